@@ -50,6 +50,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.house
 
 # one passage masked by every policy, and by some with other settings
 ROWS := "salient-span policy.spans=2" \

@@ -26,7 +26,7 @@ from benchmarks import (
     training,
 )
 from benchmarks.measure import disturbance, interleaved, table
-from maskpolicy import hardware
+from maskpolicy.core import hardware
 
 _PARTS = ("training", "exclusion", "masking", "generation", "meta", "corpus")
 _MORE = ("encoder", "gpu", "loop", "scheduling")  # only if asked for

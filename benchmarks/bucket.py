@@ -1,7 +1,7 @@
-"""`python -m benchmarks.bucket URL` times a large artifact and many claims in a bucket.
+"""`python -m benchmarks.bucket URL` times a large artifact in a bucket.
 
 It prints the seconds and the peak memory to commit, fetch and verify an artifact of 1 GiB in four
-files, and the milliseconds to claim and release a key. It removes the artifact afterwards.
+files, and removes the artifact afterwards.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from maskpolicy.store.artifacts import Store
-from maskpolicy.store.opening import open_store
+from maskpolicy.pipeline.store.opening import open_store
 
-KEY, OTHER = "0" * 64, "1" * 64
-FILES, MEBIBYTES, CLAIMS = 4, 256, 50
+KEY = "0" * 64
+FILES, MEBIBYTES = 4, 256
 
 
 def main(url: str) -> None:
@@ -34,7 +33,6 @@ def main(url: str) -> None:
         started = time.perf_counter()
         two.verify(KEY)
         _print("verify", started)
-        print(f"claim {_claim(one):.1f} ms")
         one.drop(KEY)
 
 
@@ -44,15 +42,6 @@ def _fill(folder: Path) -> None:
         with (folder / f"file-{number}").open("wb") as file:
             for part in range(MEBIBYTES):
                 file.write(block[4:] + (number * MEBIBYTES + part).to_bytes(4, "big"))
-
-
-def _claim(store: Store) -> float:
-    """Return the milliseconds to claim and release a key."""
-    started = time.perf_counter()
-    for _ in range(CLAIMS):
-        with store.lock(OTHER):
-            pass
-    return (time.perf_counter() - started) / CLAIMS * 1e3
 
 
 def _print(what: str, started: float) -> None:

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from maskpolicy import stages
-from maskpolicy.config.parse import load_experiment
-from maskpolicy.graph.nodes import Stage, topological, users_of
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.nodes import Stage, topological, users_of
 
 _FILE = Path(__file__).resolve().parent.parent / "experiments" / "nine-tasks.yaml"
 _POLICIES = (

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy import world
-from maskpolicy.config.budgets import Training, resolve_auto
-from maskpolicy.corpus.passages import Document, Passages, build_passages
+from maskpolicy.core.types import Denoising
+from maskpolicy.data import world
+from maskpolicy.data.corpus.passages import Document, Passages, build_passages
+from maskpolicy.experiment.budgets import Training, resolve_auto
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.masking.selection import select
-from maskpolicy.models import bart
-from maskpolicy.models.text_to_text_loss import token_loss
-from maskpolicy.models.tokenizers import train_tokenizer
+from maskpolicy.models import scratch
+from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.models.text_to_text import token_loss
+from maskpolicy.models.training.batching import Pairs, collate
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.training.batching import Pairs, collate
-from maskpolicy.training.specials import Specials
-from maskpolicy.training.steps import MaskedSteps
-from maskpolicy.types import Denoising
 
 BASE: dict[str, Any] = {  # facebook/bart-base
     "d_model": 768,
@@ -88,12 +88,12 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
     world.write(world.Settings(evidence=False), folder)
     rows = [json.loads(line) for line in (folder / "general.jsonl").open(encoding="utf-8")]
     texts = [row["text"] for row in rows]
-    tokenizer = train_tokenizer(texts, bart.PRESETS["mini"].vocabulary)
+    tokenizer = train_tokenizer(texts, scratch.BART_PRESETS["mini"].vocabulary)
     short = [Document(row["id"], row["text"]) for row in rows]
     # of one length, since few steps are measured, and one side has the longest passages first
     joined = (" ".join(texts[i : i + 9]).split(" ")[:90] for i in range(0, len(texts), 9))
     long = [Document(str(i), " ".join(words)) for i, words in enumerate(joined) if len(words) == 90]
-    mini = bart.build("mini", tokenizer, 0)
+    mini = scratch.build_bart("mini", tokenizer, 0)
     result = []
     for target in ("spans", "full"):
         denoising, policy = Denoising(target=target), "random" if target == "spans" else "original"
@@ -142,8 +142,8 @@ def held_out(setting: Setting, model: Any) -> float:
     total, count = 0.0, 0
     with torch.inference_mode():
         for begin in range(0, len(pairs), setting.size):
-            chosen = pairs[begin : begin + setting.size]
-            chosen = chosen.take(np.flatnonzero(chosen.targets.lengths))
+            rows = np.arange(begin, min(begin + setting.size, len(pairs)))
+            chosen = pairs.take(rows[pairs.targets.lengths[rows] > 0])
             batch = collate(chosen, setting.specials.pad, setting.specials.start)
             value, units = token_loss(model, batch.to(model.device))
             total, count = total + value.item(), count + units

@@ -100,7 +100,7 @@ def prepare(home: Path, count: int) -> None:
     """Write the text, a tokenizer of it and a small BART."""
     from transformers import BartConfig, BartForConditionalGeneration
 
-    from maskpolicy.models.tokenizers import train_tokenizer
+    from maskpolicy.models.scratch import train_tokenizer
 
     home.mkdir()
     rng = np.random.default_rng(0)
@@ -149,10 +149,10 @@ def _work(store_folder: Path, shard_mb: float) -> None:
     import torch  # noqa: F401 (so that no part has the time of the import)
     import transformers.models.bart.modeling_bart  # noqa: F401
 
-    from maskpolicy import stages
-    from maskpolicy.config.parse import make_experiment
-    from maskpolicy.graph.execution import execute
-    from maskpolicy.store.artifacts import Store
+    from maskpolicy.experiment.parse import make_experiment
+    from maskpolicy.pipeline import stages
+    from maskpolicy.pipeline.graph.execution import execute
+    from maskpolicy.pipeline.store.artifacts import Store
 
     done = {"start": _part(0.0)}
     home = store_folder.parent

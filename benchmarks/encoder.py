@@ -12,18 +12,18 @@ import numpy as np
 
 from benchmarks import comparison
 from benchmarks.measure import Once, Rate, interleaved
-from maskpolicy.config.budgets import Training, resolve_auto
-from maskpolicy.config.experiment import ENCODER
-from maskpolicy.config.policy_blocks import AT_POSITIONS
-from maskpolicy.finetuning import label, span
-from maskpolicy.models import masked_lm, roberta
+from maskpolicy.experiment.budgets import Training, resolve_auto
+from maskpolicy.experiment.definition import ENCODER
+from maskpolicy.experiment.policy_blocks import AT_POSITIONS
+from maskpolicy.models import encoders, scratch
+from maskpolicy.models.finetuning import label, span
 from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.training.batching import Pair, Pairs, collate
+from maskpolicy.models.training.interfaces import Loss, Step
+from maskpolicy.models.training.optimization import Optimization
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.training.batching import Pair, Pairs, collate
-from maskpolicy.training.interfaces import Loss, Step
-from maskpolicy.training.optimization import Optimization
-from maskpolicy.training.specials import Specials
-from maskpolicy.training.steps import MaskedSteps
 
 THEIRS, OURS = "Transformers' layers", "maskpolicy's"
 _MAE = replace(AT_POSITIONS, mask_exclusion=1.0)
@@ -50,10 +50,10 @@ def works(steps: int) -> list[Work]:
         policy, marks = instance("policy", "random", {}), Specials.of_encoder(tokenizer)
         pairs = MODEL_KINDS[ENCODER].pairs
         masked = MaskedSteps(setting.passages, policy, how, marks, _spec(32), pairs)
-        body = roberta.build("mini", tokenizer, 0)
-        module = masked_lm.training_module(body, how, 2, seed=0)
+        body = scratch.build_encoder("mini", tokenizer, 0)
+        module = encoders.training_module(body, how, 2, seed=0)
         found = [masked(number) for number in range(steps)]
-        made.append(Work(name, module, found, masked_lm.token_loss, masked_lm.training_loss))
+        made.append(Work(name, module, found, encoders.token_loss, encoders.training_loss))
     for name, task, length in (("a text's class", label, 12), ("a span of 60 tokens", span, 60)):
         model = _with_head(task, tokenizer)
         found = _examples(task, length, steps, len(tokenizer))
@@ -75,7 +75,7 @@ def _with_head(task: Any, tokenizer: Any) -> Any:
     import torch
     import transformers
 
-    shape = roberta.build("mini", tokenizer, 0).config
+    shape = scratch.build_encoder("mini", tokenizer, 0).config
     torch.manual_seed(0)
     return getattr(transformers, task.AUTO_CLASS).from_config(shape)
 

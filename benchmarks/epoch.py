@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from maskpolicy.training.batching import Order
+from maskpolicy.models.training.batching import Order
 
 SIZE = 32  # passages of a step
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from benchmarks import comparison, training
 from benchmarks.comparison import Setting
 from benchmarks.measure import Once, Rate, interleaved
-from maskpolicy.config.budgets import resolve_auto
+from maskpolicy.core.types import Denoising
+from maskpolicy.experiment.budgets import resolve_auto
+from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.training.steps import MaskedSteps
-from maskpolicy.types import Denoising
 
 PLAIN, OURS = "all masks seen", "masks excluded (MAE-LM)"
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from benchmarks.comparison import bart_base
 from benchmarks.measure import Once
-from maskpolicy import hardware, world
-from maskpolicy.finetuning.generation import generate
-from maskpolicy.models import bart
-from maskpolicy.models.tokenizers import train_tokenizer
+from maskpolicy.core import hardware
+from maskpolicy.data import world
+from maskpolicy.models import scratch
+from maskpolicy.models.finetuning.text import generate
+from maskpolicy.models.scratch import train_tokenizer
 
 PLAIN, OURS = "model.generate in file order", "maskpolicy"
 BATCH = 64
@@ -25,7 +26,7 @@ def load(folder: Path, name: str) -> tuple[Any, Any, list[str]]:
     lines = (folder / "general.jsonl").read_text(encoding="utf-8").splitlines()
     tokenizer = train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
     rows = (folder / "tasks" / "wow-dev-kilt.jsonl").read_text(encoding="utf-8").splitlines()
-    model: Any = bart.build("mini", tokenizer, 0) if name == "mini" else bart_base()
+    model: Any = scratch.build_bart("mini", tokenizer, 0) if name == "mini" else bart_base()
     model.to(hardware.device()).eval().generation_config.max_new_tokens = 24
     return model, tokenizer, [json.loads(row)["input"] for row in rows]
 

@@ -19,8 +19,8 @@ from benchmarks import comparison, generation, meta, training
 from benchmarks.comparison import Setting
 from benchmarks.measure import Once, Rate, interleaved, matrix_product, shown, table, wait
 from benchmarks.trainer import theirs
-from maskpolicy import hardware
-from maskpolicy.config.budgets import resolve_auto
+from maskpolicy.core import hardware
+from maskpolicy.experiment.budgets import resolve_auto
 
 _OURS = training.OURS
 _DENSE = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # FLOP/s in bf16, as the maker says (SXM)
@@ -164,8 +164,8 @@ def _train_for(model: str, sizes: Sizes) -> float:
 
 def _stepper(setting: Setting) -> Callable[[int], float]:
     """Return a function that takes one optimizer step and returns its tokens."""
-    from maskpolicy.models.text_to_text_loss import training_loss
-    from maskpolicy.training.optimization import Optimization
+    from maskpolicy.models.text_to_text import training_loss
+    from maskpolicy.models.training.optimization import Optimization
 
     spec = resolve_auto(setting.spec)
     module = setting.fresh()

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Once
-from maskpolicy import world
-from maskpolicy.config.budgets import Training, resolve_auto
-from maskpolicy.corpus import documents
-from maskpolicy.corpus.annotation import annotate
-from maskpolicy.corpus.passages import Document, Passages, build_passages
-from maskpolicy.models.tokenizers import load_tokenizer, train_tokenizer
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.types import Denoising
+from maskpolicy.data import world
+from maskpolicy.data.corpus import documents
+from maskpolicy.data.corpus.annotation import annotate
+from maskpolicy.data.corpus.passages import Document, Passages, build_passages
+from maskpolicy.experiment.budgets import Training, resolve_auto
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.ragged import Ragged
-from maskpolicy.training.specials import Specials
-from maskpolicy.training.steps import MaskedSteps
-from maskpolicy.types import Denoising
 
 STOCK = "DataCollatorForLanguageModeling"
 SIZE = 32  # passages in a batch

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskpolicy import hardware
+from maskpolicy.core import hardware
 
 _BUSY = 0.1  # of a core: more than that in other processes and a figure carries a warning
 

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Once
-from maskpolicy import hardware, world
-from maskpolicy.config.budgets import Training
-from maskpolicy.config.task_blocks import task_block
-from maskpolicy.learned import contexts, fit_tools
-from maskpolicy.learned.episodes import Episode, EpisodeSteps, questions
-from maskpolicy.learned.innerloop import BACKENDS, Inner
-from maskpolicy.learned.meta import EpisodeLoss
-from maskpolicy.models import bart, text_to_text
-from maskpolicy.models.tokenizers import load_tokenizer, train_tokenizer
-from maskpolicy.training.specials import Specials
-from maskpolicy.types import Denoising
+from maskpolicy.core import hardware
+from maskpolicy.core.types import Denoising
+from maskpolicy.data import world
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.task_blocks import task_block
+from maskpolicy.models import scratch, text_to_text
+from maskpolicy.models.learned import contexts, fit_tools
+from maskpolicy.models.learned.episodes import Episode, EpisodeSteps, questions
+from maskpolicy.models.learned.innerloop import BACKENDS, Inner
+from maskpolicy.models.learned.meta import EpisodeLoss
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.models.training.specials import Specials
 
 BASE = "higher"
 SIZE, MAX_WORDS = 8, 10  # episodes in an outer step, words of a span
@@ -67,7 +69,7 @@ def prepare(folder: Path) -> None:
     lines = (folder / "general.jsonl").read_text(encoding="utf-8").splitlines()
     tokenizer = train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
     tokenizer.save_pretrained(folder / "model")
-    bart.build("mini", tokenizer, 0).save_pretrained(folder / "model")
+    scratch.build_bart("mini", tokenizer, 0).save_pretrained(folder / "model")
     block = task_block({"name": "triviaqa"}, "", ())
     (folder / "contexts").mkdir()
     for split in contexts.SPLITS:
@@ -80,8 +82,8 @@ def prepare(folder: Path) -> None:
 
 def parts(folder: Path) -> tuple[Any, EpisodeSteps, EpisodeLoss]:
     """Return a fresh reader, the steps, and the loss of an episode with the default back end."""
-    from maskpolicy.learned import extractor
-    from maskpolicy.learned.windows import rank
+    from maskpolicy.models.learned import extractor
+    from maskpolicy.models.learned.windows import rank
 
     tokenizer = load_tokenizer(str(folder / "model"))
     model = text_to_text.load(str(folder / "model"), attn_implementation="eager").eval()

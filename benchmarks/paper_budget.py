@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import keys
-from maskpolicy.config import yaml_file
-from maskpolicy.config.budgets import Training, training_blocks
-from maskpolicy.config.experiment import ENCODER, NONE
+from maskpolicy.core import keys
+from maskpolicy.experiment import yaml_file
+from maskpolicy.experiment.budgets import Training, training_blocks
+from maskpolicy.experiment.definition import ENCODER, NONE
 
 _FOLDER = Path(__file__).resolve().parent.parent / "experiments" / "paper"
 _FIRST = ("efficiency",)  # the others are in alphabetical order

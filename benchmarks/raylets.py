@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 from maskpolicy import metric
-from maskpolicy.graph import computing, shared_notes
-from maskpolicy.store.artifacts import Store
+from maskpolicy.pipeline.graph import calls, execution
+from maskpolicy.pipeline.store.artifacts import Store
 
 PAUSE = float(os.environ.get("PAUSE", 0))
 
@@ -31,21 +31,21 @@ def note(name, line):
 
 if "NOTES" in os.environ and not hasattr(Store, "commit_unnoted"):
     Store.commit_unnoted = Store._commit
-    call_unnoted = computing.Computer._call
+    compute_unnoted = calls._compute
 
     def commit(self, key, *rest):
         Store.commit_unnoted(self, key, *rest)
         note("commits", f"{key} {os.getpid()}")
 
-    def call(self, stage, *rest):
-        note("begins", f"{stage.kind} {os.getpid()} {os.getppid()}")
+    def compute(call, *rest):
+        note("begins", f"{call.kind} {os.getpid()} {os.getppid()}")
         time.sleep(PAUSE)
-        while (Path(os.environ["NOTES"]) / f"hold-{stage.kind}").exists():
+        while (Path(os.environ["NOTES"]) / f"hold-{call.kind}").exists():
             time.sleep(0.05)
-        call_unnoted(self, stage, *rest)
+        return compute_unnoted(call, *rest)
 
-    Store._commit, computing.Computer._call = commit, call
-    shared_notes.MOST_DEATHS = 10_000  # nodes are killed on purpose, often at the same stage
+    Store._commit, calls._compute = commit, compute
+    execution._MOST_LOST = 10_000  # nodes are killed on purpose, often at the same stage
 
 
 @metric("unused")

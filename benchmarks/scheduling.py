@@ -8,21 +8,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
-from maskpolicy import stages
-from maskpolicy.config.parse import load_experiment
-from maskpolicy.graph import planning
-from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import Stage, stage
-from maskpolicy.graph.stage_run import StageRun
-from maskpolicy.store.artifacts import Store
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.executors.local import LocalEngine
+from maskpolicy.pipeline.graph import planning
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage, stage
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.store.artifacts import Store
 
 SIZES = (1_000, 10_000)  # stages
-WORKERS = (1, 4)
+JOBS = (1, 4)
 SEEDS = (5, 20, 80)  # of a planned experiment
 _POLICIES = ("none", "original", "random", "salient-span", "whole-word", "span", "poisson")
 _KEYS = (f"policies=[{','.join(_POLICIES)}]", "intermediate_seeds=5")
@@ -35,19 +35,6 @@ class IdleParams:
 
     number: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One measurement."""
-
-    stages: int
-    workers: int
-    wall: float  # seconds until the driver has all outcomes
-    cpu: float  # seconds of all processes together, the driver included
-    graph: float  # seconds in which the driver makes the graph's keys
-    memory: float  # MiB at the end, of the driver, which computes nothing
-    added: float  # MiB of that since it made the graph
 
 
 @stage("benchmark-idle")
@@ -83,77 +70,44 @@ def graph(count: int, seconds: float) -> list[Stage]:
     return sinks
 
 
-def measure(count: int, workers: int, seconds: float, folder: Path) -> Measured:
-    """Compute a graph with so many workers, and collect it in a driver that computes nothing."""
-    spawn = get_context("spawn")
-    ready, go = spawn.Semaphore(0), spawn.Event()
-    words = (count, seconds, folder, ready, go)
-    results = spawn.Queue()
-    helpers = [spawn.Process(target=_work, args=(*words, results)) for _ in range(workers)]
-    driver = spawn.Process(target=_drive, args=(*words, results))
-    for process in (*helpers, driver):
-        process.start()
-    for _ in (*helpers, driver):
-        ready.acquire()
-    go.set()
-    found: dict[str, float] = {"cpu": 0.0}
-    for _ in (*helpers, driver):
-        told = results.get()
-        found |= told | {"cpu": found["cpu"] + told["cpu"]}
-    for process in (*helpers, driver):
-        process.join()
-    return Measured(count, workers, **found)
+def report(seconds: float) -> str:
+    """Measure all sizes with all numbers of processes, each in a new store, as Markdown."""
+    lines = [
+        f"## Stages that take {seconds:g} s\n",
+        "| stages | jobs | graph, s | wall, s | overhead a stage, ms | driver's processor, ms "
+        "| driver, MiB |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for count in SIZES:
+        for jobs in JOBS:
+            lines.append(measure(count, jobs, seconds))
+            sys.stderr.write(f"{lines[-1]}\n")
+    return "\n".join(lines)
 
 
-def _work(count: int, seconds: float, folder: Path, ready: Any, go: Any, results: Any) -> None:
-    sinks = graph(count, seconds)
-    ready.release()
-    go.wait()
-    started = time.process_time()
-    execute(sinks, Store(folder), retry=False)
-    results.put({"cpu": time.process_time() - started})
-
-
-def _drive(count: int, seconds: float, folder: Path, ready: Any, go: Any, results: Any) -> None:
+def measure(count: int, jobs: int, seconds: float) -> str:
+    """Compute a graph with so many processes (1: this one), and return a row of the table."""
     started = time.monotonic()
     sinks = graph(count, seconds)
-    made, before = time.monotonic() - started, _memory()
-    ready.release()
-    go.wait()
-    started, used = time.monotonic(), time.process_time()
-    outcomes = execute(sinks, Store(folder), kinds=(), retry=False)
+    graph_in = time.monotonic() - started
+    with tempfile.TemporaryDirectory() as name, ExitStack() as engines:
+        engine = engines.enter_context(LocalEngine(jobs)) if jobs > 1 else None
+        started, used = time.monotonic(), time.process_time()
+        outcomes = execute(sinks, Store(name), engine=engine)
+        wall, used = time.monotonic() - started, time.process_time() - used
     assert len(outcomes) == count
     assert all(outcome.error is None for outcome in outcomes.values())
-    wall, memory, cpu = time.monotonic() - started, _memory(), time.process_time() - used
-    told = {"wall": wall, "graph": made, "memory": memory, "added": memory - before, "cpu": cpu}
-    results.put(told)
+    overhead = (wall - count * seconds / jobs) / count
+    return (
+        f"| {count:,} | {jobs} | {graph_in:.1f} | {wall:.0f} | {1e3 * overhead:.1f} "
+        f"| {1e3 * used / count:.1f} | {_memory():.0f} |"
+    )
 
 
 def _memory() -> float:
     """Return the resident memory of this process in MiB (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
-
-
-def report(seconds: float) -> str:
-    """Measure all sizes with all numbers of workers, each in a new store, as Markdown."""
-    lines = [
-        f"## Stages that take {seconds:g} s\n",
-        "| stages | workers | wall, s | overhead a stage, ms | processor a stage, ms "
-        "| driver, MiB | of these for the run |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for count in SIZES:
-        for workers in WORKERS:
-            with tempfile.TemporaryDirectory() as name:
-                found = measure(count, workers, seconds, Path(name))
-            overhead = (found.wall - count * seconds / workers) / count
-            lines.append(
-                f"| {count:,} | {workers} | {found.wall:.0f} | {1e3 * overhead:.1f} "
-                f"| {1e3 * found.cpu / count:.1f} | {found.memory:.0f} | {found.added:.0f} |"
-            )
-            sys.stderr.write(f"{lines[-1]}\n")
-    return "\n".join(lines)
 
 
 def planning_report() -> str:

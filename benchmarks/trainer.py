@@ -8,9 +8,9 @@ from typing import Any
 
 from benchmarks.comparison import Setting, masked_pairs, noted
 from benchmarks.measure import Clock, Once
-from maskpolicy import hardware
-from maskpolicy.corpus.passages import Passages
-from maskpolicy.training.batching import IGNORE, collate
+from maskpolicy.core import hardware
+from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.models.training.batching import IGNORE, collate
 
 
 def theirs(

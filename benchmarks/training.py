@@ -10,12 +10,12 @@ from typing import Any
 from benchmarks.comparison import Setting, noted
 from benchmarks.measure import Clock, Once, Rate, interleaved, matrix_product
 from benchmarks.trainer import theirs
-from maskpolicy import hardware
-from maskpolicy.config.budgets import resolve_auto
-from maskpolicy.models.attention_and_dropout import set_dropout
-from maskpolicy.models.text_to_text_loss import token_loss, training_loss
-from maskpolicy.training.interfaces import Loss
-from maskpolicy.training.loop import train
+from maskpolicy.core import hardware
+from maskpolicy.experiment.budgets import resolve_auto
+from maskpolicy.models.loading import set_dropout
+from maskpolicy.models.text_to_text import token_loss, training_loss
+from maskpolicy.models.training.interfaces import Loss
+from maskpolicy.models.training.loop import train
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"
 _PEAK = "product of two matrices"

@@ -7,11 +7,14 @@ when it is first used, so that importing maskpolicy takes no time.
 import os
 from typing import TYPE_CHECKING
 
-from maskpolicy.lazy import offers
-from maskpolicy.version import VERSION
+from maskpolicy.core.lazy import offers
+from maskpolicy.core.version import VERSION
 
 if TYPE_CHECKING:
-    from maskpolicy.errors import (
+    from maskpolicy.analyses import Findings
+    from maskpolicy.app.finished import Runs
+    from maskpolicy.app.notebook import load, mask, pretrain, run
+    from maskpolicy.core.errors import (
         ConfigError,
         DataError,
         MaskpolicyError,
@@ -19,21 +22,33 @@ if TYPE_CHECKING:
         StoreError,
         unknown,
     )
-    from maskpolicy.findings import Findings
-    from maskpolicy.formats.sources import Hub
-    from maskpolicy.masking.placement import scatter
-    from maskpolicy.masking.random_draws import choose, draw, draw_highest, draw_weighted, fill
+    from maskpolicy.core.schema import (
+        Count,
+        Positive,
+        Range,
+        Rate,
+        Schedule,
+        Seed,
+        Share,
+        Steps,
+        Weight,
+    )
+    from maskpolicy.core.types import Example, Json, Passage, Spans, as_spans
+    from maskpolicy.data.taskfiles.sources import Hub
+    from maskpolicy.leaderboard.results.cell import Result, Run
+    from maskpolicy.masking.random_draws import (
+        choose,
+        draw,
+        draw_highest,
+        draw_weighted,
+        fill,
+        scatter,
+    )
+    from maskpolicy.models.training.collator import MaskingCollator
+    from maskpolicy.pipeline.store.artifacts import Store
     from maskpolicy.plugins.discovery import file_of
-    from maskpolicy.plugins.registry import analysis, policy, task
-    from maskpolicy.plugins.scoring import metric
+    from maskpolicy.plugins.registry import analysis, metric, policy, task
     from maskpolicy.plugins.statistics import Statistics
-    from maskpolicy.results.cell import Result, Run
-    from maskpolicy.runs.finished import Runs
-    from maskpolicy.runs.notebook import load, mask, pretrain, run
-    from maskpolicy.schema import Count, Positive, Range, Rate, Schedule, Seed, Share, Steps, Weight
-    from maskpolicy.store.artifacts import Store
-    from maskpolicy.training.collator import MaskingCollator
-    from maskpolicy.types import Example, Json, Passage, Spans, as_spans
 
 __version__ = VERSION
 __all__ = [
@@ -83,26 +98,31 @@ __all__ = [
     "unknown",
 ]
 _HOMES = {  # the same names, for the interpreter
-    "maskpolicy.errors": (
+    "maskpolicy.core.errors": (
         *("ConfigError", "DataError", "MaskpolicyError", "StageError", "StoreError", "unknown"),
     ),
-    "maskpolicy.findings": ("Findings",),
-    "maskpolicy.formats.sources": ("Hub",),
-    "maskpolicy.masking.placement": ("scatter",),
-    "maskpolicy.masking.random_draws": ("choose", "draw", "draw_highest", "draw_weighted", "fill"),
+    "maskpolicy.analyses": ("Findings",),
+    "maskpolicy.data.taskfiles.sources": ("Hub",),
+    "maskpolicy.masking.random_draws": (
+        "choose",
+        "draw",
+        "draw_highest",
+        "draw_weighted",
+        "fill",
+        "scatter",
+    ),
     "maskpolicy.plugins.discovery": ("file_of",),
-    "maskpolicy.plugins.registry": ("analysis", "policy", "task"),
-    "maskpolicy.plugins.scoring": ("metric",),
-    "maskpolicy.results.cell": ("Result", "Run"),
-    "maskpolicy.runs.finished": ("Runs",),
-    "maskpolicy.runs.notebook": ("load", "mask", "pretrain", "run"),
-    "maskpolicy.schema": (
+    "maskpolicy.plugins.registry": ("analysis", "metric", "policy", "task"),
+    "maskpolicy.leaderboard.results.cell": ("Result", "Run"),
+    "maskpolicy.app.finished": ("Runs",),
+    "maskpolicy.app.notebook": ("load", "mask", "pretrain", "run"),
+    "maskpolicy.core.schema": (
         *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
     ),
     "maskpolicy.plugins.statistics": ("Statistics",),
-    "maskpolicy.store.artifacts": ("Store",),
-    "maskpolicy.training.collator": ("MaskingCollator",),
-    "maskpolicy.types": ("Example", "Json", "Passage", "Spans", "as_spans"),
+    "maskpolicy.pipeline.store.artifacts": ("Store",),
+    "maskpolicy.models.training.collator": ("MaskingCollator",),
+    "maskpolicy.core.types": ("Example", "Json", "Passage", "Spans", "as_spans"),
 }
 
 # In a checkout, policies/, tasks/ and experiments/ lie beside this folder; in a wheel, inside it.

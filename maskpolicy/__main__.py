@@ -9,13 +9,13 @@ import sys
 def main() -> None:
     """Run the command line."""
     _leave_working_directory_out()
-    from maskpolicy.errors import INTERRUPTED, INTERRUPTION
+    from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION
 
     try:
-        from maskpolicy import hardware
+        from maskpolicy.core import hardware
 
         hardware.collect_garbage_rarely()
-        from maskpolicy.cli import app
+        from maskpolicy.app.commands import app
 
         app(prog_name="maskpolicy")
     except KeyboardInterrupt:  # during the imports; a command reports it itself

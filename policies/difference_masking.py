@@ -31,7 +31,7 @@ from maskpolicy import (
     draw_weighted,
     policy,
 )
-from maskpolicy.learned import Contexts, Tools, Training
+from maskpolicy.models.learned import Contexts, Tools, Training
 
 EMBEDDINGS, ANCHORS = "embeddings.npy", "anchors.npy"
 WORDS, PASSAGES = 0, 1  # keys of the numbers of all words, and of all passages

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import Count, Passage, Range, Rate, Spans, draw_highest, policy
-from maskpolicy.learned import Current
+from maskpolicy.models.learned import Current
 
 
 @policy("entropy-aware", target="spans")

@@ -36,7 +36,7 @@ from maskpolicy import (
     draw,
     policy,
 )
-from maskpolicy.learned import Contexts, Tools, Training, require
+from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 FILE = "words.json"
 ALL = ""  # the key of the number of all words

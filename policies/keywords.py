@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import ConfigError, Count, Json, Passage, Rate, Spans, draw, policy
-from maskpolicy.learned import Contexts, Tools, Training
+from maskpolicy.models.learned import Contexts, Tools, Training
 
 FILE = "embeddings.npy"
 

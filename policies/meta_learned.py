@@ -11,18 +11,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import (
-    ConfigError,
-    Count,
-    DataError,
-    Json,
-    Passage,
-    Positive,
-    Spans,
-    Steps,
-    policy,
-)
-from maskpolicy.learned import (
+from maskpolicy import ConfigError, Count, DataError, Json, Passage, Positive, Spans, Steps, policy
+from maskpolicy.models.learned import (
     Contexts,
     Tools,
     Training,
@@ -87,7 +77,7 @@ class MetaLearned:
         Raises ConfigError if the initial policy has too few answers to learn from, and DataError
         if no question can form an episode.
         """
-        from maskpolicy.learned import extractor
+        from maskpolicy.models.learned import extractor
 
         if tools.init is None:
             raise ConfigError("policy meta-learned: the policy to start from is missing: set init")
@@ -131,7 +121,7 @@ class MetaLearned:
 
     def _loss(self, spec: Training, tools: Tools) -> meta.EpisodeLoss:
         """Return the episode loss, with the training settings of the outer loop."""
-        from maskpolicy.learned import windows
+        from maskpolicy.models.learned import windows
 
         # eager: sdpa has no second derivative; fp32: bf16 would round small inner steps away
         model = tools.load_model(attn_implementation="eager")

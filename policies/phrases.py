@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from maskpolicy import Json, Passage, Rate, Spans, fill, policy
-from maskpolicy.corpus import find_phrases, pipeline_identity
+from maskpolicy.data.corpus import find_phrases, pipeline_identity
 
 
 @policy("phrases", target="spans")

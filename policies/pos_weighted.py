@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import Count, Json, Passage, Range, Rate, Share, Spans, draw_weighted, policy
-from maskpolicy.corpus import TAGS, pipeline_identity, tag_words
-from maskpolicy.learned import Current
+from maskpolicy.data.corpus import TAGS, pipeline_identity, tag_words
+from maskpolicy.models.learned import Current
 
 
 @policy("pos-weighted", target="spans")

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from maskpolicy import ConfigError, Json, Passage, Spans, policy, unknown
-from maskpolicy.corpus import Labelled, entity_labels, find_entities, pipeline_identity
+from maskpolicy.data.corpus import Labelled, entity_labels, find_entities, pipeline_identity
 
 NAMES_AND_DATES = (
     *("NAME", "DATE"),  # the built-in rules

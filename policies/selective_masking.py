@@ -18,19 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import (
-    Count,
-    DataError,
-    Example,
-    Json,
-    Passage,
-    Rate,
-    Share,
-    Spans,
-    draw,
-    policy,
-)
-from maskpolicy.learned import Context, Contexts, Tools, Training, tagger, windows
+from maskpolicy import Count, DataError, Example, Json, Passage, Rate, Share, Spans, draw, policy
+from maskpolicy.models.learned import Context, Contexts, Tools, Training, tagger, windows
 
 DROPOUT = 0.1  # of the tagger, unless the budget `fit` sets `dropout`
 Marks = list[NDArray[np.bool_]]
@@ -64,7 +53,7 @@ class SelectiveMasking:
 
         Raises DataError if no word is important.
         """
-        from maskpolicy.learned import extractor
+        from maskpolicy.models.learned import extractor
 
         judge = tools.load_classifier(data[0], spec)
         rng = np.random.default_rng(spec.seed)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import Count, Passage, Positive, Range, Rate, Share, Spans, as_spans, policy
-from maskpolicy.learned import Current
+from maskpolicy.models.learned import Current
 
 
 @policy("self-evolution", target="spans")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import Count, DataError, Json, Passage, Spans, policy
-from maskpolicy.learned import Context, Contexts, Tools, Training, candidates, hits
+from maskpolicy.models.learned import Context, Contexts, Tools, Training, candidates, hits
 
 DROPOUT = 0.1  # of the reader, unless the budget `fit` sets `dropout`
 
@@ -42,7 +42,7 @@ class Supervised:
 
         Raises DataError if no context holds an answer of at most `max_words` words.
         """
-        from maskpolicy.learned import extractor, windows
+        from maskpolicy.models.learned import extractor, windows
 
         held = [context for task in data for context in hits.answered(task.train)]
         cuts = windows.cut_all([(one.passage, one.answers) for one in held], self.max_words)
@@ -64,7 +64,7 @@ class Supervised:
 
     def _reciprocal_rank(self, reader: Any, dev: Sequence[Context]) -> float:
         """Return the mean reciprocal rank of the first correct candidate; 0 if there is none."""
-        from maskpolicy.learned import windows
+        from maskpolicy.models.learned import windows
 
         reader.eval()
         passages = [context.passage for context in dev]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import Count, Json, Passage, Range, Share, Spans, Statistics, policy
-from maskpolicy.learned import Contexts, Tools, Training, require
+from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 FILE = "chances.npy"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy import Count, DataError, Example, Hub, Json, task
-from maskpolicy.formats import digest, kilt, optional, text
+from maskpolicy.data.taskfiles import digest, kilt, optional, text
 
 
 @task(

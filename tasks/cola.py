@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskpolicy import Example, Json, task
-from maskpolicy.formats import glue
+from maskpolicy.data.taskfiles import glue
 
 
 @task(

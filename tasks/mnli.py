@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from maskpolicy import Example, Hub, Json, task
-from maskpolicy.formats import glue, optional
+from maskpolicy.data.taskfiles import glue, optional
 
 LABELS = ("entailment", "neutral", "contradiction")  # in the Hub's order
 TEXTS = ("sentence1|premise", "sentence2|hypothesis")

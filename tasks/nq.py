@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from maskpolicy import Example, Hub, Json, task
-from maskpolicy.formats import alike, dpr, kilt, optional, text, texts
+from maskpolicy.data.taskfiles import alike, dpr, kilt, optional, text, texts
 
 # DPR's dev file may reveal answers of the official dev, which is the test split
 _COMPANIONS = {"train": ("train",), "dev": ("dev", "test"), "test": ("test",)}

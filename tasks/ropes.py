@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskpolicy import Example, Hub, Json, task
-from maskpolicy.formats import digest, records, text
+from maskpolicy.data.taskfiles import digest, records, text
 
 
 @task(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from maskpolicy import DataError, Example, Hub, Json, task
-from maskpolicy.formats import digest, optional, records, text
+from maskpolicy.data.taskfiles import digest, optional, records, text
 
 FACTS: dict[str, Any] = {
     "kind": "span",

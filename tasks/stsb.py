@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite, nan
 
 from maskpolicy import DataError, Example, Json, task
-from maskpolicy.formats import glue, text
+from maskpolicy.data.taskfiles import glue, text
 
 
 @task(

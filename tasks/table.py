@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from maskpolicy import DataError, Example, Json, task
-from maskpolicy.formats import alike
+from maskpolicy.data.taskfiles import alike
 
 Format = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
 FACTS: dict[str, Any] = {

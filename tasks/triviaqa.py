@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from maskpolicy import Count, DataError, Example, Hub, Json, task
-from maskpolicy.formats import alike, block, existing, opened, records, text, texts, window
+from maskpolicy.data.taskfiles import alike, block, existing, opened, records, text, texts, window
 
 _HIDDEN = "<unk>"  # the Hub's answer to questions of the unlabelled test set
 _WIKIPEDIA = "wikipedia/"  # the folder of evidence about Wikipedia's pages

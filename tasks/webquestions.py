@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy import DataError, Example, Hub, Json, task
-from maskpolicy.formats import dpr, optional, text, texts
+from maskpolicy.data.taskfiles import dpr, optional, text, texts
 
 _HEAD = "(list"
 # quotes inside quotes are not escaped: a value ends where the next one begins, or the list ends

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskpolicy import DataError, Example, Json, task
-from maskpolicy.formats import block, choices, digest, optional, records, text, texts
+from maskpolicy.data.taskfiles import block, choices, digest, optional, records, text, texts
 
 
 @task(

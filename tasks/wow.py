@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy import Example, Hub, Json, task
-from maskpolicy.formats import kilt, text
+from maskpolicy.data.taskfiles import kilt, text
 
 
 @task(

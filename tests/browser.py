@@ -5,7 +5,6 @@ The pipe (--remote-debugging-pipe) carries one JSON message after the other, eac
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -156,11 +155,6 @@ class Browser:
             for node in nodes
             if not node["ignored"]
         ]
-
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write a PNG of the page."""
-        shot = self.send("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def _middle(self, selector: str) -> tuple[float, float]:
         """Scroll an element into view, let the page hear of it, and return where it is."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import folders
 
-from maskpolicy.replication.contrast_evidence import Evidences
-from maskpolicy.replication.contrasts import Claim, Contrast, RowDifference
-from maskpolicy.replication.verdicts import RUNS, Verdict, decide
-from maskpolicy.results.cell import Run, read_run
-from maskpolicy.store.artifacts import Store
+from maskpolicy.analyses.paper_claims.contrast_evidence import Evidences
+from maskpolicy.analyses.paper_claims.contrasts import Claim, Contrast, RowDifference
+from maskpolicy.analyses.paper_claims.verdicts import RUNS, Verdict, decide
+from maskpolicy.leaderboard.results.cell import Run, read_run
+from maskpolicy.pipeline.store.artifacts import Store
 
 BETTER = RowDifference("it", "good", "none", ("triviaqa",))
 ROWS = {"none": 0.1, "good": 0.8, "middle": 0.45, "like none": 0.1}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from maskpolicy.cli import app
+from maskpolicy.app.commands import app
 from maskpolicy.plugins import isolation, registry
 
 os.environ.setdefault("MASKPOLICY_JOBS", "1")  # more processes would not speed up small runs

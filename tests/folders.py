@@ -10,23 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy import world
-from maskpolicy.files import part_of, write_file
-from maskpolicy.findings import PAGE_FACTS
-from maskpolicy.formats import sources
+from maskpolicy.analyses import PAGE_FACTS
+from maskpolicy.core.files import part_of, write_file
+from maskpolicy.core.types import Json
+from maskpolicy.data import world
+from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment.world_settings import SUBJECT_KINDS
+from maskpolicy.leaderboard.results import predictions
+from maskpolicy.leaderboard.results.cell import VERSION, cell_name
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.results import predictions
-from maskpolicy.results.cell import VERSION, cell_name
-from maskpolicy.types import Json
-from maskpolicy.world.settings import SUBJECT_KINDS
 
 GROUPS = {
     **dict.fromkeys(("triviaqa", "webquestions", "nq"), "closed-book"),
     **dict.fromkeys(("aidayago2", "zsre", "wow"), "knowledge-intensive"),
     **dict.fromkeys(("wiqa", "quartz", "ropes"), "multiple-choice"),
 }
-BUDGET = {"steps": 1000, "lr": 1e-3, "passages": 32, "precision": "bf16", "schedule": "linear"}
+CELL_STAGES = ("finetune", "evaluate")
+BUDGET = {"steps": 1000, "lr": 1e-3, "batch_size": 32, "precision": "bf16", "schedule": "linear"}
 WORK = {"passages": 32000, "passages_without_span": 12, "hidden_tokens": 9, "target_tokens": 9}
 VERSIONS = {"maskpolicy": "0.1.0", "python": "3.11.7", "torch": "2.13.0", "transformers": "5.23.0"}
 
@@ -65,12 +66,30 @@ def write(
                 seed, run = first + number, first + number % runs
                 rng = np.random.default_rng([index, seed, *task.encode()])
                 right = (rng.random(n) < share).tolist()
-                models = {"general_seeds": general_seeds, "general_seed": run % general_seeds}
-                settings = {**models, **changes}
-                cell = _result(policy, task, seed, index > 0, run, runs, right, settings, data)
+                config: dict[str, Json] = {
+                    "policy": {"name": policy, "ratio": 0.15} if index else {"name": "none"},
+                    "task": {"name": task, "data": data, "context": False},
+                    **{"model": {"name": "mini"}, "finetune": BUDGET, "general": BUDGET},
+                    **{"general_seeds": general_seeds, "general_seed": run % general_seeds},
+                }
+                names = [f"{kind} {policy}, {task}, seed {seed}" for kind in CELL_STAGES]
+                names = ["general mini", *names]
+                if index:
+                    config |= {"intermediate": BUDGET, "corpus": {"name": "world"}}
+                    config |= {"intermediate_seeds": runs, "intermediate_seed": run}
+                    names.append(f"intermediate {policy}, run {run}")
+                keys = {name: name.encode().hex().ljust(64, "0")[-64:] for name in names}
+                stages |= {key: name for name, key in keys.items()}
+                score = {"version": 1, "score": float(np.mean(right)), "n": n}
+                cell = {
+                    **{"version": VERSION, "policy": policy, "task": task, "seed": seed},
+                    **{"group": GROUPS[task], "config": {**config, **changes}, "stages": keys},
+                    "metrics": {"metric": "exact_match", **score},
+                    **{"work": WORK if index else None, "error": None},
+                    "origin": data if data in ("world", "hub") else "files",
+                }
                 if majority is not None:
                     cell["majority"] = {"rule": "relation", "score": majority, "n": n, "dev": {}}
-                stages |= {key: name for name, key in cell["stages"].items()}
                 put(folder, cell, answers(task, right, text))
     about = {
         "baseline": next(iter(policies)),
@@ -94,20 +113,15 @@ def put_analysis(folder: Path, name: str, size: int = 0, **found: Json) -> Path:
     """Write an analysis as `maskpolicy analyze` does, with a plot of `size` bytes; return it."""
     place = folder / "analyses" / name
     place.mkdir(parents=True)
-    document = {"analysis": name, "rows": [{"policy": "random"}], **_page_facts(name), **found}
+    discovery.load_builtin("analysis")
+    own = registry.entry("analysis", name).facts if name in registry.names("analysis") else {}
+    facts = {fact: own[fact] for fact in PAGE_FACTS if own}
+    document = {"analysis": name, "rows": [{"policy": "random"}], **facts, **found}
     (place / f"{name}.json").write_text(json.dumps(document))
     if size:
         (place / f"{name}.svg").write_text(f"<svg>{' ' * size}</svg>")
         (place / f"{name}.png").write_bytes(b"p" * (size // 3))
     return place
-
-
-def _page_facts(name: str) -> Json:
-    discovery.load_builtin("analysis")
-    if name not in registry.names("analysis"):
-        return {}
-    facts = registry.entry("analysis", name).facts
-    return {fact: facts[fact] for fact in PAGE_FACTS}
 
 
 def put_viewer(folder: Path, text: str = "Ada met Bob in Rome.", label: str = "random") -> Path:
@@ -147,53 +161,6 @@ def record(stages: Mapping[str, str], versions: Mapping[str, str] = VERSIONS) ->
             for key, name in stages.items()
         ],
     }
-
-
-def _result(
-    policy: str,
-    task: str,
-    seed: int,
-    staged: bool,
-    run: int,
-    runs: int,
-    right: Sequence[bool],
-    changes: Mapping[str, Any],
-    data: str = "world",
-) -> Json:
-    config: dict[str, Json] = {
-        "policy": {"name": policy, "ratio": 0.15} if staged else {"name": "none"},
-        "task": {"name": task, "data": data, "context": False},
-        "model": {"name": "mini"},
-        "finetune": BUDGET,
-        "general": BUDGET,
-    }
-    if staged:
-        config |= {"intermediate": BUDGET, "corpus": {"name": "world"}}
-        config |= {"intermediate_seeds": runs, "intermediate_seed": run}
-    names = ["general mini", f"finetune {policy}, {task}, seed {seed}"]
-    names += [f"evaluate {policy}, {task}, seed {seed}"]
-    names += [f"intermediate {policy}, run {run}"] if staged else []
-    return {
-        "version": VERSION,
-        "policy": policy,
-        "task": task,
-        "seed": seed,
-        "group": GROUPS[task],
-        "config": {**config, **changes},
-        "stages": {name: _key(name) for name in names},
-        "metrics": {
-            "metric": "exact_match",
-            "version": 1,
-            "score": float(np.mean(right)),
-            "n": len(right),
-        },
-        "work": WORK if staged else None,
-        "error": None,
-    }
-
-
-def _key(name: str) -> str:
-    return name.encode().hex().ljust(64, "0")[-64:]
 
 
 DEAD = 2**22 + 1  # larger than the number of any process

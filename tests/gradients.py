@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from maskpolicy.training.weights import Weights
+from maskpolicy.models.training.optimization import Weights
 
 
 def recorded(monkeypatch: Any, module: Any, name: str) -> Iterator[list[Any]]:

@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskpolicy.errors import DataError
-from maskpolicy.graph.nodes import Stage, stage
-from maskpolicy.graph.stage_run import Local
+from maskpolicy.core.errors import DataError
+from maskpolicy.pipeline.graph.nodes import Stage, stage
+from maskpolicy.pipeline.graph.stage_run import Local
 
 
 @dataclass(frozen=True)

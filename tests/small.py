@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy.corpus.passages import Document, Passages, build_passages, tokenize
-from maskpolicy.models.tokenizers import train_tokenizer
-from maskpolicy.ragged import Ragged, RaggedWriter
-from maskpolicy.types import Passage, as_spans
+from maskpolicy.core.ragged import Ragged, RaggedWriter
+from maskpolicy.core.types import Passage, as_spans
+from maskpolicy.data.corpus.passages import Document, Passages, build_passages, tokenize
+from maskpolicy.models.scratch import train_tokenizer
 
 TEXTS = (
     "Anna Kovar was born in Rome in 1901. She wrote The Red River. It won a prize in Paris!",
@@ -84,19 +84,11 @@ def bart(dropout: float = 0.0, seed: int = 0, **settings: Any) -> Any:
     import torch
     from transformers import BartConfig, BartForConditionalGeneration
 
-    shape = {
-        "vocab_size": len(tokenizer()),
-        "d_model": 16,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 32,
-        "decoder_ffn_dim": 32,
-        "max_position_embeddings": 64,
-        "init_std": 0.2,
-    }
-    config = BartConfig(dropout=dropout, **shape | settings)
+    shape = {"d_model": 16, "max_position_embeddings": 64, "init_std": 0.2}
+    shape |= {"vocab_size": len(tokenizer()), "dropout": dropout}
+    for part in ("encoder", "decoder"):
+        shape |= {f"{part}_layers": 1, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 32}
+    config = BartConfig(**shape | settings)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return BartForConditionalGeneration(config)
@@ -108,13 +100,9 @@ def roberta(**settings):
     from transformers import RobertaConfig, RobertaModel
 
     shape = {
-        "vocab_size": len(tokenizer()),
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 66,
-        "type_vocab_size": 1,
+        **{"vocab_size": len(tokenizer()), "hidden_size": 16, "intermediate_size": 32},
+        **{"num_hidden_layers": 2, "num_attention_heads": 2},
+        **{"max_position_embeddings": 66, "type_vocab_size": 1},
     }
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -123,11 +111,11 @@ def roberta(**settings):
 
 def current(seed=0, steps=0):
     """Return a small BART in training, as a policy's `reannotate` gets it."""
-    from maskpolicy.config.budgets import Training
-    from maskpolicy.learned import Current
+    from maskpolicy.core.types import Denoising
+    from maskpolicy.experiment.budgets import Training
     from maskpolicy.models.guesses import Guesser
+    from maskpolicy.models.learned import Current
     from maskpolicy.models.model_kinds import MODEL_KINDS
-    from maskpolicy.types import Denoising
 
     kind, model = MODEL_KINDS["seq2seq"], bart(seed=seed)
     specials = kind.specials(tokenizer(), model)

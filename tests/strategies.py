@@ -9,7 +9,7 @@ import small
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from maskpolicy.types import Denoising, as_spans
+from maskpolicy.core.types import Denoising, as_spans
 
 DENOISINGS = st.builds(
     Denoising,

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import comparison, encoder, gpu, loop, measure, training
 from benchmarks.measure import Clock, Others, Rate, interleaved, table
-from maskpolicy.config.budgets import resolve_auto
+from maskpolicy.experiment.budgets import resolve_auto
 
 
 def mini(steps):

@@ -1,6 +1,6 @@
 """Every block of code in the README and the docs is checked: shell, YAML and Python.
 
-Tutorials are executed by tests/test_tutorials.py, docs/python.md by tests/runs/test_python_page.py.
+Tutorials are executed by tests/test_tutorials.py, docs/python.md by tests/app/test_python_page.py.
 """
 
 from __future__ import annotations
@@ -20,22 +20,17 @@ import typer
 import yaml
 from pages import PAGES, ROOT, Block, blocks
 
-from maskpolicy import cli
-from maskpolicy.config import reference
-from maskpolicy.config.parse import load_experiment
+from maskpolicy.app import commands as cli
+from maskpolicy.experiment import reference
+from maskpolicy.experiment.parse import load_experiment
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 COMMAND: Any = typer.main.get_command(cli.app)
 TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 OTHERS = {"cd", "git", "pip", "ray", "sbatch", "source", "mkdir", "diff"}  # programs not checked
 PROGRAMS = {"maskpolicy", "make", "python", ".venv/bin/pre-commit", *OTHERS}
-EXPERIMENT = {
-    "model": "mini",
-    "corpus": "world",
-    "data": "world",
-    "policies": ["none"],
-    "tasks": ["triviaqa"],
-}
+EXPERIMENT = {"model": "mini", "corpus": "world", "data": "world"}
+EXPERIMENT |= {"policies": ["none"], "tasks": ["triviaqa"]}
 
 
 def of(language: str) -> list[Any]:

@@ -15,8 +15,8 @@ import yaml
 from pages import DOCS, GENERATED, ROOT
 from pages import PAGES as ALL_PAGES
 
-from maskpolicy import cli
-from maskpolicy.config import reference
+from maskpolicy.app import commands as cli
+from maskpolicy.experiment import reference
 
 PAGES = [page for page in ALL_PAGES if page.name != "log.md"]  # history
 GALLERY = DOCS / "pictures" / "gallery.svg"  # drawn by `make docs`
@@ -64,15 +64,12 @@ def has(module: str, names: list[str]) -> bool:
 def is_name(dotted: str) -> bool:
     """Whether a name is that of a module, or of something in one; modules may lack packages."""
     parts = dotted.split(".")
-    for size in range(len(parts), 0, -1):
-        ending = ".".join(parts[:size])
-        if any(
-            has(module, parts[size:])
-            for module in MODULES
-            if module == ending or module.endswith(f".{ending}")
-        ):
-            return True
-    return False
+    return any(
+        has(module, parts[size:])
+        for size in range(len(parts), 0, -1)
+        for module in MODULES
+        if f".{module}".endswith(f".{'.'.join(parts[:size])}")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,26 +79,16 @@ def keys() -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_exist(page):
-    names = {
-        code
-        for code in CODE.findall(text_of(page))
-        if re.fullmatch(r"[\w./*-]+\.(py|yaml|cfg|toml)", code)
-    }
-    own = [name for name in names if not any(fnmatch(name, example) for example in EXAMPLES)]
+def test_files_and_names_exist(page, keys):
+    codes = set(CODE.findall(text_of(page)))
+    files = {code for code in codes if re.fullmatch(r"[\w./*-]+\.(py|yaml|cfg|toml)", code)}
+    own = [name for name in files if not any(fnmatch(name, example) for example in EXAMPLES)]
     assert [name for name in own if not is_file(name)] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_names_exist(page, keys):
-    names = {
-        match[0].rstrip(".")
-        for code in CODE.findall(text_of(page))
-        if (match := re.match(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(?![\w/*.-])", code))
-    }
+    dotted = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(?![\w/*.-])")
+    names = {match[0].rstrip(".") for code in codes if (match := dotted.match(code))}
     ours = {name for name in names if name.split(".")[0] in FIRST} - keys - OTHER_NAMES
-    files = re.compile(r"\.(py|yaml|json|jsonl|html|md|csv|tex|txt)$")
-    assert [name for name in sorted(ours) if not files.search(name) and not is_name(name)] == []
+    endings = re.compile(r"\.(py|yaml|json|jsonl|html|md|csv|tex|txt)$")
+    assert [name for name in sorted(ours) if not endings.search(name) and not is_name(name)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

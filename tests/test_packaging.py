@@ -24,14 +24,15 @@ import maskpolicy
 ROOT = Path(__file__).parent.parent
 SETUP = ROOT / "setup.cfg"
 FORMS = ("wheel", "editable", "checkout")  # an sdist makes the same wheel
-MOVED = ("policies", "tasks", "experiments")  # installed below maskpolicy/
+MOVED = ("policies/", "tasks/", "experiments/")  # installed below maskpolicy/
+ENDS = (".py", ".yaml")
 PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
 ABOUT = """
 import json, sys
-from maskpolicy.config import shipped
-from maskpolicy.config.parse import load_experiment
+from maskpolicy.experiment import verbatim
+from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.plugins import discovery, registry
-from maskpolicy.stages import build
+from maskpolicy.pipeline.stages import build
 for kind in discovery.PACKAGES:
     discovery.load_builtin(kind)
 entries = registry.entries()
@@ -39,7 +40,7 @@ graph = build(load_experiment("quickstart"))
 tops = {name.partition(".")[0] for name in sys.modules}
 print(json.dumps({
     "plugins": sorted([each.kind, each.name] for each in entries),
-    "files": [each.file for each in entries] + [str(each.path) for each in shipped.listed()],
+    "files": [each.file for each in entries] + [str(each.path) for each in verbatim.shipped()],
     "foreign": [one.name for one in entries if not registry.is_builtin(one.plugin)],
     "keys": [stage.key for stage in graph.stages],
     "tops": sorted(tops & {"policies", "tasks", "experiments"}),
@@ -61,16 +62,11 @@ def tracked() -> frozenset[str]:
     return frozenset(path.relative_to(ROOT).as_posix() for path in below)
 
 
-def shipped() -> set[str]:
-    """Return what must be installed: each file of our packages, as a path in site-packages."""
-    files = set()
-    for name in tracked():
-        top = name.partition("/")[0]
-        if top == "maskpolicy":
-            files.add(name)
-        elif top in MOVED and name.endswith((".py", ".yaml")):
-            files.add(f"maskpolicy/{name}")
-    return files
+def shipped() -> dict[str, Path]:
+    """Return the files that must be installed, by their paths in site-packages."""
+    own = {name: ROOT / name for name in tracked() if name.startswith("maskpolicy/")}
+    moved = [name for name in tracked() if name.startswith(MOVED) and name.endswith(ENDS)]
+    return own | {f"maskpolicy/{name}": ROOT / name for name in moved}
 
 
 def python(*words: object, cwd: Path) -> str:
@@ -135,10 +131,9 @@ def installed(request, checkout, wheels, tmp_path_factory) -> tuple[str, Path, P
 
 @pytest.fixture(scope="module")
 def here() -> dict:
-    """What this process says of the same things."""
-    return json.loads(
-        python(sys.executable, "-c", f"import sys; sys.path[:0] = [{str(ROOT)!r}]{ABOUT}", cwd=ROOT)
-    )
+    """What this interpreter says of the same things."""
+    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}]{ABOUT}"
+    return json.loads(python(sys.executable, "-c", code, cwd=ROOT))
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -149,25 +144,14 @@ def contents(path: Path) -> dict[str, bytes]:
 def test_a_wheel_holds_each_file_of_ours_and_nothing_else(wheels):
     files = contents(wheels["wheel"])
     info = {name for name in files if name.startswith("maskpolicy-")}
-    assert files.keys() - info == shipped()
+    assert files.keys() - info == shipped().keys()
     assert any(name.endswith("licenses/LICENSE") for name in info)
 
 
-def test_the_sdist_makes_the_same_wheel(wheels):
+def test_the_sdist_makes_the_same_wheel_and_holds_all_that_its_tests_need(wheels, sdist):
     assert contents(wheels["sdist"]) == contents(wheels["wheel"])
-
-
-def test_the_sdist_holds_all_that_its_tests_need(sdist):
     unpacked = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*") if path.is_file()}
-    wanted = (
-        "tests/",
-        "docs/",
-        "policies/",
-        "tasks/",
-        "experiments/",
-        "maskpolicy/",
-        "benchmarks/",
-    )
+    wanted = ("tests/", "docs/", "maskpolicy/", "benchmarks/", *MOVED)
     needed = {name for name in tracked() if name.startswith(wanted) or "/" not in name}
     assert needed - unpacked <= {".gitignore", ".pre-commit-config.yaml", ".dockerignore"}
 
@@ -183,32 +167,23 @@ def test_only_maskpolicy_is_installed(installed):
     assert all(re.fullmatch(expected, name) for name in mine), mine
 
 
-def test_plugins_experiments_and_keys_are_the_same_in_every_form(
+def test_every_form_has_the_same_plugins_experiments_keys_and_command(
     installed, checkout, here, tmp_path
 ):
     form, interpreter, site = installed
-    for name in MOVED:  # what another distribution may install under these names
-        (site / name).mkdir(exist_ok=True)
-        (site / name / "__init__.py").write_text("raise RuntimeError('not ours')\n")
-    where = checkout if form == "checkout" else tmp_path
+    is_checkout = form == "checkout"
+    # what another distribution may install under these names, or a user's folder hold
+    for name in [place / moved for place in (site, tmp_path) for moved in MOVED]:
+        name.mkdir(exist_ok=True)
+        (name / "__init__.py").write_text("raise RuntimeError('not ours')\n")
+    where = checkout if is_checkout else tmp_path
     found = json.loads(python(interpreter, "-c", ABOUT, cwd=where))
     place = site / "maskpolicy" if form == "wheel" else checkout
     assert all(Path(file).is_relative_to(place) for file in found.pop("files"))
     assert found == {name: value for name, value in here.items() if name != "files"}
     assert found["foreign"] == found["tops"] == []
-
-
-def test_the_command_runs_from_any_folder(installed, checkout, tmp_path):
-    form, interpreter, _ = installed
-    for name in MOVED:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not ours')\n")
-    command = (
-        (interpreter, "-m", "maskpolicy")
-        if form == "checkout"
-        else (interpreter.parent / "maskpolicy",)
-    )
-    where = checkout if form == "checkout" else tmp_path
+    script = (interpreter.parent / "maskpolicy",)
+    command = (interpreter, "-m", "maskpolicy") if is_checkout else script
     assert "quickstart" in python(*command, "list", "experiments", cwd=where)
 
 
@@ -220,27 +195,21 @@ def required() -> dict[str, str]:
     """
     stated = ConfigParser()
     stated.read(SETUP)
-    extras = dict(stated["options.extras_require"])
-    extras.pop("dev")
-    extras.pop("docs")
-    lines = [stated["options"]["install_requires"], *extras.values()]
-    lines = "\n".join(lines).split()
-    return {
-        name: version for name, version in (re.split(">=|==", line, maxsplit=1) for line in lines)
-    }
+    extras = stated["options.extras_require"]
+    lines = [stated["options"]["install_requires"]]
+    lines += [extras[name] for name in extras if name not in ("dev", "docs")]
+    return dict(re.split(">=|==", line, maxsplit=1) for line in "\n".join(lines).split())
 
 
 def test_what_is_imported_is_required():
     known = {"yaml": "pyyaml"}
     imported = set()
-    for name in shipped():
-        if name.endswith(".py"):
-            source = ROOT / (name if (ROOT / name).exists() else name.partition("/")[2])
-            for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Import):
-                    imported |= {alias.name.partition(".")[0] for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and not node.level:
-                    imported.add(str(node.module).partition(".")[0])
+    for source in (path for path in shipped().values() if path.suffix == ".py"):
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(str(node.module).partition(".")[0])
     thirds = {known.get(top, top) for top in imported - sys.stdlib_module_names - {"maskpolicy"}}
     assert thirds == required().keys()
 
@@ -248,10 +217,8 @@ def test_what_is_imported_is_required():
 def test_the_floors_are_those_that_are_tested():
     lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
     tested = dict(line.split("==") for line in lines if not line.startswith("#"))
-    floors = {name: version.partition(",")[0] for name, version in required().items()}
-    assert {name: Version(version) for name, version in tested.items()} == {
-        name: Version(version) for name, version in floors.items()
-    }
+    floors = {name: Version(text.partition(",")[0]) for name, text in required().items()}
+    assert {name: Version(version) for name, version in tested.items()} == floors
 
 
 def test_the_workflow_tests_the_stated_versions_of_python():

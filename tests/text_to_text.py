@@ -156,41 +156,42 @@ def _wordpiece() -> Any:
     return transformers.BertTokenizer(vocab=raw.get_vocab(), do_lower_case=False)
 
 
+_CODED = {"scale_embedding": True}
+_BARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bart": ("Bart", {}),
+    "mbart": ("MBart", _CODED),
+    "mbart50": ("MBart", {**_CODED, "decoder_start_token_id": 2}),
+    "pegasus": ("Pegasus", _CODED),
+    "led": (
+        "LED",
+        {
+            **{"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32},
+            "attention_window": 8,
+        },
+    ),
+    "blenderbot": (
+        "Blenderbot",
+        {"decoder_start_token_id": 0, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
+    ),
+    "nllb": ("M2M100", {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}),
+    "marian": ("Marian", {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}),
+}
+"""Transformers' names of families with BART's settings, and what each sets besides."""
+
+
 def model(name: str, seed: int = 0, **settings: Any) -> Any:
     """Return a tiny random model of a family, in evaluation mode."""
     import torch
 
-    t = transformers
-
-    size = {"vocab_size": len(tokenizer(name))}
-    base = {**size, "max_position_embeddings": 64, **BART_LIKE}
+    t, size = transformers, {"vocab_size": len(tokenizer(name))}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        made: Any = None
-        if name == "bart":
-            made = t.BartForConditionalGeneration(t.BartConfig(**base | settings))
-        elif name in ("mbart", "mbart50"):
-            start = {"decoder_start_token_id": 2} if name == "mbart50" else {}
-            config = t.MBartConfig(**base | {"scale_embedding": True} | start | settings)
-            made = t.MBartForConditionalGeneration(config)
-        elif name == "pegasus":
-            config = t.PegasusConfig(**base | {"scale_embedding": True} | settings)
-            made = t.PegasusForConditionalGeneration(config)
-        elif name == "led":
-            most = {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32}
-            del base["max_position_embeddings"]
-            config = t.LEDConfig(**base | most | {"attention_window": 8} | settings)
-            made = t.LEDForConditionalGeneration(config)
-        elif name == "blenderbot":
-            config = t.BlenderbotConfig(**base | {"decoder_start_token_id": 0, **_ids()} | settings)
-            made = t.BlenderbotForConditionalGeneration(config)
-        elif name == "nllb":
-            drop = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
-            config = t.M2M100Config(**base | drop | settings)
-            made = t.M2M100ForConditionalGeneration(config)
-        elif name == "marian":
-            ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-            made = t.MarianMTModel(t.MarianConfig(**base | ids | settings))
+        if name in _BARTS:
+            family, own = _BARTS[name]
+            most = {} if name == "led" else {"max_position_embeddings": 64}
+            config = getattr(t, f"{family}Config")(**size | most | BART_LIKE | own | settings)
+            kind = "MarianMTModel" if name == "marian" else f"{family}ForConditionalGeneration"
+            made = getattr(t, kind)(config)
         elif name == "t5gemma":
             made = _t5gemma(size["vocab_size"], settings)
         elif name == "bert2bert":
@@ -198,10 +199,6 @@ def model(name: str, seed: int = 0, **settings: Any) -> Any:
         else:
             made = _t5(name, size, settings)
     return made.eval()
-
-
-def _ids() -> dict[str, int]:
-    return {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 
 
 def _t5(name: str, size: dict[str, int], settings: dict[str, Any]) -> Any:

@@ -1,8 +1,7 @@
-"""A tiny graph with checkpoints, and a script that runs it, is killed in it, or shares it.
+"""A tiny graph with checkpoints, and a script that runs it, or is killed in it.
 
 python tests/tiny.py run STORE [COUNT_FILE [SECONDS_PER_STEP]]
 python tests/tiny.py everywhere FOLDER
-python tests/tiny.py stopped FOLDER
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import itertools
 import json
+import logging
 import os
 import resource
 import signal
@@ -23,12 +22,11 @@ from pathlib import Path
 
 from faults import calls
 
-from maskpolicy.errors import StoreError
-from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import Stage, stage
-from maskpolicy.graph.stage_run import Local
-from maskpolicy.store.artifacts import Store
-from maskpolicy.store.claims import LEASE
+from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage, stage
+from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.store.artifacts import Store
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class TinyLocal(Local):
     """Seconds of a step, and a file outside the store that counts computations by label."""
 
     pause: float = 0
+    warns: bool = False
     count: str | None = None
     label: str = ""
 
@@ -72,6 +71,8 @@ def walk(params: Walk, inputs, out, run):
     if saved is not None:
         done = saved[0]
         x, trace = json.loads((saved[1] / "state.json").read_text())
+    if run.local.warns:
+        logging.getLogger("maskpolicy.tiny").warning("walks")
     for step in range(done + 1, params.steps + 1):
         x = (x * 6364136223846793005 + 1442695040888963407) % 2**64
         trace.append(x)
@@ -109,17 +110,20 @@ def fail(params: Failure, inputs, out, run):
 
 @dataclass(frozen=True)
 class Fate:
-    """Whether a stage gets further before it kills its process."""
+    """How many checkpoints a stage keeps, one for each process that it kills, before it is done."""
 
-    gets_further: bool
+    checkpoints: int
 
 
 @stage("tiny-fatal")
 def fatal(params: Fate, inputs, out, run):
     """End this process, as the system does when memory runs out."""
     count(run)
-    if params.gets_further:
-        step = run.checkpoints.latest()[0] if run.checkpoints.steps() else 0
+    step = run.checkpoints.latest()[0] if run.checkpoints.steps() else 0
+    if 0 < params.checkpoints == step:
+        write(step, [], out)
+        return
+    if params.checkpoints:
         run.checkpoints.save(step + 1, lambda to: (to / "state.json").write_text("{}"))
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -185,35 +189,22 @@ def run(root, count_file=None, pause="0"):
     if "TINY_LIMIT" in os.environ:  # a disk on which no file may grow beyond so many bytes
         limit = int(os.environ["TINY_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    impair()
-    lease = float(os.environ.get("TINY_LEASE", LEASE))
+    if "TINY_NO_LOCKS" in os.environ:  # a file system without locks
+        fcntl.flock = fcntl.lockf = no_locks
     print("ready", flush=True)
     try:
-        outcomes = execute(diamond(steps=steps, every=every, **local), Store(root, lease))
+        outcomes = execute(diamond(steps=steps, every=every, **local), Store(root))
     except StoreError as error:
         print(error, file=sys.stderr)
         return 2
-    return 1 if any(outcome.error for outcome in outcomes.values()) else 0
+    errors = [outcome.error for outcome in outcomes.values() if outcome.error]
+    print(*errors, file=sys.stderr, sep="\n", end="")
+    return 1 if errors else 0
 
 
-def impair():
-    """Take from this process what hosts that share a folder may lack: file locks, a right clock."""
-    if "TINY_NO_LOCKS" in os.environ:
-
-        def refuse(*_):
-            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-        fcntl.flock = fcntl.lockf = refuse
-    ahead = int(os.environ.get("TINY_AHEAD", "0"))  # seconds, also of the times that it sets
-    if ahead:
-        now, now_ns, set_times = time.time, time.time_ns, os.utime
-
-        def set_wrong_times(path, times=None):
-            set_times(path, times or (time.time(), time.time()))
-
-        time.time = lambda: now() + ahead
-        time.time_ns = lambda: now_ns() + ahead * 10**9
-        os.utime = set_wrong_times
+def no_locks(*_):
+    """Raise what the system raises where locks are missing."""
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def everywhere(folder):
@@ -238,37 +229,6 @@ def everywhere(folder):
     return 0
 
 
-def stopped(folder):
-    """Stop the run at its 1st, 2nd, .. change, complete it in another process, and let it go on."""
-    stages = line()
-    kept = [stages[0], stages[2]]  # the stopped process may be at dropping the other one
-    reference = Store(folder / "reference")
-    in_child(reference.root)  # a process that forks should have no thread of its own
-    for moment in itertools.count():
-        store = Store(folder / str(moment))
-        child = fork(store.root, moment, signal.SIGSTOP, lease=0.1)
-        if os.WIFEXITED(os.waitpid(child, os.WUNTRACED)[1]):
-            print(moment)
-            return 0
-        in_child(store.root)
-        before = manifests(store, kept)
-        if content(store, kept) != content(reference, kept):
-            raise SystemExit(f"moment {moment}: other bytes, or not all of them")
-        os.kill(child, signal.SIGCONT)
-        if os.waitpid(child, 0)[1]:
-            raise SystemExit(f"moment {moment}: the stopped process failed")
-        if manifests(store, kept) != before or content(store, stages) != content(reference, stages):
-            raise SystemExit(f"moment {moment}: an artifact was committed twice, or changed")
-        names = ("temporary/*", "checkpoints/*/*", "quarantine/*", "locks/*")
-        if left := [path for name in names for path in store.root.glob(name)]:
-            raise SystemExit(f"moment {moment}: leftovers {left}")
-
-
-def manifests(store, stages):
-    """Return the manifests of artifacts, which tell when each was committed."""
-    return [(store.path(each.key) / "MANIFEST.json").read_bytes() for each in stages]
-
-
 def committed(store, stages):
     """Return the keys that a new process finds and verifies."""
     fresh = Store(store.root)
@@ -277,7 +237,12 @@ def committed(store, stages):
 
 def in_child(root, moment=None):
     """Run the line in a forked process, killed at its n-th change; say whether it was killed."""
-    status = os.waitpid(fork(root, moment), 0)[1]
+    child = os.fork()
+    if not child:
+        calls.signal_before(moment)
+        outcomes = execute(line(), Store(root))
+        os._exit(any(outcome.error for outcome in outcomes.values()))
+    status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
         return True
     if os.WEXITSTATUS(status):
@@ -285,17 +250,7 @@ def in_child(root, moment=None):
     return False
 
 
-def fork(root, moment=None, number=signal.SIGKILL, lease=LEASE):
-    """Run the line in a forked process that sends itself a signal before its n-th change."""
-    child = os.fork()
-    if child:
-        return child
-    calls.signal_before(moment, number)
-    outcomes = execute(line(), Store(root, lease))
-    os._exit(any(outcome.error for outcome in outcomes.values()))
-
-
 if __name__ == "__main__":
     command, folder, *rest = sys.argv[1:]
-    commands = {"run": run, "everywhere": everywhere, "stopped": stopped}
+    commands = {"run": run, "everywhere": everywhere}
     sys.exit(commands[command](Path(folder), *rest))

@@ -1,7 +1,7 @@
-"""The tiny graph on a bucket: run beside others, or killed and stopped at each of its requests.
+"""The tiny graph on a bucket: run beside others, or killed at each of its requests.
 
 python tests/tiny_bucket.py run URL CACHE COUNT_FILE SECONDS_PER_STEP
-python tests/tiny_bucket.py killed|stopped FOLDER EVERY
+python tests/tiny_bucket.py killed FOLDER EVERY
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import tiny
 
-from maskpolicy.errors import StoreError
-from maskpolicy.graph.execution import execute
-from maskpolicy.store.artifacts import Store
-from maskpolicy.store.bucket import Bucket, open_bucket
-from maskpolicy.store.bucket_store import BucketStore
-from maskpolicy.store.claims import LEASE
-from maskpolicy.store.opening import open_store
+from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.bucket import Bucket
+from maskpolicy.pipeline.store.opening import open_store
+from maskpolicy.pipeline.store.upkeep import prune
 
-REQUESTS = ("read", "create", "write", "delete", "entries", "entry", "upload", "digest")
+REQUESTS = ("read", "write", "delete", "entries", "upload", "download")
 
 
 def run(url, cache, count_file, pause):
@@ -43,71 +41,48 @@ def run(url, cache, count_file, pause):
 def killed(folder, every):
     """Kill the run before and after its requests; another machine resumes it each time."""
     for moment in itertools.count(int(os.environ.get("TINY_FROM", 0)), int(every)):
-        there = prepared(folder, moment)
-        status = os.waitpid(fork(work, there, "one", LEASE, moment, signal.SIGKILL), 0)[1]
+        there = Path(folder) / str(moment)
+        (there / "bucket").mkdir(parents=True)
+        status = os.waitpid(fork(work, there, "one", moment), 0)[1]
         for host in ("two", "one"):
-            ended(fork(work, there, host, LEASE), f"moment {moment}: resumed on {host}")
-        ended(fork(check, there), f"moment {moment}: checked")
+            finish(fork(work, there, host), f"moment {moment}: resumed on {host}")
+        finish(fork(check, there), f"moment {moment}: checked")
         if not os.WIFSIGNALED(status):
             print(moment)
             return 0
     return 1
 
 
-def stopped(folder, every):
-    """Stop the run at its requests until another machine has taken over, and let it go on."""
-    for moment in itertools.count(int(os.environ.get("TINY_FROM", 0)), int(every)):
-        there = prepared(folder, moment)
-        first = fork(work, there, "one", 0.1, moment, signal.SIGSTOP)
-        if os.WIFEXITED(os.waitpid(first, os.WUNTRACED)[1]):
-            print(moment)
-            return 0
-        ended(fork(work, there, "two", LEASE), f"moment {moment}: taken over")
-        before = manifests(there)
-        os.kill(first, signal.SIGCONT)
-        ended(first, f"moment {moment}: gone on")
-        if manifests(there) != before:
-            raise SystemExit(f"moment {moment}: an artifact was committed twice")
-        ended(fork(check, there), f"moment {moment}: checked")
-    return 1
-
-
-def prepared(folder, moment):
-    there = Path(folder) / str(moment)
-    (there / "bucket").mkdir(parents=True)
-    return there
-
-
-def work(there, host, lease, moment=None, number=None):
-    """Run the line as a machine with a cache of its own; send itself a signal at a moment."""
+def work(there, host, moment=None):
+    """Run the line as a machine with a cache of its own, which is killed at a moment."""
     if moment is not None:
-        watch(moment, number)
-    outcomes = execute(tiny.line(), store_of(there, host, lease))
+        kill_at(moment)
+    outcomes = execute(tiny.line(), store_of(there, host))
     return any(outcome.error for outcome in outcomes.values())
 
 
-def store_of(there, host, lease=LEASE):
-    return BucketStore(open_bucket(f"file://{there}/bucket"), there / host, lease)
+def store_of(there, host):
+    return open_store(f"file://{there}/bucket", there / host)
 
 
-def watch(moment, number):
-    """Let the process send itself a signal before or after its n-th request."""
+def kill_at(moment):
+    """Let the process kill itself before or after its n-th request."""
     passed = itertools.count()
     guard = threading.Lock()
 
-    def pause():
+    def pass_by():
         with guard:
             if next(passed) == moment:
-                os.kill(os.getpid(), number)
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def watched(request):
         @functools.wraps(request)
-        def call(*arguments):
-            pause()
+        def call(*arguments, **named):
+            pass_by()
             try:
-                return request(*arguments)
+                return request(*arguments, **named)
             finally:
-                pause()
+                pass_by()
 
         return call
 
@@ -126,22 +101,14 @@ def check(there):
         return "other bytes"
     if store.committed() != {each.key for each in kept} or store.verify(kept[0].key):
         return "not all artifacts, or too many"
-    names = [
-        each.name
-        for folder in ("checkpoints", "quarantine")
-        for each in store.bucket.entries(folder)
-    ]
-    # `store prune` removes what a process wrote after it had lost its claim, and dead claims
-    left = [name for name in names if name.endswith(".json")]
-    left += [path for name in ("one", "two") for path in (there / name).glob("*temporary/*")]
+    bucket = store.mirror.bucket
+    left = [entry.name for name in ("checkpoints", "quarantine") for entry in bucket.entries(name)]
+    left = [name for name in left if name.endswith(".json")]  # `store prune` removes other files
+    for name in ("one", "two"):
+        cache = store_of(there, name)
+        prune(cache)
+        left += cache.root.glob("temporary/*")
     return f"leftovers {left}" if left else 0
-
-
-def manifests(there):
-    """Return the manifests that stay in a bucket, which tell when each artifact was committed."""
-    first, _, last = tiny.line()
-    paths = [there / "bucket" / "artifacts" / f"{each.key}.json" for each in (first, last)]
-    return [path.read_bytes() for path in paths]
 
 
 def fork(call, *arguments):
@@ -160,7 +127,7 @@ def fork(call, *arguments):
     os._exit(1 if result else 0)
 
 
-def ended(child, what):
+def finish(child, what):
     """Wait for a process, which must end well."""
     if os.waitpid(child, 0)[1]:
         raise SystemExit(f"{what}: failed")
@@ -168,5 +135,4 @@ def ended(child, what):
 
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    commands: dict[str, Callable[..., int]] = {"run": run, "killed": killed, "stopped": stopped}
-    sys.exit(commands[command](*words))
+    sys.exit({"run": run, "killed": killed}[command](*words))

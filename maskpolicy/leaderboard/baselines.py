@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.plugins.registry import DENOISING_KEYS
-from maskpolicy.results.cell import Run
-from maskpolicy.types import Json
 
 Row: TypeAlias = tuple[Sequence[str], Json]  # its labels, and the settings of one of its cells
 

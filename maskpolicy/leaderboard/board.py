@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from maskpolicy import metrics
-from maskpolicy.leaderboard import comparisons, standings
-from maskpolicy.leaderboard.comparisons import Comparison
+from maskpolicy.core import metrics
+from maskpolicy.core.types import Json
+from maskpolicy.experiment.definition import WORLD
+from maskpolicy.leaderboard import comparisons
+from maskpolicy.leaderboard.comparisons import Comparison, Standing, Versus
 from maskpolicy.leaderboard.joined_rows import Gap
-from maskpolicy.leaderboard.standings import Standing, Versus
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.types import Json
+from maskpolicy.leaderboard.results.cell import Result, Run, listed
 
 VERSION = 1
 _SAME = 9  # two means are equal if they agree to so many decimal places
@@ -100,10 +100,42 @@ class BoardRow:
         """Whether this row is a baseline."""
         return self.label == self.against
 
+    @property
+    def tokens(self) -> int | None:
+        """The source and target tokens of one intermediate run, if both were counted."""
+        work = self.work or {}
+        if "source_tokens" not in work or "target_tokens" not in work:
+            return None
+        return int(work["source_tokens"]) + int(work["target_tokens"])
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """The test examples of one column."""
+
+    task: str  # its label
+    sources: tuple[str, ...]  # world, hub or files; several only on a mixed board
+    n: tuple[int, ...]  # number of test examples; several only on a mixed board
+
+    @property
+    def is_invented(self) -> bool:
+        """Whether the questions are about the embedded world."""
+        return WORLD in self.sources
+
+    @property
+    def title(self) -> str:
+        """The column's title, marked if the questions are not the data set's own."""
+        return f"{self.task} ({WORLD})" if self.is_invented else self.task
+
+    @property
+    def size(self) -> str:
+        """The number of test examples, e.g. "n = 300"."""
+        return f"n = {' or '.join(map(str, self.n))}" if self.n else ""
+
 
 @dataclass(frozen=True)
 class Guess:
-    """The score of a majority guess on one task (`maskpolicy.majority`)."""
+    """The score of a majority guess on one task (`maskpolicy.data.majority`)."""
 
     percent: float
     rule: str
@@ -133,7 +165,7 @@ class Board:
             column: {row.label for row in self.rows if self.has_score(row, column)}
             for column in self._members
         }
-        return standings.standings(self.pairs, scored)
+        return comparisons.standings(self.pairs, scored)
 
     def has_score(self, row: BoardRow, column: str) -> bool:
         """Whether a row has a score on a task, or on all tasks of an average."""
@@ -145,28 +177,79 @@ class Board:
         averages = {average_label(group): tasks for group, tasks in self.groups.items()}
         return {**{task: (task,) for task in self.tasks}, **averages}
 
+    @cached_property
+    def _scores(self) -> list[Score]:
+        return [score for row in self.rows for score in row.scores.values() if score]
+
     @property
     def seeds(self) -> int:
         """The largest number of seeds of any score."""
-        scores = (score for row in self.rows for score in row.scores.values() if score)
-        return max((len(score.seeds) for score in scores), default=0)
+        return max((len(score.seeds) for score in self._scores), default=0)
 
     @property
     def tests(self) -> int:
         """The number of differences to the baseline that were tested, as one family."""
-        scores = (score for row in self.rows for score in row.scores.values() if score)
-        return sum(bool(score.comparison and score.comparison.estimate) for score in scores)
+        return sum(bool(score.comparison and score.comparison.estimate) for score in self._scores)
 
     @property
     def condition(self) -> str:
         """What the tests generalise to and what they hold fixed; "" without tests."""
-        scores = (score for row in self.rows for score in row.scores.values() if score)
-        return comparisons.condition(score.comparison for score in scores)
+        return comparisons.condition(score.comparison for score in self._scores)
+
+    @property
+    def lacks_runs(self) -> bool:
+        """Whether a test is missing because too few seeds have their own intermediate run."""
+        return any(score.comparison.lacks_runs for score in self._scores if score.comparison)
+
+    @cached_property
+    def untested(self) -> tuple[str, ...]:
+        """For each reason why tests are missing, "tasks: reason".
+
+        If only some rows lack the test on a task, their labels follow the task.
+        """
+        rows_by_reason: dict[str, dict[str, list[str]]] = {}
+        compared: dict[str, int] = dict.fromkeys(self.tasks, 0)
+        for task in self.tasks:
+            for row in self.rows:
+                score = row.scores[task]
+                if score is None or score.comparison is None:
+                    continue
+                compared[task] += 1
+                if score.comparison.reason:
+                    tasks = rows_by_reason.setdefault(score.comparison.reason, {})
+                    tasks.setdefault(task, []).append(row.label)
+        reasons = []
+        for reason, tasks in rows_by_reason.items():
+            whole = {task for task, rows in tasks.items() if len(rows) == compared[task]}
+            names = [
+                self.title(task) + ("" if task in whole else f" ({', '.join(rows)})")
+                for task, rows in tasks.items()
+            ]
+            where = "all tasks" if len(whole) == len(self.tasks) > 1 else ", ".join(names)
+            reasons.append(f"{where}: {reason}")
+        return tuple(reasons)
+
+    @property
+    def about_tests(self) -> list[str]:
+        """What the tests generalise to, if there are any, and why tests are missing."""
+        missing = [f"No test on {reason}." for reason in self.untested]
+        return [*([self.condition] if self.tests else []), *missing]
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """The notes on missing scores: see `missing`."""
         return tuple(missing(self.rows))
+
+    def column(self, task: str) -> ColumnFacts:
+        """Return where the test examples of a task come from, and their number."""
+        cells = [cell for row in self.rows for (of, _), cell in row.cells.items() if of == task]
+        sizes = {cell.metrics.n for cell in cells if cell.metrics is not None}
+        sources = {cell.origin for cell in cells}
+        return ColumnFacts(task, tuple(sorted(sources)), tuple(sorted(sizes)))
+
+    def title(self, name: str) -> str:
+        """Return the title of a column, for a task or an average."""
+        return self.column(name).title if name in self.tasks else name
 
     def metric(self, task: str) -> str:
         """Return the display name of a task's metric."""
@@ -244,12 +327,6 @@ def _of_reason(reason: str, cells: Mapping[str, Mapping[str, Sequence[int]]]) ->
         return f"{places[0]}: {reason}"
     count = sum(max(1, len(seeds)) for tasks in cells.values() for seeds in tasks.values())
     return f"{count} scores are missing: {reason} ({listed(places, '; ')})"
-
-
-def listed(names: Sequence[str], separator: str = ", ", most: int = 6) -> str:
-    """Return the first names, each whole, and the number of the others."""
-    more = len(names) - most
-    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def counted(numbers: Sequence[int]) -> str:

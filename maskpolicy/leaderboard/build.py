@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from maskpolicy import keys
-from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.files import relative_paths
-from maskpolicy.leaderboard import baselines, comparisons, joined_rows, standings, tuning_notes
+from maskpolicy.core import keys
+from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.files import relative_paths
+from maskpolicy.data.taskfiles import audit
+from maskpolicy.experiment.task_blocks import SHORT_ANSWERS, lacks_short_answers
+from maskpolicy.leaderboard import baselines, comparisons, description, joined_rows
 from maskpolicy.leaderboard.board import (
     Board,
     BoardRow,
@@ -18,14 +20,12 @@ from maskpolicy.leaderboard.board import (
     Score,
     average_label,
     counted,
-    listed,
     missing,
 )
 from maskpolicy.leaderboard.comparisons import Comparison
 from maskpolicy.leaderboard.joined_rows import Draft, join_rows
-from maskpolicy.results import compatibility, predictions, run_notes
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.results.run_names import named_apart
+from maskpolicy.leaderboard.results import compatibility, predictions
+from maskpolicy.leaderboard.results.cell import Result, Run, listed, named_apart
 
 
 def build_leaderboard(
@@ -57,7 +57,7 @@ def build_leaderboard(
         *disagreements,
         *absent,
         *_counted_twice(drafts, groups),
-        *run_notes.every_note(runs),
+        *_run_notes(runs),
         *joined_rows.mixed(unlike),
     ]
     cells = {
@@ -72,7 +72,7 @@ def build_leaderboard(
         notes=tuple(relative_paths(notes, runs[0].folder)),
         groups=groups,
         majority={task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()},
-        pairs=tuple(standings.versus(cells, means, read)),
+        pairs=tuple(comparisons.versus(cells, means, read)),
         compared_with=_compared_with(drafts, rows, label),
         runs=_used(rows, runs),
     )
@@ -86,7 +86,7 @@ def _notes(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[str]:
         *_unpaired(rows),
         *_single_run(drafts),
         *compatibility.notes(cell for draft in drafts for cell in draft.cells.values()),
-        *tuning_notes.notes(rows),
+        *description.tuning_notes(rows),
         *joined_rows.renamed(drafts),
     ]
 
@@ -307,3 +307,78 @@ def _counted_twice(drafts: Sequence[Draft], groups: Mapping[str, Sequence[str]])
             if len(same) > 1
         ]
     return notes
+
+
+def _run_notes(runs: Sequence[Run]) -> list[str]:
+    """Return all notes; if there are several runs, each note begins with the run's name."""
+    notes = []
+    for run in runs:
+        prefix = f"{run.name}: " if len(runs) > 1 else ""
+        about = [
+            _left_out(run),
+            run.about_dropped,
+            _uncounted(run),
+            _shrunk(run),
+            *_unanswered(run),
+            *_data(run),
+        ]
+        notes += [f"{prefix}{line}" for line in about if line]
+    return notes
+
+
+def _left_out(run: Run) -> str:
+    """Return a note with the cells that --only left out, or ""."""
+    if not run.left_out:
+        return ""
+    count = len(run.left_out)
+    were = "cell was" if count == 1 else "cells were"
+    return f"{count} {were} left out by --only: {listed(run.left_out)}"
+
+
+def _uncounted(run: Run) -> str:
+    """Return a note with the rows whose counts of masked tokens the store has lost, or ""."""
+    lost = [
+        one.policy
+        for one in run.results
+        if one.metrics is not None and one.work is None and "intermediate" in one.config
+    ]
+    if not lost:
+        return ""
+    rows = listed(list(dict.fromkeys(lost)))
+    return f"no counts of masked tokens for {rows}: work.json is missing or damaged in the store"
+
+
+def _shrunk(run: Run) -> str:
+    """Return a note with the trainings in which memory ran out, or ""."""
+    trainings = {name: how for one in run.results for name, how in (one.shrunk or {}).items()}
+    if not trainings:
+        return ""
+    some = [
+        f"{name} with {how['micro_tokens']} from step {how['step']}"
+        for name, how in trainings.items()
+    ]
+    return (
+        "memory ran out, and trainings went on with smaller micro_tokens, which changes gradients "
+        f"by rounding alone, and draws other dropout: {listed(some)}"
+    )
+
+
+def _unanswered(run: Run) -> list[str]:
+    """Return a note for each column with a metric that finds no short answer in its rows."""
+    notes: dict[str, None] = {}
+    for one in run.results:
+        block = one.config.get("task", {})
+        metrics = () if one.metrics is None else (one.metrics.metric, *one.metrics.parts)
+        for metric in metrics:
+            where = (block.get("name", ""), block.get("data", ""))
+            if lacks_short_answers(*where, metric, one.config.get("world", {})):
+                notes[f"{one.task}: {SHORT_ANSWERS.format(metric=metric)}"] = None
+    return list(notes)
+
+
+def _data(run: Run) -> list[str]:
+    """Return the notes of the audits of a run's tasks."""
+    audits = {one.task: one.audit for one in run.results if one.audit is not None}
+    return [
+        line for task in run.columns if task in audits for line in audit.notes(task, audits[task])
+    ]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, fields
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import keys
-from maskpolicy.config import corpus_mix
-from maskpolicy.config.experiment import HUB, SCRATCH, SEQ2SEQ, WORLD, ModelBlock
-from maskpolicy.leaderboard import tuning_notes
-from maskpolicy.leaderboard.board import Board, BoardRow, listed
-from maskpolicy.results.cell import Result
-from maskpolicy.types import Denoising, Json
-from maskpolicy.world.settings import Settings
+from maskpolicy.core import keys
+from maskpolicy.core.types import Denoising, Json
+from maskpolicy.experiment import model_and_corpus
+from maskpolicy.experiment.definition import HUB, SCRATCH, SEQ2SEQ, WORLD, ModelBlock
+from maskpolicy.experiment.world_settings import Settings
+from maskpolicy.leaderboard.board import Board, BoardRow
+from maskpolicy.leaderboard.results.cell import Result, listed
 
 INVENTED = "invented data"
 FILES = "files"
@@ -26,50 +26,6 @@ _STAGES = {
     "intermediate": "intermediate stage",
     "finetune": "fine-tuning",
 }
-
-
-@dataclass(frozen=True)
-class ColumnFacts:
-    """The test examples of one column."""
-
-    task: str  # its label
-    sources: tuple[str, ...]  # world, hub or files; several only on a mixed board
-    n: tuple[int, ...]  # number of test examples; several only on a mixed board
-
-    @property
-    def is_invented(self) -> bool:
-        """Whether the questions are about the embedded world."""
-        return WORLD in self.sources
-
-    @property
-    def title(self) -> str:
-        """The column's title, marked if the questions are not the data set's own."""
-        return f"{self.task} ({WORLD})" if self.is_invented else self.task
-
-    @property
-    def size(self) -> str:
-        """The number of test examples, e.g. "n = 300"."""
-        return f"n = {' or '.join(map(str, self.n))}" if self.n else ""
-
-
-def column(board: Board, task: str) -> ColumnFacts:
-    """Return where the test examples of a task come from, and their number."""
-    cells = [cell for row in board.rows for (of, _), cell in row.cells.items() if of == task]
-    sizes = {cell.metrics.n for cell in cells if cell.metrics is not None}
-    return ColumnFacts(task, tuple(sorted(set(map(source, cells)))), tuple(sorted(sizes)))
-
-
-def title(board: Board, name: str) -> str:
-    """Return the title of a column, for a task or an average."""
-    return column(board, name).title if name in board.tasks else name
-
-
-def source(result: Result) -> str:
-    """Return where the questions of a result come from: world, hub or files."""
-    if result.origin:
-        return result.origin
-    data = result.config.get("task", {}).get("data", WORLD)
-    return data if data in (WORLD, HUB) else FILES
 
 
 def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
@@ -87,8 +43,8 @@ def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
     texts = {"model": by_row(_model)}
     for name, title in _STAGES.items():
         texts[title] = by_row(partial(_stage, name), of_all=name == "general")
-    texts[tuning_notes.CHOICE] = by_row(tuning_notes.choice)
-    texts[tuning_notes.COST] = by_row(tuning_notes.cost)
+    texts[CHOICE] = by_row(choice)
+    texts[COST] = by_row(cost)
     texts["corpus of the intermediate stage"] = by_row(_corpus)
     texts["masks of all rows"] = _shared_denoising(board)
     texts["embedded world"] = by_row(_world)
@@ -106,11 +62,11 @@ def of_row(row: BoardRow, task: str) -> dict[str, str]:
     if first is None:
         return {}
     return {
-        "data": f"{WORLD}: {INVENTED}" if source(first) == WORLD else source(first),
+        "data": f"{WORLD}: {INVENTED}" if first.origin == WORLD else first.origin,
         "model": _model(first),
         **{name: stage(first.config, name) for name in _STAGES},
-        "tuned": tuning_notes.choice(first),
-        "tuning cost": tuning_notes.cost(first),
+        "tuned": choice(first),
+        "tuning cost": cost(first),
     }
 
 
@@ -157,7 +113,7 @@ def _model(result: Result) -> str:
 
 def _corpus(result: Result) -> str:
     block = result.config.get("corpus") or {}
-    return corpus_mix.in_words(block, f"the embedded world ({INVENTED})")
+    return model_and_corpus.in_words(block, f"the embedded world ({INVENTED})")
 
 
 def _world(result: Result) -> str:
@@ -190,7 +146,7 @@ def _shared_denoising(board: Board) -> str:
 
 def _data(board: Board) -> list[str]:
     """Return a text with the columns of each source of data."""
-    columns = [column(board, task) for task in board.tasks]
+    columns = [board.column(task) for task in board.tasks]
     named = {
         WORLD: f"{INVENTED} (the embedded world, in the data sets' file formats)",
         HUB: "read from the Hub",
@@ -231,3 +187,115 @@ def _number(text: str) -> tuple[int, str]:
 
 def _plain(value: Json) -> str:
     return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value).lower()
+
+
+CHOICE, COST = "tuned on dev", "cost of tuning"  # names of facts
+_TRAININGS = {
+    "fit": "fits of learned policies",
+    "intermediate": "intermediate trainings",
+    "finetune": "fine-tunings",
+}
+
+
+def choice(result: Result) -> str:
+    """Return what a cell's row chose, with the mean score on dev of each value; "" if nothing."""
+    about = result.tuning
+    if about is None:
+        return ""
+    tried = [", ".join(map(_value, values.values())) for values in about["tried"]]
+    pairs = zip(tried, about["scores"], strict=True)
+    scores = "; ".join(f"{values}: {100 * score:.1f}" for values, score in pairs)
+    taken = about["tried"][about["chosen"]]
+    settings = ", ".join(f"{key}={_value(value)}" for key, value in taken.items())
+    task = f" for {result.task}" if about["by"] == "task" else ""
+    equal = about["scores"].count(max(about["scores"]))
+    first = f", the first of {equal} that are best" if equal > 1 else ""
+    return f"{settings}{task} (mean scores: {scores}{first})"
+
+
+def cost(result: Result) -> str:
+    """Return what all candidates cost that a cell's row chose from; "" if there were none."""
+    about = result.tuning
+    if about is None:
+        return ""
+    parts = []
+    for kind, words in _TRAININGS.items():
+        known = about["cost"].get(kind)
+        if known:
+            tokens = known.get("source_tokens", 0) + known.get("target_tokens", 0)
+            more = f", {tokens:,} tokens" if tokens else ""
+            parts.append(f"{known['trainings']} {words} of {known['steps']:,} steps in all{more}")
+    evaluated = about["cost"].get("evaluate", {}).get("evaluations", 0)
+    task = f"{result.task}: " if about["by"] == "task" else ""
+    return f"{task}{' and '.join([*parts, f'{evaluated} evaluations on dev'])}"
+
+
+def tuning_notes(rows: Sequence[BoardRow]) -> list[str]:
+    """Return notes on comparisons that tuning makes unequal, and on values at an end of a list."""
+    return [*_unequal(rows), *_at_an_end(rows)]
+
+
+def _unequal(rows: Sequence[BoardRow]) -> list[str]:
+    """Name what rows chose from, if they did not choose from the same values.
+
+    A row without an intermediate stage need only have the same values of fine-tuning.
+    """
+    groups: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda row: not _has_stage(row)):
+        tune = json.dumps(_tune(row), sort_keys=True)
+        alike = not _has_stage(row) and tune in map(_of_finetuning, groups)
+        if not alike:
+            groups.setdefault(tune, []).append(row.label)
+    if len(groups) < 2:
+        return []
+    texts = [f"{listed(labels)}: {_listed(json.loads(v))}" for v, labels in groups.items()]
+    return [f"rows were not tuned alike, which is part of their differences ({'; '.join(texts)})"]
+
+
+def _of_finetuning(tune: str) -> str:
+    found = {k: v for k, v in json.loads(tune).items() if k.startswith("finetune.") or k == "on"}
+    return json.dumps(found if len(found) > 1 else {}, sort_keys=True)
+
+
+def _has_stage(row: BoardRow) -> bool:
+    return any("intermediate" in cell.config for cell in row.cells.values())
+
+
+def _at_an_end(rows: Sequence[BoardRow]) -> list[str]:
+    """Say where the best of three or more numbers is the smallest or the largest one."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for cell in row.cells.values():
+            scores = (cell.tuning or {}).get("scores", ())
+            if len(set(scores)) == 1:  # the candidates do not differ on dev
+                continue
+            for key, value in (cell.chosen or {}).items():
+                tried = [values[key] for values in (cell.tuning or {})["tried"]]
+                numbers = sorted({each for each in tried if _is_number(each)})
+                if len(numbers) > 2 and value in (numbers[0], numbers[-1]):
+                    labels = found.setdefault(f"{key}={value}", [])
+                    labels += [] if row.label in labels else [row.label]
+    return [
+        f"{setting}, chosen for {listed(labels)}, is at an end of the values that were tried: a "
+        "value beyond it may be better"
+        for setting, labels in found.items()
+    ]
+
+
+def _tune(row: BoardRow) -> Json:
+    cell = next(iter(row.cells.values()), None)
+    return {} if cell is None else cell.config.get("tune", {})
+
+
+def _listed(tune: Json) -> str:
+    """Return the keys of a `tune` with the number of their values."""
+    keys = [f"{key} of {len(values)} values" for key, values in tune.items() if key != "on"]
+    return ", ".join(keys) or "nothing"
+
+
+def _value(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

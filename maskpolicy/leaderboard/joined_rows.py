@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from maskpolicy import keys
-from maskpolicy.config import row_names
-from maskpolicy.errors import ConfigError
-from maskpolicy.files import relative_paths
-from maskpolicy.results import compatibility
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.results.compatibility import ComparedPart
-from maskpolicy.types import Json
+from maskpolicy.core import keys
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import relative_paths
+from maskpolicy.core.types import Json
+from maskpolicy.experiment.policy_blocks import apart, is_automatic
+from maskpolicy.leaderboard.results import compatibility
+from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.leaderboard.results.compatibility import ComparedPart
 
 ABSENT = "not in these results"
 _SHOWN = 6  # the most differences that a message lists
@@ -126,7 +126,7 @@ def _draft(drafts: list[Draft], label: str, run: Run, result: Result) -> Draft:
 def _rank(result: Result) -> int:
     """Return 0 for a label that the user gave, 1 for policy and settings, 2 for a bare policy."""
     policy = result.config.get("policy", {}).get("name", "")
-    if not row_names.is_automatic(result.policy, policy):
+    if not is_automatic(result.policy, policy):
         return 0
     return 2 if result.policy == policy else 1
 
@@ -251,7 +251,7 @@ def shortened(lines: Sequence[str]) -> str:
 def majority(runs: Sequence[Run]) -> tuple[dict[str, Json], list[str]]:
     """Return the majority guess of each task, and a note for each task on which runs disagree.
 
-    A task has no guess if runs disagree, or if an earlier version wrote all of its results.
+    A task has no guess if runs disagree, or if the store had none.
     """
     guesses: dict[str, dict[float, tuple[Json, Run]]] = {}
     for run in runs:
@@ -304,7 +304,7 @@ def names(drafts: Sequence[Draft]) -> list[str]:
         rivals = [each for each in drafts if each.label == draft.label]
         policies = [each.config.get("policy", {}) for each in rivals]
         mine = draft.config.get("policy", {})
-        names.append(row_names.apart(draft.label, mine, policies) if draft.rank else draft.label)
+        names.append(apart(draft.label, mine, policies) if draft.rank else draft.label)
         shares_label.append(len(rivals) > 1)
     return [
         f"{name} ({draft.run.name})" if shares and names.count(name) > 1 else name

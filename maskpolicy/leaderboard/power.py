@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import baselines, stats
 from maskpolicy.leaderboard.comparisons import FEWEST, WHOLE
+from maskpolicy.leaderboard.results import predictions
+from maskpolicy.leaderboard.results.collecting import cell_config
+from maskpolicy.leaderboard.results.predictions import CellAnswers
 from maskpolicy.leaderboard.stats import Difference
-from maskpolicy.plugins.scoring import find_metric
-from maskpolicy.results import predictions
-from maskpolicy.results.cell_config import cell_config
-from maskpolicy.results.predictions import CellAnswers
-from maskpolicy.types import Json
+from maskpolicy.plugins.discovery import find_metric
 
 if TYPE_CHECKING:
-    from maskpolicy.config.experiment import Experiment
-    from maskpolicy.stages import Graph
-    from maskpolicy.store.artifacts import Store
+    from maskpolicy.experiment.definition import Experiment
+    from maskpolicy.pipeline.stages import Graph
+    from maskpolicy.pipeline.store.artifacts import Store
 
 WANTED = 2.0  # difference in points for which the needed seeds are computed
 MOST = 200  # the largest number of seeds considered

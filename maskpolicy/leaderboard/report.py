@@ -5,18 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy import markdown
-from maskpolicy.config.budgets import TRAININGS
-from maskpolicy.files import write_file
-from maskpolicy.leaderboard import description, latex, not_significant
+from maskpolicy.core import markdown
+from maskpolicy.core.files import write_file
+from maskpolicy.core.types import Json
+from maskpolicy.data.majority import LABEL, SENTENCE
+from maskpolicy.experiment.budgets import TRAININGS
+from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.board import VERSION, WORK, Board, BoardRow, Score, average_label
 from maskpolicy.leaderboard.comparisons import Comparison
-from maskpolicy.leaderboard.stats import LEVEL
-from maskpolicy.majority import LABEL, SENTENCE
-from maskpolicy.types import Json
+from maskpolicy.leaderboard.stats import LEVEL, POWER
+from maskpolicy.leaderboard.table import MISSING, SIGNIFICANT, table
+from maskpolicy.leaderboard.table import Table as WholeTable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -25,7 +28,19 @@ if TYPE_CHECKING:
 _DIGITS = 4
 _WIDEST = 32  # characters of a label that the terminal's table keeps together
 _TEST = ("low", "high", "p", "p_holm", "significant", "detectable")
-SIGNIFICANT = "†"
+_ESCAPES = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
+}
+_PREAMBLE = r"""% needs \usepackage{booktabs}; \textquotedbl also \usepackage[T1]{fontenc}
+"""
+_HEAD = ("policy", "task", "difference", "95% interval", "finds")
+_NOT_SIGNIFICANT = (
+    "Differences that are not significant: the confidence interval of each, and the difference "
+    f"that would have been significant with a probability of {100 * POWER:.0f}%. "
+    "Not significant does not mean that there is no difference"
+)
 RANKS = (
     "95% confidence sets of the ranks of all rows together, from tests of all pairs of rows; "
     "=: tied with the best, no row is significantly better"
@@ -38,7 +53,7 @@ def save_report(board: Board, out: Path, *, work: bool = False) -> None:
     write_file(out / "leaderboard.json", f"{document}\n".encode())
     write_file(out / "leaderboard.md", to_markdown(board, work=work).encode())
     write_file(out / "leaderboard.csv", to_csv(board, work=work).encode())
-    write_file(out / "leaderboard.tex", latex.render(board).encode())
+    write_file(out / "leaderboard.tex", to_latex(board).encode())
 
 
 def to_json(board: Board, *, work: bool = False) -> Json:
@@ -46,7 +61,7 @@ def to_json(board: Board, *, work: bool = False) -> Json:
 
     `work` adds the work of the intermediate stage to each row.
     """
-    columns = [description.column(board, task) for task in board.tasks]
+    columns = [board.column(task) for task in board.tasks]
     return {
         "version": VERSION,
         "baseline": board.baseline,
@@ -100,32 +115,38 @@ def tied_with_best(board: Board) -> dict[str, list[str]]:
 
 def to_pairs(board: Board) -> Table | str:
     """Return the differences of all pairs of rows as a table for the terminal, or why none is."""
-    from rich.table import Table
-
     tests = sum(each.comparison.estimate is not None for each in board.pairs)
     if not tests:
         reasons = dict.fromkeys(filter(None, (each.comparison.reason for each in board.pairs)))
         return f"no pair of rows can be tested: {'; '.join(reasons) or 'there is only one row'}"
     adjusted = f"p adjusted for {tests} test{'s'[: tests != 1]} (Holm)"
-    table = Table("column", "row", "minus", title=f"all pairs of rows, in points; {adjusted}")
-    for name in ("difference", "95% interval", "p", "p (Holm)", "finds"):
-        table.add_column(name, justify="right")
-    for each in board.pairs:
-        column = description.title(board, each.column)
-        table.add_row(column, each.row, each.other, *_pair(each.comparison))
-    return table
+    head = ("column", "row", "minus", "difference", "95% interval", "p", "p (Holm)", "finds")
+    rows = [
+        [board.title(each.column), each.row, each.other, *_pair(each.comparison)]
+        for each in board.pairs
+    ]
+    return _printed(head, rows, 3, title=f"all pairs of rows, in points; {adjusted}")
 
 
 def to_ranks(board: Board) -> Table:
     """Return the possible ranks of each row as a table for the terminal."""
-    from rich.table import Table
+    head = ["policy", *map(board.title, board.standings)]
+    return _printed(head, [[row.label, *ranks_of(board, row)] for row in board.rows], title=RANKS)
 
-    table = Table("policy", title=RANKS)
-    for column in board.standings:
-        table.add_column(description.title(board, column), justify="right")
-    for row in board.rows:
-        table.add_row(row.label, *ranks_of(board, row))
-    return table
+
+def _printed(
+    head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, **settings: Any
+) -> Table:
+    """Return a table for the terminal with `left` columns of texts before those of numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    printed = Table(**settings)
+    for index, name in enumerate(head):
+        printed.add_column(name, justify="left" if index < left else "right", overflow="fold")
+    for row in rows:
+        printed.add_row(*map(Text, row))
+    return printed
 
 
 def ranks_of(board: Board, row: BoardRow) -> list[str]:
@@ -137,7 +158,7 @@ def ranks_of(board: Board, row: BoardRow) -> list[str]:
     for column, ranks in board.standings.items():
         one = ranks.get(row.label)
         if one is None:
-            texts.append("" if board.has_score(row, column) else "–")
+            texts.append("" if board.has_score(row, column) else MISSING)
         else:
             texts.append(f"{one}{' =' if one.is_tied_with_best else ''}")
     return texts
@@ -150,7 +171,7 @@ def _pair(comparison: Comparison) -> list[str]:
     mark = SIGNIFICANT if comparison.is_significant else ""
     return [
         f"{test.difference:+.1f}{mark}",
-        f"{test.low:+.1f} to {test.high:+.1f}",
+        test.interval,
         f"{test.p:.3g}",
         f"{comparison.p_holm:.3g}",
         f"±{test.detectable:.1f}",
@@ -166,22 +187,22 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
     if board.majority:
         about.append(f"{SENTENCE}.")
-    about += map(markdown.plain, not_significant.lines(board))
+    about += map(markdown.plain, board.about_tests)
     facts = description.facts(board)
     about += ["", *(f"* {name}: {markdown.plain(fact)}" for name, fact in facts.items())]
     notes = [f"* {markdown.plain(note)}" for note in board.notes]
-    table = markdown.plain_table(head, body, numbers=True)
     parts = [
-        table,
+        markdown.plain_table(head, body, numbers=True),
         "",
         *about,
         *([""] if notes else []),
         *notes,
-        *not_significant.to_markdown(board),
     ]
+    if rows := _not_significant(board):
+        parts += ["", f"{_NOT_SIGNIFICANT}.", "", markdown.plain_table(_HEAD, rows)]
     if board.standings:
         lines = [[row.label, *ranks_of(board, row)] for row in board.rows]
-        columns = [description.title(board, column) for column in board.standings]
+        columns = [board.title(column) for column in board.standings]
         ranks = markdown.plain_table(["policy", *columns], lines, numbers=True)
         parts += ["", f"{RANKS}.", "", ranks]
     return "\n".join(parts) + "\n"
@@ -239,56 +260,60 @@ def to_table(board: Board, *, work: bool = False) -> Group:
     facts = [f"{name}: {fact}" for name, fact in description.facts(board).items()]
     about = [f"{SENTENCE}."] if board.majority else []
     title = Text(f"percent, {shown} (difference to {board.compared_with})", style="italic")
-    table = Table()
+    printed = Table()
     words = (word for line in body for word in line[0].split())
     widest = min(_WIDEST, max(map(len, words), default=0))  # labels are not cut inside a word
     for index, name in enumerate(head):
         side: dict[str, Any] = {"min_width": widest} if index == 0 else {"justify": "right"}
-        table.add_column(name, overflow="fold", **side)
+        printed.add_column(name, overflow="fold", **side)
     for index, line in enumerate(body):
-        table.add_row(*line, end_section=index == 0 and bool(board.majority))
-    return Group(title, table, *(Text(line, style="dim") for line in (*about, *facts)))
+        printed.add_row(*line, end_section=index == 0 and bool(board.majority))
+    return Group(title, printed, *(Text(line, style="dim") for line in (*about, *facts)))
+
+
+def to_differences(board: Board) -> Table | None:
+    """Return the differences that are not significant as a table for the terminal, if any."""
+    rows = _not_significant(board)
+    settings = {"title": _NOT_SIGNIFICANT, "title_justify": "left", "box": None}
+    return _printed(_HEAD, rows, 2, **settings) if rows else None
+
+
+def _not_significant(board: Board) -> list[list[str]]:
+    """Return policy, task, difference, interval and detectable difference of each such cell."""
+    whole = table(board).in_order()
+    return [
+        [row.label, column.title, cell.delta, cell.interval, cell.detectable or MISSING]
+        for row, cells in whole.rows
+        for column, cell in zip(whole.columns, cells, strict=True)
+        if cell.interval and not cell.significant
+    ]
 
 
 def cells(board: Board, work: bool = False) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows, majority first; columns are tasks, averages and work."""
-    head = ["policy"]
-    for task in board.tasks:
-        column = description.column(board, task)
-        about = ", ".join(filter(None, (board.metric(task), column.size)))
-        head.append(f"{column.title}: {about}")
-    head += [average_label(group) for group in board.groups]
+    whole = table(board).in_order()
+    head = [
+        "policy",
+        *(f"{name}: {', '.join(under)}" if under else name for name, under in _titles(whole)),
+    ]
     head += [name.replace("_", " ") for name in WORK] if work else []
-    body = [_majority(board, work)] if board.majority else []
-    for row in board.rows:
-        line = [row.label, *(_text(row.scores[task], row) for task in board.tasks)]
-        line += [_number(board.average(row, group)) for group in board.groups]
-        line += [str((row.work or {}).get(name, "–")) for name in WORK] if work else []
+    body = []
+    if whole.majority:
+        body.append([LABEL, *(guess or MISSING for guess, _ in whole.majority)])
+        body[0] += [MISSING] * (len(WORK) if work else 0)
+    for row, texts in whole.rows:
+        line = [row.label, *map(str, texts)]
+        line += [str((row.work or {}).get(name, MISSING)) for name in WORK] if work else []
         body.append(line)
     return head, body
 
 
-def _majority(board: Board, work: bool) -> list[str]:
-    known = [board.majority.get(task) for task in board.tasks]
-    line = [LABEL, *(_number(None if one is None else one.percent) for one in known)]
-    line += [_number(board.majority_average(group)) for group in board.groups]
-    return line + ["–"] * (len(WORK) if work else 0)
-
-
-def _text(score: Score | None, row: BoardRow) -> str:
-    if score is None:
-        return "–"
-    text = _number(score.mean)
-    if score.std is not None:
-        text += f" ± {score.std:.1f}"
-    if score.delta is not None and not row.is_baseline:
-        mark = SIGNIFICANT if score.is_significant else ""
-        text += f" ({score.delta:+.1f}{mark})"
-    return text if score.is_complete else f"{text} *"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+def _titles(whole: WholeTable) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the title of each column with what stands under it; averages name their group."""
+    return [
+        (average_label(column.group), ()) if column.index is None else (column.title, column.under)
+        for column in whole.columns
+    ]
 
 
 def _score(score: Score | None) -> Json:
@@ -331,3 +356,45 @@ def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]
         "detectable": test and round(test.detectable, _DIGITS),
         "reason": comparison.reason,
     }
+
+
+def escape(text: str) -> str:
+    """Return text on one line with the special characters of LaTeX escaped."""
+    return "".join(_ESCAPES.get(sign, sign) for sign in " ".join(text.split()))
+
+
+def to_latex(board: Board) -> str:
+    """Return a `tabular` of policies x tasks, with the averages of groups, for booktabs."""
+    whole = table(board).in_order()
+    titles = _titles(whole)
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * len(titles)}}}",
+        r"\toprule",
+        _line(["policy", *(title for title, _ in titles)]),
+        *(_line(["", *("".join(under[at : at + 1]) for _, under in titles)]) for at in (0, 1)),
+        r"\midrule",
+    ]
+    if whole.majority:
+        lines += [_line([LABEL, *(guess or "--" for guess, _ in whole.majority)]), r"\midrule"]
+    tasks = len(board.tasks)
+    for row, cells in whole.rows:
+        texts = [cell.to_latex() for cell in cells[:tasks]]
+        texts += [cell.score or "--" for cell in cells[tasks:]]
+        lines.append(" & ".join([escape(row.label), *texts]) + r" \\")
+    shown = "one seed" if board.seeds == 1 else "mean and standard deviation over seeds"
+    about = f"% percent, {shown}; bold: best of its column\n"
+    about += f"% (difference to {escape(board.compared_with)}; dagger: p < {LEVEL} after Holm)\n"
+    about += f"% {SENTENCE}\n" if board.majority else ""
+    about += "".join(f"% {escape(line)}\n" for line in board.about_tests)
+    lines += [
+        r"\bottomrule",
+        rf"\multicolumn{{{1 + len(titles)}}}{{p{{0.9\linewidth}}}}{{\footnotesize",
+        *(escape(f"{name}: {fact}.") for name, fact in description.facts(board).items()),
+        r"} \\",
+        r"\end{tabular}",
+    ]
+    return _PREAMBLE + about + "\n".join(lines) + "\n"
+
+
+def _line(texts: list[str]) -> str:
+    return " & ".join(map(escape, texts)) + r" \\"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import overload
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.seeding import Streams
+from maskpolicy.core.types import Denoising, Masked, Passage, Spans
 from maskpolicy.masking.sentinels import Marks, numbered, spans_after_sentinels
-from maskpolicy.ragged import Ragged
-from maskpolicy.seeding import Streams
-from maskpolicy.types import Denoising, Masked, Passage, Spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +30,7 @@ class DenoisingPairs(Sequence[Masked]):
     def __len__(self) -> int:
         return len(self.spans)
 
-    @overload
-    def __getitem__(self, index: int) -> Masked: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Masked]: ...
-    def __getitem__(self, index: int | slice) -> Masked | list[Masked]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: Any) -> Any:
         index = range(len(self))[index]
         source = self.sources[index]
         excluded = np.zeros(len(source), bool)
@@ -56,7 +49,8 @@ def denoising_pair(
     epoch: int = 0,
 ) -> Masked:
     """Replace `spans` of one passage by `<mask>` (id `mask`); see `denoising_pairs`."""
-    return denoising_pairs([passage], [spans], denoising, mask, seed, [epoch])[0]
+    (masked,) = denoising_pairs([passage], [spans], denoising, mask, seed, [epoch])
+    return masked
 
 
 def denoising_pairs(
@@ -66,6 +60,7 @@ def denoising_pairs(
     mask: int | Marks,
     seed: int,
     epochs: Sequence[int],
+    room: int | None = None,
 ) -> DenoisingPairs:
     """Replace the spans of each passage by `<mask>` (id `mask`), or as `mask` says.
 
@@ -77,6 +72,8 @@ def denoising_pairs(
     inserted. All masks of a span are the same sentinel. A target joined by masks is that of T5: the
     spans in the order of their sentinels, each after its own, and one more sentinel at the end.
     Spans for which no sentinel is left stay visible; those that are masked are drawn.
+
+    No mask is inserted into a source that has `room` tokens or more.
     """
     marks = mask if isinstance(mask, Marks) else Marks(mask)
     asked = np.asarray([len(each) for each in spans])
@@ -88,10 +85,13 @@ def denoising_pairs(
     tokens = np.concatenate([passage.tokens for passage in passages])
     starts = lengths.cumsum() - lengths
     flat = np.concatenate(spans) + starts.repeat(counts)[:, None]
-    masked = _covered(flat, len(tokens))
+    edges = np.zeros(len(tokens) + 1, np.int32)
+    edges[flat[:, 0]] += 1
+    edges[flat[:, 1]] -= 1
+    masked = edges.cumsum()[:-1] > 0
     until = np.concatenate([[0], masked.cumsum()])  # masked tokens before each position
     amounts = until[starts + lengths] - until[starts]
-    written = _sources(denoising, tokens, masked, flat, starts, marks, draws)
+    written = _sources(denoising, tokens, masked, flat, starts, marks, draws, room)
     excluded = draws.excluded(written, denoising.mask_exclusion, marks)
     if marks.sentinels:
         written, found = numbered(written, marks.sentinels)
@@ -121,6 +121,7 @@ def _sources(
     starts: NDArray[np.int64],
     marks: Marks,
     draws: _Draws,
+    room: int | None,
 ) -> Ragged:
     """Return the sources with masks; sentinels are still negative numbers of their spans."""
     sources = tokens.copy()
@@ -135,7 +136,7 @@ def _sources(
     if denoising.permute_sentences:
         written = draws.permuted(written, order - starts.repeat(written.lengths))
     if denoising.insert:
-        written = draws.inserted(written, denoising.insert, marks)
+        written = draws.inserted(written, denoising.insert, marks, room)
     return written
 
 
@@ -146,6 +147,7 @@ def mixed_pairs(
     mask: int | Marks,
     seed: int,
     epochs: Sequence[int],
+    room: int | None = None,
 ) -> DenoisingPairs:
     """Return the pairs of passages that each have a denoising objective; see `denoising_pairs`."""
     groups: dict[Denoising, list[int]] = {}
@@ -159,6 +161,7 @@ def mixed_pairs(
             mask,
             seed,
             [epochs[i] for i in rows],
+            room,
         )
         for denoising, rows in groups.items()
     ]
@@ -182,7 +185,6 @@ def mixed_pairs(
 
 
 def _joined(parts: Sequence[Ragged]) -> Ragged:
-    """Return the rows of all parts, one part after the other."""
     flat = np.concatenate([part.flat for part in parts])
     return Ragged.cut(flat, np.concatenate([part.lengths for part in parts]))
 
@@ -195,11 +197,7 @@ class _Draws:
     counts: NDArray[np.int64]  # spans of each passage
     seed: int
     epochs: Sequence[int]
-
-    @cached_property
-    def streams(self) -> Streams:
-        """The streams that all choices are drawn from."""
-        return Streams()
+    streams: Streams = field(default_factory=Streams)
 
     def permuted(self, sources: Ragged, places: NDArray[np.int64]) -> Ragged:
         """Shuffle the sentences of each source; `places` are its tokens' positions in the text."""
@@ -217,16 +215,20 @@ class _Draws:
             found[i] = spans[i][np.sort(chosen)]
         return found
 
-    def inserted(self, sources: Ragged, share: float, marks: Marks) -> Ragged:
+    def inserted(
+        self, sources: Ragged, share: float, marks: Marks, room: int | None = None
+    ) -> Ragged:
         """Insert floor(share * spans + u) masks into each source, u uniform in [0, 1).
 
-        There are fewer if no sentinel is left for them. Sentinels are negative numbers below those
-        of the spans.
+        There are fewer if no sentinel or no `room` is left for them. Sentinels are negative numbers
+        below those of the spans.
         """
         rows, next_number = list(sources), -1 - int(self.counts.sum())
         for i in np.flatnonzero(self.counts).tolist():
             rng = self._at(i, "insert")
             extra = int(share * self.counts[i] + rng.random())
+            if room is not None:
+                extra = min(extra, max(0, room - len(rows[i])))
             new: int | NDArray[np.int32] = marks.mask
             if marks.most is not None:
                 extra = min(extra, marks.most - int(self.counts[i]))
@@ -249,13 +251,6 @@ class _Draws:
 
     def _at(self, index: int, purpose: str) -> np.random.Generator:
         return self.streams.at(self.seed, self.epochs[index], self.passages[index].id, purpose)
-
-
-def _covered(spans: Spans, length: int) -> NDArray[np.bool_]:
-    edges = np.zeros(length + 1, np.int32)
-    edges[spans[:, 0]] += 1
-    edges[spans[:, 1]] -= 1
-    return edges.cumsum()[:-1] > 0
 
 
 def _permutation(

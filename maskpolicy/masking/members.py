@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.config import rates
-from maskpolicy.config.policy_blocks import member_blocks
-from maskpolicy.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.schema import at_progress
+from maskpolicy.core.seeding import Streams
+from maskpolicy.core.types import Denoising, Passage, Spans
+from maskpolicy.experiment.policy_blocks import member_blocks
 from maskpolicy.masking.selection import follows_progress, select
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
 from maskpolicy.plugins.statistics import Statistics
-from maskpolicy.seeding import Streams
-from maskpolicy.types import Denoising, Passage, Spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ class Masker:
         cls, policy: Any, denoising: Denoising, rest: Iterator[Statistics | None], level: int
     ) -> Masker:
         members = tuple(
-            cls._of(instance("policy", block.name, block.fields), block.denoising, rest, level + 1)
+            cls._of(block.policy, block.denoising, rest, level + 1)
             for block in member_blocks(policy, plugin_name("policy", policy))
         )
         return cls(policy, denoising, members, level, None if members else next(rest, None))
@@ -113,8 +112,7 @@ class Masker:
         streams: Streams,
         progress: float,
     ) -> NDArray[np.int64]:
-        """Return the number of the member of each passage."""
-        policy = rates.at(self.policy, progress)
+        policy = at_progress(self.policy, progress)
         more = dict.fromkeys(hooks.CHOOSE_MEMBER.extra(policy), progress)
         drawn = []
         for passage, epoch in zip(passages, epochs, strict=True):
@@ -136,14 +134,6 @@ class Masker:
 
 
 def _merged(parts: Sequence[Selection], back: Sequence[int]) -> Selection:
-    """Join selections, one after the other, and bring their rows into the order `back`."""
-    whole = Selection([], [], [])
-    for part in parts:
-        whole.passages.extend(part.passages)
-        whole.spans.extend(part.spans)
-        whole.denoisings.extend(part.denoisings)
-    return Selection(
-        [whole.passages[i] for i in back],
-        [whole.spans[i] for i in back],
-        [whole.denoisings[i] for i in back],
-    )
+    names = ("passages", "spans", "denoisings")
+    columns = [[row for part in parts for row in getattr(part, name)] for name in names]
+    return Selection(*([column[i] for i in back] for column in columns))

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy.config import rates
-from maskpolicy.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.schema import at_progress, scheduled_fields
+from maskpolicy.core.seeding import Streams
+from maskpolicy.core.types import Passage, Policy, Spans
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
-from maskpolicy.seeding import Streams
-from maskpolicy.types import Passage, Policy, Spans
 
 _SPANS = {(2, (2,), True)}  # number of dimensions, size of the last one, integer or not
 
@@ -21,7 +21,7 @@ _SPANS = {(2, (2,), True)}  # number of dimensions, size of the last one, intege
 def follows_progress(policy: Any) -> bool:
     """Return whether what a policy masks or draws depends on the progress of the training."""
     extra = hooks.SELECT.extra(policy) | hooks.CHOOSE_MEMBER.extra(policy)
-    return rates.has_schedule(policy) or "progress" in extra
+    return bool(scheduled_fields(policy)) or "progress" in extra
 
 
 def select(
@@ -46,7 +46,7 @@ def select(
     more: dict[str, Any] = statistics_for(hooks.SELECT, policy, statistics)
     if "progress" in hooks.SELECT.extra(policy):
         more["progress"] = progress
-    now = rates.at(policy, progress)
+    now = at_progress(policy, progress)
     for passage, epoch in zip(passages, epochs, strict=True):
         rng = streams.at(seed, epoch, passage.id)
         try:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.ragged import Ragged
-from maskpolicy.types import Corruption, Passage, Spans
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.types import Corruption, Passage, Spans
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,7 @@ def numbered(sources: Ragged, sentinels: tuple[int, ...]) -> tuple[Ragged, Numbe
 
 
 def spans_after_sentinels(
-    tokens: NDArray[np.int32],
-    spans: Spans,
-    marks: Numbered,
-    count: int,
-    sentinels: tuple[int, ...],
+    tokens: NDArray[np.int32], spans: Spans, marks: Numbered, count: int, sentinels: tuple[int, ...]
 ) -> Ragged:
     """Return the targets of `count` sources: each span after its sentinel, and a last sentinel.
 

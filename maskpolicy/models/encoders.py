@@ -1,14 +1,25 @@
-"""Encoders of any family: load the body, and the head that was pre-trained with it."""
+"""Encoders of any family: loaded, and pre-trained by masked language modelling or as MAE-LM."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from maskpolicy.config.experiment import RELATIVE, HeadChoice
-from maskpolicy.errors import ConfigError
-from maskpolicy.models.families import family_of
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.seeding import generator
+from maskpolicy.experiment.definition import RELATIVE, HeadChoice
+from maskpolicy.models.cpu import TrainingLoss
+from maskpolicy.models.families import check_exclusion, family_of
 from maskpolicy.models.loading import load_weights
+from maskpolicy.models.training.batching import IGNORE
+
+if TYPE_CHECKING:
+    import torch
+
+    from maskpolicy.core.types import Denoising
+    from maskpolicy.models.cpu.roberta import PretrainingGradients
+    from maskpolicy.models.training.batching import Batch
 
 Wanted = HeadChoice | Literal["saved"]
 _POOLER = "pooler"
@@ -135,3 +146,67 @@ def _is_discriminator(others: list[str]) -> bool:
     DeBERTa-v3's come with the head of its generator, which does not fit the discriminator's body.
     """
     return any(key.startswith(_DISCRIMINATORS) for key in others)
+
+
+def training_module(model: Any, denoising: Denoising, layers: int, seed: int) -> Any:
+    """Return the training module that pre-trains `model`, in place, on masked tokens.
+
+    A model of `load` that has a head keeps it; else a head like RoBERTa's is drawn from
+    `seed`. So is a decoder of `layers` layers if `denoising` sets mask_exclusion or
+    shallow_decoder. What is drawn is discarded after training. Raises ConfigError if masks cannot
+    be excluded from the model's input.
+    """
+    import torch
+
+    from maskpolicy.models.masked_encoder import (
+        MaskedEncoder,
+        OwnHead,
+        head_layers,
+        shallow_decoder,
+    )
+
+    encoder = model.base_model
+    if denoising.mask_exclusion > 0:
+        check_exclusion(encoder.config.model_type, "encoder")
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler.requires_grad_(False)  # MLM has no gradient for it, but weight decay
+    drawn = generator(seed, 0, "", "learner").integers(2**63)
+    with torch.random.fork_rng():
+        torch.manual_seed(int(drawn))  # another stream than the encoder's weights
+        decoder = shallow_decoder(encoder.config, layers) if _has_decoder(denoising) else None
+        keeps = is_masked_lm(model) and (decoder is None or head_layers(model))
+        return OwnHead(model, decoder) if keeps else MaskedEncoder(encoder, decoder)
+
+
+def has_new_head(model: Any, denoising: Denoising) -> bool:
+    """Return True if the training module of a model begins with weights drawn anew."""
+    return _has_decoder(denoising) or not is_masked_lm(model)
+
+
+def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
+    """Return the summed cross-entropy of the masked tokens, and their number."""
+    from torch.nn.functional import cross_entropy
+
+    labels = batch.labels[batch.labels != IGNORE]
+    logits = label_logits(module, batch)
+    return cross_entropy(logits.float(), labels, reduction="sum"), len(labels)
+
+
+def _gradients(module: Any) -> PretrainingGradients | None:
+    from maskpolicy.models.cpu import roberta
+
+    return roberta.pretraining_gradients(module)
+
+
+training_loss = partial(TrainingLoss, token_loss, _gradients)
+"""training_loss() returns `token_loss` for one training."""
+
+
+def label_logits(module: Any, batch: Batch) -> torch.Tensor:
+    """Return the logits of a batch's k labels, (k, v), row by row."""
+    found: torch.Tensor = module.scores(batch, batch.labels != IGNORE)
+    return found
+
+
+def _has_decoder(denoising: Denoising) -> bool:
+    return denoising.mask_exclusion > 0 or denoising.shallow_decoder

@@ -6,12 +6,14 @@ the tokenizer (`training.specials`) and from the model's configuration.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
-from maskpolicy.config.experiment import RELATIVE, ModelKind
-from maskpolicy.errors import ConfigError
-from maskpolicy.types import Json
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Json
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import RELATIVE, ModelKind
 
 Exclusion = Literal["removed", "unattended", "no"]
 """How `mask_exclusion` hides a mask from the encoder: the mask leaves its input and the other
@@ -32,15 +34,17 @@ class Family:
     """One family of models of Transformers."""
 
     name: str  # as in model cards
-    kind: ModelKind
+    kind: ModelKind = "seq2seq"
     types: tuple[str, ...]  # `model_type` of its configurations; (): all others of the kind
     example: str  # a name on the Hub
-    masks: str  # the tokens that replace masked text
+    masks: str = "<mask>"  # the tokens that replace masked text
     start: str = ""  # the decoder's first input token; "": no decoder
-    ends: str  # special tokens around a text
-    positions: Literal["learned", "sinusoidal", "relative", "rotary", "by its configuration"]
+    ends: str = "text </s>"  # special tokens around a text
+    positions: Literal["learned", "sinusoidal", "relative", "rotary", "by its configuration"] = (
+        "learned"
+    )
     limits: tuple[str, ...] = BASE  # keys of most source and target tokens; (): no limit
-    exclusion: Exclusion
+    exclusion: Exclusion = "unattended"
     head: Head = "linear"
     head_layers: tuple[str, ...] = ()  # that make an encoder's logits of states; (): its forward
     new_head: bool = False  # model.head: auto means new
@@ -56,51 +60,51 @@ class Family:
         return about
 
 
+_bert_like = partial(
+    Family, kind="encoder", masks="[MASK]", ends="[CLS] text [SEP]", exclusion="removed"
+)
+_roberta_like = partial(
+    Family,
+    kind="encoder",
+    ends="<s> text </s>",
+    exclusion="removed",
+    after_padding=True,
+    head_layers=("lm_head",),
+    token_types=False,
+)
 FAMILIES: tuple[Family, ...] = (
     Family(
         name="BART",
-        kind="seq2seq",
         types=("bart",),
         example="facebook/bart-base",
-        masks="<mask>",
         start="</s>",
         ends="<s> text </s>",
-        positions="learned",
         exclusion="removed",
     ),
     Family(
         name="mBART",
-        kind="seq2seq",
         types=("mbart",),
         example="facebook/mbart-large-50",
-        masks="<mask>",
         start="the language code; mBART-50: </s>",
         ends="text </s> language code; mBART-50: language code text </s>",
-        positions="learned",
-        exclusion="unattended",
         note="the tokenizer's src_lang is the language of all texts",
     ),
     Family(
         name="T5",
-        kind="seq2seq",
         types=("t5", "mt5", "umt5"),
         example="google-t5/t5-small",
         masks="<extra_id_0>, <extra_id_1>, ..",
         start="<pad>",
-        ends="text </s>",
         positions="relative",
         limits=(),
-        exclusion="unattended",
         note="Flan-T5 and mT5 too; max_source and max_target alone bound the texts",
     ),
     Family(
         name="LongT5",
-        kind="seq2seq",
         types=("longt5",),
         example="google/long-t5-local-base",
         masks="<extra_id_0>, <extra_id_1>, ..",
         start="<pad>",
-        ends="text </s>",
         positions="relative",
         limits=(),
         exclusion="no",
@@ -108,77 +112,55 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         name="T5Gemma",
-        kind="seq2seq",
         types=("t5gemma",),
         example="google/t5gemma-s-s-ul2",
-        masks="<mask>",
         start="<bos>",
         ends="<bos> text; targets: text <eos>",
         positions="rotary",
-        exclusion="unattended",
         head="capped",
     ),
     Family(
         name="Pegasus",
-        kind="seq2seq",
         types=("pegasus",),
         example="google/pegasus-large",
         masks="<mask_1> for whole sentences, else <mask_2>",
         start="<pad>",
-        ends="text </s>",
         positions="sinusoidal",
-        exclusion="unattended",
     ),
     Family(
         name="LED",
-        kind="seq2seq",
         types=("led",),
         example="allenai/led-base-16384",
-        masks="<mask>",
         start="</s>",
         ends="<s> text </s>",
-        positions="learned",
         limits=("max_encoder_position_embeddings", "max_decoder_position_embeddings"),
-        exclusion="unattended",
     ),
     Family(
         name="Blenderbot",
-        kind="seq2seq",
         types=("blenderbot",),
         example="facebook/blenderbot-400M-distill",
-        masks="<mask>",
         start="<s>",
-        ends="text </s>",
-        positions="learned",
-        exclusion="unattended",
     ),
     Family(
         name="M2M100",
-        kind="seq2seq",
         types=("m2m_100",),
         example="facebook/nllb-200-distilled-600M",
-        masks="<mask>",
         start="</s>",
         ends="language code text </s>",
         positions="sinusoidal",
-        exclusion="unattended",
         note="NLLB's tokenizer has a mask token; M2M100's own gives no character offsets",
     ),
     Family(
         name="Marian",
-        kind="seq2seq",
         types=("marian",),
         example="Helsinki-NLP/opus-mt-en-de",
         masks="none of its own",
         start="<pad>",
-        ends="text </s>",
         positions="sinusoidal",
-        exclusion="unattended",
         note="only with a tokenizer of yours: its own gives no character offsets",
     ),
     Family(
         name="other text-to-text models",
-        kind="seq2seq",
         types=(),
         example="google/bigbird-pegasus-large-arxiv",
         masks="the tokenizer's sentinels or mask token",
@@ -189,148 +171,92 @@ FAMILIES: tuple[Family, ...] = (
         head="own",
         note="whatever AutoModelForSeq2SeqLM loads",
     ),
-    Family(
+    _roberta_like(
         name="RoBERTa",
-        kind="encoder",
         types=("roberta", "xlm-roberta", "camembert", RELATIVE),
         example="FacebookAI/roberta-base",
-        masks="<mask>",
-        ends="<s> text </s>",
-        positions="learned",
-        after_padding=True,
-        exclusion="removed",
-        head_layers=("lm_head",),
         new_head=True,
-        token_types=False,
         note="XLM-R and CamemBERT too",
     ),
-    Family(
+    _roberta_like(
         name="RoBERTa variants",
-        kind="encoder",
         types=("data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl"),
         example="facebook/data2vec-text-base",
-        masks="<mask>",
-        ends="<s> text </s>",
-        positions="learned",
-        after_padding=True,
-        exclusion="removed",
-        head_layers=("lm_head",),
-        token_types=False,
     ),
-    Family(
+    _bert_like(
         name="BERT",
-        kind="encoder",
         types=("bert", "ernie", "rembert", "megatron-bert"),
         example="google-bert/bert-base-uncased",
-        masks="[MASK]",
-        ends="[CLS] text [SEP]",
-        positions="learned",
-        exclusion="removed",
         head_layers=("cls",),
         note="ERNIE, RemBERT and Megatron-BERT too; its pooler is kept, not trained",
     ),
-    Family(
+    _bert_like(
         name="ELECTRA",
-        kind="encoder",
         types=("electra",),
         example="google/electra-base-generator",
-        masks="[MASK]",
-        ends="[CLS] text [SEP]",
-        positions="learned",
-        exclusion="removed",
         head_layers=("generator_predictions", "generator_lm_head"),
         note="a discriminator gets a new head",
     ),
-    Family(
+    _bert_like(
         name="ALBERT",
-        kind="encoder",
         types=("albert",),
         example="albert/albert-base-v2",
-        masks="[MASK]",
-        ends="[CLS] text [SEP]",
-        positions="learned",
-        exclusion="removed",
         head_layers=("predictions",),
         note="its pooler is kept, not trained",
     ),
-    Family(
+    _bert_like(
         name="DistilBERT",
-        kind="encoder",
         types=("distilbert",),
         example="distilbert/distilbert-base-uncased",
-        masks="[MASK]",
-        ends="[CLS] text [SEP]",
-        positions="learned",
-        exclusion="removed",
         head_layers=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
         token_types=False,
     ),
-    Family(
+    _roberta_like(
         name="MPNet",
-        kind="encoder",
         types=("mpnet",),
         example="microsoft/mpnet-base",
-        masks="<mask>",
-        ends="<s> text </s>",
         positions="relative",
-        after_padding=True,
         exclusion="unattended",
-        head_layers=("lm_head",),
-        token_types=False,
         note="learned positions too; eager attention",
     ),
-    Family(
+    _bert_like(
         name="DeBERTa-v2",
-        kind="encoder",
         types=("deberta-v2",),
         example="microsoft/deberta-v3-base",
-        masks="[MASK]",
-        ends="[CLS] text [SEP]",
         positions="relative",
-        exclusion="removed",
         head_layers=("cls",),
         note="DeBERTa-v3 too, which gets a new head; eager attention; with a convolution "
         "(v2-xlarge) masks are unattended instead of removed",
     ),
-    Family(
+    _bert_like(
         name="DeBERTa",
-        kind="encoder",
         types=("deberta",),
         example="microsoft/deberta-base",
-        masks="[MASK]",
-        ends="[CLS] text [SEP]",
         positions="relative",
         exclusion="unattended",
         head_layers=("cls",),
         note="eager attention",
     ),
-    Family(
+    _bert_like(
         name="ModernBERT",
-        kind="encoder",
         types=("modernbert",),
         example="answerdotai/ModernBERT-base",
-        masks="[MASK]",
-        ends="[CLS] text [SEP]",
         positions="rotary",
-        exclusion="removed",
         head_layers=("head", "decoder"),
         note="its windows of local attention are of original positions",
     ),
-    Family(
+    _bert_like(
         name="rotary encoders",
-        kind="encoder",
         types=("eurobert", "nomic_bert", "gte"),
         example="EuroBERT/EuroBERT-210m",
         masks="the tokenizer's mask token",
         ends="as the tokenizer writes them",
         positions="rotary",
-        exclusion="removed",
         head_layers=("cls", "lm_head"),
         note="EuroBERT, NomicBERT and GTE; only from folders that come without code",
     ),
-    Family(
+    _bert_like(
         name="other encoders",
-        kind="encoder",
         types=(),
         example="google/bigbird-roberta-base",
         masks="the tokenizer's mask token",
@@ -359,3 +285,42 @@ def check_exclusion(model_type: str, kind: ModelKind) -> None:
     if row.exclusion == "no":
         reason = f" ({row.note})" if row.types else ""
         raise ConfigError(f"mask_exclusion: {model_type} models cannot do it{reason}: set it to 0")
+
+
+def limits(config: Any) -> tuple[int | None, int | None]:
+    """Return the most tokens of a source and of a target for a model of this configuration.
+
+    None means that the positions set no limit, as T5's relative ones: then the settings max_source
+    and max_target alone bound the texts.
+    """
+    if not config.is_encoder_decoder:
+        return _of_encoder(config), _of_encoder(config)
+    keys = family_of(config).limits
+    if not keys:
+        return None, None
+    both = getattr(config, "encoder", config), getattr(config, "decoder", config)
+    found = [getattr(part, key, None) for part, key in zip(both, keys, strict=True)]
+    return found[0], found[1]
+
+
+def _of_encoder(config: Any) -> int | None:
+    most: int | None = getattr(config, BASE[0], None)
+    row = family_of(config, "encoder")
+    # relatives of RoBERTa that have no row count from the padding on, whose id is 1
+    after_padding = row.after_padding or (not row.types and config.pad_token_id == 1)
+    return most - config.pad_token_id - 1 if most is not None and after_padding else most
+
+
+def bounded(spec: Training, model: Any) -> Training:
+    """Return `spec` with max_source and max_target limited to the model's positions."""
+    return within(spec, limits(model.config))
+
+
+def within(spec: Training, most: tuple[int | None, int | None]) -> Training:
+    """Return `spec` with max_source and max_target limited to `most`; None: no limit."""
+    source, target = most
+    return replace(
+        spec,
+        max_source=spec.max_source if source is None else min(spec.max_source, source),
+        max_target=spec.max_target if target is None else min(spec.max_target, target),
+    )

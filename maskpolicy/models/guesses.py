@@ -1,4 +1,4 @@
-"""What a model predicts for the tokens of passages: the loss and the entropy of each token.
+"""What the model in training predicts for the tokens of passages: the argument of `reannotate`.
 
 Each token is masked once, together with a share of the other tokens, in the form in which the row
 trains: what is measured is the loss that the token would add in training.
@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import hardware
-from maskpolicy.config.budgets import Training
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.seeding import Streams
+from maskpolicy.core.types import Denoising, Passage, Spans, as_spans
+from maskpolicy.data.corpus.annotation import check_columns, named
+from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.models.attention_and_dropout import set_attention
+from maskpolicy.models.loading import set_attention
 from maskpolicy.models.model_kinds import Kind
-from maskpolicy.seeding import Streams
-from maskpolicy.training.batching import IGNORE, Batch, Pairs, collate, micro_batches
-from maskpolicy.training.interfaces import Loss
-from maskpolicy.training.optimization import load_trained
-from maskpolicy.training.specials import Specials
-from maskpolicy.types import Denoising, Passage, Spans, as_spans
+from maskpolicy.models.training.batching import IGNORE, Batch, Pairs, collate, micro_batches
+from maskpolicy.models.training.interfaces import Loss
+from maskpolicy.models.training.optimization import load_trained
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault, plugin_name
 
 _CHUNK = 256  # passages that are masked at a time
 _PLACE = 1 << 30  # above all token ids: stands for a token's place while passages are written
@@ -212,3 +216,71 @@ def unknowing(passages: Sequence[Passage], vocabulary: int) -> Guesses:
         [np.full(size, flat) for size in shapes],
         [np.full(size, -1, np.int32) for size in shapes],
     )
+
+
+RATE = 0.3  # share of a passage's tokens that are masked at a time
+
+
+@dataclass(eq=False)
+class Current:
+    """The model in training, after `steps` steps of the intermediate stage."""
+
+    vocabulary: int  # tokens
+    steps: int = 0
+    guesser: Guesser | None = None  # None: the model cannot predict tokens yet
+    state: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Arrays by name that the policy hands on: those that the last `reannotate` left here."""
+    fitted: Path | None = None  # the folder of a learned policy
+    report: Callable[[int], None] = lambda passages: None
+    tokens: int = 0  # of all sources and targets that the model has read so far
+
+    @property
+    def module(self) -> Any:
+        """The training module on its device (a text-to-text model itself), or None.
+
+        Leave its weights and its gradients as they are.
+        """
+        return None if self.guesser is None else self.guesser.module
+
+    def guess(self, passages: Sequence[Passage], rate: float = RATE) -> Guesses:
+        """Return loss and entropy of each token of passages, in nats, and the likeliest token.
+
+        Each token is masked once, with a share of about `rate` of the others: the model reads a
+        passage ceil(1 / rate) times. Masks and targets are those of the row's denoising objective.
+        To a model whose head is new, as that of most encoders, all tokens are equally likely before
+        the first step. Raises ConfigError for a rate outside (0, 1].
+        """
+        if not 0 < rate <= 1:
+            raise ConfigError(f"guess: rate must be above 0 and at most 1, not {rate}")
+        if self.guesser is None:
+            return unknowing(passages, self.vocabulary)
+        return self.guesser.guess(passages, rate, self.steps, self._count)
+
+    def _count(self, passages: int, tokens: int) -> None:
+        self.tokens += tokens
+        self.report(passages)
+
+
+def reannotated(
+    policy: Any, passages: Sequence[Passage], current: Current
+) -> dict[str, list[NDArray[Any]]]:
+    """Return the columns of a policy's `reannotate`, checked; raises StageError."""
+    try:
+        columns: dict[str, list[NDArray[Any]]] = policy.reannotate(passages, current)
+    except ConfigError as error:  # of a call of ours, which does not know the policy
+        raise ConfigError(f"{plugin_name('policy', policy)}: reannotate: {error}") from error
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        doing = f"reannotate after {current.steps} steps"
+        raise plugin_error("policy", policy, doing, error) from error
+    check_columns(policy, hooks.REANNOTATE.name, columns, len(passages))
+    if not named(policy, set(columns), passages):
+        raise plugin_fault("policy", policy, "reannotate returned no column: return one at least")
+    for key, value in current.state.items():
+        if not isinstance(value, np.ndarray):
+            kind = type(value).__name__
+            raise plugin_fault(
+                "policy", policy, f"current.state[{key!r}] must be a NumPy array, not {kind}"
+            )
+    return columns

@@ -11,12 +11,14 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy import hub
-from maskpolicy.config.experiment import RELATIVE
-from maskpolicy.errors import ConfigError
+from maskpolicy.core import hub
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.definition import RELATIVE
+from maskpolicy.models.training.specials import has_masks
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedTokenizerBase
 
 _FAILURES = (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError)
 """What Transformers raises for folders that lack a file or hold a damaged one."""
@@ -59,6 +61,17 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         if Path(name).is_dir():
             advice = "name a folder that holds a model and its tokenizer"
         raise ConfigError(f"model {name}: cannot be loaded ({advice}): {reason}") from error
+
+
+def load_whole(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
+    """Return a model of `load_weights` in float32; ConfigError if its folder lacks weights."""
+    import torch
+
+    settings |= {"dtype": torch.float32, "output_loading_info": True}
+    model, info = load_weights(factory, name, revision, **settings)
+    if info["missing_keys"]:
+        raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
+    return model
 
 
 def input_embeddings(folder: str) -> torch.Tensor:
@@ -133,7 +146,6 @@ def _file(name: str, revision: str | None, file: str) -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let Transformers log only errors."""
     log = logging.getLogger("transformers")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -141,3 +153,93 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         log.setLevel(level)
+
+
+log = logging.getLogger(__name__)
+
+
+def set_dropout(model: Any, share: float | None) -> None:
+    """Set all dropout probabilities of a model to `share`, without changing its configuration.
+
+    None keeps the model's own.
+    """
+    import torch
+
+    if share is None:
+        return
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = share
+        for name in ("dropout", "activation_dropout", "attention_dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, share)
+
+
+def set_attention(module: Any, name: str) -> None:
+    """Set the attention implementation; logs a line where a family has only the eager one."""
+    if name == "sdpa" and not getattr(module, "_supports_sdpa", True):
+        log.warning("attention: %s has no sdpa: eager is used", type(module).__name__)
+        name = "eager"
+    module.set_attn_implementation(name)
+
+
+def load_tokenizer(
+    name: str, revision: str | None = None, *, as_saved: bool = False
+) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a folder or Hub name, without the padding and truncation saved in it.
+
+    With `as_saved`, it keeps these, to be saved again. Raises ConfigError if there is none, it is
+    not a fast one, or it lacks a special token.
+    """
+    tokenizer: PreTrainedTokenizerBase = load_weights(_loader(name), name, revision)
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise ConfigError(f"model {name}: has no tokenizer: save one to the same folder")
+    if not tokenizer.is_fast:
+        raise ConfigError(f"model {name}: its tokenizer is not a fast one (no character offsets)")
+    if not has_masks(tokenizer):
+        raise ConfigError(
+            f"model {name}: its tokenizer has neither a mask token nor sentinels such as "
+            "<extra_id_0>: name another model, or add a mask token to tokenizer and model"
+        )
+    for token, other in (("pad", "pad"), ("eos", "sep")):
+        if all(getattr(tokenizer, f"{each}_token_id") is None for each in (token, other)):
+            raise ConfigError(f"model {name}: its tokenizer has no {token} token")
+    if not as_saved:
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def pads_or_truncates(name: str, revision: str | None = None) -> bool:
+    """Return True if the tokenizer of a folder or Hub name is saved with padding or truncation."""
+    try:
+        with nullcontext() if Path(name).is_dir() else hub.access():
+            saved = read_config(name, revision, "tokenizer.json")
+    except OSError:  # `load_tokenizer` says why it cannot be read
+        return False
+    return any(saved.get(key) is not None for key in ("padding", "truncation"))
+
+
+def _loader(name: str) -> Any:
+    """Return the class of Transformers that loads a tokenizer.
+
+    AutoTokenizer imports PyTorch, which takes a second. So a folder without a model, as those of
+    `train_tokenizer` are, is loaded by the class that saved it, if that is BART's.
+    """
+    import transformers
+
+    trained = transformers.BartTokenizer  # RoBERTa's: Transformers has one class for both
+    if not Path(name).is_dir() or (Path(name) / "config.json").exists():
+        return transformers.AutoTokenizer
+    saved = read_config(name, None, "tokenizer_config.json").get("tokenizer_class")
+    return trained if saved == trained.__name__ else transformers.AutoTokenizer
+
+
+def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> None:
+    """Raise ConfigError for a tokenizer with more tokens than the model has embeddings."""
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ConfigError(
+            f"{name}: has {rows} embeddings, but its tokenizer {len(tokenizer)} tokens: save its "
+            "own tokenizer beside it, or call resize_token_embeddings on the model"
+        )

@@ -10,13 +10,12 @@ from torch import nn
 from torch.nn.functional import gelu, linear
 from transformers import RobertaConfig, RobertaModel
 
-from maskpolicy.models.attention_and_dropout import set_attention
-from maskpolicy.models.encoder_exclusion import scattered
-from maskpolicy.models.families import family_of
-from maskpolicy.models.position_limits import limits
+from maskpolicy.models.exclusion import scattered
+from maskpolicy.models.families import family_of, limits
+from maskpolicy.models.loading import set_attention
 
 if TYPE_CHECKING:
-    from maskpolicy.training.batching import Batch
+    from maskpolicy.models.training.batching import Batch
 
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _LONGEST = 8192  # tokens, for a configuration that states no limit
@@ -136,7 +135,6 @@ def _shape(config: Any) -> dict[str, Any]:
 
 
 def _first(config: Any, names: tuple[str, ...], default: Any) -> Any:
-    """Return the first of a configuration's values that it has."""
     return next((getattr(config, name) for name in names if hasattr(config, name)), default)
 
 

@@ -7,27 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, HeadChoice, ModelBlock, ModelKind
-from maskpolicy.config.policy_blocks import AT_POSITIONS
-from maskpolicy.errors import ConfigError
-from maskpolicy.keys import omitted
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.keys import omitted
+from maskpolicy.core.types import Denoising
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, HeadChoice, ModelBlock, ModelKind
+from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.masking.denoising import DenoisingPairs
-from maskpolicy.models import (
-    bart,
-    encoders,
-    masked_lm,
-    roberta,
-    text_to_text,
-    text_to_text_loss,
-)
-from maskpolicy.models.presets import Preset
-from maskpolicy.models.text_to_text_exclusion import checked
-from maskpolicy.models.tokenizers import load_tokenizer
-from maskpolicy.training.batching import Pairs
-from maskpolicy.training.interfaces import Loss
-from maskpolicy.training.specials import Specials
-from maskpolicy.types import Denoising
+from maskpolicy.models import encoders, scratch, text_to_text
+from maskpolicy.models.exclusion import checked
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.scratch import Preset
+from maskpolicy.models.training.batching import Pairs
+from maskpolicy.models.training.interfaces import Loss
+from maskpolicy.models.training.specials import Specials
 
 IMPORTS = ("torch", "transformers.modeling_utils")
 """What every model needs and what takes seconds to import."""
@@ -62,7 +55,6 @@ class Kind:
     auto_class: str  # of Transformers, which loads the pre-trained model
     presets: Mapping[str, Preset]
     general: Denoising  # the objective of the general stage
-    tasks: tuple[str, ...]  # kinds of tasks for fine-tuning
     build: Callable[[FreshParams, Any, int], Any]  # (params, tokenizer, seed) -> a new model
     load: Callable[[str, str | None], Any]  # (folder, None) of a stage -> its model
     outside: Callable[[str, str | None, HeadChoice], Any]  # (folder or name, revision, model.head)
@@ -82,28 +74,26 @@ MODEL_KINDS: Mapping[str, Kind] = {
     SEQ2SEQ: Kind(
         family="BART",
         auto_class="AutoModelForSeq2SeqLM",
-        presets=bart.PRESETS,
+        presets=scratch.BART_PRESETS,
         general=Denoising(target="full"),
-        tasks=("text",),
-        build=lambda params, tokenizer, seed: bart.build(params.preset, tokenizer, seed),
+        build=lambda params, tokenizer, seed: scratch.build_bart(params.preset, tokenizer, seed),
         load=text_to_text.load,
         outside=lambda name, revision, head: text_to_text.load(name, revision),
         specials=text_to_text.specials,
         training_module=lambda made, denoising, layers, seed: checked(made, denoising),
         kept=lambda module: module,
         pairs=Specials.pairs,
-        token_loss=text_to_text_loss.token_loss,
-        training_loss=text_to_text_loss.training_loss,
-        label_logits=text_to_text_loss.label_logits,
+        token_loss=text_to_text.token_loss,
+        training_loss=text_to_text.training_loss,
+        label_logits=text_to_text.label_logits,
         has_new_head=lambda made, denoising: False,
     ),
     ENCODER: Kind(
         family="RoBERTa",
         auto_class="AutoModel",
-        presets=roberta.PRESETS,
+        presets=scratch.ENCODER_PRESETS,
         general=AT_POSITIONS,
-        tasks=("label", "span"),
-        build=lambda params, tokenizer, seed: roberta.build(
+        build=lambda params, tokenizer, seed: scratch.build_encoder(
             params.preset,
             tokenizer,
             seed,
@@ -113,13 +103,13 @@ MODEL_KINDS: Mapping[str, Kind] = {
         load=encoders.load,
         outside=encoders.load,
         specials=lambda tokenizer, made: Specials.of_encoder(tokenizer),
-        training_module=masked_lm.training_module,
+        training_module=encoders.training_module,
         kept=lambda module: module.saved,
         pairs=Specials.at_positions,
-        token_loss=masked_lm.token_loss,
-        training_loss=masked_lm.training_loss,
-        label_logits=masked_lm.label_logits,
-        has_new_head=masked_lm.has_new_head,
+        token_loss=encoders.token_loss,
+        training_loss=encoders.training_loss,
+        label_logits=encoders.label_logits,
+        has_new_head=encoders.has_new_head,
     ),
 }
 

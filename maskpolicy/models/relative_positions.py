@@ -21,7 +21,7 @@ from transformers import (
     RobertaModel,
 )
 
-from maskpolicy.config.experiment import RELATIVE
+from maskpolicy.experiment.definition import RELATIVE
 
 BINS = 64  # BINS - 1 of them are used: BINS // 2 on either side, which share that of distance 0
 FARTHEST = 128  # tokens; on each side, all farther ones share a bin

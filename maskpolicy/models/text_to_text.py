@@ -1,17 +1,26 @@
-"""Text-to-text models of any family: loaded, with their special tokens."""
+"""Text-to-text models of any family: loaded, with special tokens, and their loss on a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.models.loading import load_weights
-from maskpolicy.training.specials import Specials
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.models.cpu import TrainingLoss
+from maskpolicy.models.exclusion import encode
+from maskpolicy.models.families import family_of
+from maskpolicy.models.loading import load_weights, load_whole
+from maskpolicy.models.training.batching import IGNORE
+from maskpolicy.models.training.specials import Specials
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.models.cpu.bart import BartGradients
+    from maskpolicy.models.training.batching import Batch
 
 
 _KEPT = (  # of a generation_config
@@ -26,15 +35,10 @@ def load(name: str, revision: str | None = None, **settings: Any) -> Any:
     `settings` are passed to from_pretrained, e.g. attn_implementation="eager". Raises ConfigError
     if the model does not exist, is not text-to-text, or lacks weights.
     """
-    import torch
     from transformers import AutoModelForSeq2SeqLM
 
     check_architecture(name, revision)
-    settings |= {"dtype": torch.float32, "output_loading_info": True}
-    found, info = load_weights(AutoModelForSeq2SeqLM, name, revision, **settings)
-    if info["missing_keys"]:
-        raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
-    return found
+    return load_whole(AutoModelForSeq2SeqLM, name, revision, **settings)
 
 
 def check_architecture(name: str, revision: str | None = None) -> None:
@@ -87,3 +91,118 @@ def greedy_generation(model: Any) -> Iterator[None]:
         yield
     finally:
         model.generation_config = before
+
+
+def states(model: Any, batch: Batch) -> torch.Tensor:
+    """Return what the matrix of the LM head multiplies, (b, m, d): the decoder's last states.
+
+    T5 scales them by d ** -0.5 if it was trained with tied embeddings.
+    """
+    found: torch.Tensor
+    for name in ("model", "led"):  # the body has both parts in all families but T5's
+        if (body := getattr(model, name, None)) is not None:
+            found = body(
+                **_read(model, batch),
+                attention_mask=batch.seen,
+                decoder_input_ids=batch.decoder,
+                use_cache=False,
+            ).last_hidden_state
+            return found
+    if batch.excluded is None:
+        memory = model.encoder(input_ids=batch.source, attention_mask=batch.seen).last_hidden_state
+    else:
+        memory = encode(model, batch)
+    found = model.decoder(
+        input_ids=batch.decoder,
+        encoder_hidden_states=memory,
+        encoder_attention_mask=batch.seen,
+        use_cache=False,
+    ).last_hidden_state
+    config = model.config
+    if config.model_type == "mt5":  # never scales
+        return found
+    is_scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
+    return found * config.d_model**-0.5 if is_scaled else found
+
+
+def logits(model: Any, batch: Batch, kept: torch.Tensor) -> torch.Tensor:
+    """Return the logits, (k, v), at the k labelled positions that `kept`, (b, m), marks.
+
+    The matrix runs on these positions alone, except in a model of an unknown family.
+    """
+    head = family_of(model.config).head
+    if head != "own":
+        found: torch.Tensor = model.lm_head(states(model, batch)[kept])
+        if head == "capped" and (cap := model.config.decoder.final_logit_softcapping):
+            found = (found / cap).tanh() * cap
+        bias = getattr(model, "final_logits_bias", None)
+        return found if bias is None else found + bias[0].to(found.dtype)
+    every: torch.Tensor = model(
+        **_read(model, batch),
+        attention_mask=batch.seen.long(),  # some of these compute with the mask as a number
+        decoder_input_ids=batch.decoder,
+        use_cache=False,
+    ).logits
+    return every[kept]
+
+
+def _read(model: Any, batch: Batch) -> dict[str, Any]:
+    """Return the arguments that say what the encoder reads, or its states if masks are excluded."""
+    if batch.excluded is None:
+        return {"input_ids": batch.source}
+    from transformers.modeling_outputs import BaseModelOutput
+
+    return {"encoder_outputs": BaseModelOutput(last_hidden_state=encode(model, batch))}
+
+
+def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
+    """Return the summed cross-entropy of a batch's labels and their number.
+
+    The LM head runs on labelled positions only. Excluded tokens are not in the encoder's input.
+    """
+    from torch.nn.functional import cross_entropy
+
+    from maskpolicy.models import crossentropy
+
+    kept = batch.labels != IGNORE
+    labels = batch.labels[kept]
+    if family_of(model.config).head != "linear":
+        found = logits(model, batch, kept).float()
+        return cross_entropy(found, labels, reduction="sum"), len(labels)
+    labelled = states(model, batch)[kept]
+    weight = model.lm_head.weight
+    bias = getattr(model, "final_logits_bias", None)
+    bias = None if bias is None else bias[0].to(weight.dtype)
+    return crossentropy.summed(labelled, weight, bias, labels), len(labels)
+
+
+def _gradients(model: Any) -> BartGradients | None:
+    from maskpolicy.models.cpu.bart import bart_gradients
+
+    return bart_gradients(model)
+
+
+training_loss = partial(TrainingLoss, token_loss, _gradients)
+"""training_loss() returns `token_loss` for one training."""
+
+
+def label_logits(model: Any, batch: Batch) -> torch.Tensor:
+    """Return the logits of a batch's k labels, (k, v), row by row."""
+    return logits(model, batch, batch.labels != IGNORE)
+
+
+def row_losses(model: Any, batch: Batch) -> torch.Tensor:
+    """Return the mean cross-entropy of each row's labels, (b,), in at least single precision.
+
+    Every weight is used through its module's own forward, as `higher` requires, and every operation
+    supports forward-mode and second derivatives (see `learned.innerloop`).
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    kept, logits = batch.labels != IGNORE, label_logits(model, batch)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    losses = cross_entropy(logits, batch.labels[kept], reduction="none")
+    counts = kept.sum(1)
+    rows = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+    return losses.new_zeros(len(counts)).index_add(0, rows, losses) / counts

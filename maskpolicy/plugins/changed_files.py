@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.files import sha256
-from maskpolicy.keys import plain
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.files import sha256
+from maskpolicy.core.keys import plain
 from maskpolicy.plugins import discovery, hooks, isolation, registry
-from maskpolicy.plugins.discovery import code_digests, find_plugin
+from maskpolicy.plugins.discovery import code_digests, find_metric, find_plugin
 from maskpolicy.plugins.registry import Registered
-from maskpolicy.plugins.scoring import find_metric
 
 _WARNED: set[tuple[Path, str]] = set()  # a file and its digest in a key
 log = logging.getLogger(__name__)
@@ -33,22 +31,24 @@ def guarded(
 
     They are its plugin's (see `compare`), and `data`: the data files that it reads, with their
     digests in the key. `digest` returns the sha256 of a data file. Raises ConfigError also if the
-    plugin was refused a file and caught that error, and DataError for a data file, also for one
-    that was changed and put back. `discard` removes the stage's checkpoints: they may rest on bytes
-    that are not in its key.
+    plugin caught the error about a module that has changed, and DataError for a data file, also for
+    one that was changed and put back. `discard` removes the stage's checkpoints: they may rest on
+    bytes that are not in its key.
     """
-    before = {path: _times(path) for path in data}
+    times = {path: _times(path) for path in data}
 
     def compare_all() -> None:
         compare(params)
-        compare_data(data, digest)
+        for path, in_key in data.items():
+            if digest(path) != in_key or _times(path) != times[path]:
+                raise DataError(
+                    f"{path}: was changed while a command that reads it is under way: run the "
+                    "command again"
+                )
 
     def compare_again() -> None:
         try:
             compare_all()
-            for path, known in before.items():
-                if _times(path) != known:
-                    raise _changed_data(path)
         except (ConfigError, DataError):
             discard()
             raise
@@ -63,29 +63,16 @@ def guarded(
     compare_again()
 
 
-def compare_data(files: Mapping[Path, str], digest: Callable[[Path], str]) -> None:
-    """Raise DataError if a data file has another digest than the one in the key."""
-    for path, known in files.items():
-        if digest(path) != known:
-            raise _changed_data(path)
-
-
-def _changed_data(path: Path) -> DataError:
-    return DataError(
-        f"{path}: was changed while a command that reads it is under way: run the command again"
-    )
-
-
 def _times(path: Path) -> list[int] | None:
     """Return sizes and times of a file, and of the link that it may be; None without a file.
 
     Unlike a digest, they also show a change that was undone: each write sets the ctime to now.
     """
     try:
-        found = (path.stat(), path.lstat())
+        facts = (path.stat(), path.lstat())
     except OSError:
         return None
-    return [value for each in found for value in (each.st_size, each.st_mtime_ns, each.st_ctime_ns)]
+    return [value for of in facts for value in (of.st_size, of.st_mtime_ns, of.st_ctime_ns)]
 
 
 def compare(params: object) -> None:
@@ -102,29 +89,21 @@ def compare(params: object) -> None:
             if version not in (1, find_metric(str(metric)).version):  # imported again since
                 raise ConfigError(isolation.changed(Path(entry.file)))
             compare_files(entry, code_digests(entry))
-    code: Mapping[str, str] = getattr(params, "code", {})
-    if code:
-        policy, task = getattr(params, "policy", None), getattr(params, "task", None)
+    policy, task = getattr(params, "policy", None), getattr(params, "task", None)
+    if code := getattr(params, "code", None):
         entry = find_plugin("task", task.name) if task else find_plugin("policy", str(policy))
         compare_files(entry, code)
-    if getattr(params, "depends", None) is not None:
-        _compare_depends(params)
+    depends = getattr(params, "depends", None)
+    if depends is not None:
+        made = discovery.instance("policy", str(policy), getattr(params, "fields", {}))
+        if plain(hooks.DEPENDS.of(made)(), "depends") != plain(depends, "depends"):
+            raise ConfigError(
+                f"policy {policy}: what it annotates with (a spaCy pipeline, or whatever its "
+                "`depends` names) was changed while a command uses it: run the command again"
+            )
     members: Mapping[str, Mapping[str, str]] = getattr(params, "member_code", None) or {}
     for name, digests in members.items():
         compare_files(find_plugin("policy", name), digests)
-
-
-def _compare_depends(params: Any) -> None:
-    """Raise ConfigError if a policy's `depends` returns no longer what is in the key.
-
-    For example, a file of the spaCy pipeline that it names was changed.
-    """
-    policy = discovery.instance("policy", params.policy, params.fields)
-    if plain(hooks.DEPENDS.of(policy)(), "depends") != plain(params.depends, "depends"):
-        raise ConfigError(
-            f"policy {params.policy}: what it annotates with (a spaCy pipeline, or whatever its "
-            "`depends` names) was changed while a command uses it: run the command again"
-        )
 
 
 def compare_files(entry: Registered, code: Mapping[str, str]) -> None:
@@ -133,8 +112,7 @@ def compare_files(entry: Registered, code: Mapping[str, str]) -> None:
     for name, digest in code.items():
         path = Path(os.path.normpath(discovery.folder_of(entry) / name))
         now = discovery.digest_of(entry, path)
-        runs = now if home is None else home.runs(path, now)
-        if runs != digest:
+        if (now if home is None else home.runs(path, now)) != digest:
             raise ConfigError(isolation.changed(path))
         if now != digest and (path, digest) not in _WARNED:
             _WARNED.add((path, digest))

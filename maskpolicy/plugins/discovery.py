@@ -6,22 +6,24 @@ import importlib
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from maskpolicy import schema
-from maskpolicy.errors import ConfigError, MaskpolicyError, cause, unknown
-from maskpolicy.files import sha256
-from maskpolicy.plugins import hooks, isolation, plugin_errors, registry, sourcecode
+from maskpolicy.core import keys, schema
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, cause_at, unknown
+from maskpolicy.core.files import sha256
+from maskpolicy.core.metrics import METRICS, Metric
+from maskpolicy.plugins import hooks, isolation, registry
 from maskpolicy.plugins.registry import Registered
 
 PACKAGES = {  # where the plugins of each kind that come with maskpolicy lie
     "policy": "maskpolicy.policies",
     "task": "maskpolicy.tasks",
-    "analysis": "maskpolicy.analyses",
+    "analysis": "maskpolicy.analyses.builtin",
 }
 LISTS = {  # the commands that show the plugins of each kind
     "policy": "maskpolicy list policies",
@@ -75,6 +77,19 @@ def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "
     if clash and not registry.is_builtin(found.plugin):
         raise ConfigError(place + clash)
     return found
+
+
+def find_metric(name: str) -> Metric:
+    """Return a metric by name; the version of a plugin's metric is a digest of its code.
+
+    Raises ConfigError for an unknown name, with the choices.
+    """
+    if name not in METRICS:
+        find_plugin("metric", name, others=tuple(METRICS))
+    if name not in registry.names("metric"):
+        return METRICS[name]
+    digest = keys.digest(code_digests(find_plugin("metric", name)))
+    return replace(METRICS[name], version=digest[:12])
 
 
 def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
@@ -185,33 +200,26 @@ def load_file(path: Path) -> ModuleType:
         return home.load(path)
     try:
         module = home.load(path)
-        _settle(module, path, home, before)
+        if not _registers(module, before):
+            raise ConfigError(
+                f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
+                "@analysis(NAME) above its class, or @metric(NAME) above its function"
+            )
+        entries = registry.entries()
+        _ROOTS.update({(new.kind, new.name): path for new in entries if new not in before})
+        own = [entry for entry in entries if Path(entry.file) in home.compiled]
+        home.declare(Path(entry.file).parent / name for entry in own for name in _declared(entry))
     except BaseException as error:
         home.drop(path)
         registry.forget([path])
         if isinstance(error, ConfigError) or not isinstance(error, Exception | SystemExit):
             raise
-        told = plugin_errors.cause_at(error, str(path))
+        told = cause_at(error, str(path))
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
-        if missing and home.has(missing.partition(".")[0], ""):
+        if missing and home.has(missing.partition(".")[0]):
             told += f"; write `import {missing}`: importlib would hide it from the plugin's key"
         raise ConfigError(f"plugin {path} failed: {told}") from error
     return module
-
-
-def _settle(
-    module: ModuleType, path: Path, home: isolation.Home, before: Sequence[Registered]
-) -> None:
-    """Record what a plugin file registered and declared; raises ConfigError if it is nothing."""
-    if not _registers(module, before):
-        raise ConfigError(
-            f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
-            "@analysis(NAME) above its class, or @metric(NAME) above its function"
-        )
-    entries = registry.entries()
-    _ROOTS.update({(each.kind, each.name): path for each in entries if each not in before})
-    own = [each for each in entries if Path(each.file) in home.compiled]
-    home.declare(Path(each.file).parent / name for each in own for name in _declared(each))
 
 
 def _registers(module: ModuleType, before: Sequence[Registered]) -> bool:
@@ -235,17 +243,28 @@ def code_digests(entry: Registered) -> dict[str, str]:
     if registry.is_builtin(entry.plugin) or not path.is_file():
         return {}
     home = isolation.home_with(path)
-    if home is None:
-        return _installed(entry)
+    if home is None:  # of an installed package: the digests of what was imported
+        if entry.plugin not in _INSTALLED:
+            base = folder_of(entry)
+            top = base / entry.plugin.__module__.partition(".")[0]
+            modules = {m for m in isolation.closure(path, base) if top in (m, *m.parents)} | {path}
+            files = {module: isolation.code_digest(module) for module in modules}
+            files |= {data: sha256(data) for data in _files(entry)}
+            _INSTALLED[entry.plugin] = _named(files, base)
+        return _INSTALLED[entry.plugin]
     root = _ROOTS.get((entry.kind, entry.name), path)
-    modules = sourcecode.closure(path, home.folder)
+    modules = isolation.closure(path, home.folder)
     if path not in home.roots:
-        modules |= sourcecode.closure(root, home.folder)
-    files = {each: home.code.get(each) or home.digest_of(each) for each in modules}
-    for data in _files(entry):
-        files[data] = sha256(data)
+        modules |= isolation.closure(root, home.folder)
+    files = {module: home.code.get(module) or home.digest_of(module) for module in modules}
+    files |= {data: sha256(data) for data in _files(entry)}
     home.keyed |= files
-    return {os.path.relpath(each, home.folder): digest for each, digest in sorted(files.items())}
+    return _named(files, home.folder)
+
+
+def _named(files: Mapping[Path, str], folder: Path) -> dict[str, str]:
+    """Return the digests of files by their names relative to a folder."""
+    return {os.path.relpath(path, folder): digest for path, digest in sorted(files.items())}
 
 
 def digest_of(entry: Registered, path: Path) -> str:
@@ -255,24 +274,13 @@ def digest_of(entry: Registered, path: Path) -> str:
     home = isolation.home_with(Path(entry.file))
     if home is not None:
         return home.digest_of(path)
-    return sha256(path) if path in _files(entry) else sourcecode.code_digest(path)
+    return sha256(path) if path in _files(entry) else isolation.code_digest(path)
 
 
 def changed_since(entry: Registered, recorded: Mapping[str, str]) -> list[str]:
-    """Return the names of a plugin's files that are not those of a finished run.
-
-    `recorded` are the digests in its keys; those of earlier versions are of a file's bytes.
-    """
-    now, folder = code_digests(entry), folder_of(entry)
-
-    def is_same(name: str) -> bool:
-        path = folder / name
-        before = recorded.get(name)
-        return before == now.get(name) or (
-            before is not None and name in now and path.is_file() and before == sha256(path)
-        )
-
-    return sorted(name for name in {*recorded, *now} if not is_same(name))
+    """Return the names of a plugin's files whose digests in a finished run's keys are others."""
+    now = code_digests(entry)
+    return sorted(name for name in {*recorded, *now} if recorded.get(name) != now.get(name))
 
 
 def folder_of(entry: Registered) -> Path:
@@ -281,20 +289,6 @@ def folder_of(entry: Registered) -> Path:
     home = isolation.home_with(path)
     above = str(entry.plugin.__module__).count(".") + (path.name == "__init__.py")
     return home.folder if home else path.parents[above]
-
-
-def _installed(entry: Registered) -> dict[str, str]:
-    """Return `code_digests` of a plugin in an installed package, computed when it is imported."""
-    if entry.plugin not in _INSTALLED:
-        path, base = Path(entry.file), folder_of(entry)
-        top = base / entry.plugin.__module__.partition(".")[0]
-        own = [each for each in sourcecode.closure(path, base) if top in (each, *each.parents)]
-        files = {each: sourcecode.code_digest(each) for each in (path, *own)}
-        files |= {each: sha256(each) for each in _files(entry)}
-        _INSTALLED[entry.plugin] = {
-            each.relative_to(base).as_posix(): digest for each, digest in files.items()
-        }
-    return _INSTALLED[entry.plugin]
 
 
 def file_of(plugin: Any, name: str) -> Path:
@@ -309,8 +303,8 @@ def file_of(plugin: Any, name: str) -> Path:
         raise ConfigError(f"{made.__name__}: {name!r} is not declared: files = [{name!r}]")
     beside = Path(inspect.getsourcefile(made) or "").resolve()
     home, path = isolation.home_with(beside), beside.parent / name
-    if home is not None and path.is_file():
-        home.open(path)
+    if home is not None and path.is_file() and path not in home.compiled:
+        home.compare(path, sha256(path))
     return path
 
 

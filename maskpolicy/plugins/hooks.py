@@ -1,8 +1,7 @@
 """The hooks of plugins: every method and attribute of a plugin's class that maskpolicy uses.
 
-`HOOKS` is the one table. A class is compared with it when it is registered
-(`hook_checks.check`), and the documentation's tables are made from it. Code that uses a hook asks
-it: `ANNOTATE.of(policy)`.
+`HOOKS` is the one table: `registry.check_hooks` compares each class with it, and the tables in the
+documentation are made from it. Code that uses a hook asks it: `ANNOTATE.of(policy)`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import markdown, schema
-from maskpolicy.types import Example, Json, Passage, Spans
+from maskpolicy.core import markdown, schema
+from maskpolicy.core.types import Example, Json, Passage, Spans
 
 _Columns: TypeAlias = dict[str, list[NDArray[Any]]]
 T = TypeVar("T")
@@ -45,16 +44,14 @@ class Hook(Generic[T]):
     required: bool = False
     needs: str = ""  # another hook that must be there too
     instead: str = ""  # another hook that may be there in place of a required one
-    old_name: str = ""  # which is read as well, with a warning when the plugin is registered
 
     def of(self, plugin: Any) -> T:
         """Return what a plugin, its class or an instance, defines under this name, or the default.
 
         For an instance, that is a bound method or the value of an attribute.
         """
-        former = getattr(plugin, self.old_name, self.default) if self.old_name else self.default
-        found: T = getattr(plugin, self.name, former)
-        return found
+        value: T = getattr(plugin, self.name, self.default)
+        return value
 
     def extra(self, plugin: Any) -> set[str]:
         """Return which of the parameters `may_take` the method of a plugin has."""
@@ -154,7 +151,7 @@ REANNOTATE: Hook[Callable[[Sequence[Passage], Any], _Columns] | None] = Hook(
     None,
     "columns as those of `annotate`, computed with the model in training: before the first step, "
     "and again after every `every` steps. Runs once for the passages of the next `every` steps. "
-    "`current` is that model (`maskpolicy.learned.Current`)",
+    "`current` is that model (`maskpolicy.models.learned.Current`)",
     takes=("passages", "current"),
     gives="dict[str, list[NDArray]]",
     needs="every",
@@ -202,7 +199,7 @@ FIT: Hook[Callable[..., Json] | None] = Hook(
     "and returns what is to be reported; an artifact of its own for each intermediate run. `data` "
     "are the contexts of the tasks in the field `train_on`, `spec` is the experiment's `fit`, "
     "`tools` the model's and tokenizer's folders and the one training loop "
-    "(`maskpolicy.learned.Tools`). It may have a parameter `statistics`, too",
+    "(`maskpolicy.models.learned.Tools`). It may have a parameter `statistics`, too",
     takes=("data", "spec", "out", "tools"),
     may_take=(STATISTICS,),
     gives="Json",
@@ -245,7 +242,6 @@ FITS_TO_DENOISING: Hook[bool] = Hook(
     "depends on that",
     form="class variable",
     annotation=bool,
-    old_name="fits_to_how",
 )
 OF_STATISTICS: tuple[Hook[Any], ...] = (COUNT, MIN_COUNT, PASSES, CONDENSE)
 EXAMPLE: Hook[Callable[[Json], Example | list[Example] | None] | None] = Hook(
@@ -333,7 +329,7 @@ FILES: Hook[Sequence[str]] = Hook(
     (),
     'data files beside the plugin, `files = ["words.txt"]`: their digests are in its keys. Open '
     'them as usual, or by the path that `maskpolicy.file_of(self, "words.txt")` returns. '
-    "A file beside the plugin that it reads and does not declare is refused",
+    "Declare every file that it reads: nothing notices a change of one that is not declared",
     form="class variable",
     annotation=tuple[str, ...],
 )

@@ -1,44 +1,31 @@
-"""Import the user's plugin files, each folder in its own namespace, and check what they read.
+"""Import the user's plugin files, each folder in its own namespace, and digest their code.
 
 A stage's key holds digests of a plugin's code and of the files that it declares. So modules are
-compiled from the bytes whose code was hashed, and a plugin may not import or open any other file of
-its folder.
+compiled from the bytes whose code was hashed, and code that has changed since is not imported.
 """
 
 from __future__ import annotations
 
-import builtins
+import ast
 import hashlib
 import importlib
 import importlib.util
-import logging
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.files import sha256
-from maskpolicy.plugins.sourcecode import STANDARD, closure, code_digest, digest_of_code
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import sha256
 
 PREFIX = "maskpolicy_plugin_"
-_FORMER = {  # modules that plugins of the first version import from, and their new names
-    "maskpolicy.registry": "maskpolicy",
-    "maskpolicy.sources": "maskpolicy",
-    "maskpolicy.derived": "maskpolicy.findings",
-    "maskpolicy.hidden": "maskpolicy.findings",
-    "maskpolicy.fitting": "maskpolicy.learned",
-}
-_WRITES = os.O_WRONLY | os.O_RDWR
 _HOMES: dict[str, Home] = {}  # by package
-_GIVEN: set[str] = set()  # folders that plugins may read, because other keys cover their files
-log = logging.getLogger(__name__)
+_CHANGED: list[Path] = []  # modules that were not imported, even if the plugin caught the error
 
 
 @dataclass(eq=False)
@@ -53,10 +40,6 @@ class Home:
     code: dict[Path, str] = field(default_factory=dict)  # and of their code, as a key holds them
     keyed: dict[Path, str] = field(default_factory=dict)  # digests that a key holds
     declared: set[Path] = field(default_factory=set)  # data files and folders of `files`
-    early: list[Path] = field(default_factory=list)  # opened before `files` was known
-    is_loading: bool = False
-    refused: str = ""  # the first refusal, even if the plugin caught its error
-    _neighbours: dict[str, bool] = field(default_factory=dict)
 
     def name_of(self, path: Path) -> str:
         """Return the full name of the module of a plugin file."""
@@ -74,11 +57,7 @@ class Home:
         spec = importlib.util.spec_from_file_location(name, path, loader=loader)
         assert spec is not None  # a loader was given
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        self.is_loading = True
-        try:
-            loader.exec_module(module)
-        finally:
-            self.is_loading = False
+        loader.exec_module(module)
         return module
 
     def drop(self, path: Path) -> None:
@@ -86,17 +65,15 @@ class Home:
         sys.modules.pop(self.name_of(path), None)
         self.compiled.pop(path, None)
         self.code.pop(path, None)
-        self.early.clear()
-        self.refused = ""
         if path in self.roots:
             self.roots.remove(path)
 
-    def compile(self, path: Path, data: bytes) -> None:
+    def record(self, path: Path, data: bytes) -> None:
         """Record the bytes of a module before it runs; raises ConfigError if no key covers it."""
         if path not in self.followed:
-            raise self._refused(
-                f"plugin {self.roots[-1]}: imports {self._short(path)} in a way that its key cannot"
-                f" follow: write `import {path.stem}`"
+            raise ConfigError(
+                f"plugin {self.roots[-1]}: imports {path.relative_to(self.folder).as_posix()} in a "
+                f"way that its key cannot follow: write `import {path.stem}`"
             )
         self.compiled[path] = digest = hashlib.sha256(data).hexdigest()
         if path.suffix == ".py" and not self._is_declared(path):
@@ -107,119 +84,96 @@ class Home:
     def compare(self, path: Path, digest: str) -> None:
         """Raise ConfigError if a file no longer has the digest that a key holds."""
         if self.keyed.setdefault(path, digest) != digest:
-            raise self._refused(changed(path))
+            _CHANGED.append(path)
+            raise ConfigError(changed(path))
 
     def runs(self, path: Path, now: str) -> str:
         """Return the digest of a file as this command uses it; `now` is that of the file on disk.
 
         A module that is imported later is compared with the key then. For a declared file it is
-        `now`, because libraries may read such a file unnoticed.
+        `now`, because nothing shows when it is read.
         """
         if path in self.code:
             return self.code[path]
         return now if self._is_declared(path) else self.keyed.get(path, now)
-
-    def open(self, path: Path) -> None:
-        """Raise ConfigError for a file that a plugin opens and its key does not cover."""
-        if path in self.compiled:
-            return
-        if self._is_declared(path):
-            self.compare(path, sha256(path))
-        elif self.is_loading:
-            self.early.append(path)
-        else:
-            raise self._refused(self._undeclared(path))
 
     def declare(self, paths: Iterable[Path]) -> None:
         """Add the paths that the classes of an imported file declare as `files`."""
         self.declared |= set(paths)
         for path in filter(self._is_declared, self.code):  # modules that are read as data, too
             self.code[path] = self.keyed[path] = self.compiled[path]
-        early, self.early = self.early, []
-        for path in early:
-            self.open(path)
 
     def digest_of(self, path: Path) -> str:
         """Return the digest of a file on disk as a key holds it: of a module, that of its code."""
         return sha256(path) if self._is_declared(path) else code_digest(path)
 
-    def has(self, top: str, importer: str) -> bool:
+    def has(self, top: str) -> bool:
         """Return whether `import top` in a plugin's module means a module in its folder."""
-        if top == "maskpolicy" or top in STANDARD or importer == str(self.folder / f"{top}.py"):
+        if top == "maskpolicy" or top in sys.stdlib_module_names:
             return False
-        known = self._neighbours.get(top)
-        if known is None:
-            found = PathFinder.find_spec(top, [str(self.folder)])
-            known = found is not None
-            if found is not None and found.loader is None:  # a folder without __init__.py
-                known = importlib.util.find_spec(top) is None
-            self._neighbours[top] = known
-        return known
+        beside = PathFinder.find_spec(top, [str(self.folder)])
+        if beside is not None and beside.loader is None:  # a folder without __init__.py
+            return importlib.util.find_spec(top) is None
+        return beside is not None
 
-    def import_(
-        self,
-        name: str,
-        globals: Mapping[str, Any] | None = None,
-        locals: Mapping[str, Any] | None = None,
-        fromlist: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> ModuleType:
-        """Replace `__import__` for the `import` statements of plugins, in functions too."""
-        top = name.partition(".")[0]
-        if level == 0 and self.has(top, str((globals or {}).get("__file__"))):
-            full = f"{self.package}.{name}"
-            importlib.import_module(full)
-            if fromlist:
-                return builtins.__import__(full, globals, locals, fromlist, 0)
-            return sys.modules[f"{self.package}.{top}"]
-        try:
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
-        except ModuleNotFoundError as error:
-            if error.name != name or name not in _FORMER:
-                raise
-        now = _FORMER[name]
-        log.warning("plugin %s: %s is now %s: import from there", self.roots[-1], name, now)
-        return builtins.__import__(now, globals, locals, fromlist or (), level)
+    def compile(self, path: Path, data: bytes) -> CodeType:
+        """Compile a module; its imports of what lies beside it become those of this package."""
+        parsed = ast.parse(data, str(path))
+        for node in ast.walk(parsed):
+            for name in ("body", "orelse", "finalbody"):
+                statements = getattr(node, name, None)
+                if isinstance(statements, list):
+                    own = [each for one in statements for each in self._own(one, path)]
+                    setattr(node, name, own)
+        code: CodeType = compile(ast.fix_missing_locations(parsed), path, "exec", dont_inherit=True)
+        return code
+
+    def _own(self, statement: ast.stmt, path: Path) -> Iterator[ast.stmt]:
+        """Yield the statements in place of one statement: `import helper` becomes this package's.
+
+        A module does not import itself: torch.py may import the installed torch.
+        """
+
+        def is_beside(name: str) -> bool:
+            top = name.partition(".")[0]
+            return path != self.folder / f"{top}.py" and self.has(top)
+
+        if isinstance(statement, ast.ImportFrom):
+            if not statement.level and is_beside(statement.module or ""):
+                statement.module = f"{self.package}.{statement.module}"
+            yield statement
+        elif isinstance(statement, ast.Import):
+            for alias in statement.names:
+                bound, top = alias.asname, alias.name.partition(".")[0]
+                names = [(alias.name, bound)]
+                if is_beside(alias.name):  # `import pack.one` binds pack
+                    names = [(f"{self.package}.{alias.name}", bound or top)]
+                    names += [] if bound else [(f"{self.package}.{top}", top)]
+                for name in names:
+                    yield ast.copy_location(ast.Import([ast.alias(*name)]), statement)
+        else:
+            yield statement
 
     def _is_declared(self, path: Path) -> bool:
         return any(path == known or known in path.parents for known in self.declared)
-
-    def _refused(self, line: str) -> ConfigError:
-        self.refused = self.refused or line
-        return ConfigError(line)
-
-    def _undeclared(self, path: Path) -> str:
-        if path.suffix == ".pyc":
-            path = Path(importlib.util.source_from_cache(str(path)))
-        name = self._short(path)
-        advice = f'declare it in the class, files = ["{name}"]'
-        if path.suffix == ".py":
-            advice = "import it with an `import` statement"
-        return f"plugin {self.roots[-1]}: reads {name}, which its key does not cover: {advice}"
-
-    def _short(self, path: Path) -> str:
-        return path.relative_to(self.folder).as_posix()
 
 
 class _Loader(SourceFileLoader):
     """Compiles the bytes that are hashed, and uses no cached bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
-        data = self.get_data(self.path)
-        _HOMES[fullname.partition(".")[0]].compile(Path(self.path), data)
-        code: CodeType = self.source_to_code(data, self.path)
-        return code
+        home, data = _HOMES[fullname.partition(".")[0]], self.get_data(self.path)
+        home.record(Path(self.path), data)
+        return home.compile(Path(self.path), data)
 
     def exec_module(self, module: ModuleType) -> None:
-        home = _HOMES[module.__name__.partition(".")[0]]
-        own = {"__import__": home.import_, "print": _print}
-        vars(module)["__builtins__"] = {**vars(builtins), **own}
+        vars(module)["print"] = _print
         super().exec_module(module)
 
 
 def _print(*values: object, file: Any = None, **more: Any) -> None:
     """Replace `print` in plugins: the standard output belongs to the command, e.g. for JSON."""
-    builtins.print(*values, file=sys.stderr if file is None else file, **more)
+    print(*values, file=sys.stderr if file is None else file, **more)
 
 
 class _Finder(MetaPathFinder):
@@ -231,12 +185,12 @@ class _Finder(MetaPathFinder):
         package = fullname.partition(".")[0]
         if package not in _HOMES or package == fullname:
             return None
-        found = PathFinder.find_spec(fullname, path, target)
-        if found is not None and isinstance(found.loader, SourceFileLoader):
-            found.loader = _Loader(fullname, str(found.origin))
-        elif found is not None and found.loader is not None and found.origin:  # compiled by others
-            _HOMES[package].compile(Path(found.origin), Path(found.origin).read_bytes())
-        return found
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(fullname, str(spec.origin))
+        elif spec is not None and spec.loader is not None and spec.origin:  # compiled by others
+            _HOMES[package].record(Path(spec.origin), Path(spec.origin).read_bytes())
+        return spec
 
 
 def changed(path: Path) -> str:
@@ -250,9 +204,8 @@ def changed(path: Path) -> str:
 def home_of(folder: Path) -> Home:
     """Return the home of a folder; the first call creates it."""
     package = f"{PREFIX}{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
-    if not _HOMES and not any(isinstance(each, _Finder) for each in sys.meta_path):
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-        sys.addaudithook(_audit)
     if package not in _HOMES:
         _HOMES[package] = Home(folder, package)
         module = sys.modules[package] = ModuleType(package)
@@ -267,7 +220,7 @@ def home_with(path: Path) -> Home | None:
 
 def forget(home: Home) -> None:
     """Forget the modules of a home, so that they are imported again."""
-    for name in [each for each in sys.modules if each.partition(".")[0] == home.package]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == home.package]:
         del sys.modules[name]
     del _HOMES[home.package]
     importlib.invalidate_caches()
@@ -280,23 +233,16 @@ def is_stale(home: Home) -> bool:
     )
 
 
-def give(folder: Path) -> None:
-    """Allow plugins to read a folder whose files other keys cover: a store, a task's data."""
-    _GIVEN.add(os.path.join(folder.absolute(), ""))  # noqa: PTH118 - with a slash at the end
-
-
 @contextmanager
 def checked() -> Iterator[None]:
-    """Raise ConfigError at the end if a plugin was refused a file and caught the error.
+    """Raise ConfigError at the end if a plugin caught the error about a file that has changed.
 
     The results that it computed without the file must not be stored.
     """
-    for home in _HOMES.values():
-        home.refused = ""
+    _CHANGED.clear()
     yield
-    for home in _HOMES.values():
-        if home.refused:
-            raise ConfigError(home.refused)
+    if _CHANGED:
+        raise ConfigError(changed(_CHANGED[0]))
 
 
 @dataclass(frozen=True)
@@ -306,57 +252,124 @@ class State:
     roots: tuple[Path, ...]
     keyed: Mapping[Path, str]
     declared: frozenset[Path]
-    given: frozenset[str]
 
 
 def state() -> State:
     """Return the state for `take` in another process."""
     roots = tuple(path for home in _HOMES.values() for path in home.roots)
-    keyed = {path: known for home in _HOMES.values() for path, known in home.keyed.items()}
-    declared = frozenset(path for home in _HOMES.values() for path in home.declared)
-    return State(roots, keyed, declared, frozenset(_GIVEN))
+    keyed = {path: digest for home in _HOMES.values() for path, digest in home.keyed.items()}
+    return State(
+        roots, keyed, frozenset[Path]().union(*(home.declared for home in _HOMES.values()))
+    )
 
 
-def take(given: State) -> None:
+def take(state: State) -> None:
     """Record the digests of another process's plugin files; importing other code is an error."""
-    _GIVEN.update(given.given)
-    for root in given.roots:
+    for root in state.roots:
         home = home_of(root.parent)
-        home.declared |= {path for path in given.declared if home.folder in path.parents}
+        home.declared |= {path for path in state.declared if home.folder in path.parents}
         home.keyed |= {
-            path: known for path, known in given.keyed.items() if home.folder in path.parents
+            path: digest for path, digest in state.keyed.items() if home.folder in path.parents
         }
 
 
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    """Check each file of its folder that a plugin opens; an audit hook for all files."""
-    if event != "open" or not isinstance(arguments[0], str | bytes):
-        return
-    mode, flags = arguments[1], arguments[2]
-    if flags & _WRITES or (isinstance(mode, str) and set(mode) & set("wax")):
-        return
-    path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - for every file opened
-    if not any(path.startswith(f"{home.folder}{os.sep}") for home in _HOMES.values()):
-        return
-    home = _reader()
-    if home is None or not path.startswith(f"{home.folder}{os.sep}"):
-        return
-    elsewhere = (*_GIVEN, sys.prefix, sys.base_prefix)
-    if "site-packages" not in path and not path.startswith(elsewhere):
-        home.open(Path(path))
+def code_digest(path: Path) -> str:
+    """Return the sha256 of the code in a Python file, or of the bytes of any other file."""
+    return digest_of_code(path.read_bytes()) if path.suffix == ".py" else sha256(path)
 
 
-def _reader() -> Home | None:
-    """Return the home of the plugin that opens a file; None if maskpolicy itself does.
+def digest_of_code(data: bytes) -> str:
+    """Return the sha256 of the syntax tree of a Python file's bytes.
 
-    Files that an installed package reads while a plugin imports it belong to `Home.import_`.
+    Comments and layout do not count, nor do statements that are only a text, such as docstrings,
+    unless the file mentions `__doc__` or `getdoc`. Bytes that are no Python are hashed themselves.
     """
-    frame = sys._getframe(2)
-    while frame is not None:
-        top = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if top == "maskpolicy":
-            return None
-        if top in _HOMES:
-            return _HOMES[top]
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    try:
+        parsed = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256()
+    for word in _words(parsed, with_texts=b"__doc__" in data or b"getdoc" in data):
+        digest.update(word.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _words(parsed: ast.Module, *, with_texts: bool) -> Iterator[str]:
+    """Yield the nodes of a syntax tree and their values in their order, without positions.
+
+    Empty fields are left out: versions of Python differ in which they have.
+    """
+
+    def is_text(node: object) -> bool:
+        value = node.value if isinstance(node, ast.Expr) else None
+        return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+    waiting: list[tuple[str, object]] = [("", parsed)]  # a stack: trees may be deep
+    while waiting:
+        kind, node = waiting.pop()
+        if kind == "word":
+            yield str(node)
+        elif isinstance(node, ast.AST):
+            yield f"({type(node).__name__}"
+            waiting.append(("word", ")"))
+            for name, value in reversed(list(ast.iter_fields(node))):
+                if value is not None and value != [] and name != "kind":  # kind: u"text"
+                    waiting += [("", value), ("word", f"{name}=")]
+        elif isinstance(node, list):
+            yield "["
+            items = [item for item in node if with_texts or not is_text(item)]
+            waiting += [("word", "]"), *(("", item) for item in reversed(items))]
+        else:  # ascii() and hex() give the same everywhere, of any text and any size
+            yield hex(node) if type(node) is int else ascii(node)
+
+
+def closure(path: Path, base: Path) -> set[Path]:
+    """Return a Python file and all modules below the folder `base` that it imports, at any depth.
+
+    Imports inside functions count, and so do calls of importlib.import_module with a literal
+    relative name. A name of Python's standard library never means a module below `base`.
+    """
+    reached: set[Path] = set()
+    waiting = [path]
+    while waiting:
+        module = waiting.pop()
+        if module not in reached:
+            reached.add(module)
+            waiting += _imported(module, base)
+    return reached
+
+
+def _imported(path: Path, base: Path) -> Iterator[Path]:
+    """Yield the files below `base` that importing the modules named in a file would run."""
+    try:
+        parsed = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # such a file cannot be imported
+        return
+    for level, name in (pair for node in ast.walk(parsed) for pair in _names(node)):
+        top = name.partition(".")[0]
+        if level == 0 and (top in sys.stdlib_module_names or top == "maskpolicy"):
+            continue
+        stem = base if level == 0 else path.parents[level - 1]
+        if stem != base and base not in stem.parents:
+            continue
+        for part in name.split(".") if name else ():
+            stem /= part
+            for ending in ("/__init__.py", ".py", *EXTENSION_SUFFIXES):
+                if (file := Path(f"{stem}{ending}")).is_file():
+                    yield file
+
+
+def _names(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the level (0: absolute, 1: this package, ..) and name of each module imported."""
+    if isinstance(node, ast.Import):
+        yield from ((0, alias.name) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        stem = node.module or ""
+        yield node.level, stem
+        for alias in node.names:
+            yield node.level, f"{stem}.{alias.name}".lstrip(".")
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        first = node.args[0] if node.args else None
+        name = first.value if isinstance(first, ast.Constant) else None
+        if isinstance(name, str) and name.startswith("."):
+            yield len(name) - len(name.lstrip(".")), name.lstrip(".")

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from typing import Any
 
-from maskpolicy.errors import ConfigError, PluginError, StageError, cause
+from maskpolicy.core.errors import ConfigError, PluginError, StageError, cause_at
 from maskpolicy.plugins import hooks, registry
 from maskpolicy.plugins.hooks import Hook
 from maskpolicy.plugins.statistics import Statistics
-
-
-def cause_at(error: BaseException, file: str) -> str:
-    """Return the cause of an error with the last line of `file` that it passed through, if any."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    return f"{cause(error)} ({file}:{lines[-1]})" if lines else cause(error)
 
 
 def cause_in(plugin: Any, error: BaseException) -> str:

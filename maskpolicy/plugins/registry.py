@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.metrics import METRICS
-from maskpolicy.plugins import hook_checks, hooks
-from maskpolicy.types import Denoising
+from maskpolicy.core import schema
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, PluginError, cause_at, unknown
+from maskpolicy.core.metrics import METRICS, Metric, Part
+from maskpolicy.core.types import Denoising
+from maskpolicy.plugins import hooks
 
 T = TypeVar("T")
 DENOISING_KEYS = tuple(field.name for field in fields(Denoising))
@@ -26,6 +29,9 @@ RESERVED = {
     "metric": set(),
     "analysis": {"name"},
 }
+_SIMILAR = 0.8  # difflib's ratio from which a name is taken for a misspelt hook
+Scorer: TypeAlias = Callable[[str, Sequence[str]], float]
+"""(prediction, the acceptable answers of its example) -> a score from 0 to 1."""
 TAKEN = {"policy": "none", "analysis": "all"}  # words of maskpolicy in place of a plugin's name
 
 
@@ -44,6 +50,12 @@ class Registered:
     def where(self) -> str:
         """File and line of the definition, for messages."""
         return f"{self.file}:{self.line}"
+
+    def is_same(self, other: Registered) -> bool:
+        """Return whether two entries are of one definition, whose file was imported twice."""
+        mine, theirs = self.plugin, other.plugin
+        same_place = self.where == other.where
+        return mine is theirs or (same_place and mine.__qualname__ == theirs.__qualname__)
 
     @property
     def summary(self) -> str:
@@ -64,12 +76,11 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
 
     def decorate(plugin: T) -> T:
         entry = _entry(kind, name, plugin, facts, inspect.currentframe())
-        _check_name(entry)
-        _check_fields(entry)
+        _check(entry)
         if kind in hooks.HOOKS:
-            hook_checks.check(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
+            check_hooks(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
         known = _ENTRIES.get((kind, name))
-        if known and not _is_same(known, entry):
+        if known and not entry.is_same(known):
             both = f"{kind} {name!r} is defined twice: {known.where} and {entry.where}"
             _CLASHES[kind, name] = f"{both}; rename one of them"
             raise ConfigError(_CLASHES[kind, name])
@@ -88,7 +99,7 @@ def policy(name: str, **denoising: Any) -> Callable[[T], T]:
 
 
 def task(name: str, **facts: Any) -> Callable[[T], T]:
-    """Register a downstream task with its facts (see `maskpolicy.formats.sources.TaskFacts`)."""
+    """Register a downstream task with its facts (see `data.taskfiles.sources.TaskFacts`)."""
     return register("task", name, **facts)
 
 
@@ -104,6 +115,65 @@ def analysis(
     """
     facts = {"heading": heading, "of_masks": of_masks, "place": place, "version": version}
     return register("analysis", name, **facts)
+
+
+def metric(
+    name: str,
+    *,
+    graded: bool = False,
+    parts: Mapping[str, Part] | None = None,
+    besides: Mapping[str, Part] | None = None,
+) -> Callable[[Scorer], Scorer]:
+    """Register a function as the metric `name`, which tasks state as `metric="NAME"`.
+
+    The function takes a prediction and the acceptable answers of its example, and returns a score
+    from 0 to 1; a task's score is the mean over its examples. State `graded=True` if a prediction
+    can be partly right. `parts` and `besides` are figures of all predictions together, functions of
+    (predictions, the answers of each): the score is the mean of `parts` where there are any, and
+    `besides` are reported with it. Raises ConfigError for a name in use, and for a function that
+    cannot be called so.
+    """
+
+    def decorate(score: Scorer) -> Scorer:
+        if name in METRICS and name not in names("metric"):
+            raise ConfigError(f"metric {name!r} is one of maskpolicy's own: rename it")
+        try:
+            inspect.signature(score).bind("prediction", ["answer"])
+        except TypeError as error:
+            raise ConfigError(
+                f"metric {name!r} cannot be called with (prediction, answers): {error}: write "
+                "def NAME(prediction, answers) -> float"
+            ) from None
+        register("metric", name)(score)
+
+        @wraps(score)
+        def checked(prediction: str, answers: Sequence[str]) -> float:
+            """Name the metric where it fails or gives no score."""
+            try:
+                value = float(score(prediction, answers))
+            except MaskpolicyError:
+                raise
+            except Exception as error:
+                why = cause_at(error, entry("metric", name).file)
+                raise PluginError(f"metric {name!r} failed: {why}") from error
+            if not 0 <= value <= 1:
+                raise PluginError(
+                    f"metric {name!r} returned {value} for {prediction!r}: return a number from "
+                    "0 to 1"
+                )
+            return value
+
+        METRICS[name] = Metric(
+            name=name,
+            score=checked,
+            title=name.replace("_", " "),
+            parts=parts or {},
+            besides=besides or {},
+            graded=graded,
+        )
+        return score
+
+    return decorate
 
 
 def entry(kind: str, name: str) -> Registered:
@@ -160,29 +230,82 @@ def _entry(
     return Registered(kind, name, plugin, facts, file, line)
 
 
-def _is_same(known: Registered, new: Registered) -> bool:
-    """Return whether two entries are of one definition, whose file was imported twice."""
-    names = [each.plugin.__qualname__ for each in (known, new)]
-    return known.plugin is new.plugin or (known.where == new.where and names[0] == names[1])
-
-
-def _check_name(new: Registered) -> None:
+def _check(new: Registered) -> None:
+    """Raise ConfigError for a name, a kind of object or a field that a plugin cannot have."""
+    what = f"{new.where}: {new.kind} {new.name!r}"
     if not isinstance(new.name, str) or not new.name.strip():
         raise ConfigError(f'{new.where}: @{new.kind} needs a name first, as in @{new.kind}("mine")')
     wanted = "a function" if new.kind == "metric" else "a class"
     if inspect.isclass(new.plugin) != (wanted == "a class"):
-        raise ConfigError(f"{new.where}: {new.kind} {new.name!r} must be {wanted}")
+        raise ConfigError(f"{what} must be {wanted}")
     if new.name == TAKEN.get(new.kind):
-        raise ConfigError(
-            f"{new.where}: {new.kind} {new.name!r} is a name of maskpolicy's own: rename it"
-        )
+        raise ConfigError(f"{what} is a name of maskpolicy's own: rename it")
+    reserved = sorted(hooks.field_names(new.plugin) & RESERVED[new.kind])
+    if reserved:
+        raise ConfigError(f"{what} has a field {reserved[0]!r}, a reserved name: rename it")
 
 
-def _check_fields(new: Registered) -> None:
-    own = set(getattr(new.plugin, "__dataclass_fields__", ()))
-    clash = sorted(own & RESERVED[new.kind])
-    if clash:
+def check_hooks(kind: str, plugin: type, what: str) -> None:
+    """Raise ConfigError where a class does not fit the hooks of its kind; `what` begins the line.
+
+    A hook must have the form and the parameters of the table. A public attribute whose name is
+    close to that of a missing hook is reported as a misspelling; other attributes are ignored. So
+    are those with the names of hooks of statistics if the class reads none.
+    """
+    known, own = {hook.name: hook for hook in hooks.HOOKS[kind]}, hooks.field_names(plugin)
+    if kind == "policy" and not hooks.reads_statistics(plugin):
+        known = {name: hook for name, hook in known.items() if hook not in hooks.OF_STATISTICS}
+    there = {name for name in dir(plugin) if not name.startswith("_")} | own
+    for name in sorted(there - own - known.keys()):
+        near = get_close_matches(name, known, n=1, cutoff=_SIMILAR)
+        if near and near[0] not in there:
+            raise ConfigError(
+                f"{what} defines `{name}`, which maskpolicy does not use: did you mean "
+                f"`{near[0]}`? Call it `_{name}` if it is a helper of yours"
+            )
+    for hook in known.values():
+        if hook.name in there:
+            _check_form(hook, plugin, hook.name in own, what)
+            if hook.needs and hook.needs not in there:
+                raise ConfigError(f"{what} has `{hook.name}` but no `{hook.needs}`: add it")
+        elif hook.required and hook.instead not in there:
+            raise ConfigError(f"{what} has no {hook.form} `{hook.name}`: add {hook.signature}")
+    if hooks.COUNT.name in known and hooks.COUNT.name not in there:
+        count = hooks.COUNT
         raise ConfigError(
-            f"{new.where}: {new.kind} {new.name!r} has a field {clash[0]!r}, "
-            "a reserved name: rename it"
+            f"{what} takes `{hooks.STATISTICS}` but has no `{count.name}`: add {count.signature}"
         )
+    only = hooks.ONLY_SELECT
+    for name in only.of(plugin) if kind == "policy" and only.name not in own else ():
+        if name not in own:
+            raise ConfigError(f"{what}: {only.name}: {unknown('field', name, own)}")
+
+
+def _check_form(hook: hooks.Hook[Any], plugin: type, is_field: bool, what: str) -> None:
+    """Raise ConfigError unless a method can be called as it will be, or a variable has its type."""
+    found = inspect.getattr_static(plugin, hook.name, None)
+    if hook.form != "method":
+        if inspect.isroutine(found):
+            raise ConfigError(f"{what}: `{hook.name}` must be a {hook.form}, not a method")
+        if hook.form == "class variable" and not is_field:
+            schema.check(hook.of(plugin), hook.annotation, f"{what}: {hook.name}")
+        return
+    if is_field or not callable(hook.of(plugin)):
+        raise ConfigError(f"{what}: `{hook.name}` must be a method, {hook.signature}")
+    selves = () if isinstance(found, staticmethod | classmethod) else ("self",)
+    try:
+        signature = inspect.signature(hook.of(plugin))
+    except (TypeError, ValueError):  # of compiled code, which does not state it
+        return
+    try:
+        extra = set(hook.may_take) & signature.parameters.keys()
+        signature.bind(*selves, *hook.takes, **dict.fromkeys(extra))
+    except TypeError as error:
+        known = {*selves, *hook.takes, *hook.may_take}
+        for name in sorted(signature.parameters.keys() - known):
+            if near := get_close_matches(name, known, n=1):
+                raise ConfigError(
+                    f"{what}: `{hook.name}` has a parameter {name!r}: did you mean {near[0]!r}?"
+                ) from None
+        wrong = f"cannot be called with ({', '.join((*selves, *hook.takes))}): {error}"
+        raise ConfigError(f"{what}: `{hook.name}` {wrong}: write {hook.signature}") from None

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.ragged import Ragged
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.ragged import Ragged
 
 Key: TypeAlias = str | int | tuple[str | int, ...]
 """What is counted: e.g. a word, the id of a token, or several of these."""

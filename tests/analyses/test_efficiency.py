@@ -10,10 +10,10 @@ from pathlib import Path
 import folders
 import pytest
 
-from maskpolicy.analyses.efficiency import Efficiency
-from maskpolicy.findings.cache import analyse
-from maskpolicy.results.cell import STEP, Run, cell_name, read_run
-from maskpolicy.store.artifacts import Store
+from maskpolicy.analyses.builtin.efficiency import Efficiency
+from maskpolicy.analyses.cache import analyse
+from maskpolicy.leaderboard.results.cell import STEP, Run, cell_name, read_run
+from maskpolicy.pipeline.store.artifacts import Store
 
 ROWS = {"none": 0.1, "random": 0.12, "salient-span": 0.9}
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from maskpolicy.analyses.probe import _bars
-from maskpolicy.cli import app
-from maskpolicy.findings import over_runs
-from maskpolicy.findings.pretrained_models import pretrained_models
-from maskpolicy.results.cell import read_run
-from maskpolicy.store.artifacts import Store
+from maskpolicy.analyses import over_runs
+from maskpolicy.analyses.builtin.probe import _bars
+from maskpolicy.analyses.representations import pretrained_models
+from maskpolicy.app.commands import app
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.pipeline.store.artifacts import Store
 
 pytestmark = pytest.mark.slow
 ROWS = ["MLM", "MAE-LM", "delta 1"]

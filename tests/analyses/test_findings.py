@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from claimed import run
 
-from maskpolicy import findings
-from maskpolicy.analyses.findings import CLAIMS, COLUMNS, PaperFindings
-from maskpolicy.findings import Findings, findings_page
-from maskpolicy.plots import Lines, Series
-from maskpolicy.replication import paper_figures
-from maskpolicy.replication.contrast_evidence import Evidences
-from maskpolicy.replication.contrasts import Interaction, Measured, RowDifference, Trend
-from maskpolicy.results.cell import Run
-from maskpolicy.store.artifacts import Store
+from maskpolicy import analyses as findings
+from maskpolicy.analyses import Findings
+from maskpolicy.analyses.builtin.findings import CLAIMS, COLUMNS, PaperFindings, _figures
+from maskpolicy.analyses.paper_claims.contrast_evidence import Evidences
+from maskpolicy.analyses.paper_claims.contrasts import Interaction, Measured, RowDifference, Trend
+from maskpolicy.analyses.plots import Lines, Series
+from maskpolicy.leaderboard.results.cell import Run
+from maskpolicy.pipeline.store.artifacts import Store
 
 SUPERVISED = "supervised-TQA"
 SCORES = {
@@ -124,7 +123,7 @@ def test_an_overview_comes_first_and_its_columns_are_not_repeated(tmp_path):
         "* a note\n"
     )
     assert findings.to_table(found).row_count == 1
-    page = findings_page.render(found, "findings")
+    page = findings.render(found, "findings")
     assert page.count("<table>") == 2
     assert page.count("verdict") == page.count('<th scope="col">verdict</th>') == 1
     assert page.count('<tr class="first">') == 2
@@ -147,7 +146,7 @@ def test_a_figure_has_its_panels_of_the_analysis_and_names_its_command(tmp_path,
     panels = tuple(Lines(f"rank ({name})", "layer", "rank", ()) for name in ("1a", "5a"))
     evidences = OneTable([run(tmp_path / "mae-lm", name="mae-lm")], store)
     evidences.made = Findings((), (), plots=panels)
-    drawn = {each.title.split(":")[0]: each for each in paper_figures.draw(evidences)}
+    drawn = {each.title.split(":")[0]: each for each in _figures(evidences)}
     assert list(drawn) == [f"Meng et al. 2024, figure {name}" for name in ("1a", "5a")]
     only = drawn["Meng et al. 2024, figure 5a"]
     assert only.plots == panels[1:]

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from maskpolicy.analyses import forgetting
-from maskpolicy.cli import app
-from maskpolicy.findings import intermediate_stages
-from maskpolicy.results.cell import read_run
-from maskpolicy.store.artifacts import Store
+from maskpolicy.analyses import intermediate_stages
+from maskpolicy.analyses.builtin import forgetting
+from maskpolicy.app.commands import app
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.pipeline.store.artifacts import Store
 
 MINE = """
 from dataclasses import dataclass

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import small
 
-from maskpolicy.analyses.returned_masks import ReturnedMasks
-from maskpolicy.metrics import Total
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.store.artifacts import Store
+from maskpolicy.analyses.builtin.returned_masks import ReturnedMasks
+from maskpolicy.core.metrics import Total
+from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.pipeline.store.artifacts import Store
 
 
 def cell(label, score, seed=0, kind="encoder", task="cola", run=0, **how):

@@ -12,17 +12,17 @@ import pytest
 import yaml
 
 import maskpolicy as mp
-from maskpolicy import stages
-from maskpolicy.cli import app
-from maskpolicy.config.parse import load_experiment
-from maskpolicy.findings import masked_sample
-from maskpolicy.findings.masked_sample import Sampling
-from maskpolicy.graph.execution import execute
+from maskpolicy.analyses import masked_sample
+from maskpolicy.analyses.masked_sample import Sampling
+from maskpolicy.app.commands import app
+from maskpolicy.app.contents import PAGE
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.overlay import Overlay
 from maskpolicy.plugins import registry
-from maskpolicy.results.cell import read_run
-from maskpolicy.runs.contents import PAGE
-from maskpolicy.store.artifacts import Store
-from maskpolicy.store.overlay import Overlay
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -103,23 +103,9 @@ def test_original_and_random_hide_the_same_tokens(analyse):
     assert all(0 <= share <= 1 for share in shared)
 
 
-def test_what_is_sampled_is_what_training_hid(home):
-    run = read_run(home / "run")
-    store = Store(home / "store")
-    found, notes, missing = masked_sample.samples([run], Sampling(passages=5), store)
-    assert (notes, missing) == ([], False)
-    assert [each.row.label for each in found] == ["original", "random", "salient-span", SCRIPT]
-    for each in found:
-        assert each.is_masked.sum() == (each.flat[:, 1] - each.flat[:, 0]).sum()
-        assert len(each.texts()) == len(each.flat)
-    first = found[3]
-    starts = [first.passages[int(place)].text.split()[0] for place in first.places]
-    assert first.texts() == starts
-
-
 def test_masks_of_another_version_of_masking_are_not_drawn_again(home, monkeypatch):
     store, run = Store(home / "store"), read_run(home / "run")
-    monkeypatch.setattr("maskpolicy.findings.masked_sample.version_of", lambda kind: 99)
+    monkeypatch.setattr("maskpolicy.analyses.masked_sample.version_of", lambda kind: 99)
     found, notes, missing = masked_sample.samples([run], Sampling(passages=5), store)
     assert (found, missing) == ([], True)
     assert all("was trained by a version of maskpolicy that masks differently" in n for n in notes)
@@ -341,13 +327,9 @@ def test_files_go_beside_the_results_and_hold_no_script(call, home):
 
 def test_a_second_time_nothing_is_computed(analyse, home, monkeypatch):
     first = analyse("positions")
-    monkeypatch.setattr("maskpolicy.analyses.positions.samples", None)
-    monkeypatch.setattr("maskpolicy.analyses.positions.samples", None)
+    monkeypatch.setattr("maskpolicy.analyses.builtin.masked_tokens.samples", None)
+    monkeypatch.setattr("maskpolicy.analyses.builtin.masked_tokens.samples", None)
     assert analyse("positions") == first
-
-
-def test_other_settings_are_another_result(analyse):
-    assert len(analyse("positions", "parts=3")["rows"]) == 12
 
 
 def test_a_store_without_the_run_is_told_and_not_remembered(call, refused, home, tmp_path):
@@ -394,15 +376,6 @@ def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
     assert store.get(early.key).manifest["seconds"] < other.get(early.key).manifest["seconds"]
 
 
-def test_keep_at_changes_no_other_key(home):
-    kept = stages.build(load_experiment(home / "tiny.yaml"))
-    plain = stages.build(load_experiment(home / "tiny.yaml", ["checkpoint_steps=[]"]))
-    assert {place: stage.key for place, stage in kept.cells.items()} == {
-        place: stage.key for place, stage in plain.cells.items()
-    }
-    assert not plain.early
-
-
 def test_a_plan_says_what_is_made_on_the_way(call, home, tmp_path):
     code, out, _ = call("plan", home / "tiny.yaml", "--store", tmp_path / "empty")
     assert code == 0
@@ -424,12 +397,6 @@ def test_a_tracker_gets_the_losses_of_every_training(home):
     assert [event.step for event in events.Scalars("loss")] == [6]
 
 
-def test_a_tracker_is_in_no_key(home):
-    kept = stages.build(load_experiment(home / "tiny.yaml"))
-    off = stages.build(load_experiment(home / "tiny.yaml", ["tracker=null"]))
-    assert [stage.key for stage in kept.stages] == [stage.key for stage in off.stages]
-
-
 def exported(call, home, out, *words):
     code, _, err = call("export", home / "run", *words, "--out", out, "--store", home / "store")
     assert code == 0, err
@@ -439,7 +406,7 @@ def exported(call, home, out, *words):
 
 def test_an_exported_row_is_a_transformers_folder_with_its_results(call, home, tmp_path):
     from maskpolicy.models import text_to_text
-    from maskpolicy.models.tokenizers import load_tokenizer
+    from maskpolicy.models.loading import load_tokenizer
 
     text, front = exported(call, home, tmp_path / "bart", "salient-span")
     assert text_to_text.load(str(tmp_path / "bart")).config.d_model == 128

@@ -10,21 +10,21 @@ import folders
 import numpy as np
 import pytest
 from scipy import stats as reference
-from simulation import SIZES, Design, world_rates
 
-from maskpolicy import stages
-from maskpolicy.analyses.worlds import CONDITION, Worlds
-from maskpolicy.config.parse import load_experiment
-from maskpolicy.errors import ConfigError
-from maskpolicy.findings import Findings
-from maskpolicy.graph.nodes import topological
+from benchmarks.simulation import SIZES, Design, world_rates
+from maskpolicy.analyses import Findings
+from maskpolicy.analyses.builtin.worlds import CONDITION, Worlds
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.metrics import Total
+from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.metrics import Total
-from maskpolicy.results import cell
-from maskpolicy.results.cell import read_run
-from maskpolicy.results.cell_config import cell_config
-from maskpolicy.store.artifacts import Store
+from maskpolicy.leaderboard.results import cell
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.leaderboard.results.collecting import cell_config
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.nodes import topological
+from maskpolicy.pipeline.store.artifacts import Store
 
 SHARES = {"none": 0.1, "random": 0.15, "salient-span": 0.7}
 
@@ -166,14 +166,9 @@ def test_the_command_takes_a_folder_for_each_world(call, refused, tmp_path):
     assert "1 world: a test needs 3" in said
 
 
-@pytest.mark.parametrize(("worlds", "tests"), [(3, (1, 1)), (3, (3, 3)), (5, (3, 3))])
-def test_examples_and_seeds_nested_in_worlds_hold_the_level(worlds, tests):
-    design = Design(3, *tests, sizes=SIZES["40 x 3"], noise=0.1)
-    found = world_rates(design, worlds, 0.05, 600)
-    assert found["nested"][0] <= 0.05 + 3 * (0.05 * 0.95 / 600) ** 0.5
+def test_examples_and_seeds_nested_in_worlds_hold_the_level():
+    """`python -m benchmarks.simulation worlds` simulates other numbers of worlds."""
+    design = Design(3, 1, 1, sizes=SIZES["40 x 3"], noise=0.1)
+    found = world_rates(design, 3, 0.05, 400)
+    assert found["nested"][0] <= 0.08
     assert found["seeds"][0] > 2 * found["nested"][0]
-
-
-def test_a_large_difference_is_found_in_five_worlds():
-    design = Design(3, 1, 1, sizes=SIZES["40 x 3"], noise=0.1, gain=1.2)
-    assert world_rates(design, 5, 0.03, 200)["nested"][1] > 0.8

@@ -62,7 +62,7 @@ class Campaign:
 
     def _killing(self) -> Iterator[Kind]:
         run, power = self.kills, "power lost"
-        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.47)
+        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.5)
         yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.1)
         yield Kind(
             f"{power}: flushes dropped, any files empty",
@@ -70,13 +70,11 @@ class Campaign:
             partial(run.powerless, flushes=False),
             0.1,
         )
-        yield Kind("two workers over two paths killed", "kills", run.shared, 0.2)
+        yield Kind("two runs without shared locks killed", "kills", run.shared, 0.2)
         jobs = partial(run.grouped, words=_JOBS)
         yield Kind("run --jobs 2 killed at any time", "kills", jobs, 0.05)
         yield Kind("training of two processes killed at any time", "kills", self._ranks, 0.02)
         yield Kind("tiny graph in a bucket killed at a request", "kills", self._bucket, 0.03)
-        nodes = "run on Ray: a node killed, and the command"
-        yield Kind(nodes, "kills", run.on_ray, 0.03, place="ray")
 
     def _fuzzing(self) -> Iterator[Kind]:
         fuzz = {
@@ -90,8 +88,8 @@ class Campaign:
             yield Kind(name, "files", trial, share, counts="trials", place="files")
 
     def _write_originals(self) -> None:
-        from maskpolicy import world
-        from maskpolicy.world.settings import SUBJECT_KINDS
+        from maskpolicy.data import world
+        from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 
         settings = world.make({"people": 8, "general_people": 6, "kinds": list(SUBJECT_KINDS)})
         world.write(settings, self.deep / "world")
@@ -160,14 +158,13 @@ class Campaign:
 
     def _command(self, number: int, rng: random.Random) -> Counter[str]:
         with fuzzing.below(self.deep):
-            return _counted(fuzzing.give(fuzzing.command_line(rng)).code == 2)
+            return _counted(fuzzing.give(fuzzing.command_line(rng)) == 2)
 
     def _rows(self, number: int, rng: random.Random) -> Counter[str]:
         return _counted(fuzzing.rows(self.deep / "tasks", _TASKS, rng))
 
     def _documents(self, number: int, rng: random.Random) -> Counter[str]:
-        originals = sorted(self.corpora.iterdir())
-        return _counted(fuzzing.documents(self.folder / "mutated", originals, rng))
+        return _counted(fuzzing.documents(sorted(self.corpora.iterdir()), rng))
 
     def _results(self, number: int, rng: random.Random) -> Counter[str]:
         run = self.deep / "run"

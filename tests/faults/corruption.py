@@ -11,7 +11,7 @@ from pathlib import Path
 from faults import forks
 from faults.kills import Wrong
 
-from maskpolicy.store.artifacts import Store
+from maskpolicy.pipeline.store.artifacts import Store
 
 DAMAGES = ("delete", "truncate", "flip", "zero", "swap")
 _UNVERIFIED = ("locks", "quarantine", "temporary")

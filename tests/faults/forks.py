@@ -21,9 +21,9 @@ def load() -> None:
     import torch
     import transformers
 
-    import maskpolicy.runs.file_to_folder
-    import maskpolicy.stages
-    from maskpolicy.cli import app
+    import maskpolicy.app.file_to_folder
+    import maskpolicy.pipeline.stages
+    from maskpolicy.app.commands import app
 
     assert accelerate and safetensors and transformers and maskpolicy and app
     torch.set_num_threads(1)
@@ -107,7 +107,7 @@ def command(*words: object) -> Callable[[], int]:
     """Return a function that runs a command of maskpolicy, and returns its exit code."""
 
     def call() -> int:
-        from maskpolicy.cli import app
+        from maskpolicy.app.commands import app
 
         return app([str(word) for word in words], standalone_mode=False) or 0
 

@@ -9,149 +9,100 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from faults.kills import Wrong
 
-from maskpolicy.errors import MaskpolicyError
+from maskpolicy.core.errors import MaskpolicyError
 
 ODD = (
-    *("", "-", "--", "=", "a=b", "0", "-1", "1e400", "9" * 30, "0x" + "f" * 40, "nan", "null"),
-    *("true", "~", "*a", "&a [*a]", "${x}", "${oc.env:HOME}", "{", "}", "[[", "!!python/object:x"),
-    *(
-        "\x1b[31m",
-        "\x00",
-        "\ufeff",
-        "\u202e",
-        "\U0001f9ea",
-        "'",
-        '"',
-        "\\",
-        "%s",
-        "{0}",
-        "\t",
-        "\n",
+    *str.split(
+        "- -- = a=b 0 -1 1e400 nan null true ~ *a ${x} ${oc.env:HOME} { } [[ [] {} ' %s {0}"
     ),
-    *(
-        "/dev/null",
-        "..",
-        "../../x",
-        "a/b",
-        "a" * 3000,
-        "=1+1",
-        "<b>",
-        "\\input{x}",
-        "1",
-        "[]",
-        "{}",
-    ),
+    *str.split("/dev/null .. ../../x a/b =1+1 <b> \\input{x} 1 !!python/object:x"),
+    *("", "9" * 30, "0x" + "f" * 40, "a" * 3000, "&a [*a]", "\t", "\n", '"', "\\"),
+    *("\x1b[31m", "\x00", "\ufeff", "\u202e", "\U0001f9ea"),
 )
 WORDS = (
-    *("name", "label", "policies", "tasks", "model", "corpus", "data", "seeds", "steps", "grid"),
-    *("ratio", "target", "spans", "random", "none", "triviaqa", "zsre", "world", "files", "keys"),
-    *("id", "input", "output", "answer", "question", "text", "title", "provenance", "context"),
+    *str.split("name label policies tasks model corpus data seeds steps grid ratio target spans"),
+    *str.split("random none triviaqa zsre world files keys id input output answer question text"),
+    *str.split("title provenance context"),
 )
-COMMANDS = (
-    ("plan", "quickstart", "seeds=[0,1]", "intermediate.steps=10", "--digest"),
-    ("plan", "it.yaml", "--only", "random/zsre"),
-    ("list", "policies", "--json"),
-    ("list", "keys", "--markdown"),
-    ("leaderboard", "run", "--baseline", "none", "--pairs", "--json"),
-    ("examples", "zsre", "--data", "tasks", "--limit", "3", "--split", "dev"),
-    ("status", "it.yaml", "--store", "store", "--json"),
-    ("store", "verify", "--store", "store"),
-    ("store", "du", "--store", "store"),
-    ("gallery", "random", "--text", "Ada wrote notes."),
-    ("show", "random", "policy.ratio=0.3", "--text", "Ada wrote notes.", "--seed", "1", "--json"),
-    ("analyze", "coverage", "run", "--json"),
-)
+COMMANDS = [
+    line.split("|")
+    for line in (
+        "plan|quickstart|seeds=[0,1]|intermediate.steps=10|--digest",
+        "plan|it.yaml|--only|random/zsre",
+        "list|policies|--json",
+        "list|keys|--markdown",
+        "leaderboard|run|--baseline|none|--pairs|--json",
+        "examples|zsre|--data|tasks|--limit|3|--split|dev",
+        "status|it.yaml|--store|store|--json",
+        "store|verify|--store|store",
+        "store|du|--store|store",
+        "gallery|random|--text|Ada wrote notes.",
+        "show|random|policy.ratio=0.3|--text|Ada wrote notes.|--seed|1|--json",
+        "analyze|coverage|run|--json",
+    )
+]
 _LONGEST = 600  # characters of an error: those of the message, and what comes before it
 _FAULT = re.compile(r"Traceback|a bug in maskpolicy|a fault of maskpolicy")
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """Return a content with a few changes: bytes, words, lines and numbers."""
+    """Return a content with a few changes: bytes, words, lines and nested brackets."""
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
-        content = rng.choice(_MUTATIONS)(content, rng)
+        content = _changed(content, rng)
     return content
 
 
-def _cut(content: bytes, rng: random.Random) -> bytes:
-    begin = rng.randrange(len(content) + 1)
-    return content[:begin] + content[begin + rng.randrange(40) :]
-
-
-def _copy(content: bytes, rng: random.Random) -> bytes:
-    begin, to = rng.randrange(len(content) + 1), rng.randrange(len(content) + 1)
-    return content[:to] + content[begin : begin + rng.randrange(60)] + content[to:]
-
-
-def _insert(content: bytes, rng: random.Random) -> bytes:
+def _changed(content: bytes, rng: random.Random) -> bytes:
+    begin, to = (rng.randrange(len(content) + 1) for _ in range(2))
     odd = rng.choice((*ODD, *WORDS)).encode()
-    if rng.random() < 0.1:
-        odd = odd * rng.randrange(2000)
-    place = rng.randrange(len(content) + 1)
-    return content[:place] + odd + content[place:]
+    words, lines = list(re.finditer(rb"[\w.]+", content)), content.split(b"\n")
+    match rng.choice(("cut", "copy", "insert", "flip", "replace", "lines", "nest")):
+        case "cut":
+            return content[:begin] + content[begin + rng.randrange(40) :]
+        case "copy":
+            return content[:to] + content[begin : begin + rng.randrange(60)] + content[to:]
+        case "insert":
+            times = rng.randrange(2000) if rng.random() < 0.1 else 1
+            return content[:to] + odd * times + content[to:]
+        case "flip":
+            return content[:to] + bytes([rng.randrange(256)]) + content[to + 1 :]
+        case "replace" if words:
+            word = rng.choice(words)
+            return content[: word.start()] + odd + content[word.end() :]
+        case "lines":
+            rng.shuffle(lines) if rng.random() < 0.3 else lines.pop(rng.randrange(len(lines)))
+            return b"\n".join(lines)
+        case "nest":
+            nested = rng.choice((b"[", b"{a: ", b'{"a":', b"- ")) * rng.choice((3, 60, 20_000))
+            return content[:to] + nested + content[to:]
+    return content
 
 
-def _flip(content: bytes, rng: random.Random) -> bytes:
-    if not content:
-        return content
-    place = rng.randrange(len(content))
-    return content[:place] + bytes([rng.randrange(256)]) + content[place + 1 :]
+def give(words: Sequence[str]) -> int:
+    """Give a command in this process, and return its exit code.
 
+    Raises Wrong unless it works or ends in one line.
+    """
+    from maskpolicy.app.commands import app
 
-def _replace(content: bytes, rng: random.Random) -> bytes:
-    found = list(re.finditer(rb"[\w.]+", content))
-    if not found:
-        return content
-    one = rng.choice(found)
-    odd = rng.choice((*ODD, *WORDS)).encode()
-    return content[: one.start()] + odd + content[one.end() :]
-
-
-def _lines(content: bytes, rng: random.Random) -> bytes:
-    lines = content.split(b"\n")
-    rng.shuffle(lines) if rng.random() < 0.3 else lines.pop(rng.randrange(len(lines)))
-    return b"\n".join(lines)
-
-
-def _nest(content: bytes, rng: random.Random) -> bytes:
-    place, depth = rng.randrange(len(content) + 1), rng.choice((3, 60, 20_000))
-    return content[:place] + rng.choice((b"[", b"{a: ", b'{"a":', b"- ")) * depth + content[place:]
-
-
-_MUTATIONS = (_cut, _copy, _insert, _flip, _replace, _lines, _nest)
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command gave."""
-
-    code: int
-    out: str
-    err: str
-
-
-def give(words: Sequence[str]) -> Said:
-    """Give a command in this process; raises Wrong unless it works or ends in one line."""
-    from maskpolicy.cli import app
-
-    out, err = io.StringIO(), io.StringIO()
+    out, said = io.StringIO(), io.StringIO()
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
             code = app(list(words), standalone_mode=False) or 0
     except Exception as error:
         raise Wrong(f"{_shown(words)}: {type(error).__name__}: {error}") from error
-    said = Said(code, out.getvalue(), err.getvalue())
-    errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
-    if _FAULT.search(said.err) or (code == 2 and len(errors) != 1) or code not in (0, 1, 2):
-        raise Wrong(f"{_shown(words)}: exit code {code}: {said.err[-300:]}")
+    err = said.getvalue()
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    if _FAULT.search(err) or (code == 2 and len(errors) != 1) or code not in (0, 1, 2):
+        raise Wrong(f"{_shown(words)}: exit code {code}: {err[-300:]}")
     if any(len(line) > _LONGEST or "\x1b" in line for line in errors):
         raise Wrong(f"{_shown(words)}: a line of {len(errors[0])} characters, or with escapes")
-    return said
+    return int(code)
 
 
 def _shown(words: Sequence[str]) -> str:
@@ -163,17 +114,16 @@ def command_line(rng: random.Random) -> list[str]:
     words = list(rng.choice(COMMANDS))
     for _ in range(rng.choice((1, 1, 2, 3))):
         place = rng.randrange(1, len(words)) if len(words) > 1 else 0
-        how = rng.randrange(5)
-        if how == 0 and len(words) > 2:
-            del words[place]
-        elif how == 1:
-            words[place] = rng.choice(ODD)
-        elif how == 2:
-            words.insert(place, rng.choice(ODD))
-        elif how == 3:
-            words[place] = mutated(words[place].encode(), rng).decode("utf-8", "replace")
-        else:
-            words.insert(place, rng.choice([word for line in COMMANDS for word in line[1:]]))
+        odd = rng.choice((*ODD, *(word for line in COMMANDS for word in line[1:])))
+        match rng.choice(("delete", "replace", "insert", "mutate")):
+            case "delete" if len(words) > 2:
+                del words[place]
+            case "replace":
+                words[place] = odd
+            case "insert":
+                words.insert(place, odd)
+            case "mutate":
+                words[place] = mutated(words[place].encode(), rng).decode("utf-8", "replace")
     return [words[0], *(word.replace("\x00", "") for word in words[1:])]
 
 
@@ -194,7 +144,7 @@ def refuses(call: Callable[[], object]) -> bool:
 
 def experiment(path: Path, originals: Sequence[Path], rng: random.Random) -> bool:
     """Write a mutated experiment file to `path`, and load it; returns whether it was refused."""
-    from maskpolicy.config.parse import load_experiment
+    from maskpolicy.experiment.parse import load_experiment
 
     path.write_bytes(mutated(rng.choice(originals).read_bytes(), rng))
     return refuses(lambda: load_experiment(path))
@@ -202,51 +152,46 @@ def experiment(path: Path, originals: Sequence[Path], rng: random.Random) -> boo
 
 def rows(data: Path, tasks: Sequence[str], rng: random.Random) -> bool:
     """Mutate a file of a task below `data` (restored at the end), and read the task's splits."""
-    from maskpolicy.config.experiment import TaskBlock
-    from maskpolicy.formats import examples
+    from maskpolicy.data.taskfiles import examples
+    from maskpolicy.experiment.definition import TaskBlock
 
     name = rng.choice(tasks)
     how: dict[str, Any] = {"on_error": rng.choice(("raise", "skip")), "context": rng.random() < 0.3}
     block = TaskBlock(name, name, data=str(data), **how)
     split = rng.choice(("train", "dev", "test"))
-    path = rng.choice(examples.files(block, split, data, contexts=False))
-    before = path.read_bytes()
-    try:
-        path.write_bytes(_in_format(path, before, rng))
+    with _mutation(rng.choice(examples.files(block, split, data, contexts=False)), rng):
         return refuses(lambda: list(examples.lines(block, split, data)))
-    finally:
-        path.write_bytes(before)
 
 
-def documents(folder: Path, originals: Sequence[Path], rng: random.Random) -> bool:
-    """Read the mutated copy of a corpus file; returns whether it was refused."""
-    from maskpolicy.datafiles import readers
+def documents(originals: Sequence[Path], rng: random.Random) -> bool:
+    """Mutate a corpus file (restored at the end), and read it; returns whether it was refused."""
+    from maskpolicy.data.datafiles import readers
 
-    original = rng.choice(originals)
-    path = folder / original.name
-    path.write_bytes(_in_format(original, original.read_bytes(), rng))
-    return refuses(lambda: [row.value for row in readers.rows(path)])
+    with _mutation(rng.choice(originals), rng) as path:
+        return refuses(lambda: [row.value for row in readers.rows(path)])
 
 
 def results(run: Path, names: Sequence[str], rng: random.Random) -> bool:
     """Mutate a file of a finished run (restored at the end), and rank its results."""
     from maskpolicy.leaderboard.build import build_leaderboard
-    from maskpolicy.results.cell import read_run
+    from maskpolicy.leaderboard.results.cell import read_run
 
-    path = run / rng.choice(names)
-    before = path.read_bytes()
-    try:
-        path.write_bytes(mutated(before, rng))
+    with _mutation(run / rng.choice(names), rng):
         return refuses(lambda: build_leaderboard([read_run(run)]))
+
+
+@contextlib.contextmanager
+def _mutation(path: Path, rng: random.Random) -> Iterator[Path]:
+    """Mutate a file, or what a gzipped one holds, while the block runs."""
+    before = path.read_bytes()
+    if path.name.endswith(".gz") and rng.random() < 0.8:
+        path.write_bytes(gzip.compress(mutated(gzip.decompress(before), rng)))
+    else:
+        path.write_bytes(mutated(before, rng))
+    try:
+        yield path
     finally:
         path.write_bytes(before)
-
-
-def _in_format(path: Path, content: bytes, rng: random.Random) -> bytes:
-    """Return a mutated content; of a gzipped file, mostly what it holds is mutated."""
-    if path.name.endswith(".gz") and rng.random() < 0.8:
-        return gzip.compress(mutated(gzip.decompress(content), rng))
-    return mutated(content, rng)
 
 
 @contextlib.contextmanager

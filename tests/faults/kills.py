@@ -9,13 +9,13 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from faults import calls, forks
 
-from maskpolicy.store.artifacts import Store
+from maskpolicy.pipeline.store.artifacts import Store
 
 EXPERIMENT = """
 model: mini
@@ -33,7 +33,6 @@ SHORT = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswit
 SHORT = SHORT.replace(", {name: supervised, train_on: [zsre], hidden: 8}", "") + "\n"
 _FORMS = ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex")
 _PARTS = ("results", "predictions", "questions")
-_REQUESTS = ("address", "kill", "stop")  # files through which a trial controls a cluster
 
 
 class Wrong(Exception):
@@ -96,15 +95,17 @@ class Kills:
         return Counter(trials=1, kills=kills, lost=lost)
 
     def shared(self, number: int, rng: random.Random) -> Counter[str]:
-        """Let two workers share a store over two paths, kill both, and finish the run."""
+        """Let two hosts, without shared locks, use a store over two paths; kill both, and go on."""
         there, kills = f"shared{number}", 0
-        (self.folder / there / "store").mkdir(parents=True)
-        (self.folder / there / "mount").symlink_to("store")  # another path to the same folder
-        workers = []
+        place = self.folder / there
+        (place / "store").mkdir(parents=True)
+        (place / "mount").symlink_to("store")  # another path to the same folder
+        hosts = []
         for path in ("store", "mount"):
-            work = forks.command("work", self.file, "--store", self.folder / there / path)
-            workers.append(self._start(there, rng, work))
-        for child in workers:
+            words = ("--store", place / path, "--out", self.folder / f"{there}.{path}")
+            run = forks.command("run", self.file, *words, "--jobs", "1")
+            hosts.append(self._start(there, rng, partial(calls.without_locks, run)))
+        for child in hosts:
             kills += self._was_killed(child, there)
         self._finish(forks.start(self._run(there), self._said(there)), there)
         self._compare(there)
@@ -132,52 +133,6 @@ class Kills:
         self._finish(forks.start(self._run(there, *words), self._said(there)), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
-
-    def on_ray(self, number: int, rng: random.Random) -> Counter[str]:
-        """Run on a Ray cluster of this machine; kill a node, and then the command, and go on.
-
-        Each is killed once a number of artifacts is there that is drawn for it. Either node may be
-        drawn, the idle one too.
-        """
-        there, kills = f"ray{number}", 0
-        store = Store(self.folder / there / "store")
-        whole = len(Store(self.folder / "reference" / "store").committed())
-        of_node, of_command = sorted(rng.randrange(1, whole) for _ in range(2))
-        with self._cluster(there) as (address, kill_node):
-            words = ("--executor", f"ray={address}")
-            running = forks.start(self._run(there, *words), self._said(there))
-            forks.until(lambda: len(store.committed()) >= of_node, running)
-            kills += not forks.has_ended(running)
-            kill_node(rng.randrange(2))
-            forks.until(lambda: len(store.committed()) >= of_command, running)
-            kills += self._kill_group(running, there)
-            self._finish(forks.start(self._run(there, *words), self._said(there)), there)
-        self._compare(there)
-        return Counter(trials=1, kills=kills)
-
-    @contextmanager
-    def _cluster(self, there: str) -> Iterator[tuple[str, Callable[[int], None]]]:
-        """Yield the address of a Ray cluster, and a function that replaces one of two nodes."""
-        address, kill, stop = (self.folder / f"{there}.{name}" for name in _REQUESTS)
-        cluster = forks.start(partial(_nodes, address, kill, stop), self._said(there))
-
-        def until(happened: Callable[[], object]) -> None:
-            if not forks.until(happened, cluster):
-                raise Wrong(f"{there}: the cluster ended: {self._last(there)}")
-
-        def kill_node(index: int) -> None:
-            kill.write_text(str(index))
-            until(lambda: not kill.exists())
-
-        try:
-            until(lambda: address.exists() and address.read_text())
-            yield address.read_text(), kill_node
-        finally:
-            forks.kill_all(but=cluster)
-            stop.touch()
-            self._finish(cluster, there)  # Ray's processes would survive a kill
-        for file in (address, stop):
-            file.unlink()
 
     def _run(self, there: str, *words: str) -> Callable[[], int]:
         place = self.folder / there
@@ -233,25 +188,6 @@ class Kills:
 
     def _last(self, there: str) -> str:
         return self._said(there).read_text(errors="replace")[-600:]
-
-
-def _nodes(address: Path, kill: Path, stop: Path) -> int:
-    """Keep a cluster of two nodes until `stop` is there; kill the one whose index is in `kill`.
-
-    It also ends when its parent does.
-    """
-    from benchmarks import raylets
-
-    parent = os.getppid()
-    with raylets.nodes(2) as nodes:
-        address.write_text(nodes.address)
-        while not stop.exists() and os.getppid() == parent:
-            if kill.exists() and (index := kill.read_text()):
-                nodes.kill(nodes.all()[int(index)])
-                nodes.add()
-                kill.unlink()
-            time.sleep(0.05)
-    return 0
 
 
 def outputs(place: Path) -> dict[str, bytes]:

@@ -9,8 +9,8 @@ import pytest
 import tiny
 from faults.corruption import DAMAGES, Corruption, damage
 
-from maskpolicy.graph.execution import execute
-from maskpolicy.store.artifacts import Store
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.artifacts import Store
 
 
 @pytest.mark.parametrize("how", DAMAGES)

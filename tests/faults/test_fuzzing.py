@@ -12,10 +12,11 @@ import pytest
 from faults import fuzzing
 from faults.kills import EXPERIMENT, Wrong
 
-from maskpolicy import world
-from maskpolicy.world.settings import SUBJECT_KINDS
+from maskpolicy.data import world
+from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 
 SHIPPED = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+SLOW = ("gallery", "show")
 TASKS = ("triviaqa", "zsre", "wow", "nq", "webquestions", "cola", "squad")
 
 
@@ -31,76 +32,60 @@ def data(tmp_path_factory):
 def test_mutations_are_the_same_for_the_same_seed():
     text = EXPERIMENT.encode()
     assert fuzzing.mutated(text, random.Random(3)) == fuzzing.mutated(text, random.Random(3))
-    found = {fuzzing.mutated(text, random.Random(seed)) for seed in range(50)}
-    assert len(found) > 40
+    assert len({fuzzing.mutated(text, random.Random(seed)) for seed in range(50)}) > 40
 
 
-def test_mutated_experiment_files_load_or_are_one_line(tmp_path):
+def experiments(tmp_path, data):
+    (tmp_path / "it.yaml").write_text(EXPERIMENT)
     originals = [*SHIPPED, tmp_path / "it.yaml"]
-    originals[-1].write_text(EXPERIMENT)
-    found = Counter(
-        fuzzing.experiment(tmp_path / "mutated.yaml", originals, random.Random(seed))
-        for seed in range(60)
-    )
-    assert min(found[True], found[False]) > 5
+    return lambda rng: fuzzing.experiment(tmp_path / "mutated.yaml", originals, rng)
+
+
+def files_of_tasks(tmp_path, data):
+    return lambda rng: fuzzing.rows(data / "tasks", TASKS, rng)
+
+
+def corpora(tmp_path, data):
+    lines = (data / "intermediate.jsonl").read_text().splitlines()[:9]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    (tmp_path / "list.json").write_text(json.dumps([json.loads(line) for line in lines]))
+    (tmp_path / "text.txt").write_text("\n\n".join(json.loads(line)["text"] for line in lines))
+    originals = sorted(tmp_path.glob("*.*"))
+    return lambda rng: fuzzing.documents(originals, rng)
+
+
+def files_of_a_run(tmp_path, data):
+    run = folders.write(tmp_path / "run", {"none": 0.2, "random": 0.6}, seeds=1, n=6)
+    names = [path.relative_to(run).as_posix() for path in sorted(run.glob("*/*.json*"))]
+    return lambda rng: fuzzing.results(run, [*names, "run.json", "experiment.json"], rng)
+
+
+@pytest.mark.parametrize("kind", [experiments, files_of_tasks, corpora, files_of_a_run])
+def test_mutated_files_are_read_or_are_one_line(tmp_path, data, kind):
+    trial = kind(tmp_path, data)
+    places = (tmp_path, data)
+    before = {p: p.read_bytes() for at in places for p in at.rglob("*") if p.is_file()}
+    refused = Counter(trial(random.Random(seed)) for seed in range(60))
+    assert min(refused[True], refused[False]) > 5
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_mutated_command_lines_work_or_are_one_line(tmp_path):
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     (deep / "it.yaml").write_text(EXPERIMENT)
+    lines = [fuzzing.command_line(random.Random(seed)) for seed in range(100)]
     with fuzzing.below(deep):
-        found = Counter(
-            fuzzing.give(words).code
-            for seed in range(100)
-            if (words := fuzzing.command_line(random.Random(seed)))[0] not in ("gallery", "show")
-        )
-    assert min(found[0], found[2]) > 1
+        codes = Counter(fuzzing.give(words) for words in lines if words[0] not in SLOW)
+    assert min(codes[0], codes[2]) > 1
 
 
-def test_mutated_files_of_tasks_are_read_or_are_one_line(data):
-    found = Counter(fuzzing.rows(data / "tasks", TASKS, random.Random(n)) for n in range(60))
-    assert min(found[True], found[False]) > 5
-
-
-def test_a_file_is_as_it_was_after_a_trial(data):
-    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
-    for seed in range(5):
-        fuzzing.rows(data / "tasks", TASKS, random.Random(seed))
-    assert {path: path.read_bytes() for path in before} == before
-
-
-def test_mutated_corpora_are_read_or_are_one_line(tmp_path, data):
-    (tmp_path / "mutated").mkdir()
-    lines = (data / "intermediate.jsonl").read_text().splitlines()[:9]
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    (tmp_path / "list.json").write_text(json.dumps([json.loads(line) for line in lines]))
-    (tmp_path / "text.txt").write_text("\n\n".join(json.loads(line)["text"] for line in lines))
-    originals = sorted(tmp_path.glob("*.*"))
-    found = Counter(
-        fuzzing.documents(tmp_path / "mutated", originals, random.Random(seed))
-        for seed in range(80)
-    )
-    assert min(found[True], found[False]) > 5
-
-
-def test_mutated_files_of_a_run_are_read_or_are_one_line(tmp_path):
-    run = folders.write(tmp_path / "run", {"none": 0.2, "random": 0.6}, seeds=1, n=6)
-    names = [path.relative_to(run).as_posix() for path in sorted(run.glob("*/*.json*"))]
-    names += ["run.json", "experiment.json"]
-    found = Counter(fuzzing.results(run, names, random.Random(seed)) for seed in range(40))
-    assert min(found[True], found[False]) > 5
-
-
-def test_an_error_that_is_no_line_of_ours_is_noticed():
-    with pytest.raises(Wrong, match="ZeroDivisionError"):
-        fuzzing.refuses(lambda: 1 / 0)
-
-
-def test_an_error_of_a_command_that_is_no_line_of_ours_is_noticed(monkeypatch):
+def test_an_error_that_is_no_line_of_ours_is_noticed(monkeypatch):
     def broken(*words, **named):
         raise ZeroDivisionError("division by zero")
 
+    with pytest.raises(Wrong, match="ZeroDivisionError"):
+        fuzzing.refuses(broken)
     monkeypatch.setattr("maskpolicy.plugins.registry.names", broken)
     with pytest.raises(Wrong, match="a bug in maskpolicy"):
         fuzzing.give(["list", "policies"])

@@ -38,7 +38,7 @@ def test_a_campaign_without_time_is_no_success_and_names_what_is_missing(tmp_pat
     done = campaign(page, "--kills", "20", "--files", "20", "--minutes", "0")
     assert done.returncode == 1
     said = done.stderr.splitlines()
-    assert "NOT ALL TRIED, run killed before a change of the file system: 0 of 9" in said
+    assert "NOT ALL TRIED, run killed before a change of the file system: 0 of 10" in said
     assert "NOT ALL TRIED, mutated corpora: 0 of 3" in said
     assert said[-1] == "0 minutes were too few: --minutes gives more"
     assert page.read_text() == f"# It\n\n{BEGIN}\nold\n{END}\nend\n"

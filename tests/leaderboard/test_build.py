@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from payloads import PAYLOADS
 from rich.console import Console
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.leaderboard import latex, page, report
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.metrics import Total
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard import build, page, report
+from maskpolicy.leaderboard.baselines import baseline_of, candidates, nearest
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.report import save_report
-from maskpolicy.metrics import Total
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.types import Json
+from maskpolicy.leaderboard.results.cell import Result, Run
 
 GROUPS = {"triviaqa": "closed-book", "zsre": "knowledge-intensive", "wow": "knowledge-intensive"}
 
@@ -50,6 +51,7 @@ def result(policy: str, name: str, seed: int, score: float | None, **changes: An
         None if failed else Total.from_json(metrics),
         work,
         "it broke" if failed else None,
+        origin=config["task"]["data"],
     )
 
 
@@ -104,12 +106,6 @@ def test_figures_beside_the_score_are_means_over_seeds():
     assert found["rows"][0]["scores"]["wow"]["parts"] == {"f1": 62.5}
 
 
-def test_one_seed_has_no_standard_deviation():
-    found = board(result("none", "zsre", 0, 0.5))["rows"][0]["scores"]["zsre"]
-    assert found["std"] is None
-    assert found["delta"] == 0.0
-
-
 def test_a_missing_cell_is_null_with_its_reason():
     found = board(
         result("none", "triviaqa", 0, 0.5),
@@ -127,11 +123,6 @@ def test_a_failed_seed_is_null_and_the_others_count():
     assert score["seeds"] == {"0": None, "1": 50.0}
     assert score["mean"] == 50.0
     assert found["notes"] == ["none, zsre, seed 0: it broke"]
-
-
-def test_without_a_baseline_score_there_is_no_difference():
-    found = board(result("none", "zsre", 0, None), result("random", "zsre", 0, 0.5))
-    assert found["rows"][1]["scores"]["zsre"]["delta"] is None
 
 
 def test_a_single_intermediate_run_is_said():
@@ -216,15 +207,6 @@ def test_whether_runs_fit_together_does_not_depend_on_their_order(order, lr, fit
             build_leaderboard(runs)
 
 
-def test_seeds_of_one_row_are_joined():
-    found = build_leaderboard(
-        [run(result("none", "zsre", 0, 0.25)), run(result("none", "zsre", 1, 0.75), name="b")]
-    )
-    score = found.rows[0].scores["zsre"]
-    assert score is not None
-    assert score.seeds == {0: 25, 1: 75}
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -307,7 +289,7 @@ def test_differences_are_paired_over_the_seeds_of_both_rows():
         "original lacks seeds 0, 1, 2 of its baseline none: differences are means over the shared "
         "seeds",
     )
-    for form in (report.to_markdown(found), page.render(found), latex.render(found)):
+    for form in (report.to_markdown(found), page.render(found), report.to_latex(found)):
         assert "+30.0" in form and "+4.0" in form
     assert "43.3 ± 5.8 (+30.0) *" in report.to_markdown(found)
 
@@ -342,7 +324,7 @@ def test_one_seed_of_two_intermediate_runs_is_refused():
 def test_equal_rows_have_no_best():
     found = build_leaderboard([run(*parts(none={0: 0.5}, random={0: 0.5}, original={0: 0.25}))])
     assert found.best() == {"zsre": set()}
-    assert r"\mathbf" not in latex.render(found)
+    assert r"\mathbf" not in report.to_latex(found)
     assert "★</span>50.0" not in page.render(found)
 
 
@@ -440,15 +422,6 @@ def test_markdown_shows_mean_deviation_and_difference():
     assert "* a|b, zsre, seed 0: it broke" in text
 
 
-def test_a_label_is_no_markup_in_markdown():
-    label = "<script>R&D</script>\n|x"
-    cells = [result(name, "zsre", 0, score) for name, score in (("none", 0.25), (label, None))]
-    text = report.to_markdown(build_leaderboard([run(*cells)]))
-    shown = "&lt;script&gt;R&amp;D&lt;/script&gt; "
-    assert f"| {shown}\\|x | – |" in text
-    assert f"* {shown}|x, zsre, seed 0: it broke" in text
-
-
 @pytest.mark.parametrize("label", PAYLOADS)
 def test_a_label_is_text_in_every_form(label):
     cells = [result(name, "zsre", 0, 0.25) for name in ("none", label)]
@@ -457,10 +430,10 @@ def test_a_label_is_text_in_every_form(label):
     assert row["policy"] == (f"'{label}" if label[0] in "=+-@" else label)
     text = report.to_markdown(found)
     assert "](http" not in text and "](java" not in text and "<img" not in text
-    body = latex.render(found).partition("\\midrule")[2]
+    body = report.to_latex(found).partition("\\midrule")[2]
     commands = set(re.findall(r"\\([A-Za-z]+|.)", body))
     assert not commands & {"input", "immediate", "write"}
-    assert "{7" not in latex.render(found).replace("\\{", "")
+    assert "{7" not in report.to_latex(found).replace("\\{", "")
 
 
 def test_one_seed_is_called_one_seed():
@@ -468,7 +441,7 @@ def test_one_seed_is_called_one_seed():
     text = io.StringIO()
     Console(file=text, width=100).print(report.to_table(found))
     table = " ".join(text.getvalue().split())
-    forms = (table, report.to_markdown(found), latex.render(found), page.render(found))
+    forms = (table, report.to_markdown(found), report.to_latex(found), page.render(found))
     for form in forms:
         assert "deviation over seeds" not in form and "std over seeds" not in form
     assert "percent, one seed (difference to none)" in forms[0]
@@ -486,7 +459,7 @@ def test_every_form_calls_a_metric_by_its_title():
     head = report.to_markdown(found).splitlines()[0]
     for task, title in (("zsre", "KILT accuracy"), ("wow", "SQuAD F1"), ("triviaqa", "of my own")):
         assert f"{task} (world): {title}, n = 8" in head
-        assert title in latex.render(found)
+        assert title in report.to_latex(found)
         assert title in page.render(found)
 
 
@@ -514,7 +487,7 @@ def test_saving_writes_each_form(tmp_path):
     assert json.loads((tmp_path / "leaderboard.json").read_text()) == report.to_json(found)
     assert (tmp_path / "leaderboard.md").read_text() == report.to_markdown(found)
     assert (tmp_path / "leaderboard.csv").read_text() == report.to_csv(found)
-    assert (tmp_path / "leaderboard.tex").read_text() == latex.render(found)
+    assert (tmp_path / "leaderboard.tex").read_text() == report.to_latex(found)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.randoms())
@@ -524,17 +497,102 @@ def test_the_order_of_results_changes_no_number(scores, random):
     assert board(*cells) == board(*shuffled)
 
 
-def test_a_label_in_brackets_is_shown_as_it_is():
-    text = io.StringIO()
-    screen = Console(file=text, markup=False, width=100)
-    board = build_leaderboard([run(result("a [b]", "zsre", 0, 0.25), baseline="a [b]")])
-    screen.print(report.to_table(board))
-    assert "a [b]" in text.getvalue()
+SCORE = Total("exact_match", 0.5, 10)
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_one_pre_training_is_no_part_of_a_deviation_only_where_one_is_shown(seeds):
-    cells = [result(p, "zsre", seed, 0.5) for p in ("none", "random") for seed in range(seeds)]
-    notes = build_leaderboard([run(*cells)]).notes
-    note = next(note for note in notes if note.startswith("intermediate_seeds is 1"))
-    assert ("standard deviation" in note) is (seeds > 1)
+def test_rows_without_counts_are_named_once():
+    trained = {"intermediate": {"steps": 3}}
+    results = (
+        Result("none", "zsre", 0, "g", {}, {}, SCORE),
+        Result("random", "zsre", 0, "g", trained, {}, SCORE),
+        Result("random", "zsre", 1, "g", trained, {}, SCORE),
+        Result("span", "zsre", 0, "g", trained, {}, SCORE, work={"masked": 3}),
+        Result("regex", "zsre", 0, "g", trained, {}, error="it failed"),
+    )
+    note = "no counts of masked tokens for random: work.json is missing or damaged in the store"
+    assert build._run_notes([Run(Path("runs/a"), results, "none")]) == [note]
+
+
+def test_trainings_in_which_memory_ran_out_are_named():
+    how = {"finetune none zsre seed 0": {"micro_tokens": 512, "step": 7}}
+    results = (
+        Result("none", "zsre", 0, "g", {}, {}, SCORE, shrunk=how),
+        Result("none", "zsre", 1, "g", {}, {}, SCORE),
+    )
+    (note,) = build._run_notes([Run(Path("runs/a"), results, "none")])
+    assert note.startswith("memory ran out, and trainings went on with smaller micro_tokens")
+    assert note.endswith("finetune none zsre seed 0 with 512 from step 7")
+
+
+def test_a_metric_that_finds_no_short_answer_is_named():
+    task = {"name": "wow", "data": "world", "metrics": ["f1", "contains"]}
+    both = Total("f1", 0.5, 10, parts={"contains": 0.0})
+
+    def notes(world, score=both, block=task):
+        config = {"task": block, "world": world}
+        results = [Result("none", "wow", seed, "g", config, {}, score) for seed in (0, 1)]
+        return build._run_notes([Run(Path("runs/a"), tuple(results), "none")])
+
+    (note,) = notes({"people": 60})
+    assert note.startswith("wow: contains looks for a short answer")
+    assert note.endswith("gives 0: set world.wow_values: true")
+    assert notes({"people": 60}, Total("contains", 0.0, 10)) == [note]
+    assert not notes({"wow_values": True})
+    assert not notes({}, SCORE) and not notes({}, block=task | {"name": "zsre"})
+    assert not notes({}, block=task | {"data": "hub"})
+
+
+def row(
+    label: str, policy: str, lr: float | None = None, **settings: Any
+) -> tuple[list[str], Json]:
+    """Return a row of a policy, with a learning rate of its own if it has one."""
+    own = {} if lr is None else {"trainings": {"finetune": {"lr": lr}}}
+    config = {"policy": {"name": policy, **settings}, "finetune": {"lr": lr or 0.1}, **own}
+    return [label], config
+
+
+LOW, HIGH = row("none finetune.lr=0.1", "none", 0.1), row("none finetune.lr=0.2", "none", 0.2)
+
+
+def test_a_label_goes_before_a_policy_of_that_name():
+    rows = [LOW, row("none", "random")]
+    assert candidates("none", rows) == [1]
+    assert nearest("none", rows, LOW[1]) == 1
+
+
+def test_a_row_is_compared_with_the_baseline_that_shares_its_settings():
+    rows = [LOW, HIGH, row("a", "random", 0.1), row("b", "random", 0.2)]
+    assert [nearest("none", rows, config) for _, config in rows] == [0, 1, 0, 1]
+
+
+def test_a_row_with_a_setting_of_the_file_is_like_the_row_that_states_it():
+    assert nearest("none", [HIGH, LOW], row("random", "random")[1]) == 1
+
+
+def test_a_baseline_with_further_settings_of_its_own_is_less_like():
+    more = row("none finetune.lr=0.1 finetune.steps=5", "none", 0.1)
+    more[1]["trainings"]["finetune"]["steps"] = more[1]["finetune"]["steps"] = 5
+    assert nearest("none", [more, LOW], LOW[1]) == 1
+
+
+def test_rows_of_a_baseline_may_differ_in_their_objective_but_not_in_the_policy():
+    full, spans = (row(f"random target={t}", "random", target=t) for t in ("full", "spans"))
+    other = row("span target=spans", "span", target="spans")
+    assert nearest("random", [full, spans, other], other[1]) == 1
+    few, many = (row(f"random ratio={r}", "random", ratio=r) for r in (0.1, 0.2))
+    assert candidates("random", [few, many]) == []
+    assert nearest("random", [few, many], few[1]) is None
+
+
+def test_labels_that_begin_with_the_name_are_its_rows():
+    rows = [row("MLM finetune.lr=0.1", "random", 0.1), row("MLM finetune.lr=0.2", "random", 0.2)]
+    assert nearest("MLM", rows, HIGH[1]) == 1
+
+
+def test_the_baseline_of_a_row_of_a_run():
+    cells = [
+        result("none", "zsre", 0, 0.5),
+        result("random", "zsre", 0, 0.5),
+    ]
+    run = Run(Path("a"), tuple(cells), "none", ("none", "random"), ("zsre",))
+    assert [baseline_of(run, label) for label in ("none", "random", "absent")] == ["none"] * 3

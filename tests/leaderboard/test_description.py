@@ -7,20 +7,22 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import folders
 import pytest
 from rich.console import Console
 
-from maskpolicy.leaderboard import description, latex, page, report
+from maskpolicy.app import cards
+from maskpolicy.app.cards import CardScore, ModelHistory
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard import description, page, report
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.metrics import Total
-from maskpolicy.publishing import cards
-from maskpolicy.publishing.cards import CardScore, ModelHistory
-from maskpolicy.results import cell, collecting
-from maskpolicy.results.cell import read_run
+from maskpolicy.leaderboard.results import collecting
+from maskpolicy.leaderboard.results.cell import Result, read_run
 from tests.leaderboard.page.test_page import Texts
+from tests.leaderboard.test_build import result, run
 
 POLICIES = {"none": 0.2, "random": 0.5}
 OLD = {"policy": {"name": "none"}, "task": {"name": "nq"}}
@@ -41,7 +43,7 @@ def shown(found: Board, form: str) -> str:
     elif form == "page":
         made = " ".join(Texts(page.render(found)).words)
     else:
-        made = report.to_markdown(found) if form == "markdown" else latex.render(found)
+        made = report.to_markdown(found) if form == "markdown" else report.to_latex(found)
     return " ".join(made.split())
 
 
@@ -132,14 +134,6 @@ def test_keys_that_all_rows_share_are_said(tmp_path):
             known["config"]["policy"] |= {"corruption": "token", "target": "spans"}
             path.write_text(json.dumps(known))
     assert description.facts(board(tmp_path))["masks of all rows"] == "corruption token"
-
-
-def test_results_of_earlier_versions_say_what_they_can():
-    known = cell.Result("none", "nq", 0, "closed-book", OLD, {})
-    known = cell.Result(**{**known.__dict__, "metrics": Total("f1", 1, 2)})
-    found = build_leaderboard([cell.Run(Path("a"), (known,), "none")])
-    assert description.facts(found)["seeds"] == "0"
-    assert description.column(found, "nq").title == "nq (world)"
 
 
 def test_a_folder_that_the_world_was_written_to_is_the_world(tmp_path):
@@ -237,3 +231,94 @@ def test_a_card_of_a_tuned_row_says_what_was_chosen():
     assert "## Tuned settings" in text
     assert "* intermediate.lr=0.001 (mean scores: 0.001: 23.0); 3 intermediate" in text
     assert "Tuned settings" not in cards.card(replace(made, choices=()))
+
+
+RATES = [0.1, 0.2, 0.3]
+
+
+def tuned(policy: str, chosen: int, rates: list[float] = RATES, **changes: Any) -> Result:
+    """Return the cell of a row that chose among learning rates."""
+    made = result(policy, "zsre", 0, 0.5)
+    tuning: Json = {
+        "by": "row",
+        "tried": [{"intermediate.lr": rate} for rate in rates],
+        "scores": [0.25 if index == chosen else 0.125 for index in range(len(rates))],
+        "chosen": chosen,
+        "label": f"{policy} intermediate.lr={rates[chosen]}",
+        "tasks": ["zsre"],
+        "seeds": [0],
+        "cost": {
+            "intermediate": {"trainings": 3, "steps": 15, "source_tokens": 900},
+            "finetune": {"trainings": 3, "steps": 9},
+            "evaluate": {"evaluations": 3},
+        },
+        **changes,
+    }
+    budget = {**made.config["intermediate"], "lr": rates[chosen]}
+    tune = {"intermediate.lr": rates, "on": "dev"}
+    return replace(
+        made, config={**made.config, "intermediate": budget, "tune": tune}, tuning=tuning
+    )
+
+
+def notes(*results: Result) -> list[str]:
+    board = build_leaderboard([run(result("none", "zsre", 0, 0.5), *results)])
+    return [note for note in board.notes if "tuned" in note or "tried" in note]
+
+
+def test_a_choice_is_told_with_the_score_of_each_value():
+    assert description.choice(tuned("random", 1)) == (
+        "intermediate.lr=0.2 (mean scores: 0.1: 12.5; 0.2: 25.0; 0.3: 12.5)"
+    )
+    by_task = tuned("random", 0, by="task", scores=[0.5, 0.5, 0.25])
+    assert description.choice(by_task) == (
+        "intermediate.lr=0.1 for zsre (mean scores: 0.1: 50.0; 0.2: 50.0; 0.3: 25.0, the first of "
+        "2 that are best)"
+    )
+    assert description.choice(result("random", "zsre", 0, 0.5)) == ""
+
+
+def test_the_cost_is_that_of_all_candidates():
+    assert description.cost(tuned("random", 1)) == (
+        "3 intermediate trainings of 15 steps in all, 900 tokens and 3 fine-tunings of 9 steps in "
+        "all and 3 evaluations on dev"
+    )
+    assert description.cost(result("random", "zsre", 0, 0.5)) == ""
+
+
+def test_rows_that_were_tuned_alike_need_no_note():
+    assert notes(tuned("random", 1), tuned("span", 1)) == []
+
+
+def test_rows_that_were_not_tuned_alike_are_told():
+    fewer, none = tuned("span", 0, [0.1, 0.2]), result("mass", "zsre", 0, 0.5)
+    assert notes(tuned("random", 1), fewer, none) == [
+        "rows were not tuned alike, which is part of their differences (random: intermediate.lr of "
+        "3 values; span: intermediate.lr of 2 values; mass: nothing)"
+    ]
+
+
+def test_a_row_without_the_stage_is_tuned_alike_by_the_same_values_of_fine_tuning():
+    tune = {"finetune.lr": [0.1, 0.2], "on": "dev"}
+    both = tuned("random", 1)
+    both = replace(both, config={**both.config, "tune": {**both.config["tune"], **tune}})
+    (note,) = notes(both)
+    assert "none: nothing" in note
+    base = result("none", "zsre", 0, 0.5)
+    base = replace(base, config={**base.config, "tune": tune})
+    board = build_leaderboard([run(base, both)])
+    assert not [note for note in board.notes if "alike" in note]
+
+
+def test_a_best_value_at_an_end_of_the_list_is_told():
+    (note,) = notes(tuned("random", 2), tuned("span", 1))
+    assert note.startswith("intermediate.lr=0.3, chosen for random, is at an end of the values")
+
+
+def test_what_the_board_was_measured_on_has_choice_and_cost():
+    board = build_leaderboard([run(result("none", "zsre", 0, 0.5), tuned("random", 1))])
+    facts = description.facts(board)
+    assert facts[description.CHOICE].startswith("intermediate.lr=0.2")
+    assert facts[description.COST].startswith("3 intermediate trainings")
+    plain = build_leaderboard([run(result("none", "zsre", 0, 0.5))])
+    assert not {description.CHOICE, description.COST} & description.facts(plain).keys()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from maskpolicy.config.parse import load_experiment
+from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import power, stats
 from maskpolicy.leaderboard.power import Parts, StoredDifference
 

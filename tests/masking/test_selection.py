@@ -1,21 +1,28 @@
-"""What a policy selects is the same in every batch, and is checked: sorted and apart."""
+"""What a policy selects or draws is the same in every batch, and is checked."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import small
 from hypothesis import given
 from hypothesis import strategies as st
+from maskpolicy.policies.mixture import Mixture
 
-from maskpolicy.errors import ConfigError, PluginError
+from maskpolicy.core.errors import ConfigError, PluginError
+from maskpolicy.core.schema import Schedule
+from maskpolicy.core.types import Denoising, Passage, Spans, as_spans
+from maskpolicy.masking.denoising import denoising_pair, mixed_pairs
+from maskpolicy.masking.members import Masker
+from maskpolicy.masking.random_draws import choose, draw, draw_highest, draw_weighted
 from maskpolicy.masking.selection import check, select
 from maskpolicy.plugins import registry
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.types import Passage, Spans, as_spans
 
 PASSAGES = small.passages()
 
@@ -35,12 +42,6 @@ def test_what_is_hidden_does_not_depend_on_the_batch():
     together = select(policy, list(PASSAGES), 0, [2] * len(PASSAGES))
     for passage, spans in zip(PASSAGES, together, strict=True):
         assert select(policy, [passage], 0, [2])[0].tolist() == spans.tolist()
-
-
-def test_every_epoch_hides_something_else():
-    policy = find_plugin("policy", "random").plugin()
-    long = small.ids(range(100, 200))
-    assert len({str(select(policy, [long], 0, [e])[0].tolist()) for e in range(5)}) == 5
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,161 @@ def test_a_policy_that_fails_is_named_as_registered_with_passage_and_line():
     )
 
 
-def test_bad_spans_name_the_policy_as_registered():
-    with pytest.raises(ConfigError, match=r"^policy fails-or-none, passage 'p3'"):
-        select(FirstSentence(fail=False), [small.ids(range(5), name="p3")], 0, [0])
+@given(st.integers(0, 40), st.floats(0, 1), st.integers(0, 9))
+def test_drawing_takes_the_floor_or_one_more_and_keeps_the_order(count, ratio, seed):
+    units = small.ids(range(count)).pieces
+    drawn = draw(units, ratio, np.random.default_rng(seed))
+    assert int(ratio * count) <= len(drawn) <= min(count, int(ratio * count) + 1)
+    assert drawn.shape[1] == 2
+    assert (np.diff(drawn[:, 0]) > 0).all()
+
+
+def units(count: int) -> Spans:
+    return as_spans([(place, place + 1) for place in range(count)])
+
+
+def test_the_highest_scores_are_drawn_and_equal_ones_by_lot():
+    rng, scores = np.random.default_rng(0), np.asarray([1, 5, 2, 5, 5, 0])
+    assert draw_highest(units(6), scores, 0.5, rng)[:, 0].tolist() == [1, 3, 4]
+    drawn = [draw_highest(units(6), scores, 2 / 6, rng)[:, 0] for _ in range(600)]
+    shares = np.bincount(np.concatenate(drawn), minlength=6) / 600
+    assert shares == pytest.approx([0, 2 / 3, 0, 2 / 3, 2 / 3, 0], abs=0.07)
+    assert draw_highest(units(0), scores[:0], 0.5, rng).shape == (0, 2)
+
+
+def test_weights_are_chances_one_draw_at_a_time():
+    rng, weights = np.random.default_rng(0), np.asarray([6.0, 3.0, 1.0, 0.0])
+    drawn = [draw_weighted(units(4), weights, 0.5, rng)[:, 0] for _ in range(3000)]
+    assert {len(each) for each in drawn} == {2}
+    shares = np.bincount(np.concatenate(drawn), minlength=4) / 3000
+    # by hand, of the pairs: 0 is in all but those of 1 and 2, and so on
+    without = [3 / 10 * 1 / 7 + 1 / 10 * 3 / 9, 6 / 10 * 1 / 4 + 1 / 10 * 6 / 9]
+    without += [6 / 10 * 3 / 4 + 3 / 10 * 6 / 7, 1.0]
+    assert shares == pytest.approx(1 - np.asarray(without), abs=0.03)
+    whole = draw_weighted(units(4), weights, 1.0, rng)
+    assert whole[:, 0].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("drawing", [draw_highest, draw_weighted])
+def test_all_ways_of_drawing_take_the_same_number(drawing):
+    weights = np.asarray([0.5, 3.0, 1.0, 2.0, 0.1, 9.0, 4.0])
+    for seed in range(20):
+        sizes = {
+            len(draw(units(7), 0.4, np.random.default_rng(seed))),
+            len(drawing(units(7), weights, 0.4, np.random.default_rng(seed))),
+        }
+        assert sizes <= {2, 3}
+    none = drawing(units(7), weights, 0.0, np.random.default_rng(0))
+    assert none.shape == (0, 2)
+
+
+ITEMS = range(len(PASSAGES))
+MASK = 4
+RANDOM = {"name": "random", "ratio": 0.5}
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """Draw the first member for short passages; `wrong` is drawn in place of it."""
+
+    members: tuple[Any, ...] = (RANDOM, {"name": "original", "ratio": 0.5})
+    wrong: Any = 0
+
+    def choose_member(self, passage, rng):
+        return int(len(passage.words) > 9) or self.wrong
+
+
+def masked(policy, seed=0, epochs=None, progress=0.0, items=ITEMS):
+    masker = Masker.of(policy, Denoising())
+    views = [PASSAGES] * len(masker.leaves)
+    epochs = [0] * len(items) if epochs is None else epochs
+    return masker.select(views, items, seed, epochs, progress=progress)
+
+
+def test_the_members_of_a_mixture_keep_their_own_objectives():
+    masker = Masker.of(ByLength(), Denoising())
+    assert [leaf.denoising.target for leaf in masker.leaves] == ["spans", "full"]
+    found = masked(ByLength())
+    for passage, denoising in zip(found.passages, found.denoisings, strict=True):
+        assert denoising.target == ("full" if len(passage.words) > 9 else "spans")
+    assert [passage.id for passage in found.passages] == [passage.id for passage in PASSAGES]
+
+
+def test_what_is_drawn_depends_on_seed_epoch_and_passage_alone():
+    policy = Mixture((RANDOM, "mass", "prefix-lm"))
+    whole = masked(policy, epochs=[5] * len(ITEMS))
+    for item in ITEMS:
+        one = masked(policy, epochs=[5], items=[item])
+        assert np.array_equal(one.spans[0], whole.spans[item])
+        assert one.denoisings[0] == whole.denoisings[item]
+    others = [masked(policy, epochs=[epoch] * len(ITEMS)).denoisings for epoch in range(4)]
+    assert len({str(each) for each in others}) == 4
+
+
+def test_each_pair_is_written_with_its_own_objective():
+    members = (
+        {"name": "random", "ratio": 0.5, "mask_exclusion": 0.5},
+        {"name": "poisson"},
+        {"name": "mass"},
+        {"name": "random", "ratio": 0.0},
+    )
+    for epoch in range(3):
+        epochs = [epoch] * len(ITEMS)
+        found = masked(Mixture(members), epochs=epochs)
+        assert len(set(found.denoisings)) > 2
+        every = found.passages, found.spans, found.denoisings
+        pairs = mixed_pairs(*every, MASK, 7, epochs)
+        for pair, passage, spans, denoising in zip(pairs, *every, strict=True):
+            alone = denoising_pair(passage, spans, denoising, MASK, 7, epoch)
+            for name, value in vars(alone).items():
+                assert np.array_equal(getattr(pair, name), value)
+
+
+def drawn(policy, count=600, progress=0.0) -> Counter[str]:
+    """Return how often each target was drawn for one passage."""
+    masker = Masker.of(policy, Denoising())
+    views = [[PASSAGES[0]]] * len(masker.leaves)
+    found = masker.select(views, [0] * count, 0, range(count), progress=progress)
+    return Counter(each.join + each.target for each in found.denoisings)
+
+
+def member(join, target="spans"):
+    return {**RANDOM, "join": join, "target": target}
+
+
+def test_members_are_drawn_by_their_weights_which_may_follow_a_schedule():
+    members = (member("mask"), member("none"))
+    assert drawn(Mixture(members))["maskspans"] == pytest.approx(300, abs=50)
+    assert drawn(Mixture(members, (3.0, 1.0)))["maskspans"] == pytest.approx(450, abs=45)
+    assert drawn(Mixture(members, (0.0, 1.0)))["maskspans"] == 0
+    moving: Any = (1.0, Schedule(0.0, 4.0))
+    policy = Mixture(members, moving)
+    assert drawn(policy)["maskspans"] == 600
+    assert drawn(policy, progress=0.75)["maskspans"] == pytest.approx(150, abs=45)
+    assert Masker.of(policy, Denoising()).follows_progress
+    assert not Masker.of(Mixture(members), Denoising()).follows_progress
+
+
+@pytest.mark.parametrize("wrong", [2, -1, "x", None, 0.5])
+def test_a_member_that_is_not_there_is_refused(wrong):
+    with pytest.raises(ConfigError, match="choose_member must return a number from 0 to 1, not"):
+        masked(ByLength(wrong=wrong or -1))
+
+
+def test_an_error_of_choose_member_names_the_passage():
+    class Broken(ByLength):
+        def choose_member(self, passage, rng):
+            raise ValueError("no")
+
+    with pytest.raises(PluginError, match="choose_member of passage 'd0"):
+        masked(Broken())
+
+
+def test_choose_takes_weights_of_any_sum_and_refuses_zero():
+    rng = np.random.default_rng(0)
+    counts = Counter(choose([0.2, 0.0, 0.6], rng) for _ in range(800))
+    assert counts[0] == pytest.approx(200, abs=50) and counts[1] == 0
+    with pytest.raises(ConfigError, match="weights: add up to 0"):
+        choose([0.0, 0.0], rng)
+    with pytest.raises(ConfigError, match="weights: add up to 0"):
+        choose([], rng)

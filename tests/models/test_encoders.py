@@ -1,4 +1,4 @@
-"""Encoders of each family: their bodies, and the heads that were pre-trained with them."""
+"""Encoders of each family: loaded, and pre-trained by MLM and as MAE-LM."""
 
 from __future__ import annotations
 
@@ -8,14 +8,24 @@ from pathlib import Path
 
 import encoders as tiny
 import pytest
+import small
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.models import encoders
-from maskpolicy.models.families import FAMILIES, family_of
-from maskpolicy.models.position_limits import limits
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Denoising
+from maskpolicy.data.corpus.passages import Document, Passages, build_passages
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.policy_blocks import AT_POSITIONS
+from maskpolicy.models import encoders, scratch
+from maskpolicy.models.families import FAMILIES, limits
+from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.training.batching import IGNORE
+from maskpolicy.models.training.optimization import Weights
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import MaskedSteps
+from maskpolicy.plugins.discovery import find_plugin
 
 IDS = torch.tensor([[5, 8, 9, 12, 7], [6, 9, 8, 11, 5]])
 EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
@@ -76,12 +86,6 @@ def test_a_pooler_that_was_pre_trained_is_kept_beside_the_head(tmp_path, family)
             assert torch.equal(found.base_model.state_dict()[name.split(".", 1)[1]], tensor)
 
 
-def test_a_body_whose_weights_have_no_pooler_gets_none(tmp_path):
-    body = encoders.load(str(tiny.saved("bert", tmp_path)), head="new")
-    assert body.pooler is None
-    assert not any("pooler" in name for name in body.state_dict())
-
-
 @pytest.mark.parametrize("family", ["electra", "bert", "modernbert"])
 def test_without_weights_of_a_head_one_line_says_that_a_new_one_is_trained(
     tmp_path, family, caplog
@@ -104,22 +108,13 @@ def test_a_discriminator_of_electra_gets_a_new_head(tmp_path, caplog):
     assert "(they are a discriminator's): a new one is trained" in caplog.text
 
 
-def released(folder, discriminator):
-    """Save a DeBERTa-v2 as Microsoft released them: other names, and no word of `legacy`."""
-    model = tiny.model("deberta-v2", legacy=False)
-    model.save_pretrained(folder)
-    config = json.loads((folder / "config.json").read_text())
-    del config["legacy"]
-    (folder / "config.json").write_text(json.dumps(config))
-    if discriminator:
-        weights = load_file(folder / "model.safetensors")
-        weights |= {"mask_predictions.dense.weight": torch.zeros(16, 16)}
-        save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    return model
-
-
 def test_the_head_of_a_released_deberta_is_found(tmp_path):
-    model = released(tmp_path / "it", discriminator=False)
+    model = tiny.model("deberta-v2", legacy=False)
+    model.save_pretrained(tmp_path / "it")
+    path = tmp_path / "it" / "config.json"  # as Microsoft released them: no word of `legacy`
+    config = json.loads(path.read_text())
+    del config["legacy"]
+    path.write_text(json.dumps(config))
     found = encoders.load(str(tmp_path / "it"), head="auto")
     assert encoders.is_masked_lm(found)
     found.save_pretrained(tmp_path / "again")
@@ -127,13 +122,6 @@ def test_the_head_of_a_released_deberta_is_found(tmp_path):
     with torch.no_grad():
         assert torch.equal(again(input_ids=IDS).logits, model(input_ids=IDS).logits)
     assert encoders.is_masked_lm(encoders.load(str(tmp_path / "again")))
-
-
-def test_a_deberta_v3_which_detects_replaced_tokens_gets_a_new_head(tmp_path, caplog):
-    released(tmp_path, discriminator=True)
-    with caplog.at_level(logging.WARNING):
-        assert not encoders.is_masked_lm(encoders.load(str(tmp_path), head="auto"))
-    assert "(they are a discriminator's)" in caplog.text
 
 
 def test_a_text_to_text_model_and_a_decoder_are_refused(tmp_path):
@@ -147,12 +135,6 @@ def test_a_text_to_text_model_and_a_decoder_are_refused(tmp_path):
     GPT2Model(config).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ConfigError, match="gpt2 is not an encoder that AutoModelForMaskedLM loads"):
         encoders.load(str(tmp_path / "gpt2"))
-
-
-@pytest.mark.parametrize("family", EVERY)
-def test_each_family_has_a_row_of_its_own(family):
-    row = family_of(tiny.config(family), "encoder")
-    assert row.types and family in row.types
 
 
 @pytest.mark.parametrize(
@@ -176,16 +158,6 @@ def test_a_family_without_a_row_reads_no_more_than_it_can(family):
         assert limits(config)[0] == (64 if pad else 66)
 
 
-def test_rows_name_the_special_tokens_that_tokenizers_write():
-    rows = {name: row for row in FAMILIES if row.kind == "encoder" for name in row.types}
-    for family in tiny.FAMILIES:
-        made = tiny.tokenizer(family)
-        text = made.convert_ids_to_tokens(made("x")["input_ids"])
-        if family != "deberta":  # the test's tokenizer is not its own
-            assert rows[family].ends == f"{text[0]} text {text[-1]}"
-            assert rows[family].masks == made.mask_token
-
-
 def test_the_docs_have_every_family_of_encoders():
     page = (Path(__file__).parents[2] / "docs" / "encoder.md").read_text(encoding="utf-8")
     rows = [line.replace("`", "") for line in page.splitlines() if line.startswith("| ")]
@@ -194,3 +166,162 @@ def test_the_docs_have_every_family_of_encoders():
             types = ", ".join(row.types) or "all others"
             facts = (row.name, types, row.masks, row.ends, row.positions, row.exclusion)
             assert f"| {' | '.join(facts)} |" in rows
+
+
+SPEC = Training(batch_size=4, micro_tokens=400, max_source=40)
+MLM, MAE = AT_POSITIONS, Denoising(**{**vars(AT_POSITIONS), "mask_exclusion": 1.0})
+DEEP = Denoising(**{**vars(AT_POSITIONS), "shallow_decoder": True})
+
+
+def batches(family, how=MLM):
+    """Return the micro-batches of one step of masked passages."""
+    made = tiny.tokenizer(family)
+    documents = [Document(f"d{index}", text) for index, text in enumerate(small.TEXTS)]
+    passages = Passages(build_passages(documents, made, words=12))
+    policy = find_plugin("policy", "random").plugin(ratio=0.3)
+    marks = Specials.of_encoder(made)
+    return MaskedSteps(passages, policy, how, marks, SPEC, MODEL_KINDS["encoder"].pairs)(0).batches
+
+
+def module_of(family, how=MLM, head="own", **settings):
+    model = tiny.model(family, **settings)
+    return encoders.training_module(model if head == "own" else model.base_model, how, 1, seed=0)
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_the_loss_is_that_of_the_stock_model_over_masked_positions(family):
+    module, model = module_of(family).eval(), tiny.model(family)
+    for batch in batches(family):
+        labels = batch.labels.long()
+        with torch.no_grad():
+            total, count = encoders.token_loss(module, batch)
+            stock = model(input_ids=batch.source, attention_mask=batch.seen.long(), labels=labels)
+        assert count == int((labels != IGNORE).sum())
+        assert total.item() / count == pytest.approx(stock.loss.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("head", ["own", "new"])
+@pytest.mark.parametrize("how", [MLM, MAE, DEEP], ids=["MLM", "MAE-LM", "delta 1"])
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_a_step_has_a_finite_loss_whose_gradient_reaches_body_and_head(family, how, head):
+    module = module_of(family, how, head).train()
+    module.set_attn_implementation("eager")
+    for batch in batches(family, how):
+        encoders.token_loss(module, batch)[0].backward()
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    assert {name for name, p in trained.items() if p.grad is None or not p.grad.any()} == set()
+    assert all(p.grad.isfinite().all() for p in trained.values())
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_training_lowers_the_loss_and_its_model_opens_with_stock_classes(family, tmp_path):
+    from transformers import AutoModel
+
+    module = module_of(family).train()
+    optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=3e-3)
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        total = sum(encoders.token_loss(module, batch)[0] for batch in batches(family))
+        total.backward()
+        optimizer.step()
+        losses.append(total.item())
+    assert losses[-1] < 0.9 * losses[0]
+    model = module.eval().saved
+    model.save_pretrained(tmp_path)
+    ids = batches(family)[0].source
+    with torch.no_grad():
+        stock = AutoModel.from_pretrained(tmp_path).eval()(input_ids=ids).last_hidden_state
+        assert torch.equal(stock, model.base_model(input_ids=ids).last_hidden_state)
+
+
+def test_a_pooler_is_neither_trained_nor_decayed():
+    from transformers import AutoModel
+
+    model = tiny.model("bert")
+    model.bert.pooler = AutoModel.from_config(tiny.config("bert")).pooler
+    module = encoders.training_module(model, MLM, 1, seed=0)
+    assert not any("pooler" in name for name in Weights(module, bf16=False).names)
+    assert any("pooler" in name for name in module.saved.state_dict())
+
+
+def test_a_family_without_a_row_is_trained_but_excludes_no_mask(tmp_path):
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    shape = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32}
+    config = AutoConfig.for_model("mobilebert", **shape, num_attention_heads=2, embedding_size=16)
+    model = AutoModelForMaskedLM.from_config(config)
+    module = encoders.training_module(model, MLM, 1, seed=0)
+    assert encoders.is_masked_lm(module.saved)
+    with pytest.raises(ConfigError, match="mobilebert models cannot do it: set it to 0"):
+        encoders.training_module(model, MAE, 1, seed=0)
+
+
+@pytest.mark.parametrize("family", ["modernbert", "eurobert"])
+def test_rotary_angles_are_not_rounded_in_bf16(family):
+    module = module_of(family)
+    before = {name: b.clone() for name, b in module.named_buffers() if name.endswith("inv_freq")}
+    weights = Weights(module, bf16=True)
+    buffers = dict(module.named_buffers())
+    assert before
+    assert all(torch.equal(buffers[name], value) for name, value in before.items())
+    assert {p.dtype for p in module.parameters()} == {torch.bfloat16}
+    for batch in batches(family):
+        assert encoders.token_loss(module, batch)[0].isfinite()
+    weights.release()
+    assert all(torch.equal(dict(module.named_buffers())[n], value) for n, value in before.items())
+
+
+MASK, PAD = 4, 1
+
+
+def encoder(**settings):
+    """Return an encoder of wide weights and no dropout."""
+    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return small.roberta(initializer_range=0.3, **plain | settings)
+
+
+def learner(how, **settings):
+    return encoders.training_module(encoder(**settings), how, layers=1, seed=0).eval()
+
+
+def test_the_decoder_belongs_to_mae_lm_and_stays_at_delta_one():
+    assert learner(Denoising()).decoder is None
+    for how in (Denoising(mask_exclusion=0.5), Denoising(shallow_decoder=True)):
+        decoder = learner(how).decoder
+        assert len(decoder.encoder.layer) == 1
+        assert {m.p for m in decoder.modules() if isinstance(m, torch.nn.Dropout)} == {0.0}
+
+
+def test_filling_the_labels_in_gives_the_passage():
+    marks = Specials.of_encoder(small.tokenizer())
+    policy = find_plugin("policy", "random").plugin(ratio=0.5)
+    steps = MaskedSteps(
+        small.passages(), policy, AT_POSITIONS, marks, SPEC, MODEL_KINDS["encoder"].pairs
+    )
+    texts = {tuple(passage.tokens.tolist()) for passage in small.passages()}
+    for batch in steps(0).batches:
+        filled = torch.where(batch.labels == IGNORE, batch.source, batch.labels)
+        for row, seen in zip(filled, batch.seen, strict=True):
+            assert tuple(row[seen][1:-1].tolist()) in texts
+
+
+class Everything:
+    def select(self, passage, rng):
+        return passage.pieces
+
+
+@pytest.mark.parametrize("how", [AT_POSITIONS, Denoising(mask_exclusion=1.0)])
+def test_masks_everything_tells_a_policy_that_leaves_no_token(how):
+    marks = Specials.of_encoder(small.tokenizer())
+    half = find_plugin("policy", "random").plugin(ratio=0.5)
+    for policy, every in ((Everything(), True), (half, False)):
+        steps = MaskedSteps(small.passages(), policy, how, marks, SPEC)
+        assert steps.masks_everything(steps.spec.steps) == every
+
+
+def test_a_preset_takes_its_layers_from_the_block():
+    assert scratch.build_encoder("mini", small.tokenizer(), 0).config.num_hidden_layers == 4
+    one, other = (scratch.build_encoder("mini", small.tokenizer(), 0, layers=1) for _ in range(2))
+    assert one.config.num_hidden_layers == 1
+    assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))

@@ -6,32 +6,24 @@ import logging
 import sys
 from copy import deepcopy
 
-import numpy as np
 import pytest
 import text_to_text
 import torch
-import transformers
-from transformers import AutoModelForSeq2SeqLM
 from transformers.modeling_outputs import BaseModelOutput
 
-from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import SEQ2SEQ
-from maskpolicy.corpus.passages import Document
-from maskpolicy.corpus.passages import tokenize as passages_of
-from maskpolicy.errors import ConfigError
-from maskpolicy.finetuning.generation import PairLimits, generate, rank
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Denoising, as_spans
+from maskpolicy.data.corpus.passages import Document
+from maskpolicy.data.corpus.passages import tokenize as passages_of
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import SEQ2SEQ
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.models import text_to_text_exclusion as exclusion
-from maskpolicy.models.attention_and_dropout import set_attention, set_dropout
-from maskpolicy.models.families import FAMILIES, family_of
-from maskpolicy.models.loading import input_embeddings
-from maskpolicy.models.position_limits import bounded, limits
-from maskpolicy.models.text_to_text import complete_generation, load, specials
-from maskpolicy.models.text_to_text_loss import row_losses, token_loss
-from maskpolicy.models.tokenizers import check_vocabulary, load_tokenizer
-from maskpolicy.ragged import Ragged
-from maskpolicy.training.batching import IGNORE, collate
-from maskpolicy.types import Denoising, as_spans
+from maskpolicy.models import exclusion
+from maskpolicy.models.families import FAMILIES, bounded, family_of
+from maskpolicy.models.finetuning.text import generate
+from maskpolicy.models.loading import set_attention, set_dropout
+from maskpolicy.models.text_to_text import complete_generation, row_losses, specials, token_loss
+from maskpolicy.models.training.batching import IGNORE, collate
 
 NAMES = text_to_text.NAMES
 EXCLUDING = [n for n in NAMES if n not in ("longt5", "bert2bert")]
@@ -86,28 +78,6 @@ def test_the_loss_is_that_of_the_model(name):
     assert rows.sum().item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "like", "more"),
-    [
-        ("Mvp", "bart", {}),
-        ("BigBirdPegasus", "pegasus", {"attention_type": "original_full"}),
-        ("PegasusX", "pegasus", {"block_size": 8, "num_global_tokens": 4}),
-        ("PLBart", "bart", {}),
-    ],
-)
-def test_a_family_without_a_row_is_trained_by_its_own_forward(name, like, more):
-    tokenizer = text_to_text.tokenizer(like)
-    size = {"vocab_size": len(tokenizer), "max_position_embeddings": 64}
-    config = getattr(transformers, f"{name}Config")(**size, **text_to_text.BART_LIKE, **more)
-    model = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
-    assert family_of(config).name == "other text-to-text models"
-    assert limits(config) == (64, 64)
-    given = batch(like, made=model)
-    total, count = token_loss(model, given)
-    own = model(input_ids=given.source, attention_mask=given.seen.long(), labels=given.labels)
-    assert total.item() / count == pytest.approx(own.loss.item(), rel=1e-5)
-
-
 def test_t5_is_trained_on_the_example_of_its_documentation():
     tokenizer = text_to_text.tokenizer("t5")
     special = specials(tokenizer, text_to_text.model("t5"))
@@ -119,22 +89,6 @@ def test_t5_is_trained_on_the_example_of_its_documentation():
     source = tokenizer("The <extra_id_0> walks in <extra_id_1> park").input_ids
     target = tokenizer("<extra_id_0> cute dog <extra_id_1> the <extra_id_2>").input_ids
     assert (pair.source.tolist(), pair.target.tolist()) == (source, target)
-
-
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "t5 untied"])
-def test_a_folder_loads_with_its_tokenizer(name, tmp_path):
-    before, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
-    before.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    after, own = load(str(tmp_path)), load_tokenizer(str(tmp_path))
-    assert type(after) is type(AutoModelForSeq2SeqLM.from_pretrained(tmp_path))
-    for key, value in before.state_dict().items():
-        assert torch.equal(value, after.state_dict()[key]), key
-    check_vocabulary(own, after)
-    assert specials(own, after) == specials(tokenizer, before)
-    assert torch.equal(
-        input_embeddings(str(tmp_path)), before.get_input_embeddings().weight.float()
-    )
 
 
 def test_the_families_are_told_apart():
@@ -194,19 +148,6 @@ def test_no_token_attends_to_an_excluded_mask(name):
         encoder = model.get_encoder()
         plain = encoder(input_ids=given.source, attention_mask=given.seen.long())
         assert not torch.allclose(states[kept], plain.last_hidden_state[kept])
-
-
-@pytest.mark.parametrize("name", EXCLUDING)
-def test_an_excluded_mask_has_the_state_of_an_encoder_without_layers(name):
-    model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=1.0))
-    bare = deepcopy(model.get_encoder())
-    setattr(bare, "block" if hasattr(bare, "block") else "layers", torch.nn.ModuleList())
-    if name == "t5gemma":
-        bare.config.num_hidden_layers = 0
-    with torch.no_grad():
-        states = exclusion.encode(model, given)
-        expected = bare(input_ids=given.source, attention_mask=given.seen.long()).last_hidden_state
-    torch.testing.assert_close(states[given.excluded], expected[given.excluded])
 
 
 def test_a_removed_mask_and_an_unattended_one_give_the_same_states():
@@ -270,28 +211,3 @@ def test_an_answer_begins_as_the_family_says(name):
     answers = generate(model, tokenizer, TEXTS, max_source=30)
     assert len(answers) == 2
     assert not any(token in answer for answer in answers for token in ("</s>", "<pad>"))
-
-
-@pytest.mark.parametrize("name", ["t5", "mbart", "t5gemma", "pegasus"])
-def test_the_likeliest_choice_is_found(name):
-    model, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
-    special = specials(tokenizer, model)
-    choices = [["dog", "the river Oder"], ["park", "Boats", "cute"]]
-    limits = PairLimits(max_source=30, max_target=20)
-    found = rank(model, tokenizer, TEXTS, choices, limits)
-    for text, given, best in zip(TEXTS, choices, found, strict=True):
-        scores = []
-        for choice in given:
-            rows = [Ragged.of([np.asarray(ids_of(tokenizer, t))], np.int32) for t in (text, choice)]
-            source, target = special.wrap(rows[0], 30)[0], special.wrap_targets(rows[1], 20)[0]
-            decoder = torch.tensor([[special.start, *target[:-1].tolist()]])
-            ids = torch.tensor(source.astype(np.int64))[None]
-            with torch.no_grad():
-                logits = model(input_ids=ids, decoder_input_ids=decoder).logits
-            labels = torch.tensor(target.astype(np.int64))
-            scores.append(-torch.nn.functional.cross_entropy(logits[0].float(), labels).item())
-        assert best == given[int(np.argmax(scores))]
-
-
-def ids_of(tokenizer, text):
-    return tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -11,12 +11,12 @@ import small
 import text_to_text
 import torch
 
-from maskpolicy.config.budgets import Training
-from maskpolicy.corpus.passages import Document, tokenize
+from maskpolicy.core.types import Denoising
+from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import denoising_pair
-from maskpolicy.models.guesses import Guesser, _rounds, smoothed, unknowing
+from maskpolicy.models.guesses import Guesser, _rounds, smoothed
 from maskpolicy.models.model_kinds import MODEL_KINDS
-from maskpolicy.types import Denoising, as_spans
 
 SPEC = Training(max_source=60, max_target=60, micro_tokens=200, seed=3)
 HOWS = (
@@ -162,23 +162,6 @@ def test_what_training_cuts_off_has_no_loss():
     assert found.best[0].tolist()[10:] == [-1] * 20
 
 
-def test_batches_change_nothing_but_rounding_and_leave_the_model_in_its_mode():
-    wide, narrow = (guesser(spec=replace(SPEC, micro_tokens=size)) for size in (10**6, 40))
-    wide.module.train()
-    one, other = (made.guess(small.passages(), 0.15, 0) for made in (wide, narrow))
-    assert wide.module.training
-    for a, b in zip(one.losses, other.losses, strict=True):
-        assert a == pytest.approx(b, abs=1e-4)
-
-
-def test_the_work_is_told():
-    told = []
-    made = guesser()
-    made.guess(small.passages()[:3], 1.0, 0, lambda *each: told.append(each))
-    sizes = [len(passage.tokens) for passage in small.passages()[:3]]
-    assert told == [(3, 2 * sum(sizes) + 4 * 3)]  # each with <s> and </s>
-
-
 @pytest.mark.parametrize("kind", ["seq2seq", "encoder"])
 def test_smoothed_labels_are_part_token_part_prediction(kind):
     how = AT_POSITIONS if kind == "encoder" else HOWS[0]
@@ -206,11 +189,3 @@ def test_smoothed_labels_are_part_token_part_prediction(kind):
     assert smoothed(made.kind, reference, 0.0)(module, batch)[0].item() == pytest.approx(
         plain.item(), rel=1e-5
     )
-
-
-def test_a_model_that_knows_nothing_finds_all_tokens_equally_likely():
-    found = unknowing([small.words("one two")], 100)
-    assert found.losses[0] == pytest.approx([math.log(100)] * 2)
-    assert found.entropies[0] == pytest.approx([math.log(100)] * 2)
-    assert found.best[0].tolist() == [-1, -1]
-    assert as_spans([]).shape == (0, 2)

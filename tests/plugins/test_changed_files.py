@@ -15,19 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import Nothing
 
-import maskpolicy.stages  # noqa: F401 - registers the annotate stage
-from maskpolicy.corpus import annotation, passages
-from maskpolicy.corpus.passages import PASSAGES_FILE, passage_rows, write_passages
-from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.files import sha256
-from maskpolicy.findings.cache import derive
-from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import Stage, stage
-from maskpolicy.graph.outcomes import Outcome, Silent
+import maskpolicy.pipeline.stages  # noqa: F401 - registers the annotate stage
+from maskpolicy.analyses.cache import derive
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.files import sha256
+from maskpolicy.data.corpus import annotation, passages
+from maskpolicy.data.corpus.passages import PASSAGES_FILE, passage_rows, write_passages
+from maskpolicy.pipeline.graph.events import Outcome, silent
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage, stage
+from maskpolicy.pipeline.stages.params import AnnotateParams
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import changed_files, discovery, hooks, isolation, registry
 from maskpolicy.plugins.discovery import code_digests
-from maskpolicy.stages.params import AnnotateParams
-from maskpolicy.store.artifacts import Store
 
 POLICY = """
 from dataclasses import dataclass
@@ -93,14 +93,14 @@ class Plugin:
         isolation.forget(isolation.home_of(self.folder))
 
 
-class Edits(Silent):
+class Edits:
     """Edits a file of a plugin once the first of two shards of passages is annotated."""
 
     def __init__(self, plugin: Plugin, name: str, value: int):
         self.plugin, self.name, self.value = plugin, name, value
 
-    def advance(self, done, total, note=""):
-        if (done, total) == (2, 4):
+    def __call__(self, event):
+        if (event.what, event.done, event.total) == ("advanced", 2, 4):
             self.plugin.edit(self.name, self.value)
 
 
@@ -119,7 +119,7 @@ def store(tmp_path):
 
 def run(stage: Stage, store: Store, *edit: Any) -> Outcome:
     """Compute a stage; `edit` is what `Edits` takes."""
-    return execute([stage], store, Edits(*edit) if edit else None)[stage.key]
+    return execute([stage], store, Edits(*edit) if edit else silent)[stage.key]
 
 
 @pytest.mark.parametrize("name", ["mine.py", "early.py", "late.py"])
@@ -284,14 +284,14 @@ def test_a_pipeline_that_changes_leaves_nothing_under_the_old_key(plugin, store,
         inputs = {"corpus": Stage("passages-of-four", "", Nothing())}
         return Stage("annotate", "salient-span", params, inputs)
 
-    class Edited(Silent):
-        def advance(self, done, total, note=""):
+    def edit(event=None):
+        if event is None or event.what == "advanced":
             (folder / "meta.json").write_text((folder / "meta.json").read_text() + " ")
 
     first = planned()
     if when == "before":
-        Edited().advance(2, 4)
-    outcome = execute([first], store, Edited() if when == "during" else None)[first.key]
+        edit()
+    outcome = execute([first], store, edit if when == "during" else silent)[first.key]
     assert "policy salient-span: what it annotates with (a spaCy pipeline" in outcome.error
     assert store.get(first.key) is None
     assert "was changed" not in execute([planned()], store)[planned().key].error

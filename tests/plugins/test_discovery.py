@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from maskpolicy.errors import ConfigError
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.plugins import discovery
 
 POLICY = """
@@ -77,12 +77,6 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
-def test_a_file_named_on_the_command_line(command, tmp_path):
-    (tmp_path / "mine.py").write_text(POLICY.format(name="mine"))
-    found = listed(command("list", "policies", "--json", "--plugin", "mine.py"))
-    assert found["mine"]["fields"] == {"count": {"type": "a whole number", "default": 1}}
-
-
 def test_a_file_named_by_the_experiment_relative_to_it(command, tmp_path):
     folder = tmp_path / "deep"
     folder.mkdir()
@@ -93,13 +87,6 @@ def test_a_file_named_by_the_experiment_relative_to_it(command, tmp_path):
     assert "mine" in done.stdout
 
 
-def test_a_file_may_import_what_lies_beside_it(command, tmp_path):
-    (tmp_path / "beside_mine.py").write_text("NAME = 'mine'\n")
-    code = "from beside_mine import NAME\n" + POLICY.replace("{name!r}", "NAME")
-    (tmp_path / "mine.py").write_text(code)
-    assert "mine" in listed(command("list", "policies", "--json", "--plugin", "mine.py"))
-
-
 def test_a_neighbour_that_is_no_python_is_no_fault_where_a_file_does_without(command, tmp_path):
     (tmp_path / "broken.py").write_text("def (")
     careful = "try:\n    import broken\nexcept SyntaxError:\n    broken = None\n"
@@ -108,13 +95,6 @@ def test_a_neighbour_that_is_no_python_is_no_fault_where_a_file_does_without(com
     done = command("plan", "mine.yaml")
     assert done.returncode == 0, done.stderr
     assert "mine" in done.stdout
-
-
-def test_an_installed_package(command, package, tmp_path):
-    package("their_masks", POLICY.format(name="theirs"))
-    (tmp_path / "my.yaml").write_text(YAML.format(policy="theirs", file=""))
-    assert "theirs" in listed(command("list", "policies", "--json"))
-    assert command("plan", "my.yaml").returncode == 0
 
 
 def test_a_broken_package_hides_no_other(command, package):

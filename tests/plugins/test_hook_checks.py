@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.plugins import hooks, registry
-from maskpolicy.plugins.hook_checks import check
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.plugins import registry
+from maskpolicy.plugins.registry import check_hooks as check
 
 
 def select(self, passage, rng):
@@ -145,12 +145,3 @@ def test_a_plugin_is_checked_when_it_is_registered(monkeypatch):
                 return None
 
     assert registry.names("task") == []
-
-
-def test_a_hook_is_read_under_its_old_name_with_a_warning(caplog):
-    plugin = made(annotate=annotate, fit=fit, fits_to_how=True)
-    check("policy", plugin, "it")
-    assert caplog.messages == ["it: `fits_to_how` is now called `fits_to_denoising`"]
-    assert hooks.FITS_TO_DENOISING.of(plugin)
-    with pytest.raises(ConfigError, match="must be true or false"):
-        check("policy", made(annotate=annotate, fit=fit, fits_to_how="no"), "it")

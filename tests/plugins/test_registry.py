@@ -4,7 +4,7 @@ from dataclasses import dataclass, make_dataclass
 
 import pytest
 
-from maskpolicy.errors import ConfigError
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.plugins import registry
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.plugins import statistics
 from maskpolicy.plugins.statistics import Statistics, merged
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import small
 
-from maskpolicy.corpus import passages
-from maskpolicy.corpus.passages import PASSAGES_FILE, passage_rows, write_passages
-from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.files import write_file
-from maskpolicy.metrics import Total
+from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.files import write_file
+from maskpolicy.core.metrics import Total
+from maskpolicy.data.corpus import passages
+from maskpolicy.data.corpus.passages import PASSAGES_FILE, passage_rows, write_passages
+from maskpolicy.leaderboard.results.cell import Result, result_bytes
 from maskpolicy.models import text_to_text
-from maskpolicy.models.tokenizers import load_tokenizer
-from maskpolicy.results.cell import Result, result_bytes
-from maskpolicy.store.artifacts import Store
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.pipeline.store.artifacts import Store
 from tests.analyses.test_analyses import WORK
 
 PLUGIN = """

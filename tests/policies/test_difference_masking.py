@@ -10,8 +10,8 @@ import pytest
 import small
 from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, DifferenceMasking
 
-from maskpolicy.corpus.sums import statistics_of
-from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking.selection import select
 
 LINES = (

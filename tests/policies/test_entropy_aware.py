@@ -8,8 +8,8 @@ import small
 from maskpolicy.policies.entropy_aware import EntropyAware
 from small import current
 
-from maskpolicy.learned import Current
 from maskpolicy.masking.selection import select
+from maskpolicy.models.learned import Current
 from maskpolicy.plugins.discovery import instance
 
 

@@ -6,10 +6,10 @@ import pytest
 import small
 from maskpolicy.policies.gap_sentences import GapSentences
 
-from maskpolicy.corpus.passages import Document, tokenize
+from maskpolicy.core.types import Passage
+from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.masking import selection
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.types import Passage
 
 TEXT = "The loom was red. The red loom was old. Birds sing. The old loom sang."
 

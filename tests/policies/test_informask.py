@@ -16,7 +16,7 @@ from maskpolicy.policies.informask import (
     neighbours,
 )
 
-from maskpolicy.corpus.sums import statistics_of
+from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking.selection import select
 from maskpolicy.plugins.statistics import Statistics
 

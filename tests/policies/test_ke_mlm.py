@@ -13,10 +13,10 @@ import small
 from maskpolicy.policies.ke_mlm import FILE, KeMlm, z_scores
 
 from maskpolicy import Statistics
-from maskpolicy.config.budgets import Training
-from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.learned import Context, Contexts
-from maskpolicy.types import Passage, as_spans
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.types import Passage, as_spans
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.models.learned import Context, Contexts
 
 LINES = [
     *[("1", "Good film !")] * 6,

@@ -7,16 +7,16 @@ import pytest
 import small
 from maskpolicy.policies.keywords import FILE, Keywords
 
-from maskpolicy import stages
-from maskpolicy.config.parse import load_experiment
-from maskpolicy.corpus.passages import Document, tokenize
-from maskpolicy.errors import ConfigError
-from maskpolicy.graph.execution import execute
+from maskpolicy.app import own_text
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.ragged import load
+from maskpolicy.core.types import Passage
+from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.models.loading import input_embeddings
-from maskpolicy.publishing import own_text
-from maskpolicy.ragged import load
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Passage
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.artifacts import Store
 
 YAML = """
 model: {model}

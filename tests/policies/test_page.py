@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import small
 
-from maskpolicy.learned import Current
+from maskpolicy.core.types import Denoising
 from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import select
+from maskpolicy.models.learned import Current
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.types import Denoising
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
 SHOWN = dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE, re.DOTALL))

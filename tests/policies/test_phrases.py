@@ -7,9 +7,9 @@ import pytest
 from maskpolicy.policies.phrases import Phrases
 from small import words as passage
 
-from maskpolicy.errors import ConfigError
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Passage, as_spans
 from maskpolicy.masking import selection
-from maskpolicy.types import Passage, as_spans
 
 TEXT = "The old weaver sold two red looms in Turin ."
 HEADS = [2, 2, 3, 3, 6, 6, 3, 3, 7, 3]

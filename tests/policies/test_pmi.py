@@ -11,11 +11,11 @@ import pytest
 import small
 from maskpolicy.policies.pmi import PMI, ngrams, scores, units
 
-from maskpolicy.corpus.sums import statistics_of
-from maskpolicy.errors import DataError
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.types import as_spans
+from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking.selection import select
 from maskpolicy.plugins.statistics import Statistics
-from maskpolicy.types import as_spans
 
 LINES = (
     *["by the way we met"] * 4,

@@ -8,10 +8,10 @@ import small
 from maskpolicy.policies.pos_weighted import PosWeighted
 from small import current
 
-from maskpolicy.corpus import TAGS
-from maskpolicy.corpus.passages import Document, Passages, build_passages
-from maskpolicy.errors import ConfigError
-from maskpolicy.ragged import Ragged
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.data.corpus import TAGS
+from maskpolicy.data.corpus.passages import Document, Passages, build_passages
 
 WORDS = {"Boats": "NOUN", "river": "NOUN", "runs": "VERB", "wrote": "VERB", "the": "DET"}
 

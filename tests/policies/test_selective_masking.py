@@ -7,9 +7,9 @@ import pytest
 import small
 from maskpolicy.policies.selective_masking import SelectiveMasking
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.learned import Context
-from maskpolicy.types import Passage, as_spans
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Passage, as_spans
+from maskpolicy.models.learned import Context
 
 POLICY = SelectiveMasking(("cola",))
 

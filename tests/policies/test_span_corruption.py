@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.span_corruption import SpanCorruption, divide
 
-from maskpolicy.types import Passage, as_spans
+from maskpolicy.core.types import Passage, as_spans
 
 
 def passage(count: int) -> Passage:

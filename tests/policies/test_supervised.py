@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import small
 
-from maskpolicy import stages
-from maskpolicy.config.parse import load_experiment
-from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import topological
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import as_spans
+from maskpolicy.data.world import make, write
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import topological
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import as_spans
-from maskpolicy.world import make, write
 
 YAML = """
 model: {model}
@@ -223,51 +223,6 @@ def test_what_is_missing_is_retrieved_from_the_corpus_of_the_experiment(fit, mad
     assert counts["without_answer"] == 0
 
 
-def with_answers_of(folder, target, words, most=None):
-    """Copy tasks; the first `most` answers of zsre become the first `words` of their paragraph."""
-    shutil.copytree(folder, target)
-    pages = {}
-    for line in (target / "kilt_knowledgesource.json").read_text().splitlines():
-        page = json.loads(line)
-        pages[page["wikipedia_id"]] = page["text"]
-    train = target / "structured_zeroshot-train-kilt.jsonl"
-    rows = [json.loads(line) for line in train.read_text().splitlines()]
-    for row in rows[:most]:
-        (output, *_) = row["output"]
-        (origin, *_) = output["provenance"]
-        page = pages[origin["wikipedia_id"]]
-        number, paragraph = max(enumerate(page), key=lambda each: len(each[1].split()))
-        place = {**origin, "start_paragraph_id": number, "end_paragraph_id": number}
-        answer = " ".join(paragraph.split()[:words])
-        row["output"] = [{**output, "answer": answer, "provenance": [place]}]
-    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return target
-
-
-def test_answers_of_too_many_words_are_told(fit, made, tmp_path, caplog):
-    caplog.set_level("INFO", "maskpolicy")
-    tasks = made / "world" / "tasks"
-    _, failed, _ = fit(with_answers_of(tasks, tmp_path / "some", 12, most=5), "zsre")
-    assert not failed
-    assert "5 are unused: their answers exceed 10 words" in caplog.text
-    stage, (first, *_), store = fit(with_answers_of(tasks, tmp_path / "all", 12), "zsre", "other")
-    assert first.startswith("policy supervised: every answer in ")
-    assert first.endswith(
-        "contexts has more than 10 words: there is nothing to learn from; raise max_words"
-    )
-    assert store.peek(stage.key) is None
-
-
-def test_two_columns_of_one_task_are_reported_by_their_labels(fit):
-    columns = "[{name: zsre, label: strict}, {name: zsre, label: lenient, on_error: skip}]"
-    tasks = "strict, lenient, wow"
-    stage, failed, store = fit("world", tasks, "store", f"tasks={columns}")
-    assert not failed
-    report = json.loads(content(stage, store)["report.json"])
-    assert list(report["dev"]) == list(report["contexts"]) == ["lenient", "strict", "wow"]
-    assert report["dev"]["strict"] == report["dev"]["lenient"] != report["dev"]["wow"]
-
-
 def test_a_loss_that_is_no_number_commits_nothing(fit):
     stage, (first,), store = fit("world", "zsre", "store", "fit.lr=1e30", "fit.warmup=0")
     assert first.startswith("the loss became nan before step 3: lower lr (now 1e+30)")
@@ -280,13 +235,6 @@ def test_a_task_without_any_context_is_one_line(fit, made, tmp_path):
     stage, (first, *_), store = fit(folder, "triviaqa")
     assert "no train example of task 'triviaqa' has a context: put" in first
     assert store.peek(stage.key) is None
-
-
-def test_a_task_without_training_data_is_refused_before_any_work(fit, made, tmp_path):
-    folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
-    (folder / "structured_zeroshot-train-kilt.jsonl").unlink()
-    with pytest.raises(DataError, match=r"has no structured_zeroshot-train-kilt\.jsonl"):
-        fit(folder, "zsre")
 
 
 def test_select_draws_the_top_k_in_proportion_to_exp_of_their_scores():
@@ -303,35 +251,7 @@ def test_select_draws_the_top_k_in_proportion_to_exp_of_their_scores():
     assert one.select(passage, rng).tolist() == [[5, 7]]
 
 
-def test_a_passage_without_candidates_hides_nothing():
-    columns = {"candidates": as_spans([]), "scores": np.zeros(0, np.float32)}
-    passage = replace(small.ids([]), columns=columns)
-    policy = find_plugin("policy", "supervised").plugin(("zsre",))
-    assert policy.select(passage, np.random.default_rng(0)).shape == (0, 2)
-
-
 def test_without_what_was_fitted_it_says_what_to_do():
     policy = find_plugin("policy", "supervised").plugin(("zsre",))
     with pytest.raises(ConfigError, match="needs a fitted policy: name a finished run"):
         policy.annotate(list(small.passages()))
-
-
-def test_an_encoder_is_pre_trained_on_what_a_reader_chooses(call, tmp_path):
-    (tmp_path / "it.yaml").write_text("""
-model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1}
-corpus: world
-policies: [none, {name: supervised, label: reader, train_on: [triviaqa, squad],
-  hidden: 4, mask_exclusion: 1.0}]
-tasks: [cola]
-world: {people: 8, general_people: 6}
-general: {steps: 2, batch_size: 4}
-fit: {steps: 2, batch_size: 4}
-intermediate: {steps: 2, batch_size: 4}
-finetune: {steps: 2, batch_size: 4}
-""")
-    words = ("--out", tmp_path / "run", "--store", tmp_path / "store")
-    code, _, err = call("run", tmp_path / "it.yaml", *words)
-    assert code == 0, err
-    cell = json.loads((tmp_path / "run" / "results" / "reader--cola--0.json").read_text())
-    assert cell["work"]["hidden_tokens"] > 0
-    assert cell["metrics"]["n"] > 0

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.typhoon import FILE, Typhoon, chances, update
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.types import Passage
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Passage
 
 types = st.lists(
     st.tuples(st.one_of(st.just(0.0), st.floats(0.001, 100)), st.integers(0, 50)),

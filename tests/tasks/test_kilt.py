@@ -1,17 +1,21 @@
-"""zsre and wow over rows in KILT's format, over the Hub's columns, and over the real files."""
+"""zsre, wow and aidayago2 over rows in KILT's format, the Hub's columns, and the real files."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import shutil
 
 import pytest
+from official import block, carved, files, groups, read, split, write
 
-from maskpolicy.config.experiment import TaskBlock
-from maskpolicy.errors import DataError
-from maskpolicy.formats import examples, sources
+from maskpolicy.core.errors import DataError
+from maskpolicy.data.taskfiles import sources
 
-FILES = {"zsre": "structured_zeroshot-dev-kilt.jsonl", "wow": "wow-dev-kilt.jsonl"}
+NAMES = {
+    "zsre": "structured_zeroshot-dev-kilt.jsonl",
+    **{name: f"{name}-dev-kilt.jsonl" for name in ("wow", "nq", "aidayago2")},
+}
 ZSRE = {
     "id": "a1",
     "input": "Ulm [SEP] located next to body of water",
@@ -34,23 +38,38 @@ WOW = {
     "input": "I like rap. \nMe too!\nSince when?",
     "output": [{"answer": "1979"}],
 }
+OUTPUT = [{"answer": "Ulm"}]
+ROWS = {
+    "zsre": ZSRE,
+    "wow": {"id": "54aaf22e-99cd-11ea_0", "input": "I love rap music.", "output": OUTPUT},
+    "nq": {"id": "-5004457603684974952", "input": "where is the minster", "output": OUTPUT},
+    "aidayago2": {"id": "947testa A:0", "input": "In [START_ENT] Ulm [END_ENT]", "output": OUTPUT},
+}
 PAGES = [
     {"wikipedia_id": "8", "text": ["Other\n", "Other text.\n"]},
     {"wikipedia_id": "7", "text": ["Ulm\n", "Ulm is a city.\n", "It lies on the Danube.\n"]},
     {"wikipedia_id": "9", "text": ["Danube\n", "The Danube is a river.\n"]},
 ]
+KNOWLEDGE = "kilt_knowledgesource.json"
+LEFT, RIGHT = ([f"{side}{n}" for n in range(100)] for side in "lr")
 
 
-def read(name, folder, split="test"):
-    return examples.read_examples(TaskBlock(name, name), split, folder)
+def document(left, right):
+    return f"{' '.join(left)} [START_ENT] Ulm town [END_ENT] {' '.join(right)}"
 
 
-def write(path, rows):
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+def mention(source=None, **more):
+    return {
+        "id": "947testa CRICKET:0",
+        "input": document(LEFT, RIGHT) if source is None else source,
+        "output": [{"answer": "Ulm", "provenance": [{"wikipedia_id": "7", "title": "Ulm"}]}],
+        "meta": {"left_context": "", "mention": "Ulm town", "right_context": ""},
+        **more,
+    }
 
 
 def test_zsre(tmp_path):
-    write(tmp_path / FILES["zsre"], [ZSRE])
+    write(tmp_path / NAMES["zsre"], ZSRE)
     (example,) = read("zsre", tmp_path)
     assert example.source == "Ulm [SEP] located next to body of water"
     assert example.targets == ("Danube", "River Danube")
@@ -59,113 +78,116 @@ def test_zsre(tmp_path):
 
 
 def test_wow_keeps_turns_and_groups_dialogues(tmp_path):
-    write(tmp_path / FILES["wow"], [WOW, {"id": "4f-9a_3", "input": "Hi"}])
+    write(tmp_path / NAMES["wow"], WOW, {"id": "4f-9a_3", "input": "Hi"})
     (example,) = read("wow", tmp_path)
     assert example.source == WOW["input"]
     assert (example.id, example.group, example.slices["turns"]) == ("4f-9a_2", "4f-9a", "3")
 
 
-def test_the_provenance_of_an_answer_is_the_context(tmp_path):
-    write(tmp_path / FILES["zsre"], [ZSRE])
-    write(tmp_path / "kilt_knowledgesource.json", PAGES)
+def test_the_provenance_of_an_answer_is_the_context_or_else_the_next(tmp_path):
+    write(tmp_path / NAMES["zsre"], ZSRE)
+    write(tmp_path / KNOWLEDGE, *PAGES)
     assert read("zsre", tmp_path)[0].context == "Ulm is a city.\nIt lies on the Danube."
-
-
-def test_a_page_that_is_not_there_leaves_the_next_provenance(tmp_path):
-    write(tmp_path / FILES["zsre"], [ZSRE])
-    write(tmp_path / "kilt_knowledgesource.json", [PAGES[0], PAGES[2]])
+    write(tmp_path / KNOWLEDGE, PAGES[0], PAGES[2])
     assert read("zsre", tmp_path)[0].context == "The Danube is a river."
-
-
-def test_a_broken_knowledge_source_names_its_line(tmp_path):
-    write(tmp_path / FILES["zsre"], [ZSRE])
-    (tmp_path / "kilt_knowledgesource.json").write_text(json.dumps(PAGES[0]) + "\n{\n")
+    write(tmp_path / KNOWLEDGE, PAGES[0], "{")
     with pytest.raises(DataError, match=r"kilt_knowledgesource\.json, line 2: not a page"):
         read("zsre", tmp_path)
 
 
-def test_malformed_provenance_names_the_row(tmp_path):
-    write(tmp_path / FILES["wow"], [{**WOW, "output": [{"answer": "x", "provenance": "y"}]}])
-    with pytest.raises(DataError, match=r"wow-dev-kilt\.jsonl, line 1: key 'provenance'"):
-        read("wow", tmp_path)
-
-
-def test_the_hubs_columns_give_the_same_example():
-    row = {
-        "id": "a1",
-        "input": "Ulm [SEP] river",
-        "output": {
-            "answer": ["Danube", "", "Danube"],
-            "provenance": [
-                {"wikipedia_id": ["7"], "start_paragraph_id": [1], "end_paragraph_id": [1]},
-                {"wikipedia_id": [""], "start_paragraph_id": [-1], "end_paragraph_id": [-1]},
-                {"wikipedia_id": [], "start_paragraph_id": [], "end_paragraph_id": []},
-            ],
-        },
-    }
-    assert sources.task(TaskBlock("zsre", "zsre")).plugin.example(row).targets == ("Danube",)
-
-
-NAMES = {**FILES, "nq": "nq-dev-kilt.jsonl", "aidayago2": "aidayago2-dev-kilt.jsonl"}
-OUTPUT = [{"answer": "Ulm"}]
-ROWS = {
-    "zsre": ZSRE,
-    "wow": {"id": "54aaf22e-99cd-11ea_0", "input": "I love rap music.", "output": OUTPUT},
-    "nq": {"id": "-5004457603684974952", "input": "where is the minster", "output": OUTPUT},
-    "aidayago2": {"id": "947testa A:0", "input": "In [START_ENT] Ulm [END_ENT]", "output": OUTPUT},
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("other", NAMES)
-def test_a_file_of_another_task_is_refused_by_row(tmp_path, name, other):
-    write(tmp_path / NAMES[name], [ROWS[name], ROWS[other]])
-    if name == other:
-        assert len(read(name, tmp_path)) == 2
-        return
-    with pytest.raises(DataError, match=rf"{NAMES[name]}, line 2: key '(input|id)' must"):
-        read(name, tmp_path)
-    found = examples.read_split(TaskBlock(name, name, on_error="skip"), "test", tmp_path)
-    assert (len(found.examples), found.malformed) == (1, 1)
-
-
-def test_a_relation_needs_its_subject(tmp_path):
-    write(tmp_path / FILES["zsre"], [{**ZSRE, "input": " [SEP] river"}])
-    with pytest.raises(DataError, match=r"line 1: key 'input' must read SUBJECT \[SEP\] RELATION"):
-        read("zsre", tmp_path)
-
-
 def test_gzipped_rows_and_knowledge_source_are_read(tmp_path):
-    for name, rows in ((FILES["zsre"], [ZSRE]), ("kilt_knowledgesource.json", PAGES)):
-        text = "".join(f"{json.dumps(row)}\n" for row in rows)
-        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-    (example,) = read("zsre", tmp_path)
-    assert example.context == "Ulm is a city.\nIt lies on the Danube."
-    found = [path.name for path in examples.files(TaskBlock("zsre", "zsre"), "test", tmp_path)]
-    assert found == [f"{FILES['zsre']}.gz", "kilt_knowledgesource.json.gz"]
+    write(tmp_path / f"{NAMES['zsre']}.gz", ZSRE)
+    write(tmp_path / f"{KNOWLEDGE}.gz", *PAGES)
+    assert read("zsre", tmp_path)[0].context == "Ulm is a city.\nIt lies on the Danube."
+    assert files("zsre", tmp_path) == [f"{NAMES['zsre']}.gz", f"{KNOWLEDGE}.gz"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"no gzip", gzip.compress(b"{}" * 999, mtime=0)[:-9]],
-    ids=["no gzip", "cut short"],
-)
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{}" * 999, mtime=0)[:-9]])
 def test_a_damaged_gzip_file_is_one_line(tmp_path, content):
-    path = tmp_path / f"{FILES['zsre']}.gz"
+    path = tmp_path / f"{NAMES['zsre']}.gz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{path.name}: damaged or no gzip file"):
         read("zsre", tmp_path)
 
 
-@pytest.mark.parametrize(("name", "split", "count"), [("zsre", "test", 5), ("wow", "test", 200)])
-def test_the_real_files_are_read(real_data, name, split, count):
-    read_ = read(name, real_data, split)
-    assert len(read_) == count
-    assert all(example.source and example.targets for example in read_)
-    assert name != "wow" or len({example.group for example in read_}) < count
+def test_the_hubs_columns_give_the_same_example():
+    def place(*values):
+        keys = ("wikipedia_id", "start_paragraph_id", "end_paragraph_id")
+        return dict(zip(keys, values, strict=True))
+
+    output = {
+        "answer": ["Danube", "", "Danube"],
+        "provenance": [place(["7"], [1], [1]), place([""], [-1], [-1]), place([], [], [])],
+    }
+    row = {"id": "a1", "input": "Ulm [SEP] river", "output": output}
+    assert sources.task(block("zsre")).plugin.example(row).targets == ("Danube",)
+    task = sources.task(block("aidayago2"))
+    assert sources.hub_config(task) == ("facebook/kilt_tasks", "aidayago2")
+    output = [{"answer": "Ulm", "meta": {"score": -1}, "provenance": []}]
+    assert task.plugin.example(mention(output=output)).targets == ("Ulm",)
 
 
-@pytest.mark.parametrize("name", ["zsre", "wow"])
-def test_real_train_and_dev_are_carved_from_train(real_data, name):
-    train, dev = (read(name, real_data, split) for split in ("train", "dev"))
-    assert train and dev and not {e.group for e in train} & {e.group for e in dev}
+@pytest.mark.parametrize(
+    ("source", "fields", "expected"),
+    [
+        (None, {}, document(LEFT[60:], RIGHT[:40])),
+        (None, {"words": 2}, "l98 l99 [START_ENT] Ulm town [END_ENT] r0 r1"),
+        ("[START_ENT] Ulm [END_ENT]", {}, "[START_ENT] Ulm [END_ENT]"),
+        ("In [START_ENT]Ulm[END_ENT], \n we", {}, "In [START_ENT] Ulm [END_ENT] , we"),
+    ],
+)
+def test_aidayago2_keeps_words_on_either_side_of_the_mention(tmp_path, source, fields, expected):
+    write(tmp_path / NAMES["aidayago2"], mention(source))
+    (example,) = read("aidayago2", tmp_path, fields=fields)
+    assert (example.id, example.source) == ("947testa CRICKET:0", expected)
+    is_title = "no" if "town" in expected else "yes"
+    assert (example.targets, example.slices) == (("Ulm",), {"mention is title": is_title})
+
+
+def test_mentions_of_one_document_or_subject_belong_together(tmp_path):
+    path = tmp_path / NAMES["aidayago2"]
+    one = mention("In [START_ENT] Ulm [END_ENT] and Bonn", id="a:0")
+    two = mention("In Ulm and  [START_ENT] Bonn [END_ENT]", id="b:1")
+    write(path, one, two, mention("In [START_ENT] Ulm [END_ENT] or Bonn", id="a:2"))
+    found = groups("aidayago2", tmp_path)
+    assert found[0] == found[1] != found[2]
+    write(path, {**one, "subject": "7"}, {**two, "subject": "7"})
+    assert groups("aidayago2", tmp_path) == ["7", "7"]
+
+
+def test_title_and_first_paragraph_of_the_page_are_the_context(tmp_path):
+    page = {"wikipedia_id": "7", "text": ["Ulm\n", "It lies on the Danube.\n", "More.\n"]}
+    write(tmp_path / KNOWLEDGE, page)
+    write(tmp_path / NAMES["aidayago2"], mention())
+    assert read("aidayago2", tmp_path)[0].context == "Ulm\nIt lies on the Danube."
+    place = {"wikipedia_id": "7", "start_paragraph_id": 2, "end_paragraph_id": 2}
+    named = mention(output=[{"answer": "Ulm", "provenance": [place]}])
+    write(tmp_path / NAMES["aidayago2"], named)
+    (oracle,) = read("aidayago2", tmp_path, context=True)
+    assert oracle.context == "More." and oracle.source.endswith(" r39\nMore.")
+
+
+@pytest.mark.parametrize(("name", "count"), [("zsre", 5), ("wow", 200)])
+def test_the_real_files_are_read(real_data, name, count):
+    found = read(name, real_data)
+    assert len(found) == count
+    assert all(example.source and example.targets for example in found)
+    assert name != "wow" or len({example.group for example in found}) < count
+    carved(name, real_data)
+
+
+def test_the_real_rows_of_the_shape_of_aidayago2(real_data, tmp_path):
+    path = tmp_path / NAMES["aidayago2"]
+    shutil.copy(real_data / "kilt" / "wned-dev-kilt.jsonl", path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    found = read("aidayago2", tmp_path)
+    assert len(rows) == 5 and len({example.group for example in found}) == 1
+    for official, example in zip(rows, found, strict=True):
+        assert example.targets == (official["output"][0]["answer"],)
+        left, _, rest = example.source.partition("[START_ENT] ")
+        inside, _, right = rest.partition(" [END_ENT]")
+        assert inside == official["meta"]["mention"]
+        assert len(left.split()) <= 40 and len(right.split()) == 40
+    shutil.copy(real_data / "kilt" / "wned-test_without_answers-kilt.jsonl", path)
+    with pytest.raises(DataError, match="no usable row \\(5 without an answer, 0 malformed"):
+        split("aidayago2", tmp_path)

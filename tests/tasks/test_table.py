@@ -7,17 +7,17 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from official import block, carved, groups, read
 
-from maskpolicy.config.experiment import TaskBlock
-from maskpolicy.errors import DataError
-from maskpolicy.formats import sources
-from maskpolicy.formats.examples import read_examples
+from maskpolicy.core.errors import DataError
+from maskpolicy.data.taskfiles import sources
 
 ROWS = [
     {"question": "Who wrote it?", "answer": "Ada", "where": "Rome", "note": "Ada wrote."},
     {"question": "Who built it?", "answer": "Bob|Robert", "where": "Oslo", "note": "Bob built."},
     {"question": "Who knows?", "answer": "", "where": "Oslo", "note": "Nobody."},
 ]
+LABELS = {"labels": ("no", "yes")}
 
 
 def write(folder, ending, rows=ROWS):
@@ -34,57 +34,63 @@ def write(folder, ending, rows=ROWS):
     return folder
 
 
-def block(name="table", **fields):
-    return TaskBlock(name, name, fields)
+def table(folder, name="table", **fields):
+    return read(name, folder, fields=fields)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_columns_are_questions_and_answers(tmp_path, ending):
-    first, second = read_examples(block(separator="|"), "test", write(tmp_path, ending))
+    first, second = table(write(tmp_path, ending), separator="|")
     assert (first.source, first.targets, first.context) == ("Who wrote it?", ("Ada",), None)
     assert second.targets == ("Bob", "Robert")
 
 
-def test_other_columns_hold_group_and_context(tmp_path):
+def test_other_columns_hold_group_and_context_and_a_list_several_answers(tmp_path):
     fields = {"question": "note", "answers": "question", "topic": "where", "passage": "note"}
-    found = read_examples(block(**fields), "test", write(tmp_path, "csv"))
-    assert [each.group for each in found] == ["Rome", "Oslo", "Oslo"]
+    found = table(write(tmp_path, "csv"), **fields)
+    assert groups("table", tmp_path, fields=fields) == ["Rome", "Oslo", "Oslo"]
     assert found[0].context == found[0].source == "Ada wrote."
-
-
-def test_a_list_of_answers_is_several(tmp_path):
     rows = [{"question": "Who?", "answer": ["Ada", "A. Lovelace", "", None]}]
-    (found,) = read_examples(block(), "test", write(tmp_path, "jsonl", rows))
-    assert found.targets == ("Ada", "A. Lovelace")
+    (tmp_path / "json").mkdir()
+    (example,) = table(write(tmp_path / "json", "jsonl", rows))
+    assert example.targets == ("Ada", "A. Lovelace")
 
 
 def test_dev_is_carved_from_train(tmp_path):
     rows = [{"question": f"Who is {number}?", "answer": "Ada"} for number in range(40)]
-    write(tmp_path, "csv", rows)
-    dev, train = (read_examples(block(), split, tmp_path) for split in ("dev", "train"))
-    assert len(dev) + len(train) == 40
-    assert 0 < len(dev) < len(train)
+    train, dev = carved("table", write(tmp_path, "csv", rows))
+    assert len(dev) + len(train) == 40 and len(dev) < len(train)
 
 
 def test_labels_are_those_that_are_named(tmp_path):
     rows = [{"text": "It is.", "label": "yes"}, {"text": "It is not.", "label": "no"}]
-    found = read_examples(
-        block("labelled-table", labels=("no", "yes")), "test", write(tmp_path, "csv", rows)
-    )
+    found = table(write(tmp_path, "csv", rows), "labelled-table", **LABELS)
     assert [each.targets for each in found] == [("yes",), ("no",)]
     assert found[0].choices == ("no", "yes")
     with pytest.raises(DataError, match="'no' is not in `labels`"):
-        read_examples(block("labelled-table", labels=("yes", "maybe")), "test", tmp_path)
+        table(tmp_path, "labelled-table", labels=("yes", "maybe"))
 
 
-def test_a_column_that_is_not_there_is_named_with_its_field(tmp_path):
-    with pytest.raises(DataError, match=r"line 2: has no column 'q' \(it has question, answer"):
-        read_examples(block(question="q"), "test", write(tmp_path, "csv"))
-    (tmp_path / "test.csv").write_text("question;answer\nWho?;Ada\n")
-    with pytest.raises(DataError, match=r"`answers: COLUMN` \(commas separate columns of \.csv"):
-        read_examples(block(), "test", tmp_path)
-    with pytest.raises(DataError, match=r"train\.csv or "):
-        read_examples(block(), "train", tmp_path / "nowhere")
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "message"),
+    [
+        ("table", "question,answer\nWho?,b\n", {"question": "q"}, r"has no column 'q' \(it has"),
+        (
+            "table",
+            "question;answer\nWho?;Ada\n",
+            {},
+            r"`answers: COLUMN` \(commas separate columns of \.csv",
+        ),
+        ("table", "question,answer\nWho?,a\n ,b\n", {}, "line 3: column 'question' is empty"),
+        ("labelled-table", "text,label\n,yes\n", LABELS, "line 2: column 'text' is empty"),
+    ],
+)
+def test_what_a_table_lacks_is_named(tmp_path, name, content, fields, message):
+    (tmp_path / "test.csv").write_text(content)
+    with pytest.raises(DataError, match=message):
+        table(tmp_path, name, **fields)
+    with pytest.raises(DataError, match=r"has no train\.csv"):
+        read("table", tmp_path, "train")
 
 
 def test_rows_are_numbered_or_have_the_names_in_a_column(tmp_path, caplog):
@@ -93,30 +99,18 @@ def test_rows_are_numbered_or_have_the_names_in_a_column(tmp_path, caplog):
         {"key": "b", "question": "Why?", "answer": "-"},
     ]
     folder = write(tmp_path, "jsonl", rows)
-    assert [each.id for each in read_examples(block(), "test", folder)] == ["test-1", "test-2"]
-    assert [each.id for each in read_examples(block(id="key"), "test", folder)] == ["7", "b"]
+    assert [each.id for each in table(folder)] == ["test-1", "test-2"]
+    assert [each.id for each in table(folder, id="key")] == ["7", "b"]
     write(tmp_path, "jsonl", [*rows, rows[0]])
-    assert len(read_examples(block(id="key"), "test", folder)) == 3
+    assert len(table(folder, id="key")) == 3
     assert "1 rows have the id of an earlier row" in caplog.text
-
-
-def test_an_empty_question_or_text_is_refused_with_its_line(tmp_path):
-    rows = [{"question": "Who?", "answer": "Ada"}, {"question": " ", "answer": "Ada"}]
-    with pytest.raises(DataError, match="line 3: column 'question' is empty"):
-        read_examples(block(), "test", write(tmp_path, "csv", rows))
-    rows = [{"text": "", "label": "yes"}]
-    with pytest.raises(DataError, match="line 2: column 'text' is empty"):
-        read_examples(
-            block("labelled-table", labels=("yes", "no")), "test", write(tmp_path, "csv", rows)
-        )
 
 
 def test_the_hub_is_refused_with_the_way_to_save_it_to_files():
     with pytest.raises(DataError) as error:
-        sources.hub_config(sources.task(block()), "mine.yaml: tasks[0]")
+        sources.hub_config(sources.task(block("table")), "mine.yaml: tasks[0]")
     line = str(error.value)
     assert line.startswith("mine.yaml: tasks[0]: task 'table' is read from files alone")
     assert "(train.csv, test.csv)" in line and "to_parquet('train.parquet')" in line
-    tsv = sources.task(block(edition="tsv"))
     with pytest.raises(DataError, match=r"\(train.tsv, test.tsv\)"):
-        sources.hub_config(tsv)
+        sources.hub_config(sources.task(block("table", {"edition": "tsv"})))

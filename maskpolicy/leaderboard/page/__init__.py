@@ -6,26 +6,20 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskpolicy.files import write_file
+from maskpolicy.core.files import write_file
+from maskpolicy.core.types import Json
+from maskpolicy.data.majority import LABEL, SENTENCE
 from maskpolicy.leaderboard import description, report
 from maskpolicy.leaderboard.board import Board
-from maskpolicy.leaderboard.page import (
-    cell_details,
-    differences,
-    embedded_analyses,
-    glossary,
-    paper,
-    provenance,
-    view,
-)
+from maskpolicy.leaderboard.page import differences, embedded_analyses, glossary, provenance
 from maskpolicy.leaderboard.page.html_assets import asset, templates
+from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.leaderboard.stats import LEVEL, POWER
-from maskpolicy.majority import LABEL, SENTENCE
-from maskpolicy.results.cell import Run
-from maskpolicy.types import Json
+from maskpolicy.leaderboard.table import HEIGHT, WIDTH, Table, table
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -50,36 +44,35 @@ def render(board: Board) -> str:
     command. Raises DataError for a broken file.
     """
     environment = templates(__name__)
-    environment.filters |= {"data": data, "amount": _amount, "code": _code}
+    environment.filters |= {"data": data, "amount": _amount, "code": _code, "signed": _signed}
     scripts = [asset(__name__, name) for name in SCRIPTS]
     style = asset(__name__, "page.css")
     runs = board.runs
-    table = view.table(board)
+    shown = table(board)
     analyses = embedded_analyses.find_analyses([run.folder for run in runs])
     return environment.get_template("page.html").render(
         title=_title(runs),
-        table=table,
+        table=shown,
         sizes=_sizes(board),
-        width=view.WIDTH,
-        height=view.HEIGHT,
+        width=WIDTH,
+        height=HEIGHT,
         level=LEVEL,
         majority=LABEL,
         sentence=SENTENCE,
         power=POWER,
-        ranks=[description.title(board, column) for column in board.standings],
+        ranks=[board.title(column) for column in board.standings],
         ranks_about=report.RANKS,
         ranked=[(row.label, report.ranks_of(board, row)) for row in board.rows],
-        condition=board.condition,
         missing=board.gaps,
         notes=[note for note in board.notes if note not in board.gaps],
         measured=description.facts(board),
-        reported=paper.beside(table, board),
+        reported=_reported(shown),
         policies=glossary.entries(board, analyses),
         counts=list(glossary.COUNTS),
         analyses=analyses,
         shared=embedded_analyses.shared_notes(analyses),
         experiments=provenance.experiments(runs),
-        board=cell_details.cells(board, runs),
+        board=provenance.cells(board, runs),
         examples=differences.examples(board),
         record=provenance.run_records(runs),
         style=style,
@@ -104,7 +97,7 @@ def _title(runs: Sequence[Run]) -> str:
 
 def _sizes(board: Board) -> str:
     """Return how many test examples the tasks have, in words, or "" if no task has a score."""
-    sizes = sorted({n for task in board.tasks for n in description.column(board, task).n})
+    sizes = sorted({n for task in board.tasks for n in board.column(task).n})
     ends = dict.fromkeys(map(str, (sizes[0], sizes[-1]) if sizes else ()))
     each = " a task" if len(board.tasks) > 1 else ""
     return f"{' to '.join(ends)} test examples{each}; " if ends else ""
@@ -116,6 +109,11 @@ def _amount(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return str(count)
+
+
+def _signed(text: str) -> str:
+    """Return a text with numbers with the sign for minus."""
+    return text.replace("-", "−")
 
 
 def _code(text: str) -> Markup:
@@ -140,3 +138,29 @@ def _policy(style: str, scripts: list[Markup]) -> str:
 
 def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _reported(table: Table) -> Json:
+    """Return the reported rows with a number for at least one column, or None if there are none.
+
+    Numbers are shown only if all cells use the paper's model, and only for closed-book columns
+    with the data set's own questions, not those of the embedded world.
+    """
+    known = load_reported()
+    cells = (cell for row in table.board.rows for cell in row.cells.values())
+    models = {cell.config.get("model", {}).get("name") for cell in cells}
+    if models != {known["model"]}:
+        return None
+    tasks = [None if column.context or column.invented else column.task for column in table.columns]
+    rows = [
+        {"policy": row["policy"], "cells": [row["scores"].get(task) for task in tasks]}
+        for row in known["rows"]
+    ]
+    shown = [row for row in rows if any(row["cells"])]
+    return {**known, "rows": shown} if shown else None
+
+
+def load_reported() -> Json:
+    """Return reported.json: {"source", "url", "model", "about", "rows": [{"policy", "scores"}]}."""
+    text = resources.files(__package__).joinpath("reported.json").read_text("utf-8")
+    return json.loads(text)

@@ -12,10 +12,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.board import Board
-from maskpolicy.results import predictions
-from maskpolicy.results.cell import Result
-from maskpolicy.types import Json
+from maskpolicy.leaderboard.results import predictions
+from maskpolicy.leaderboard.results.cell import Result
 
 ROOM = 1_000_000  # bytes, the most for all examples together
 WITH_BASELINE, WITH_ANY = 4, 1  # examples for each direction of a pair with, without a baseline

@@ -11,12 +11,12 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from maskpolicy.errors import DataError
-from maskpolicy.files import read_json, relative_paths
-from maskpolicy.markdown import shown, title
-from maskpolicy.results import cell
-from maskpolicy.results.run_names import names_of
-from maskpolicy.types import Json
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.files import read_json, relative_paths
+from maskpolicy.core.markdown import shown, title
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard.results import cell
+from maskpolicy.leaderboard.results.cell import names_of
 
 ROOM = 1_300_000  # characters of plots, so that the whole page stays below 3 MB
 MOST_ROWS = 60

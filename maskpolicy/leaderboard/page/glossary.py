@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from maskpolicy.config.experiment import NONE
-from maskpolicy.errors import ConfigError
-from maskpolicy.files import relative_paths
-from maskpolicy.leaderboard import tuning_notes
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import relative_paths
+from maskpolicy.core.types import Denoising, Json
+from maskpolicy.experiment.definition import NONE
+from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.page.embedded_analyses import EmbeddedAnalysis, MaskedPassage
+from maskpolicy.leaderboard.results import run_record
 from maskpolicy.plugins.discovery import plugin_of_run
-from maskpolicy.results import run_record
-from maskpolicy.types import Denoising, Json
 
 _NO_STAGE = "No intermediate stage: the model is fine-tuned as it is."
 COUNTS = {  # titles of counts, with what is divided by what
@@ -78,8 +78,8 @@ def _settings(board: Board, row: BoardRow) -> dict[str, str]:
     if row.label != settings.pop("name"):
         settings = {"policy": row.config["name"], **settings}
     settings |= row.own_settings
-    chosen = {tuning_notes.choice(cell) for cell in row.cells.values()} - {""}
-    settings |= {tuning_notes.CHOICE: "; ".join(sorted(chosen))} if chosen else {}
+    chosen = {description.choice(cell) for cell in row.cells.values()} - {""}
+    settings |= {description.CHOICE: "; ".join(sorted(chosen))} if chosen else {}
     found = relative_paths(settings, board.runs[0].folder)
     return {key.replace("_", " "): _plain(value) for key, value in _unusual(found).items()}
 

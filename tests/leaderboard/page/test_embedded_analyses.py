@@ -10,9 +10,9 @@ import folders
 import pytest
 
 from maskpolicy.leaderboard.page import embedded_analyses
+from maskpolicy.leaderboard.results.cell import fingerprint
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.registry import Registered
-from maskpolicy.results.cell import fingerprint
 from tests.leaderboard.page.test_page import EVIL, POLICIES, rendered
 
 

@@ -6,8 +6,10 @@ import json
 
 import folders
 import pytest
+from jinja2 import UndefinedError
 
 from maskpolicy.leaderboard.page import embedded_analyses, glossary
+from maskpolicy.leaderboard.page.html_assets import asset, templates
 from tests.leaderboard.page.test_embedded_analyses import find
 from tests.leaderboard.page.test_page import POLICIES, board
 
@@ -73,3 +75,18 @@ def test_settings_are_those_that_are_unusual(folder):
         "spans": "0.1235",
         "members": "name mass ratio 0.5, name span",
     }
+
+
+PACKAGE = "maskpolicy.analyses"
+
+
+def test_a_template_escapes_texts_but_no_assets():
+    page = templates(PACKAGE).from_string("{{ text }} {{ style }}")
+    style = asset(PACKAGE, "page.css")
+    assert page.render(text="<b>", style=style).startswith("&lt;b&gt; ")
+    assert page.render(text="", style=style).strip() == str(style).strip()
+
+
+def test_a_name_that_a_template_was_not_given_is_an_error():
+    with pytest.raises(UndefinedError, match="title"):
+        templates(PACKAGE).from_string("{{ title }}").render()

@@ -10,11 +10,12 @@ from pathlib import Path
 import folders
 import pytest
 
-from maskpolicy.errors import DataError, StoreError
-from maskpolicy.leaderboard import latex, page, report
+from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.leaderboard import page, report
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.leaderboard.page import paper, save_page, view
-from maskpolicy.results.cell import read_run
+from maskpolicy.leaderboard.page import save_page
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.leaderboard.table import table
 
 EVIL = "<script>alert(1)</script>"
 BART = {"name": "facebook/bart-base"}
@@ -23,6 +24,10 @@ POLICIES = {"none": 0.2, "random": 0.3, "salient-span": 0.6}
 
 def board(*where: Path, **settings):
     return build_leaderboard([read_run(folder) for folder in where], **settings)
+
+
+def cells(folder: Path):
+    return [cells for _, cells in table(board(folder)).rows]
 
 
 def rendered(*where: Path, **settings) -> str:
@@ -71,7 +76,7 @@ def test_it_asks_nobody_for_anything(tmp_path):
     made = folders.write(tmp_path / "x", POLICIES, data="hub", model=BART)
     found = Texts(rendered(made))
     outside = [link for link in found.links if not link.startswith(("#", "data:"))]
-    assert outside == [paper.load_reported()["url"]]  # a link to the paper, which nothing loads
+    assert outside == [page.load_reported()["url"]]  # a link to the paper, which nothing loads
     assert not {"link", "iframe", "object", "base"} & set(found.tags) - {"link"}
 
 
@@ -111,29 +116,26 @@ def test_a_missing_cell_says_why(folder):
     path = next((folder / "results").glob("random--zsre--1.json"))
     result = json.loads(path.read_text()) | {"metrics": None, "error": "OutOfMemory: & more"}
     path.write_text(json.dumps(result))
-    table = view.table(board(folder))
-    cell = table.lines[1].cells[1]
+    cell = cells(folder)[1][1]
     assert cell.incomplete == "seed 1: OutOfMemory: & more"
     assert not cell.best
     text = rendered(folder)
     assert "OutOfMemory: &amp; more" in text
     for path in (folder / "results").glob("random--zsre--*.json"):
         path.unlink()
-    assert view.table(board(folder)).lines[1].cells[1].incomplete == "not in these results"
+    assert cells(folder)[1][1].incomplete == "not in these results"
 
 
 def test_a_mark_needs_three_seeds_with_runs_of_their_own(tmp_path):
     strong = {"none": 0.1, "salient-span": 0.9}
-    own = view.table(board(folders.write(tmp_path / "own", strong, seeds=3)))
-    assert own.lines[1].cells[0].significant
-    assert own.has_test
+    own = table(board(folders.write(tmp_path / "own", strong, seeds=3)))
+    assert own.rows[1][1][0].significant
     for name, settings in {"two": {"seeds": 2}, "shared": {"seeds": 4, "runs": 1}}.items():
         folder = folders.write(tmp_path / name, strong, **settings)
-        table = view.table(board(folder))
-        assert not any(cell.significant for line in table.lines for cell in line.cells)
+        assert not any(cell.significant for line in cells(folder) for cell in line)
         text = " ".join(" ".join(Texts(rendered(folder)).words).split())
         assert "No mark of significance is shown" in text
-        assert table.untested[0] in text
+        assert board(folder).untested[0] in text
         assert "each with an intermediate run of its own" in text
 
 
@@ -142,16 +144,6 @@ def test_a_note_names_one_shared_run(tmp_path):
     page = rendered(folder)
     assert "its noise is part of the difference" in page
     assert "<dt>intermediate runs</dt><dd>one, number 0</dd>" in page
-
-
-def test_what_stands_between_backticks_is_shown_as_code(tmp_path):
-    page = rendered(folders.write(tmp_path / "x", {"none": 0.2, "span": 0.5}))
-    assert "runs of 1 to <code>longest</code> words" in page
-
-
-def test_only_the_baselines_row_is_called_so(folder):
-    rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', rendered(folder))
-    assert rows == [("0", "baseline"), ("1", ""), ("2", "")]
 
 
 @pytest.fixture
@@ -169,8 +161,8 @@ def test_every_row_is_compared_with_the_baseline_that_is_named(several):
     rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', text)
     assert [kind for _, kind in rows] == ["baseline", "", "baseline", ""]
     assert text.count("<small>baseline</small>") == 2
-    for line in view.table(found).lines:
-        assert all((cell.delta == "") is line.is_baseline for cell in line.cells)
+    for row, line in table(found).rows:
+        assert all((cell.delta == "") is row.is_baseline for cell in line)
     told = Texts(text).words
     for phrase in ("Difference to each run's own none", "compared with each run's own none"):
         assert phrase in " ".join(" ".join(told).split())
@@ -179,7 +171,7 @@ def test_every_row_is_compared_with_the_baseline_that_is_named(several):
     document = report.to_json(found)
     against = ["none (one)", "none (one)", "none (two)", "none (two)"]
     assert [row["baseline"] for row in document["rows"]] == against
-    for made in (report.to_markdown(found), latex.render(found)):
+    for made in (report.to_markdown(found), report.to_latex(found)):
         assert "ifference to each run's own none" in made
         for line in made.splitlines():
             if line.startswith(("| none", "none")):
@@ -193,13 +185,6 @@ def test_a_run_without_the_baseline_is_compared_with_the_first(several, tmp_path
     found = board(*several, three, mixed=True)
     assert found.compared_with == "each run's own none, else none (one)"
     assert "compared with none (one): random, span" in found.notes
-
-
-def test_averages_are_explained_where_there_are_some(tmp_path):
-    said = "Averages are over complete rows"
-    one = folders.write(tmp_path / "one", POLICIES, ("triviaqa",))
-    assert said not in rendered(one)
-    assert said in rendered(folders.write(tmp_path / "two", POLICIES, ("triviaqa", "nq")))
 
 
 def test_reported_numbers_stand_apart(tmp_path):
@@ -228,7 +213,7 @@ def test_a_mixed_board_of_two_models_has_no_reported_numbers(tmp_path):
 
 
 def test_what_the_paper_reports_is_as_papers_md_has_it():
-    rows = {row["policy"]: row["scores"] for row in paper.load_reported()["rows"]}
+    rows = {row["policy"]: row["scores"] for row in page.load_reported()["rows"]}
     assert rows["BART-Base"]["nq"] == [23.72, 0.25]
     assert rows["+Meta-learned-ROPES"]["ropes"] == [53.71, 2.33]
     gain = rows["+Meta-learned-ROPES"]["ropes"][0] - rows["+Orig"]["ropes"][0]
@@ -291,15 +276,6 @@ def test_runs_of_different_versions_stand_in_one_page(tmp_path):
     two = folders.write(tmp_path / "two", {"none": 0.2, "span": 0.5}, versions=newer)
     versions = [run["versions"]["torch"] for run in data(rendered(one, two), "record")]
     assert versions == ["2.13.0", "2.14.0"]
-
-
-def test_rows_that_are_not_comparable_are_said_to_be(tmp_path):
-    one = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.4})
-    longer = folders.BUDGET | {"steps": 2000}
-    two = folders.write(tmp_path / "two", {"none": 0.2, "span": 0.5}, finetune=longer)
-    text = rendered(one, two, mixed=True)
-    assert "mixed: " in text
-    assert "finetune.steps: 1000 -&gt; 2000" in text
 
 
 @pytest.mark.slow

@@ -12,10 +12,10 @@ import folders
 import pytest
 from payloads import PAYLOADS, SCRIPT
 
-from maskpolicy.cli import app
+from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import SCRIPTS, save_page
-from maskpolicy.results.cell import read_run
+from maskpolicy.leaderboard.results.cell import read_run
 
 RUN = """
 model: mini

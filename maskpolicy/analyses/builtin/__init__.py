@@ -1,0 +1,1 @@
+"""The built-in analyses of finished runs: plugins like a user's, one in each file."""

@@ -1,0 +1,128 @@
+"""Rank-frequency curves of masked tokens, and their Zipf slopes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import Count, Findings, Json, Run, Store, analysis
+from maskpolicy.analyses import Sample, Sampling, over_runs, samples
+from maskpolicy.analyses.masked_sample import by_row
+from maskpolicy.analyses.plots import GREY, Lines, Series
+from maskpolicy.core.ragged import Ragged
+
+COLUMNS = ("policy", "tokens", "types", "slope", "low", "high", "over_ranks")
+CORPUS = "(corpus)"
+_LEAST = 3  # ranks needed for a slope
+_POINTS = 60  # the most points of a line in the plot
+
+
+@analysis("frequency", heading="How frequent the masked tokens are", of_masks=True, place=70)
+@dataclass(frozen=True)
+class Frequency(Sampling):
+    """Frequency by rank of masked tokens and of all tokens of the corpus, with slopes.
+
+    The slope is that of log frequency over log rank, by least squares over the first `ranks` ranks
+    of tokens that occur at least `least` times; -1 is Zipf's law. Its interval is 1.96 standard
+    errors to both sides, from a bootstrap over passages. With `every`, rows with several runs also
+    have the mean of their slopes, with Student's 95% interval over runs; the plot has the first.
+    """
+
+    ranks: Count = 1000
+    least: Count = 5  # occurrences
+    resamples: Count = 200
+    every: bool = False  # every intermediate run of a row, not only its first
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Count the masked tokens in each row's sample, and all tokens of each corpus once."""
+        found, notes, missing = samples(runs, self.sampling, store, every=self.every)
+        rows: list[Json] = []
+        series = []
+        several = {each.row.label for own in by_row(found).values() for each in own[1:]}
+        for label, tokens, color in _counted(found):
+            counts = np.bincount(tokens.flat)
+            rows.append({"policy": label, **self._slopes(tokens)})
+            if label in several:
+                continue
+            falling: NDArray[np.int64] = np.sort(counts[counts > 0])[::-1]
+            ranks = _ranks(len(falling))
+            shares = 100 * falling[ranks - 1] / max(1, falling.sum())
+            series.append(Series(label, shares.tolist(), ranks.tolist(), color=color))
+        rows += _means(found, {row["policy"]: row["slope"] for row in rows})
+        panel = Lines("", "rank of a token", "share of the tokens (%)", series, True, False)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
+
+    def _slopes(self, tokens: Ragged) -> Json:
+        size = int(tokens.flat.max(initial=0)) + 1
+        counts = np.bincount(tokens.flat, minlength=size)
+        ranks = min(self.ranks, int(np.count_nonzero(counts >= self.least)))
+        slope = _slope(counts, ranks)
+        low = high = None
+        if slope is not None:
+            rng = np.random.default_rng([self.seed, len(tokens)])
+            drawn = []
+            for _ in range(self.resamples):
+                often = rng.multinomial(len(tokens), np.full(len(tokens), 1 / len(tokens)))
+                weights = np.repeat(often, tokens.lengths)
+                again = _slope(np.bincount(tokens.flat, weights, minlength=size), ranks)
+                drawn.append(slope if again is None else again)
+            # sorting resampled counts biases the slope, so only its spread is used
+            error = 1.96 * float(np.std(drawn))
+            low, high = slope - error, slope + error
+        return {
+            "tokens": int(counts.sum()),
+            "types": int(np.count_nonzero(counts)),
+            "slope": slope,
+            "low": low,
+            "high": high,
+            "over_ranks": ranks,
+        }
+
+
+def _means(found: Sequence[Sample], slopes: Mapping[str, float | None]) -> list[Json]:
+    """Return the mean slope over the intermediate runs of each row with several."""
+    rows = []
+    for name, own in by_row(found).items():
+        known = [slope for one in own if (slope := slopes[one.row.label]) is not None]
+        if len(own) > 1 and known:
+            rows.append({"policy": name, **over_runs.mean("slope", known)})
+    return rows
+
+
+def _slope(counts: NDArray[np.int64], ranks: int) -> float | None:
+    """Return the slope of log frequency over log rank, for the first `ranks` ranks."""
+    falling = np.sort(counts[counts > 0])[::-1][:ranks]
+    if len(falling) < _LEAST:
+        return None
+    x = np.log(np.arange(1, len(falling) + 1))
+    x -= x.mean()
+    return float(x @ np.log(falling) / (x @ x))
+
+
+def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:
+    """Return (label, tokens of each passage, colour) of every corpus, then of every row."""
+    corpora: dict[str, Sample] = {}
+    for each in found:
+        corpora.setdefault(each.row.corpus, each)
+    several = len(corpora) > 1
+    counted = [
+        (f"{CORPUS} of {each.row.label}" if several else CORPUS, each.tokens, GREY)
+        for each in corpora.values()
+    ]
+    return counted + [(each.row.label, _masked_tokens(each), each.row.color) for each in found]
+
+
+def _masked_tokens(sample: Sample) -> Ragged:
+    """Return the masked tokens of each passage."""
+    before = np.concatenate([[0], np.cumsum(sample.is_masked)])
+    return Ragged(sample.tokens.flat[sample.is_masked], before[sample.tokens.bounds])
+
+
+def _ranks(count: int) -> NDArray[np.int64]:
+    """Return at most _POINTS ranks from 1 to `count`, evenly spaced on a log scale."""
+    if not count:
+        return np.zeros(0, np.int64)
+    return np.unique(np.round(np.geomspace(1, count, _POINTS)).astype(np.int64))

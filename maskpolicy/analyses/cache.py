@@ -1,0 +1,181 @@
+"""Cache for analyses: compute a stage or an analysis unless its result is in the store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from maskpolicy import analyses as findings
+from maskpolicy.analyses import Analysis, Findings
+from maskpolicy.core import keys
+from maskpolicy.core.files import sha256
+from maskpolicy.core.keys import digest, plain, to_json
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard.results.cell import Run, named_apart
+from maskpolicy.pipeline.graph.nodes import compute, version_of
+from maskpolicy.pipeline.graph.stage_run import Local, StageRun
+from maskpolicy.pipeline.store.artifacts import Artifact, Store, available
+from maskpolicy.plugins import changed_files
+from maskpolicy.plugins.discovery import code_digests, find_plugin
+
+_FOUND = "findings.json"
+
+
+class Reports(Protocol):
+    """Shows what an analysis computes."""
+
+    def begin(self, key: str, name: str) -> bool:
+        """Show a stage; return False if it is shown already."""
+        ...
+
+    def report(self, key: str, done: int, total: int, note: str) -> None:
+        """Show that `done` of `total` units of a stage are finished."""
+        ...
+
+    def end(self, key: str) -> None:
+        """Show a stage no longer."""
+        ...
+
+
+_reports: ContextVar[Reports | None] = ContextVar("reports", default=None)
+
+
+@contextmanager
+def reporting(reports: Reports) -> Iterator[None]:
+    """Let `derive` report what it computes within the block.
+
+    A context variable, because the analyses in between take no such argument.
+    """
+    before = _reports.set(reports)
+    try:
+        yield
+    finally:
+        _reports.reset(before)
+
+
+def derive(
+    store: Store,
+    kind: str,
+    label: str,
+    params: object,
+    inputs: Mapping[str, str],
+    local: Local | None = None,
+    files: Mapping[Path, str] = MappingProxyType({}),
+) -> Artifact:
+    """Return the artifact of a stage, and compute it if the store does not have it.
+
+    `params` is the dataclass of the stage's kind; `inputs` maps names to the keys of stored
+    artifacts; `local` is not part of the stage's key. Raises StoreError if an input is missing, and
+    DataError if one of the data `files`, given with their digests in the key, was changed.
+    """
+    keyed, local = to_json(params, kind), local or Local()
+    resolved = {
+        "kind": kind,
+        "version": version_of(kind),
+        "params": keyed,
+        "inputs": dict(inputs),
+    }
+    key = digest(resolved)
+    found = store.get(key)
+    if found is not None:
+        return found
+    paths = {name: available(store, needed, name).path for name, needed in inputs.items()}
+    record = {**resolved, **_logical(kind, label), "local": to_json(local), "facts": {}}
+    with store.lock(key):
+        if store.get(key) is None:
+            shown = _shown(key, f"{kind} {label}".strip())
+            with shown as advance, store.write(key, record) as out:
+                run = StageRun(
+                    store.checkpoints(key), local, facts=record["facts"], advance=advance
+                )
+                discard = run.checkpoints.clear
+                with changed_files.guarded(params, discard, files, store.hash_file):
+                    compute(kind, keyed, paths, out, run)
+    return available(store, key, label)
+
+
+@contextmanager
+def _shown(key: str, name: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a stage while the block runs; yields the function that takes its progress."""
+    reports = _reports.get()
+    if reports is None:
+        yield lambda done, total, note: None
+        return
+    reports.begin(key, name)
+    try:
+        yield partial(reports.report, key)
+    finally:
+        reports.end(key)
+
+
+def analyse(
+    name: str, analysis: Analysis, runs: Sequence[Run], store: Store
+) -> tuple[Findings, bool]:
+    """Return the findings of an analysis, and whether they came from the store.
+
+    Runs of one name are told apart. Findings are stored under a key of the analysis and of all
+    results, unless they are partial.
+    """
+    runs = named_apart(runs)
+    identity = _identity(name, analysis, runs)
+    key = digest(identity)
+    known = store.get(key)
+    if known is not None:
+        document = json.loads((known.path / _FOUND).read_text(encoding="utf-8"))
+        return findings.from_json(document), True
+    found = analysis.analyse(runs, store)
+    if not found.partial:
+        changed_files.compare_files(find_plugin("analysis", name), identity["code"])
+        about = {"kind": "analysis", "version": 1, "params": {"name": name}, "inputs": {}}
+        with store.write(key, {**about, **_logical("analysis", name), "local": {}}) as out:
+            text = json.dumps(findings.to_json(found, name), ensure_ascii=False, allow_nan=False)
+            (out / _FOUND).write_text(text, encoding="utf-8")
+    return found, False
+
+
+def _logical(kind: str, label: str) -> Json:
+    return {"logical": {"experiment": "", "kind": kind, "label": label}}
+
+
+def _identity(name: str, analysis: Any, runs: Sequence[Run]) -> Json:
+    """Return all that findings depend on: the analysis, and every result and prediction."""
+    entry = find_plugin("analysis", name)
+    settings = (
+        {field.name: getattr(analysis, field.name) for field in fields(analysis)}
+        if is_dataclass(analysis)
+        else {}
+    )
+    return {
+        "kind": "analysis",
+        "name": name,
+        "version": entry.facts.get("version", 1),
+        "settings": plain(settings),
+        "code": code_digests(entry),
+        "runs": [_run(run, several=len(runs) > 1) for run in runs],
+    }
+
+
+def _run(run: Run, several: bool) -> Json:
+    digests: list[str] = []
+    for result in (*run.results, *run.early):
+        about = result.to_json()
+        del about["audit"]  # not used by any analysis
+        text = keys.canonical(json.loads(json.dumps(about)))
+        digests.append(hashlib.sha256(text.encode()).hexdigest())
+    predictions = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((run.folder / "predictions").glob("*.jsonl"))
+    }
+    rows = {"policies": list(run.policies), "tasks": list(run.tasks), "baseline": run.baseline}
+    named = {"name": run.name} if several else {}
+    files = [*run.folder.glob("*.safetensors"), *run.folder.glob("*.bin")]  # of a model's folder
+    weights = {path.name: sha256(path) for path in sorted(files)}
+    return {**rows, **named, "results": digests, "predictions": predictions, "weights": weights}

@@ -1,0 +1,346 @@
+"""The spans that the policies of finished runs mask in a sample of passages, cached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.analyses.cache import derive
+from maskpolicy.core import ragged
+from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.keys import omitted
+from maskpolicy.core.ragged import Ragged, RaggedWriter
+from maskpolicy.core.schema import Count, Seed
+from maskpolicy.core.seeding import Streams
+from maskpolicy.core.types import Denoising, Json
+from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.leaderboard.results.cell import Run, plugin_files
+from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import unrepeatable
+from maskpolicy.models.training.batching import Order
+from maskpolicy.pipeline.graph.nodes import params_of, stage, version_of
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK, open_statistics, open_views
+from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
+from maskpolicy.pipeline.store.artifacts import Store, available
+from maskpolicy.plugins.discovery import changed_since, code_digests, instance, plugin_of_run
+from maskpolicy.plugins.hooks import STATISTICS
+
+FILE = "masks.safetensors"
+_REPEATED = 32  # passages in which a policy must mask the same again
+DECIDING_PREFIXES = ("corpus", "annotate", STATISTICS)  # of the inputs that decide what is masked
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The size of the sample of an analysis; analyses inherit these settings."""
+
+    passages: Count = 2000  # the most in a sample
+    draws: Count = 1  # number of epochs whose masks are included
+    seed: Seed = 0  # of the choice of passages
+
+    @property
+    def sampling(self) -> Sampling:
+        """These settings without those of the analysis."""
+        return Sampling(self.passages, self.draws, self.seed)
+
+    def places(self, count: int) -> NDArray[np.int64]:
+        """Return sorted indices (n,) of passages of a corpus of `count`, without replacement."""
+        size = min(count, self.passages)
+        drawn = np.random.default_rng([self.seed, count]).permutation(count)[:size]
+        return np.sort(drawn)
+
+
+@dataclass(frozen=True)
+class IntermediateStage:
+    """The intermediate stage of one row of a run, as recorded in the store."""
+
+    run: Run
+    label: str
+    number: int  # of the intermediate run
+    key: str
+    params: IntermediateParams
+    inputs: Mapping[str, str]  # name -> key
+    version: int  # of the stage; changes if masking changes
+    color: int = 0  # index among the run's rows
+
+    @property
+    def corpus(self) -> str:
+        """The key of the stage's passages."""
+        return self.inputs["corpus"]
+
+    @property
+    def read_by_policy(self) -> dict[str, str]:
+        """Name and key of the inputs that decide what is masked."""
+        return {
+            name: key for name, key in self.inputs.items() if name.startswith(DECIDING_PREFIXES)
+        }
+
+
+def intermediate_stages(
+    runs: Sequence[Run], store: Store, *, every: bool = False
+) -> tuple[list[IntermediateStage], list[str]]:
+    """Return the intermediate stages of all rows, and a note for each that is not in the store.
+
+    A row has its first intermediate run only, or, with `every`, all of them.
+    """
+    found: list[IntermediateStage] = []
+    notes: list[str] = []
+    for run in runs:
+        for color, label in enumerate(run.rows):
+            keys = _stages(run, label)
+            for number, key in sorted(keys.items())[: None if every else 1]:
+                manifest = store.peek(key)
+                name = f"{run.name}, {label}" if len(runs) > 1 else label
+                if manifest is None:
+                    notes.append(f"{name}: {_lacking(store, run, label)}")
+                    continue
+                record = manifest["record"]
+                version = record["version"]
+                params, inputs = params_of(record, IntermediateParams), record["inputs"]
+                found.append(
+                    IntermediateStage(run, name, number, key, params, inputs, version, color)
+                )
+    return found, notes
+
+
+def rows_of_stages(
+    runs: Sequence[Run],
+    store: Store,
+    rows_of: Callable[[IntermediateStage, Store], Iterable[Json]],
+) -> tuple[list[Json], list[str]]:
+    """Return the rows of every intermediate stage, and a note for each that lacks something."""
+    found, notes = intermediate_stages(runs, store, every=True)
+    rows: list[Json] = []
+    for each in found:
+        try:
+            rows += rows_of(each, store)
+        except StoreError as error:
+            notes.append(f"{each.label}: {error}")
+    return rows, notes
+
+
+def _stages(run: Run, label: str) -> dict[int, str]:
+    """Return the keys of a row's intermediate stages by number of the intermediate run."""
+    return {
+        result.config["intermediate_seed"]: key
+        for result in run.results
+        if result.policy == label and "intermediate_seed" in result.config
+        if (key := result.stage_key("intermediate")) is not None
+    }
+
+
+def _lacking(store: Store, run: Run, label: str) -> str:
+    cells = [result for result in run.results if result.policy == label]
+    failed = [cell.error for cell in cells if cell.error is not None]
+    if len(failed) == len(cells):
+        return f"its intermediate stage did not finish: {failed[0]}"
+    return (
+        f"its intermediate stage is not in the store {store.place}: name the store of that run "
+        "with --store, or run its experiment again"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedParams(PolicyParams):
+    """What a policy masks in a sample of a corpus."""
+
+    masking: int  # version of the stage "intermediate"
+    seed: int
+    sampling: Sampling
+    # steps and batch size of the training, for a policy that follows its progress
+    pace: tuple[int, int] | None = omitted(None)
+
+
+@stage("masked-sample")
+def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Mask a sample of passages."""
+    policy, sampling = instance("policy", params.policy, params.fields), params.sampling
+    leaves = len(Masker.of(policy, Denoising()).leaves)
+    masker = Masker.of(policy, Denoising(), open_statistics(inputs, leaves))
+    views = open_views(inputs, leaves)
+    places, streams = sampling.places(len(views[0])), Streams()
+    if not _is_repeatable(masker, views, places[:_REPEATED].tolist(), params.seed):
+        raise unrepeatable(policy)
+    done, total = 0, sampling.draws * len(places)
+    with RaggedWriter(out / FILE) as file:
+        for epoch in range(sampling.draws):
+            shares = np.zeros(len(places))
+            if params.pace is not None:
+                steps, size = params.pace
+                order = Order(views[0].lengths, size, params.seed)
+                shares = order.steps_of(places, epoch).clip(max=steps - 1) / steps
+            for place, progress in zip(places.tolist(), shares.tolist(), strict=True):
+                found = masker.select(views, [place], params.seed, [epoch], streams, progress)
+                spans = found.spans[0].astype(np.int32)
+                file.append({"spans": spans, "places": np.asarray([place])})
+                done += 1
+                run.progress(done, total, "passages")
+
+
+def _is_repeatable(masker: Masker, views: Sequence[Passages], places: list[int], seed: int) -> bool:
+    """Return whether a policy masks the same in the same passages a second time."""
+    epochs = [0] * len(places)
+    first, again = (masker.select(views, places, seed, epochs, Streams(), 0.0) for _ in range(2))
+    return all(map(np.array_equal, first.spans, again.spans))
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedSample:
+    """The spans that a policy masks in a sample of n passages; each occurs once for each draw.
+
+    The t tokens of all passages are numbered consecutively.
+    """
+
+    passages: Passages
+    places: NDArray[np.int64]  # (n,) indices into `passages`
+    spans: Ragged  # n arrays (spans, 2) of token ranges in the passage
+
+    @cached_property
+    def tokens(self) -> Ragged:
+        """The tokens of the n passages."""
+        return self.passages.arrays["tokens"].take(self.places)
+
+    @cached_property
+    def flat(self) -> NDArray[np.int64]:
+        """All spans, shape (s, 2), as ranges of consecutively numbered tokens."""
+        begins = np.repeat(self.tokens.bounds[:-1], self.spans.lengths)
+        return self.spans.flat.astype(np.int64) + begins[:, None]
+
+    @cached_property
+    def is_masked(self) -> NDArray[np.bool_]:
+        """Whether each token is masked, shape (t,)."""
+        edges = np.zeros(len(self.tokens.flat) + 1, np.int32)
+        np.add.at(edges, self.flat[:, 0], 1)
+        np.add.at(edges, self.flat[:, 1], -1)
+        return np.cumsum(edges)[:-1] > 0
+
+    def in_characters(self) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+        """Yield the text of each passage, and its spans as (first character, end) pairs.
+
+        Surrounding whitespace does not belong to a span.
+        """
+        offsets = self.passages.arrays["offsets"]
+        for place, spans in zip(self.places.tolist(), self.spans, strict=True):
+            text, chars = self.passages.arrays["texts"].text(place), offsets[place]
+            found = []
+            for first, end in spans.tolist():
+                start, stop = int(chars[first, 0]), int(chars[end - 1, 1])
+                part = text[start:stop]
+                start += len(part) - len(part.lstrip())
+                found.append((start, start + len(part.strip())))
+            yield text, found
+
+    def texts(self) -> list[str]:
+        """Return the text of each span without surrounding whitespace."""
+        return [text[a:b] for text, spans in self.in_characters() for a, b in spans]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(MaskedSample):
+    """The spans that one row of a run masks in a sample of its corpus."""
+
+    row: IntermediateStage
+
+
+def open_masked(corpus: Sequence[Path], folder: Path) -> MaskedSample:
+    """Open what a stage `masked-sample` wrote to `folder`.
+
+    `corpus` are the folders of the passages, and of columns.
+    """
+    arrays = ragged.load(folder / FILE)
+    return MaskedSample(Passages.open(*corpus), arrays["places"].flat, arrays["spans"])
+
+
+def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
+    """Return the spans that a row masks in a sample of its corpus, the same as in its training.
+
+    Raises StoreError if its corpus is not in the store, and ConfigError if the policy's code or
+    the masking has changed since the training.
+    """
+    files, trained = plugin_files(row.run.folder), row.params
+    recorded = {**(trained.member_code or {}), trained.policy: trained.code}
+    plugins = {name: plugin_of_run("policy", name, files) for name in recorded}
+    if any(changed_since(plugins[name], recorded[name]) for name in recorded):
+        raise ConfigError(
+            f"policy {trained.policy} has changed since its training: run its experiment again"
+        )
+    inputs = row.read_by_policy
+    if FEEDBACK in row.inputs:
+        raise ConfigError(
+            "masks by what the model in training predicts, which is dropped after use: these masks "
+            "cannot be sampled"
+        )
+    if row.version != version_of("intermediate"):
+        raise ConfigError(
+            f"{row.label}: was trained by a version of maskpolicy that masks differently: run its "
+            "experiment again"
+        )
+    members = {name: code_digests(plugins[name]) for name in trained.member_code or {}}
+    code = code_digests(plugins[trained.policy])
+    params = masked_params(replace(trained, code=code, member_code=members or None), sampling)
+    folder = derive(store, "masked-sample", row.label, params, inputs).path
+    shown = {name: key for name, key in inputs.items() if not name.startswith(STATISTICS)}
+    read = [available(store, key, name).path for name, key in shown.items()]
+    return Sample(**vars(open_masked(read, folder)), row=row)
+
+
+def masked_params(training: IntermediateParams, sampling: Sampling) -> MaskedParams:
+    """Return the parameters of the stage that masks a sample of the corpus as a training does."""
+    policy, spec = instance("policy", training.policy, training.fields), training.spec
+    follows = Masker.of(policy, Denoising()).follows_progress
+    return MaskedParams(
+        masking=version_of("intermediate"),
+        policy=training.policy,
+        fields=training.fields,
+        code=training.code,
+        member_code=training.member_code,
+        seed=spec.seed,
+        sampling=sampling,
+        pace=(spec.steps, spec.batch_size) if follows else None,
+    )
+
+
+def samples(
+    runs: Sequence[Run], sampling: Sampling, store: Store, *, every: bool = False
+) -> tuple[list[Sample], list[str], bool]:
+    """Return the sample of every row, notes, and whether the sample of any row is missing.
+
+    With `every`, a row has a sample for each of its intermediate runs, labelled "ROW, run 0" etc.
+    """
+    rows, notes = intermediate_stages(runs, store, every=every)
+    missing = bool(notes)
+    found = []
+    for row in rows:
+        if every:
+            row = replace(row, label=f"{row.label}, run {row.number}")
+        try:
+            found.append(sample(row, sampling, store))
+            if not len(found[-1].flat):
+                notes.append(
+                    f"{row.label}: masks nothing in the sample of its corpus: set a larger number "
+                    "of passages=, or run it on a corpus with more and longer texts"
+                )
+        except (ConfigError, StoreError) as error:  # e.g. a policy's file needs --plugin
+            notes.append(f"{row.label}: {error}")
+            missing = True
+    return found, notes, missing
+
+
+def by_row(found: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """Return the samples of each row, by its label.
+
+    Where there are several, one for each intermediate run, it is "ROW, mean of 5 runs".
+    """
+    rows: dict[str, list[Sample]] = {}
+    for each in found:
+        rows.setdefault(each.row.label.removesuffix(f", run {each.row.number}"), []).append(each)
+    return {
+        f"{label}, mean of {len(own)} runs" if len(own) > 1 else own[0].row.label: own
+        for label, own in rows.items()
+    }

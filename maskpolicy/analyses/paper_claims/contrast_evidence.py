@@ -1,0 +1,328 @@
+"""What finished runs hold about a contrast: a difference over runs and examples, or a number a run.
+
+Differences of scores come with the variance components of `leaderboard.stats`, so contrasts over
+several tasks, rows or experiments have standard errors of the same model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+
+from maskpolicy.analyses import Findings
+from maskpolicy.analyses.cache import analyse
+from maskpolicy.analyses.paper_claims.contrasts import (
+    Contrast,
+    Interaction,
+    Measured,
+    RowDifference,
+    Trend,
+)
+from maskpolicy.core import keys
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard import comparisons, joined_rows, stats
+from maskpolicy.leaderboard.comparisons import Cells, Comparison
+from maskpolicy.leaderboard.joined_rows import Draft
+from maskpolicy.leaderboard.results import predictions
+from maskpolicy.leaderboard.results.cell import STEP, Result, Run
+from maskpolicy.leaderboard.results.predictions import CellAnswers
+from maskpolicy.leaderboard.stats import Floats
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.discovery import instance
+
+Points: TypeAlias = list[tuple[float, float]]
+"""Places, such as steps or layers, and the numbers there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What runs hold about one contrast; `reason` is why nothing can be tested."""
+
+    runs: int = 0  # intermediate runs, or seeds where rows have no intermediate stage
+    reason: str | None = None
+    pair: stats.Difference | None = None  # over runs and examples; scores in [0, 1]
+    values: Floats | None = None  # (runs,) in the contrast's unit, where there is no `pair`
+    resolution: float = 0.0  # `values` are rounded to multiples of it
+    noise_from: tuple[stats.Difference, ...] = ()  # pairs of rows that show the noise of runs
+    seeds: tuple[int, ...] = ()  # of `pair` or `values`
+    draws_general: bool = False  # whether each seed has a general model of its own
+    is_absent: bool = False  # whether the runs lack the experiment, a row, or all of an analysis
+
+
+@dataclass(eq=False)
+class Evidences:
+    """The evidence in some runs, with the tables of analyses that have been made."""
+
+    runs: Sequence[Run]
+    store: Store
+    # settings of analyses, by their name, besides those of a contrast
+    settings: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # of analyses that failed
+
+    def __post_init__(self) -> None:
+        """Read each cell's answers and make each analysis once."""
+        self._rows = cache(self._joined)
+        self._read = cache(self._answers)
+        self._tables: dict[str, Findings | None] = {}
+        self._known: dict[tuple[str, ...], Comparison] = {}  # pairs of rows
+
+    def of(self, contrast: Contrast) -> Evidence:
+        """Return the evidence about a contrast."""
+        if isinstance(contrast, Interaction):
+            return _less(self.of(contrast.first), self.of(contrast.second))
+        if not self.of_experiment(contrast.experiment):
+            return Evidence(reason=f"no run of {contrast.experiment}", is_absent=True)
+        if isinstance(contrast, Measured):
+            return self._measured(contrast)
+        if isinstance(contrast, Trend):
+            return self._weighed(contrast.weights, contrast, early=False)
+        weights = {contrast.row: 1.0, contrast.other: -1.0}
+        return self._weighed(weights, contrast, early=contrast.step != "last")
+
+    def of_experiment(self, name: str) -> list[Run]:
+        """Return the runs of an experiment, which may be spread over several folders."""
+        return [run for run in self.runs if run.experiment == name]
+
+    def table(self, name: str, settings: Mapping[str, Json], run: Run) -> Findings | None:
+        """Return what an analysis finds in a run, or None, with a note, if it finds nothing."""
+        settings = {**self.settings.get(name, {}), **settings}
+        place = keys.canonical([name, settings, str(run.folder)])
+        if place not in self._tables:
+            try:
+                made = instance("analysis", name, settings, name)
+                self._tables[place] = analyse(name, made, [run], self.store)[0]
+            except MaskpolicyError as error:
+                self.notes.append(f"{run.name}, {name}: {error}")
+                self._tables[place] = None
+        return self._tables[place]
+
+    def _weighed(
+        self, weights: Mapping[str, float], contrast: RowDifference | Trend, *, early: bool
+    ) -> Evidence:
+        """Return the evidence about a weighted sum of rows, its mean over tasks."""
+        rows = {label: self._row(contrast.experiment, label) for label in weights}
+        absent = [label for label, row in rows.items() if row is None]
+        if absent:
+            reason = f"{contrast.experiment} has no row {absent[0]}"
+            return Evidence(reason=reason, is_absent=True)
+        named = (" ".join(weights), contrast.experiment)
+        found: list[Comparison] = []
+        noise_from: list[stats.Difference] = []
+        by_task: list[dict[int, float]] = []
+        for task in contrast.tasks or self.of_experiment(contrast.experiment)[0].columns:
+            cells = {label: _cells(row, task, early) for label, row in rows.items() if row}
+            parts = [(weight, cells[label]) for label, weight in weights.items()]
+            found.append(comparisons.weigh(parts, self._read, named))
+            noise_from += self._pairs(cells, contrast.experiment, task, str(early))
+            by_task.append(_sums(parts))
+        return _mean(found, noise_from, by_task)
+
+    def _pairs(self, cells: Mapping[str, Cells], *where: str) -> list[stats.Difference]:
+        """Return the differences of all rows to the last one, which show the noise of runs.
+
+        `where` names the experiment and what else tells the cells from others of these rows.
+        """
+        *labels, base = cells
+        found = []
+        for label in labels:
+            place = (label, base, *where)
+            if place not in self._known:
+                named = (f"{label} of {where[0]}", f"{base} of {where[0]}")
+                both = (cells[label], cells[base])
+                self._known[place] = comparisons.compare(*both, self._read, named)
+            found.append(self._known[place].pair)
+        return [pair for pair in found if pair is not None]
+
+    def _measured(self, contrast: Measured) -> Evidence:
+        """Return the numbers of an analysis, one for each intermediate run of the row or rows."""
+        points: dict[str, dict[int, Points]] = {}
+        tables = []
+        for run in self.of_experiment(contrast.experiment):
+            table = self.table(contrast.analysis, contrast.settings, run)
+            tables.append(table)
+            for label in filter(None, (contrast.row, contrast.other)):
+                every = (*table.rows, *table.values) if table else ()
+                rows = [row for row in every if _is_in(row, contrast.where)]
+                points.setdefault(label, {}).update(_by_run(rows, label, contrast))
+        numbers = _numbers(points, contrast)
+        mine, other = numbers[contrast.row], numbers.get(contrast.other or "")
+        shared = sorted(mine if other is None else mine.keys() & other.keys())
+        if not shared:
+            lacking = " or ".join(label for label, known in numbers.items() if not known)
+            what = f"number for {lacking}" if lacking else "run with numbers of both rows"
+            is_early = any(points[label] for label in numbers if not numbers[label])
+            where = f" at the last {contrast.along}" if is_early else ""
+            reason = f"{contrast.analysis} has no {what}{where}"
+            return Evidence(reason=reason, is_absent=not any(each and each.rows for each in tables))
+        values = np.array([mine[run] - (0.0 if other is None else other[run]) for run in shared])
+        if len(values) > 1 and stats.are_equal(values) and not contrast.resolution:
+            return Evidence(len(values), reason="the number is the same in every run")
+        resolution = contrast.resolution * (1 if other is None else np.sqrt(2))
+        seeds = tuple(shared)
+        return Evidence(len(values), values=values, resolution=resolution, seeds=seeds)
+
+    def _row(self, experiment: str, label: str) -> Draft | None:
+        return next((row for row in self._rows(experiment) if row.is_called(label)), None)
+
+    def _joined(self, experiment: str) -> list[Draft]:
+        """Return the rows of an experiment's runs; raises ConfigError if they cannot be joined."""
+        drafts = joined_rows.join_rows(self.of_experiment(experiment))
+        for pair, lines in joined_rows.unlike(drafts).items():
+            raise ConfigError(
+                f"{pair} differ in {joined_rows.shortened(lines)}: give runs of one experiment "
+                f"{experiment!r} only"
+            )
+        return drafts
+
+    def _answers(self, cell: Result) -> CellAnswers | None:
+        return predictions.read_anywhere(cell, self.store)
+
+
+def _cells(row: Draft, task: str, early: bool) -> Cells:
+    """Return the cells of a row on a task, or with `early` those of its first checkpoint."""
+    if not early:
+        return row.of(task)
+    kept = [
+        replace(result, folder=run.folder)
+        for run, label in row.labels
+        for result in run.early
+        if (result.policy, result.task) == (label, task)
+    ]
+    first = min((result.config[STEP] for result in kept), default=0)
+    return {result.seed: result for result in kept if result.config[STEP] == first}
+
+
+def _sums(parts: Sequence[tuple[float, Cells]]) -> dict[int, float]:
+    """Return the weighted sum of the rows' scores in [0, 1] for each seed that all rows have."""
+    found = {}
+    for seed in sorted(set.intersection(*(set(cells) for _, cells in parts))):
+        row = [(weight, cells[seed]) for weight, cells in parts]
+        if all(cell is not None and cell.metrics is not None for _, cell in row):
+            found[seed] = sum(w * c.metrics.score for w, c in row if c and c.metrics)
+    return found
+
+
+def _mean(
+    found: Sequence[Comparison],
+    noise_from: Sequence[stats.Difference],
+    by_task: Sequence[Mapping[int, float]],
+) -> Evidence:
+    """Return the evidence about the mean over tasks of one weighted sum of rows.
+
+    If a task has no scores of single examples, there is one number for each seed.
+    """
+    runs = min(each.seeds for each in found)
+    reasons = [each.reason for each in found if each.reason is not None]
+    other = [reason for reason in reasons if reason != comparisons.WHOLE]
+    if other:
+        return Evidence(runs, reason=other[0])
+    if reasons:
+        seeds = sorted(set.intersection(*(set(task) for task in by_task)))
+        values = np.array([[100 * task[seed] for seed in seeds] for task in by_task]).mean(0)
+        if stats.are_equal(values):
+            return Evidence(len(seeds), reason="the difference is the same for every seed")
+        noise = tuple(noise_from)
+        return Evidence(len(seeds), values=values, noise_from=noise, seeds=tuple(seeds))
+    if len({each.paired for each in found}) > 1:
+        return Evidence(runs, reason="its tasks have scores for different seeds")
+    pairs = [each.pair for each in found if each.pair is not None]
+    return Evidence(
+        runs,
+        pair=stats.average(pairs),
+        noise_from=tuple(noise_from),
+        seeds=found[0].paired,
+        draws_general=all(each.draws_general for each in found),
+    )
+
+
+def _less(one: Evidence, other: Evidence) -> Evidence:
+    """Return the evidence about the first difference less the second."""
+    runs = min(one.runs, other.runs)
+    reason = one.reason or other.reason
+    if reason is None and one.seeds != other.seeds:
+        reason = "the two differences have different seeds"
+    if reason is not None:
+        return Evidence(runs, reason=reason, is_absent=one.is_absent or other.is_absent)
+    both = replace(
+        one,
+        runs=runs,
+        noise_from=(*one.noise_from, *other.noise_from),
+        draws_general=one.draws_general and other.draws_general,
+    )
+    if one.pair is not None and other.pair is not None:
+        return replace(both, pair=stats.combined([(1, one.pair), (-1, other.pair)]))
+    return replace(both, pair=None, values=_of_runs(one) - _of_runs(other))
+
+
+def _of_runs(one: Evidence) -> Floats:
+    """Return one number for each run, in points."""
+    if one.values is not None:
+        return one.values
+    return 100 * one.pair.of_seed if one.pair is not None else np.zeros(())
+
+
+def _is_in(row: Mapping[str, Json], where: Mapping[str, Json]) -> bool:
+    """Return whether a row of a table has the wanted values."""
+    return all(
+        row.get(name) in (value if isinstance(value, tuple) else (value,))
+        for name, value in where.items()
+    )
+
+
+def _by_run(
+    rows: Sequence[Mapping[str, Json]], label: str, contrast: Measured
+) -> dict[int, Points]:
+    """Return the numbers of each intermediate run of the row `label`, with their places."""
+    by_run: dict[int, Points] = {}
+    for row in rows:
+        run, value = _run_of(row, label), row.get(contrast.value)
+        if run is not None and value is not None:
+            place = float(row[contrast.along]) if contrast.along else 0.0
+            by_run.setdefault(run, []).append((place, float(value)))
+    return by_run
+
+
+def _run_of(row: Mapping[str, Json], label: str) -> int | None:
+    """Return the intermediate run that a row of a table is about; None for another label's.
+
+    Tables name a run as "LABEL, run 3" in the column `model` or `policy`, or have its number in the
+    column `stage`.
+    """
+    name = str(row.get("model") or row.get("policy") or "")
+    if name == label:
+        return int(row.get("stage") or 0)
+    named = re.fullmatch(rf"{re.escape(label)}, (?:run|general model) (\d+)", name)
+    return int(named[1]) if named else None
+
+
+def _numbers(
+    points: Mapping[str, Mapping[int, Points]], contrast: Measured
+) -> dict[str, dict[int, float]]:
+    """Return one number for each intermediate run of each row.
+
+    The last place is that of all runs of these rows; a run without a number there is left out.
+    """
+    places = {place for runs in points.values() for known in runs.values() for place, _ in known}
+    last = max(places, default=0.0)
+    found: dict[str, dict[int, float]] = {label: {} for label in points}
+    for label, runs in points.items():
+        for run, known in runs.items():
+            kept = [each for each in known if contrast.reduce != "last" or each[0] == last]
+            if kept:
+                found[label][run] = _reduced(sorted(kept), contrast)
+    return found
+
+
+def _reduced(points: Points, contrast: Measured) -> float:
+    places, values = (np.array(each) for each in zip(*points, strict=True))
+    if contrast.reduce == "last":
+        return float(values.mean())
+    if contrast.reduce == "slope":
+        return float(np.polyfit(places, values, 1)[0])
+    return float(values.sum())

@@ -1,0 +1,192 @@
+"""The claims of a paper as data: which contrasts of which rows test them.
+
+A row is named by its label, an experiment by the name of its file, so that runs at two scales,
+experiments/findings/ and experiments/paper/, are tested by the same contrasts. Every contrast has
+`direction`, the claimed one; `least`, the smallest effect that the claim is about; the `unit` of
+both; and `if_present`: whether it belongs to the claim only where the runs have its rows, and what
+its analysis needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from maskpolicy.core.types import Json
+
+POINTS = "points"  # of a score in percent
+LEAST = 5.0  # points: the smallest effect that a claim about scores is about, unless it says
+Counts: TypeAlias = Literal["all", "any"]
+Direction: TypeAlias = Literal[1, -1]
+HIGHER: Direction = 1  # the claimed direction
+LOWER: Direction = -1
+Step: TypeAlias = Literal["last", "first checkpoint"]
+
+
+@dataclass(frozen=True)
+class RowDifference:
+    """The difference between two rows: the mean of their scores over tasks, () for all."""
+
+    experiment: str
+    row: str
+    other: str
+    tasks: tuple[str, ...]
+    direction: Direction = HIGHER
+    step: Step = "last"  # of the intermediate stage; both rows are compared there
+    least: float = LEAST
+    unit: str = POINTS
+    if_present: bool = False
+
+    @property
+    def compared(self) -> str:
+        """What is compared, in words."""
+        early = ", at the first checkpoint" if self.step != "last" else ""
+        return f"{self.row} − {self.other}{early}"
+
+    @property
+    def on(self) -> str:
+        """The tasks, in words."""
+        return mean_of(self.tasks)
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """How much larger one difference is than another: the first less the second."""
+
+    first: RowDifference
+    second: RowDifference
+    direction: Direction = HIGHER
+    least: float = LEAST
+    unit: str = POINTS
+    if_present: bool = False
+
+    @property
+    def experiment(self) -> str:
+        """The experiment of the first difference."""
+        return self.first.experiment
+
+    @property
+    def compared(self) -> str:
+        """What is compared, in words."""
+        one, other = self.first, self.second
+        if one.compared == other.compared:
+            return f"change of ({one.compared})"
+        return f"({one.compared}) − ({other.compared})"
+
+    @property
+    def on(self) -> str:
+        """The tasks of both, in words, with the experiments if they differ."""
+        one, other = self.first, self.second
+        if one.experiment == other.experiment:
+            return f"from {other.on} to {one.on}"
+        return f"from {other.on} in {other.experiment} to {one.on} in {one.experiment}"
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The slope of the mean score over tasks, () for all, by a number that belongs to each row.
+
+    Least squares, per 1 of that number. `rows` maps labels to numbers.
+    """
+
+    experiment: str
+    rows: Mapping[str, float]
+    tasks: tuple[str, ...]
+    over: str  # what the number is
+    direction: Direction = HIGHER
+    least: float = LEAST
+    unit: str = POINTS
+    if_present: bool = False
+
+    @property
+    def compared(self) -> str:
+        """What is compared, in words."""
+        return f"slope over {self.over} of {', '.join(self.rows)}"
+
+    @property
+    def on(self) -> str:
+        """The tasks, in words."""
+        return mean_of(self.tasks)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each row's score in the slope; their sum is 0."""
+        mean = sum(self.rows.values()) / len(self.rows)
+        squares = sum((value - mean) ** 2 for value in self.rows.values())
+        return {label: (value - mean) / squares for label, value in self.rows.items()}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number that an analysis has for each intermediate run of a row, or of two rows.
+
+    `where` selects rows of the analysis's table and of its `values`; a tuple stands for any of its
+    values. `reduce` makes one number of what they have in the column `value`: their sum, or over
+    the column `along` the slope by least squares or the mean of those at its last value, which is
+    the same for all runs of both rows: a run without it has no number. With `other`, that row's
+    number is subtracted, paired by run; without, the number itself is compared with 0.
+    """
+
+    experiment: str
+    row: str
+    analysis: str
+    value: str
+    least: float
+    unit: str
+    other: str | None = None
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    where: Mapping[str, Json] = field(default_factory=dict)
+    reduce: Literal["sum", "slope", "last"] = "sum"
+    along: str = ""
+    resolution: float = 0.0  # numbers are rounded to multiples of it; see `contrast_evidence`
+    direction: Direction = HIGHER
+    if_present: bool = False
+
+    @property
+    def compared(self) -> str:
+        """What is compared, in words."""
+        return f"{self.row} − {self.other}" if self.other else self.row
+
+    @property
+    def on(self) -> str:
+        """What is measured, in words."""
+        picked = [
+            "+".join(map(str, value)) if isinstance(value, tuple) else f"{name} {value}"
+            for name, value in self.where.items()
+            if value not in (None, False)
+        ]
+        how = {"sum": "", "slope": f"slope over {self.along}", "last": f"last {self.along}"}
+        parts = [f"{self.analysis}: {self.value}", *filter(None, [how[self.reduce]]), *picked]
+        return ", ".join(parts)
+
+
+Contrast: TypeAlias = RowDifference | Interaction | Trend | Measured
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A finding of a paper: a sentence, and the contrasts that decide whether it holds.
+
+    `counts` says whether the claim is about all of its contrasts, or about any of them.
+    """
+
+    number: str  # F1, ..
+    sentence: str
+    source: str
+    contrasts: tuple[Contrast, ...]
+    counts: Counts = "all"
+
+
+def on_each(
+    tasks: tuple[str, ...], experiment: str, row: str, other: str
+) -> tuple[RowDifference, ...]:
+    """Return the difference between two rows on each of some tasks."""
+    return tuple(RowDifference(experiment, row, other, (task,)) for task in tasks)
+
+
+def mean_of(tasks: tuple[str, ...]) -> str:
+    """Return tasks in words; none stand for all of the experiment."""
+    if not tasks:
+        return "mean of all tasks"
+    return tasks[0] if len(tasks) == 1 else f"mean of {', '.join(tasks)}"

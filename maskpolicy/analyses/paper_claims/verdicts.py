@@ -1,0 +1,299 @@
+"""Verdicts on claims by rule: shown, refuted, or undecided; all claims are tested as one family.
+
+A claim says that several differences have a direction, all of them or any of them, and how large
+an effect it is about. Two hypotheses belong to it: that it does not hold, and that it holds with
+effects of that size. Both cannot be true at once, so in Holm's procedure the two count as one
+(Shaffer 1986): with any true differences whatsoever, at most LEVEL of all families hold a verdict
+that is wrong. docs/statistics.md has simulations.
+
+That all differences have the direction is shown by the largest of their p-values, without an
+adjustment for their number (an intersection-union test: Berger 1982, Technometrics 24). That one of
+them has it is shown by the smallest p-value times their number (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.analyses.paper_claims.contrast_evidence import Evidence, Evidences
+from maskpolicy.analyses.paper_claims.contrasts import Claim, Contrast, Counts
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.comparisons import FEWEST
+from maskpolicy.leaderboard.stats import LEVEL, Floats, one_sided
+
+RUNS = 5  # intermediate runs behind a verdict
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A contrast's difference in its unit, with the 95% interval of its own test."""
+
+    difference: float
+    low: float
+    high: float
+    error: float
+    freedom: float
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A contrast with its evidence, and the p-values of its own test, which are not adjusted."""
+
+    contrast: Contrast
+    evidence: Evidence
+    estimate: Estimate | None = None
+    p: float | None = None  # of a difference of 0 or in the other direction
+    p_least: float | None = None  # of a difference of `least` or more
+    finds: float | None = None  # the difference that would have been found with a power of 80%
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether the verdict rests on this contrast."""
+        return self.p is not None
+
+    @property
+    def why(self) -> str:
+        """Why it is not tested; "" if it is."""
+        if self.is_tested:
+            return ""
+        if self.evidence.reason and not 0 < self.evidence.runs < RUNS:
+            return self.evidence.reason
+        return f"{self.evidence.runs} runs: a verdict needs {RUNS}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim with its contrasts, tested; without a tested contrast it has no p-values."""
+
+    claim: Claim
+    tested: tuple[Tested, ...]
+    judged: Judged | None = None
+
+    @property
+    def word(self) -> Word:
+        """The verdict."""
+        return self.judged.word if self.judged else UNDECIDED
+
+    @property
+    def text(self) -> str:
+        """The verdict in words; of an undecided one, with what was missing."""
+        return self.word if self.word != UNDECIDED else f"{UNDECIDED}: {self._missing()}"
+
+    def _missing(self) -> str:
+        """Return why a contrast is not tested, or what the decisive one finds with 80% power.
+
+        That is the least certain one of a claim about all, the most certain one of one about any.
+        """
+        if not self.tested:
+            return "no run has its rows"
+        if why := next(filter(None, (each.why for each in self.tested)), ""):
+            return why
+        choose = max if self.claim.counts == "all" else min
+        one = choose(self.tested, key=lambda each: each.p or 0.0)
+        which = f" ({one.contrast.compared}, {one.contrast.on})" if len(self.tested) > 1 else ""
+        found = f"{one.finds:.3g} {one.contrast.unit}"
+        return f"only a difference of {found} or more is found with 80% power{which}"
+
+
+def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
+    """Return the verdicts on claims, which form one family of tests.
+
+    A contrast with fewer than RUNS runs has an estimate and is not tested.
+    """
+    drafts = [
+        [
+            Tested(each, evidence)
+            for each in claim.contrasts
+            if not ((evidence := evidences.of(each)).is_absent and each.if_present)
+        ]
+        for claim in claims
+    ]
+    estimated = iter(_estimated([one for each in drafts for one in each]))
+    known = [[next(estimated) for _ in each] for each in drafts]
+    claimed = [[_claimed(one) for one in each] for each in known]
+    stated = [_stated(*each) for each in zip(claims, claimed, strict=True)]
+    family = [each for each in stated if each is not None]
+    judged = iter(judge(family))
+    return [
+        Verdict(
+            claim,
+            tuple(
+                _with_p(*each, _tests(claim, own, len(family)))
+                for each in zip(drawn, own, strict=True)
+            ),
+            None if one is None else next(judged),
+        )
+        for claim, drawn, own, one in zip(claims, known, claimed, stated, strict=True)
+    ]
+
+
+def _stated(claim: Claim, claimed: Sequence[ClaimedDifference | None]) -> DirectionalClaim | None:
+    """Return what is tested of a claim; None if no contrast has enough runs."""
+    tested = [one for one in claimed if one is not None]
+    return DirectionalClaim(tested, claim.counts, len(tested) == len(claimed)) if tested else None
+
+
+def _tests(claim: Claim, claimed: Sequence[ClaimedDifference | None], claims: int) -> int:
+    """Return by how many tests the level of a contrast is divided, at Holm's first step."""
+    tested = sum(one is not None for one in claimed)
+    return claims * (tested if claim.counts == "any" else 1)
+
+
+def _estimated(drafts: Sequence[Tested]) -> list[Tested]:
+    """Return the contrasts with estimates; the noise of runs is that of all pairs of rows."""
+    pairs = list({id(pair): pair for one in drafts for pair in one.evidence.noise_from}.values())
+    places = [place for place, one in enumerate(drafts) if one.evidence.pair is not None]
+    tested = [pair for place in places if (pair := drafts[place].evidence.pair) is not None]
+    errors = dict(zip(places, stats.errors(tested, pairs) if tested else [], strict=True))
+    found = []
+    for place, one in enumerate(drafts):
+        pair, values = one.evidence.pair, one.evidence.values
+        estimate = None
+        if pair is not None:
+            error, freedom = errors[place]
+            estimate = _estimate(100 * float(pair.mean), 100 * float(error), freedom)
+        elif values is not None and len(values) >= FEWEST:
+            variance = max(values.var(ddof=1), one.evidence.resolution**2 / 12)
+            error = np.sqrt(variance / len(values))
+            estimate = _estimate(float(values.mean()), float(error), len(values) - 1)
+        found.append(Tested(one.contrast, one.evidence, estimate))
+    return found
+
+
+def _estimate(mean: float, error: float, freedom: float) -> Estimate:
+    return Estimate(mean, *stats.interval(mean, error, freedom), error, freedom)
+
+
+def _claimed(one: Tested) -> ClaimedDifference | None:
+    """Return a contrast's estimate with its claimed direction as positive; None with few runs."""
+    estimate, contrast = one.estimate, one.contrast
+    if estimate is None or one.evidence.runs < RUNS:
+        return None
+    towards = np.asarray(contrast.direction * estimate.difference)
+    return ClaimedDifference(towards, np.asarray(estimate.error), estimate.freedom, contrast.least)
+
+
+def _with_p(one: Tested, claimed: ClaimedDifference | None, tests: int) -> Tested:
+    """Return a contrast with its p-values, and what it would have found in its family."""
+    if claimed is None:
+        return one
+    finds = float(claimed.error) * stats.detectable(claimed.freedom, tests, sides=1)
+    return replace(one, p=float(claimed.p), p_least=float(claimed.p_least), finds=finds)
+
+
+Word: TypeAlias = Literal["shown", "refuted", "undecided"]
+SHOWN: Word = "shown"
+REFUTED: Word = "refuted"
+UNDECIDED: Word = "undecided"
+
+
+class ClaimedDifference(NamedTuple):
+    """An estimated difference whose claimed direction is positive.
+
+    Arrays have the shape () for one family of tests, or one axis for a batch of families.
+    """
+
+    difference: Floats
+    error: Floats  # standard error
+    freedom: float  # degrees of freedom of Student's t
+    least: float  # the smallest effect that the claim is about, above 0
+
+    @property
+    def p(self) -> Floats:
+        """The one-sided p-value of a difference of 0 or less."""
+        return one_sided(self.difference, self.error, self.freedom)
+
+    @property
+    def p_least(self) -> Floats:
+        """The one-sided p-value of a difference of `least` or more."""
+        return one_sided(self.least - self.difference, self.error, self.freedom)
+
+
+class DirectionalClaim(NamedTuple):
+    """A claim: that all of some differences are positive, or that any of them is."""
+
+    differences: Sequence[ClaimedDifference]  # at least one
+    counts: Counts = "all"
+    is_whole: bool = True  # False: it is about further differences that were not measured
+
+
+class Judged(NamedTuple):
+    """The verdict on one claim, with p-values adjusted over the family.
+
+    Arrays are as in `ClaimedDifference`.
+    """
+
+    p: Floats  # that the claim does not hold
+    p_least: Floats  # that it holds with effects of `least` or more
+    is_shown: NDArray[np.bool_]
+    is_refuted: NDArray[np.bool_]
+
+    @property
+    def word(self) -> Word:
+        """The verdict of a single family."""
+        return SHOWN if bool(self.is_shown) else REFUTED if bool(self.is_refuted) else UNDECIDED
+
+
+def judge(family: Sequence[DirectionalClaim]) -> list[Judged]:
+    """Return the verdicts on all claims of one family, in the given order.
+
+    A claim is shown if the hypothesis that it does not hold is rejected. It is refuted if it is not
+    shown, and the hypothesis that it holds with effects of `least` or more is rejected.
+    """
+    if not family:
+        return []
+    both = [_p_values(one) for one in family]
+    p, p_least = holm_of_exclusive(*(np.stack(each) for each in zip(*both, strict=True)))
+    judged = []
+    for of_none, of_least in zip(p, p_least, strict=True):
+        is_shown = of_none < LEVEL
+        judged.append(Judged(of_none, of_least, is_shown, ~is_shown & (of_least < LEVEL)))
+    return judged
+
+
+def _p_values(one: DirectionalClaim) -> tuple[Floats, Floats]:
+    """Return the p-values that a claim does not hold, and that it holds with effects of `least`."""
+    none = np.stack([each.p for each in one.differences])
+    least = np.stack([each.p_least for each in one.differences])
+    if one.counts == "all":
+        return _largest(none, one.is_whole), _smallest(least)
+    return _smallest(none), _largest(least, one.is_whole)
+
+
+def _largest(p: Floats, is_whole: bool) -> Floats:
+    """Return the p-value that any of the hypotheses is true; 1 if some were not tested."""
+    largest: Floats = p.max(0)
+    return largest if is_whole else np.ones_like(largest)
+
+
+def _smallest(p: Floats) -> Floats:
+    """Return the p-value that all of the hypotheses are true."""
+    smallest: Floats = np.minimum(1, len(p) * p.min(0))
+    return smallest
+
+
+def holm_of_exclusive(one: Floats, other: Floats) -> tuple[Floats, Floats]:
+    """Return the adjusted p-values of pairs of hypotheses of which at most one is true.
+
+    `one` and `other` (pairs, ..) are the p-values. Holm's procedure multiplies the next smallest p
+    by the number of hypotheses that can still be true. Here these are the pairs of which not both
+    are rejected (Shaffer 1986, JASA 81, procedure S2).
+    """
+    both = np.stack([one, other], axis=1).astype(np.float64)  # (pairs, 2, ..)
+    pairs, rest = len(both), both.shape[2:]
+    flat = both.reshape(2 * pairs, *rest)
+    order = np.argsort(flat, axis=0, kind="stable")
+    place = np.argsort(order, axis=0, kind="stable").reshape(both.shape)
+    settled = np.zeros((2 * pairs + 1, *rest))  # by number of rejections
+    np.put_along_axis(settled, place.max(1) + 1, 1.0, 0)
+    left = pairs - np.cumsum(settled, axis=0)[:-1]
+    raised = np.minimum(1, left * np.take_along_axis(flat, order, 0))
+    adjusted = np.empty_like(flat)
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(raised, axis=0), 0)
+    adjusted = adjusted.reshape(both.shape)
+    return adjusted[:, 0], adjusted[:, 1]

@@ -1,0 +1,240 @@
+"""Draw plots as SVG and PNG, with the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.analyses.plots import look, panels
+from maskpolicy.analyses.plots.plot_data import Bars, Lines, Marked, Plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, FigureBase
+
+_COLUMNS = 3  # the most panels side by side
+_WIDTH = 14.0  # inches: of wide panels fewer stand side by side, so that labels stay readable
+
+
+def draw(plots: Sequence[Plot], title: str = "", *, rows: Sequence[str] = ()) -> dict[str, bytes]:
+    """Return one figure of one or more panels as {"svg": bytes, "png": bytes}.
+
+    Series named as one of `rows`, a run's, have the same colour in every figure of the run.
+    The background is transparent. In the SVG, text and axes have the colour `currentColor`, which
+    is look.INK unless the embedding page sets it (`svg.maskpolicy-plot { color: .. }`). Raises
+    ValueError if texts (Marked) are mixed with other panels.
+    """
+    if len({isinstance(plot, Marked) for plot in plots}) > 1:
+        raise ValueError("a figure has texts (Marked) or panels, not both")
+    with _styled():
+        figure = _figure(plots, title, rows)
+        images = {}
+        for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+            buffer = io.BytesIO()
+            figure.savefig(
+                buffer, format=ending, transparent=True, bbox_inches="tight", metadata=metadata
+            )
+            images[ending] = buffer.getvalue()
+    text = images["svg"].decode().replace(look.INK, "currentColor")
+    body = text[text.index("<svg ") + 5 :]  # drops the document type, which some parsers fetch
+    images["svg"] = f'<svg class="maskpolicy-plot" color="{look.INK}" {body}'.encode()
+    return images
+
+
+def figure(plots: Sequence[Plot], title: str = "", *, rows: Sequence[str] = ()) -> Figure:
+    """Return one figure of one or more panels, to show or to change; see `draw`."""
+    with _styled():
+        return _figure(plots, title, rows)
+
+
+def figures(parts: Sequence[tuple[str, Sequence[Plot]]]) -> Figure:
+    """Return several figures as one, each below the one before it, from their titles and panels.
+
+    The panels are no texts (Marked).
+    """
+    grids = [_grid(plots) for _, plots in parts]
+    heights = [grid.height for grid in grids]
+    size = (max(grid.width for grid in grids), sum(heights))
+    with _styled():
+        whole = _new_figure(figsize=size, layout="constrained")
+        places = whole.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)
+        for place, (title, plots), grid in zip(places.flat, parts, grids, strict=True):
+            _fill(place, plots, grid, title)
+    return whole
+
+
+def _new_figure(**settings: Any) -> Figure:
+    """Return a figure that notebooks show although nothing imported pyplot."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", bbox_inches="tight")
+            return buffer.getvalue()
+
+    return NotebookFigure(**settings)
+
+
+@contextmanager
+def _styled() -> Iterator[None]:
+    import matplotlib as mpl
+
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about characters missing from the font
+        mpl.rcdefaults()
+        mpl.rcParams.update(dict[Any, Any](look.STYLE))
+        yield
+
+
+def _figure(plots: Sequence[Plot], title: str, rows: Sequence[str]) -> Figure:
+    if plots and all(isinstance(plot, Marked) for plot in plots):
+        return _text_figure([plot for plot in plots if isinstance(plot, Marked)])
+    grid = _grid(plots, rows)
+    figure = _new_figure(figsize=(grid.width, grid.height), layout="constrained")
+    _fill(figure, plots, grid, title)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """How the panels of a figure lie beside and below each other, in inches."""
+
+    columns: int
+    heights: Sequence[float]  # of its rows
+    width: float  # of all columns
+    colors: Mapping[str, int]  # by the label of a series
+
+    @property
+    def height(self) -> float:
+        """The height of all rows, the title and the legend."""
+        legend = 0.19 * math.ceil(len(self.colors) / _legend_columns(self.colors, self.width))
+        return sum(self.heights) + 0.4 + legend
+
+
+def _grid(plots: Sequence[Plot], rows: Sequence[str] = ()) -> _Grid:
+    sizes = [panels.size(plot) for plot in plots] or [(4.0, 1.0)]
+    beside = max(1, int(_WIDTH / max(width for width, _ in sizes)))
+    columns = min(_COLUMNS, beside, len(sizes))
+    beside_each_other = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
+    heights = [max(height for _, height in line) for line in beside_each_other]
+    width = max(width for width, _ in sizes) * columns
+    return _Grid(columns, heights, width, _colors(plots, rows))
+
+
+def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Grid, title: str) -> None:
+    """Draw panels, title and legend into a figure, or into a part of one."""
+    if title:
+        figure.suptitle(title, fontsize=11)
+    rows, ratios = len(grid.heights), list(grid.heights)
+    axes = list(figure.subplots(rows, grid.columns, squeeze=False, height_ratios=ratios).flat)
+    for axis, plot in zip(axes, plots, strict=False):
+        panels.draw(axis, plot, grid.colors)
+    for axis in axes[len(plots) :]:
+        axis.set_axis_off()
+    _legend(figure, plots, grid)
+
+
+def _colors(plots: Sequence[Plot], rows: Sequence[str]) -> dict[str, int]:
+    """Return the colour index of each series: its own, its place among `rows`, or a free one."""
+    labels: dict[str, int | None] = {}
+    for plot in plots:
+        for series in getattr(plot, "series", ()):
+            labels.setdefault(series.label, series.color)
+    own = {
+        label: rows.index(label) if color is None and label in rows else color
+        for label, color in labels.items()
+    }
+    free = (place for place in itertools.count() if place not in own.values())
+    return {label: next(free) if color is None else color for label, color in own.items()}
+
+
+def _legend(figure: FigureBase, plots: Sequence[Plot], grid: _Grid) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    colors = grid.colors
+    if len(colors) < 2 and not any(isinstance(plot, Lines) for plot in plots):
+        return
+    is_bars = any(isinstance(plot, Bars) for plot in plots)
+    markers = any(isinstance(plot, Lines) and plot.markers for plot in plots)
+    handles = [
+        Patch(facecolor=look.color(place), hatch=look.hatch(place), label=look.short(label))
+        if is_bars
+        else Line2D(
+            [],
+            [],
+            color=look.color(place),
+            linestyle=look.dash(place),
+            marker=look.marker(place) if markers else "",
+            label=look.short(label),
+        )
+        for label, place in colors.items()
+    ]
+    if handles:
+        entries = _legend_columns(colors, grid.width)
+        figure.legend(handles=handles, loc="outside lower center", ncols=entries)
+
+
+def _legend_columns(colors: Mapping[str, int], width: float) -> int:
+    """Return how many entries of the legend stand side by side in a figure of `width` inches."""
+    longest = max((len(look.short(label)) for label in colors), default=0)
+    return min(5, max(1, int(width / (0.5 + 0.075 * longest))), max(1, len(colors)))
+
+
+_CHARACTERS = 112  # characters in a line
+_SIZE = 8  # font size in points; characters of DejaVu Sans Mono are 0.602 times as wide
+
+
+def _wrapped(text: str, width: int = _CHARACTERS) -> list[tuple[int, str]]:
+    """Break a text into lines; return (index of the first character, line) for each."""
+    lines, at = [], 0
+    flat = "".join(" " if char.isspace() else char for char in text)
+    for line in textwrap.wrap(flat, width) or [""]:
+        at = flat.index(line, at) if line else at
+        lines.append((at, line))
+        at += len(line)
+    return lines
+
+
+def _text_figure(plots: Sequence[Marked]) -> Figure:
+    """Draw texts below each other; the x coordinate is the index of a character in its line."""
+    broken = [_wrapped(plot.text) for plot in plots]
+    height = sum(1.6 + len(lines) for lines in broken)
+    drawn = _new_figure(figsize=(_CHARACTERS * 0.602 * _SIZE / 72, 0.19 * height))
+    axis = drawn.add_axes((0, 0, 1, 1))
+    axis.set_xlim(0, _CHARACTERS)
+    axis.set_ylim(height, 0)
+    axis.set_axis_off()
+    row = 0.0
+    for plot, lines in zip(plots, broken, strict=True):
+        axis.text(0, row + 0.9, look.short(plot.label, 80), fontsize=_SIZE + 1, fontweight="bold")
+        row += 1.2
+        for at, line in lines:
+            for start, end, weight in plot.marks:
+                first, last = max(start, at) - at, min(end, at + len(line)) - at
+                if first < last:
+                    axis.add_patch(_box(first, row, last - first, plot.color, weight))
+            for word in re.finditer(r"\S+", line):  # word by word, because widths are rounded
+                style: dict[str, Any] = {"fontsize": _SIZE, "family": "DejaVu Sans Mono"}
+                axis.text(word.start(), row + 0.72, word.group(), **style)
+            row += 1
+        row += 0.4
+    return drawn
+
+
+def _box(column: int, row: float, width: int, color: int, weight: float) -> Any:
+    """Return a frame with a light tint that depends on the weight."""
+    from matplotlib.colors import to_rgba
+    from matplotlib.patches import Rectangle
+
+    tint = to_rgba(look.color(color), 0.08 + 0.22 * min(1.0, max(0.0, weight)))
+    frame: dict[str, Any] = {"edgecolor": look.color(color), "linewidth": 1.2}
+    return Rectangle((column, row + 0.04), width, 0.92, facecolor=tint, **frame)

@@ -1,0 +1,254 @@
+"""A stage that fits linear probes to the states of an encoder on entries of the world."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.analyses import representations
+from maskpolicy.analyses.cache import derive
+from maskpolicy.analyses.representations import PretrainedModel, pretrained_models
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.types import Json, Passage
+from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.data.world.probed_entries import Part, ProbedEntry, probed_entries, shared_values
+from maskpolicy.experiment.world_settings import Settings
+from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.models.loading import check_vocabulary, load_tokenizer
+from maskpolicy.pipeline.graph.nodes import params_of, stage
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.store.artifacts import Store
+
+PROBES = {"name": "person", "person": "person", "relation": "relation", "value": "value"}
+"""What each probe asks. `name`: whom the entry is about, read off single tokens of the name, parts
+of which many people share; `person`: the same, read off the statement's words besides the value;
+`relation`: which relation is stated, read off the name; `value`: which value is stated, read off
+all words besides the value."""
+
+FILE = "probes.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeParams:
+    """The entries to read, and the seed of the parts of the probes."""
+
+    world: Settings
+    people: int  # the most
+    seed: int
+
+
+@stage("probe", version=2)
+def probes(params: ProbeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Fit linear probes to the states of every layer of a frozen encoder, without masks.
+
+    Writes an object for each probe and layer: its accuracy on test tokens and what it was fitted
+    on.
+    """
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    encoder = representations.load_encoder(inputs["model"]).to(hardware.device())
+    check_vocabulary(tokenizer, encoder, "model")
+    entries = probed_entries(params.world, params.people, params.seed)
+    documents = [Document(str(number), entry.text) for number, entry in enumerate(entries)]
+    passages = list(tokenize(documents, tokenizer))
+    layers = representations.real_states(encoder, tokenizer, passages)
+    rows = []
+    for name, chosen, labels, parts in _asked(entries, passages):
+        for number, states in enumerate(layers):
+            found = probe(states[chosen], labels, parts)
+            if found is not None:
+                rows.append({"probe": name, "layer": number, **asdict(found)})
+    (out / FILE).write_text(json.dumps(rows), encoding="utf-8")
+
+
+def read(folder: Path) -> Sequence[Json]:
+    """Return the objects that the stage wrote."""
+    rows: list[Json] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return rows
+
+
+def _asked(
+    entries: Sequence[ProbedEntry], passages: Sequence[Passage]
+) -> Iterator[tuple[str, NDArray[np.bool_], NDArray[np.int64], NDArray[np.str_]]]:
+    """Yield each probe: its name, the tokens it reads, (t,), and their classes and parts, (n,)."""
+    owners = np.repeat(np.arange(len(entries)), [len(passage.tokens) for passage in passages])
+    shared = shared_values(entries)
+    at: dict[str, Any] = {
+        name: np.concatenate([_inside(*pair, name) for pair in zip(passages, entries, strict=True)])
+        for name in ("name", "statement", "stated")
+    }
+    is_shared = np.asarray([entry.value in shared for entry in entries])[owners]
+    places = {
+        "name": at["name"],
+        "person": at["statement"] & ~at["stated"],
+        "relation": at["name"],
+        "value": ~at["stated"] & is_shared,
+    }
+    for name, chosen in places.items():
+        split = "by_fact" if PROBES[name] == "person" else "by_person"
+        # numbers in the order of the labels: texts of all tokens would be sorted for each layer
+        labels = np.unique(
+            [getattr(entry, PROBES[name]) for entry in entries], return_inverse=True
+        )[1]
+        parts = np.asarray([getattr(entry, split) for entry in entries])
+        yield name, chosen, labels[owners[chosen]], parts[owners[chosen]]
+
+
+def _inside(passage: Passage, entry: ProbedEntry, name: str) -> NDArray[np.bool_]:
+    """Return which tokens overlap a range of an entry's characters, (t,)."""
+    start, end = getattr(entry, name)
+    inside: NDArray[np.bool_] = (passage.offsets[:, 0] < end) & (passage.offsets[:, 1] > start)
+    return inside
+
+
+Floats: TypeAlias = NDArray[np.float64]
+SHRINKAGES = (1e-4, 1e-3, 1e-2, 0.1, 0.5)
+"""Weights of the scaled identity in the covariance that are tried on dev."""
+_LEAST = 1e-12  # variance added to every direction, as a share of the mean one
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe reads of representations; accuracies are shares of the test tokens."""
+
+    accuracy: float
+    floor: float  # of the class that is most frequent in train
+    classes: int
+    tokens: int  # in test
+    train: int  # tokens
+    shrinkage: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Discriminant:
+    """Class means and the spectrum of the covariance within classes."""
+
+    means: Floats  # (c, d)
+    priors: Floats  # (c,), logarithms
+    variances: Floats  # (d,)
+    axes: Floats  # (d, d), in columns
+
+    @classmethod
+    def of(cls, states: Floats, labels: NDArray[np.int64], classes: int) -> _Discriminant:
+        counts = np.bincount(labels, minlength=classes)
+        order, starts = np.argsort(labels, kind="stable"), np.cumsum([0, *counts[:-1]])
+        means = np.add.reduceat(states[order], starts) / counts[:, None]
+        within = states - means[labels]
+        variances, axes = np.linalg.eigh(within.T @ within / len(states))
+        return cls(means, np.log(counts / len(states)), variances.clip(min=0), axes)
+
+    def classify(self, states: Floats, shrinkage: float) -> NDArray[np.int64]:
+        """Return the likeliest class of each state, (n,), under normal classes of one covariance.
+
+        The covariance is (1 - shrinkage) that of the states, plus `shrinkage` times the identity
+        scaled to the same trace.
+        """
+        mean = float(self.variances.mean()) or 1.0
+        shrunk = (1 - shrinkage) * self.variances + (shrinkage + _LEAST) * mean
+        scaled = self.means @ self.axes / shrunk  # (c, d)
+        offsets = self.priors - ((self.means @ self.axes) * scaled).sum(1) / 2
+        chosen: NDArray[np.int64] = (states @ self.axes @ scaled.T + offsets).argmax(1)
+        return chosen
+
+
+def probe(
+    states: NDArray[np.floating], labels: NDArray[np.int64], parts: NDArray[np.str_]
+) -> Probed | None:
+    """Return how well a linear classifier reads the labels off the states, or None.
+
+    `states` is (n, d); `labels` and `parts` (n,) are the class and the part (train, dev or test)
+    of each token. Classes are those of train: tokens of other classes are left out, and the result
+    is None if a part then has no token. The shrinkage is the one of the best accuracy on dev, of
+    equal ones the largest. Everything is computed in float64, after centring, in closed form:
+    nothing is drawn, and nothing depends on an optimiser.
+    """
+    names = np.unique(labels[parts == "train"])
+    kept = np.isin(labels, names)
+    numbers = np.searchsorted(names, labels)
+    rows = {part: kept & (parts == part) for part in ("train", "dev", "test")}
+    if not all(chosen.any() for chosen in rows.values()):
+        return None
+    centre = states[rows["train"]].mean(0, dtype=np.float64)
+    own: dict[str, Floats] = {part: states[chosen] - centre for part, chosen in rows.items()}
+    right = {part: numbers[chosen] for part, chosen in rows.items()}
+    made = _Discriminant.of(own["train"], right["train"], len(names))
+
+    def accuracy(part: Part, shrinkage: float) -> float:
+        return float((made.classify(own[part], shrinkage) == right[part]).mean())
+
+    best = max(SHRINKAGES, key=lambda shrinkage: (accuracy("dev", shrinkage), shrinkage))
+    common = int(np.bincount(right["train"]).argmax())
+    return Probed(
+        accuracy=accuracy("test", best),
+        floor=float((right["test"] == common).mean()),
+        classes=len(names),
+        tokens=len(right["test"]),
+        train=len(right["train"]),
+        shrinkage=best,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """What one probe reads off one layer of a model."""
+
+    model: PretrainedModel
+    probe: str
+    layer: int
+    is_last: bool  # layer of the model
+    found: Probed
+
+    @property
+    def percent(self) -> float:
+        """The accuracy in percent."""
+        return 100 * self.found.accuracy
+
+
+def accuracies(
+    runs: Sequence[Run], store: Store, people: int = 300, seed: int = 0
+) -> tuple[list[Accuracy], list[str]]:
+    """Return the accuracies of each model of each row, and a note for each missing model.
+
+    `people` is the most whose entries are read, `seed` draws the parts of the probes. Raises
+    ConfigError for runs without the embedded world.
+    """
+    found: list[Accuracy] = []
+    notes: list[str] = []
+    for run in runs:
+        for model in pretrained_models(run):
+            try:
+                found += _of_model(model, store, people, seed)
+            except StoreError as error:
+                notes.append(f"{run.name}, {model.policy}, run {model.stage}: {error}")
+    return found, notes
+
+
+def _of_model(model: PretrainedModel, store: Store, people: int, seed: int) -> list[Accuracy]:
+    params = ProbeParams(world=_world_of(model.result, store), people=people, seed=seed)
+    inputs = {"model": model.key, "tokenizer": model.tokenizer}
+    rows = read(derive(store, "probe", model.policy, params, inputs).path)
+    last = max((row["layer"] for row in rows), default=0)
+    return [
+        Accuracy(model, row.pop("probe"), layer, layer == last, Probed(**row))
+        for row in rows
+        for layer in [row.pop("layer")]
+    ]
+
+
+def _world_of(result: Result, store: Store) -> Settings:
+    """Return the settings of a result's world; raises ConfigError and StoreError."""
+    key = result.stage_key("world")
+    if key is None:
+        raise ConfigError("probe: asks for facts of the embedded world and needs corpus: world")
+    manifest = store.recall(key)
+    if manifest is None:
+        raise StoreError(
+            f"its world is not in the store {store.place}: name the store of that run with --store"
+        )
+    return params_of(manifest["record"], Settings)

@@ -1,0 +1,106 @@
+"""The examples of the columns of a finished run, from the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from maskpolicy.core.metrics.per_example import normalise
+from maskpolicy.core.types import Example
+from maskpolicy.data.taskfiles.sources import SPLITS
+from maskpolicy.leaderboard.results.cell import Run
+from maskpolicy.pipeline.store.artifacts import Store
+
+
+@dataclass(frozen=True)
+class ColumnExamples:
+    """The examples of one column of a run, by split."""
+
+    task: str  # label of the column
+    splits: dict[str, list[Example]]
+
+    @property
+    def examples(self) -> list[Example]:
+        """The examples of all splits."""
+        return [example for split in self.splits.values() for example in split]
+
+
+def column_examples(run: Run, store: Store) -> tuple[list[ColumnExamples], list[str]]:
+    """Return the examples of every column, and a note for each column whose are not stored."""
+    from maskpolicy.pipeline.stages.evaluation import read_examples
+
+    keys: dict[str, dict[str, str]] = {}
+    for result in run.results:
+        known = {split: result.examples_key(split) for split in SPLITS}
+        if read := {split: key for split, key in known.items() if key}:
+            keys.setdefault(result.task, read)
+    order = [task for task in run.tasks if task in keys]
+    found, notes = [], []
+    for task in [*order, *(task for task in keys if task not in order)]:
+        artifacts = {split: store.get(key) for split, key in keys[task].items()}
+        splits = {
+            split: read_examples(artifact.path, split)
+            for split, artifact in artifacts.items()
+            if artifact is not None
+        }
+        if len(splits) < len(artifacts):
+            notes.append(f"{task}: its examples are not in the store {store.place}")
+            continue
+        found.append(ColumnExamples(task, splits))
+    return found, notes
+
+
+def answers(examples: Iterable[Example]) -> frozenset[str]:
+    """Return all acceptable answers after normalisation, without empty ones."""
+    texts = {normalise(target) for example in examples for target in example.targets}
+    return frozenset(texts - {""})
+
+
+_WORD = re.compile(r"\w+")
+_ARTICLES = frozenset({"a", "an", "the"})
+
+Word = tuple[str, int, int]
+"""A word in lower case, its first character and its end."""
+
+
+def words_of(text: str) -> list[Word]:
+    """Return the words of a text without its articles; punctuation belongs to none."""
+    found = ((match[0].lower(), *match.span()) for match in _WORD.finditer(text))
+    return [each for each in found if each[0] not in _ARTICLES]
+
+
+def words_within(words: list[Word], start: int, end: int) -> tuple[int, int] | None:
+    """Return the range of the words that lie in text[start:end], or None if there are none.
+
+    None too if the range cuts a word.
+    """
+    inside = [i for i, (_, first, last) in enumerate(words) if first < end and last > start]
+    if not inside:
+        return None
+    whole = words[inside[0]][1] >= start and words[inside[-1]][2] <= end
+    return (inside[0], inside[-1] + 1) if whole else None
+
+
+class Answers:
+    """Answers that are looked for in texts, each as a sequence of whole words."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        found = {tuple(word for word, *_ in words_of(text)) for text in texts}
+        self._by_first: dict[str, set[tuple[str, ...]]] = {}
+        for answer in found - {()}:
+            self._by_first.setdefault(answer[0], set()).add(answer)
+
+    def __bool__(self) -> bool:
+        """Return whether there is any answer."""
+        return bool(self._by_first)
+
+    def places(self, words: list[Word]) -> set[tuple[int, int]]:
+        """Return where an answer stands, as ranges of `words`."""
+        plain = [word for word, *_ in words]
+        return {
+            (i, i + len(answer))
+            for i, word in enumerate(plain)
+            for answer in self._by_first.get(word, ())
+            if tuple(plain[i : i + len(answer)]) == answer
+        }

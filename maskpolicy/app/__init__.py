@@ -1,0 +1,1 @@
+"""What commands and Python share: experiments, run folders, previews, exported models."""

@@ -1,0 +1,196 @@
+"""The command line: one module for each group of commands; errors become one line here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer import Option
+from typer.core import TyperGroup
+
+from maskpolicy.app.commands import (
+    exporting,
+    inspecting,
+    keeping,
+    listing,
+    planning,
+    results,
+    running,
+    showing,
+    working,
+)
+from maskpolicy.app.commands.arguments import grouped
+from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION, MaskpolicyError
+from maskpolicy.core.version import VERSION
+
+PROGRAM = "maskpolicy"
+USER_ERROR = 2
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # end a command as control-C does
+_ENDED = (INTERRUPTED, *(128 + number for number in _SIGNALS))
+_LONGEST = 500  # characters of an error's line
+
+
+class Commands(TyperGroup):
+    """The commands; an error is reported as one line on stderr and an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run one command; `--debug`, at any position, raises errors instead."""
+        words = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in words
+        words = [word for word in words if word != "--debug"] or ["--help"]
+        try:
+            with _orderly_end():
+                name = prog_name or PROGRAM
+                code = super().main(words, name, complete_var, False, windows_expand_args, **extra)
+                sys.stdout.flush()  # while an error can still be reported
+        except SystemExit as error:
+            if error.code not in _ENDED:
+                raise
+            code = error.code
+        except Exception as error:
+            if debug:
+                raise
+            typer.echo(f"error: {_line(error)}", err=True)
+            code = USER_ERROR
+        if code in _ENDED:
+            typer.echo(INTERRUPTION, err=True)
+        if standalone_mode:
+            _exit(code if isinstance(code, int) else 0)
+        return code
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that `args` begin with; point to `run` for an experiment."""
+        if args and args[0] not in self.commands and _is_experiment(args[0]):
+            ctx.fail(f"{args[0]!r} is an experiment: write `maskpolicy run {args[0]}`")
+        return super().resolve_command(ctx, args)
+
+
+def _is_experiment(word: str) -> bool:
+    from maskpolicy.experiment import verbatim
+
+    return word.endswith((".yaml", ".yml")) or word in {each.name for each in verbatim.shipped()}
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process; one of several that share trainings without Python's own way of ending.
+
+    Threads of their collective library may abort that.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:  # reported already; Python would try again, and end with another code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if "LOCAL_RANK" in os.environ:
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Let signals of schedulers and terminals raise SystemExit, so that claims are given back.
+
+    A process that a launcher such as torchrun started keeps its handlers, because it would wait for
+    the others.
+    """
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = _SIGNALS if is_main and not os.environ.get("LOCAL_RANK") else ()
+    replaced = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in replaced:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in replaced:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _line(error: Exception) -> str:
+    """Return one line for an error; errors that are not ours suggest --debug."""
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    text = _printable(" ".join(message.split())) or type(error).__name__
+    if isinstance(error, MaskpolicyError):
+        return text
+    if hasattr(error, "format_message"):  # an error of the argument parser
+        context = getattr(error, "ctx", None)
+        if context is None:
+            return f"{text} (see {PROGRAM} --help)"
+        takes_keys = any(each.name == "keys" for each in context.command.params)
+        if takes_keys and getattr(error, "possibilities", True) in (None, []):  # an unknown option
+            text = f"{text}; keys are written without dashes, KEY=VALUE"
+        return f"{text} (see {context.command_path} --help)"
+    if isinstance(error, OSError) and error.strerror:
+        return _printable(f"{error.filename or 'system'}: {error.strerror}")
+    return f"{type(error).__name__}: {text} (a bug in maskpolicy: --debug shows where)"
+
+
+def _printable(text: str) -> str:
+    """Return a line without control characters, and with its middle left out if it is long."""
+    neutral = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    if len(neutral) <= _LONGEST:
+        return neutral
+    return f"{neutral[: _LONGEST * 2 // 3]} .. {neutral[-_LONGEST // 3 + 4 :]}"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"maskpolicy {VERSION}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Compare masking policies of intermediate pre-training, end to end.",
+)
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, Option("--debug", help="Show the traceback of errors.")] = False,
+    version: Annotated[
+        bool, Option("--version", callback=_print_version, is_eager=True, help="The version.")
+    ] = False,
+) -> None:
+    """Compare masking policies of intermediate pre-training, end to end."""
+
+
+for command in (
+    running.run,
+    planning.plan,
+    planning.check,
+    working.status,
+    results.leaderboard,
+    listing.list_,
+    showing.show,
+    showing.gallery,
+    inspecting.examples,
+    exporting.pretrain,
+    inspecting.world,
+    results.analyze,
+    exporting.export,
+    exporting.pack,
+    inspecting.doctor,
+):
+    app.command(command.__name__.rstrip("_"))(grouped(command))
+app.command(hidden=True, context_settings={"ignore_unknown_options": True})(working.work)
+app.add_typer(keeping.app, name="store")

@@ -1,0 +1,235 @@
+"""Arguments and options that several commands share, in groups."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import typer
+from typer import Argument, Option
+
+from maskpolicy.app.screen import console, log_to
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.pipeline.store.place import DEFAULT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from maskpolicy.app.display import Detail
+    from maskpolicy.app.file_to_folder import Request
+    from maskpolicy.pipeline.graph.events import Outcome
+    from maskpolicy.pipeline.store.artifacts import Store
+
+Keys: TypeAlias = Annotated[
+    list[str] | None,
+    Argument(metavar="[KEY=VALUE]...", help="Keys to set, e.g. intermediate.steps=2000."),
+]
+File: TypeAlias = Annotated[
+    Path, Argument(metavar="FILE", help="An experiment file, or a name of `list experiments`.")
+]
+Plugins: TypeAlias = Annotated[
+    list[Path] | None,
+    Option("--plugin", metavar="FILE", help="A file with policies or tasks; repeatable."),
+]
+Only: TypeAlias = Annotated[
+    list[str] | None,
+    Option(metavar="ROW/TASK", help="Only these cells, a ROW or a /TASK; repeatable."),
+]
+Workers: TypeAlias = Annotated[int, Option(min=1, help="Processes that a stage may start.")]
+Threads: TypeAlias = Annotated[
+    int | None,
+    Option(
+        min=1,
+        help="Threads of a process. Default: 1 for a small model built from scratch, else all.",
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, Option("--json", help="Print JSON.")]
+StorePlace: TypeAlias = Annotated[
+    str,
+    Option("--store", envvar="MASKPOLICY_STORE", metavar="DIR_OR_URL", help="The store of stages."),
+]
+Cache: TypeAlias = Annotated[
+    Path | None,
+    Option(envvar="MASKPOLICY_CACHE", metavar="DIR", help="Local copies of what a bucket holds."),
+]
+STORE = DEFAULT
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameters of these dataclasses are options of their own."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        kind = parameter.annotation
+        if is_dataclass(kind):
+            options = inspect.signature(kind, eval_str=True).parameters  # type: ignore[arg-type]
+            groups[name] = (kind, list(options))
+            parameters += options.values()
+        else:
+            parameters.append(parameter)
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        for name, (kind, options) in groups.items():
+            values[name] = kind(**{option: values.pop(option) for option in options})
+        command(**values)
+
+    flat = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    called.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in flat}
+    return called
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """An experiment, its store, and the cells of it that a command is about."""
+
+    file: File
+    keys: Keys = None
+    store: StorePlace = STORE
+    cache: Cache = None
+    plugin: Plugins = None
+    only: Only = None
+
+    def request(self, workers: int = 1) -> Request:
+        """Return what workers are asked to compute."""
+        from maskpolicy.app.file_to_folder import Request
+
+        return Request(
+            file=str(self.file),
+            keys=tuple(self.keys or ()),
+            plugins=tuple(map(str, self.plugin or ())),
+            store=self.store,
+            cache=str(self.cache) if self.cache else None,
+            only=tuple(self.only or ()),
+            workers=workers,
+        )
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """A store of stages."""
+
+    store: StorePlace = STORE
+    cache: Cache = None
+
+    def open(self) -> Store:
+        """Return the store; raises StoreError for a place that is none."""
+        from maskpolicy.pipeline.store.opening import open_store
+
+        return open_store(self.store, self.cache)
+
+
+@dataclass(frozen=True)
+class RunStoreOptions:
+    """The store of finished runs."""
+
+    store: Annotated[
+        str | None,
+        Option(
+            envvar="MASKPOLICY_STORE", metavar="DIR_OR_URL", help="Default: the store of the run."
+        ),
+    ] = None
+    cache: Cache = None
+
+    def open(self, runs: Sequence[Path]) -> Store:
+        """Return the store that is given, or else that of the runs in these folders."""
+        from maskpolicy.leaderboard.results import run_record
+        from maskpolicy.pipeline.store.opening import open_store
+
+        return open_store(run_record.trusted_store(self.store, runs), self.cache)
+
+    def open_writable(self, runs: Sequence[Path]) -> Store:
+        """Return that store, with a folder for new artifacts above it if it is read-only."""
+        from maskpolicy.pipeline.store import overlay
+
+        return overlay.writable(self.open(runs))
+
+
+@dataclass(frozen=True)
+class DetailOptions:
+    """How much a command prints while it works."""
+
+    quiet: Annotated[
+        bool, Option("--quiet", "-q", help="No progress: only failures and results.")
+    ] = False
+    verbose: Annotated[
+        bool, Option("--verbose", "-v", help="Also what starts, and what the store has.")
+    ] = False
+
+    def notes(self) -> tuple[Console, Detail]:
+        """Return the console for progress and log, and the detail; raises ConfigError."""
+        if self.quiet and self.verbose:
+            raise ConfigError("-q and -v: name one of them")
+        detail: Detail = "quiet" if self.quiet else "verbose" if self.verbose else "normal"
+        screen = console(err=True)
+        log_to(screen, detail=detail)
+        return screen, detail
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """Whether what a command wrote goes to the Hub as well."""
+
+    push: Annotated[
+        str | None,
+        Option(metavar="OWNER/NAME", help="Upload it to the Hub, too."),
+    ] = None
+    private: Annotated[
+        bool,
+        Option("--private", help="--push: create a private repository."),
+    ] = False
+
+    def check(self) -> None:
+        """Raise ConfigError for a name that the Hub cannot have, before any work."""
+        from maskpolicy.app import packing
+
+        if self.push:
+            packing.check_name(self.push)
+        elif self.private:
+            raise ConfigError("--private: is for --push OWNER/NAME: give both")
+
+    def upload(self, path: Path, kind: Literal["model", "dataset"]) -> None:
+        """Upload a file or folder to a repository of the Hub, if there is a name; print where."""
+        from maskpolicy.app import packing
+
+        if self.push:
+            address = packing.push(path, self.push, kind, private=self.private)
+            console().print(f"pushed to {address}", soft_wrap=True)
+
+
+def end(outcomes: Iterable[Outcome], summary: str = "") -> None:
+    """End a command if any of its stages failed.
+
+    User errors (ConfigError, DataError) are raised, for exit code 2: the same command would fail
+    again. Other failures print one line and exit with code 1. `summary` replaces the first cause,
+    for commands that have already reported each failure.
+    """
+    failed = [outcome for outcome in outcomes if outcome.exception is not None]
+    if not failed:
+        return
+    first = failed[0]
+    if all(isinstance(outcome.exception, ConfigError | DataError) for outcome in failed):
+        if summary:
+            raise ConfigError(summary) from first.exception
+        raise first.exception or ConfigError(str(first.error))
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    line = summary or f"failed: {first.stage.name}: {first.error}{more}"
+    typer.echo(f"{line}; the same command tries again", err=True)
+    raise typer.Exit(1)
+
+
+def request_of(
+    file: Path,
+    keys: list[str] | None,
+    store: str,
+    cache: Path | None,
+    plugin: list[Path] | None,
+    only: list[str] | None,
+) -> Request:
+    """Return what workers are asked to compute, from the arguments of a command."""
+    return ExperimentOptions(file, keys, store, cache, plugin, only).request()

@@ -1,0 +1,149 @@
+"""maskpolicy pretrain, export and pack: models as Transformers folders, and runs as zip files."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+from typer import Argument, Option
+
+from maskpolicy.app.command_words import as_typed, public, repeated
+from maskpolicy.app.commands.arguments import (
+    DetailOptions,
+    Keys,
+    Plugins,
+    PushOptions,
+    RunStoreOptions,
+    StoreOptions,
+    Workers,
+    end,
+)
+from maskpolicy.app.screen import console, log_to
+from maskpolicy.core.errors import ConfigError
+
+_FILES = "FILE_OR_GLOB"
+ModelFolder: TypeAlias = Annotated[
+    Path, Option(metavar="DIR", help="The Transformers folder to write.")
+]
+
+
+def pretrain(
+    *,
+    model: Annotated[
+        str, Option(metavar="NAME_OR_DIR", help="mini, a folder, or a name on the Hub.")
+    ],
+    policy: Annotated[str, Option(metavar="NAME", help="The masking policy.")],
+    out: ModelFolder,
+    corpus: Annotated[list[str], Option(metavar=_FILES, help="Files of text; repeatable.")],
+    keys: Keys = None,
+    validation: Annotated[
+        list[str] | None,
+        Option(metavar=_FILES, help="Files of other text to measure the loss on; repeatable."),
+    ] = None,
+    store: StoreOptions,
+    plugin: Plugins = None,
+    workers: Workers = 1,
+    hub: PushOptions,
+    detail: DetailOptions,
+) -> None:
+    """Continue pre-training on your own text; the same command continues where it stopped."""
+    started = time.monotonic()
+    from maskpolicy.app import own_text, progress
+    from maskpolicy.app.meters import forecast
+    from maskpolicy.app.progress import RunProgress
+    from maskpolicy.pipeline.graph import processes
+
+    notes, amount = detail.notes()
+    hub.check()
+    if any("=" not in word and Path(word).is_file() for word in keys or ()):
+        raise ConfigError(
+            "--corpus and --validation: take one file each: quote a pattern, --corpus 'notes/*.txt'"
+        )
+    asked = own_text.Request(
+        model,
+        policy,
+        tuple(corpus),
+        out,
+        tuple(keys or ()),
+        tuple(plugin or ()),
+        tuple(validation or ()),
+    )
+    prepared = own_text.prepare(asked, store.open())
+    if not processes.is_first():
+        processes.follow(prepared.order, prepared.store, workers)
+        return
+    ahead = forecast(prepared.targets, prepared.store)
+    bars = RunProgress(notes, ahead, failures=False, detail=amount)  # `end` reports failures
+    outcomes = own_text.compute(prepared, workers, bars)
+    processes.dismiss()
+    end(outcomes)
+    own_text.export(prepared, hub.push or "")
+    seconds, screen = time.monotonic() - started, console()
+    screen.print(progress.to_table(progress.parts(outcomes, seconds), seconds))
+    if line := own_text.validation_line(prepared):
+        screen.print(line, soft_wrap=True, highlight=False)
+    screen.print(f"written to {prepared.out}", soft_wrap=True)
+    hub.upload(prepared.out, "model")
+
+
+def export(
+    *,
+    run: Annotated[str, Argument(metavar="RUN", help="A folder that `run` wrote.")],
+    policy: Annotated[str, Argument(metavar="ROW", help="The label of a row.")],
+    out: ModelFolder,
+    task: Annotated[
+        str | None,
+        Option(metavar="TASK", help="Export the model fine-tuned on it, not pre-trained."),
+    ] = None,
+    seed: Annotated[
+        int | None, Option(metavar="N", help="The fine-tuning seed; default: the first.")
+    ] = None,
+    store: RunStoreOptions,
+    plugin: Plugins = None,
+    hub: PushOptions,
+) -> None:
+    """Write the model of a row with its tokenizer and a model card with its results."""
+    from maskpolicy.app import packing, transformers_folders
+    from maskpolicy.experiment.verbatim import WRITTEN
+    from maskpolicy.leaderboard.results.cell import read_run
+    from maskpolicy.plugins import discovery
+
+    log_to(console(err=True))
+    hub.check()
+    discovery.load_files(plugin or (), fresh=True)
+    words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
+    words += ["--seed", str(seed)] if seed is not None else []
+    commands = [as_typed(*words, *repeated("--plugin", plugin), "--out", out)]
+    if (Path(run) / WRITTEN).is_file():
+        commands.insert(0, as_typed("run", Path(public(run)) / WRITTEN))
+    out = out.resolve()
+    transformers_folders.check_out(out, transformers_folders.EXPORT)
+    with packing.opened([run]) as runs:
+        artifacts = store.open(runs.kept)
+        results = read_run(runs.only())
+        about = {"command": "\n".join(commands), "name": hub.push or ""}
+        with runs.naming(artifacts):
+            transformers_folders.export_model(results, policy, artifacts, out, task, seed, **about)
+    console().print(f"written to {out}", soft_wrap=True)
+    hub.upload(out, "model")
+
+
+def pack(
+    *,
+    run: Annotated[Path, Argument(metavar="RUN", help="A folder that `run` wrote.")],
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="Default: the run's name below runs/, with .zip.")
+    ] = None,
+    hub: PushOptions,
+) -> None:
+    """Pack a run's folder into a zip file that `leaderboard` joins, with no store."""
+    from maskpolicy.app import packing
+
+    hub.check()
+    written = packing.pack(run, out or packing.default_file(run))
+    console().print(f"written to {written}", soft_wrap=True)
+    hub.upload(written, "dataset")
+    if hub.push:
+        line = f"to join it: maskpolicy leaderboard hf://datasets/{hub.push}"
+        console().print(line, soft_wrap=True)

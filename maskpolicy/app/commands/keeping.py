@@ -1,0 +1,160 @@
+"""maskpolicy store: copy, verify, measure and prune stores."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from maskpolicy.app.commands.arguments import STORE, Cache, StorePlace
+from maskpolicy.app.screen import console, log_to, size_text
+from maskpolicy.core.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from maskpolicy.pipeline.store.artifacts import Store
+
+_OLDEST = 36_500  # days
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_FACTORS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+app = typer.Typer(help="Copy, verify, measure and prune stores.")
+
+
+@app.command()
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A folder or a URL.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="A folder or a URL.")],
+    run: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Only what these runs have used; repeatable."),
+    ] = None,
+    cache: Cache = None,
+) -> None:
+    """Copy the artifacts that TO lacks; the same command continues where it stopped."""
+    from maskpolicy.app import packing
+    from maskpolicy.leaderboard.results import run_record
+    from maskpolicy.pipeline.store import upkeep
+    from maskpolicy.pipeline.store.opening import open_store
+
+    log_to(console(err=True))
+    keys = None
+    if run:
+        with packing.opened(run) as runs:
+            keys = [key for folder in runs.folders for key in run_record.keys(folder)]
+    one, two = _existing(source, cache), open_store(target, cache)
+    copied = upkeep.copy(one, two, keys, _tracked("copying"))
+    for key, names in copied.different.items():
+        typer.echo(f"{key} has different files in both: {', '.join(names)}", err=True)
+    for key in copied.damaged:
+        typer.echo(f"{key} is damaged in {one.place}: not copied", err=True)
+    missing = f", {len(copied.missing)} not in {one.place}" if copied.missing else ""
+    typer.echo(f"{len(copied.new)} artifacts copied to {two.place}{missing}")
+    if copied.different or copied.damaged:
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(store: StorePlace = STORE, cache: Cache = None) -> None:
+    """Read all files of a store again; exit code 1 if some do not match their manifests."""
+    log_to(console(err=True))
+    artifacts = _existing(store, cache)
+    keys = sorted(artifacts.committed())
+    found = [artifacts.verify(key) for key in _tracked("verifying")(keys)]
+    damages = [damage for damage in found if damage is not None]
+    for damage in damages:
+        typer.echo(damage)
+    typer.echo(f"{len(keys)} artifacts, {len(damages)} damaged: {artifacts.place}")
+    if damages:
+        typer.echo("the next run that needs a damaged artifact computes it again", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def du(store: StorePlace = STORE, cache: Cache = None) -> None:
+    """Print what lies in a store: bytes by folder, and by kind of stage."""
+    from collections import Counter
+
+    from rich.table import Table
+
+    from maskpolicy.pipeline.store import upkeep
+
+    artifacts = _existing(store, cache)
+    screen = console()
+    for name, size in upkeep.size(artifacts).items():
+        if size:
+            screen.print(f"{name:<12} {size_text(size):>10}")
+    counts, sizes = Counter[str](), Counter[str]()
+    for known in artifacts.records(dropped=False):
+        kind = str(known["record"].get("kind", "?"))
+        counts[kind] += 1
+        sizes[kind] += sum(entry["size"] for entry in known["files"])
+    table = Table("kind", "artifacts", "size", box=None)
+    for kind, size in sizes.most_common():
+        table.add_row(kind, str(counts[kind]), size_text(size))
+    screen.print(table)
+
+
+@app.command()
+def prune(
+    store: StorePlace = STORE,
+    cache: Cache = None,
+    older: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="Also delete what no run has used for so long."),
+    ] = None,
+    cache_size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Shrink a bucket's cache to it, e.g. 20GB; 0: empty it."),
+    ] = None,
+) -> None:
+    """Delete what no command needs from a store; artifacts stay unless --older is given."""
+    from maskpolicy.pipeline.store import upkeep
+    from maskpolicy.pipeline.store.opening import is_url
+
+    log_to(console(err=True))
+    if older is not None and older > _OLDEST:
+        raise ConfigError(f"--older {older:g}: write a number of days, at most {_OLDEST}")
+    most = None if cache_size is None else _bytes(cache_size)
+    if most is not None and not is_url(store):
+        raise ConfigError(f"--cache-size: {store} is a folder, and only a bucket has a cache")
+    artifacts = _existing(store, cache)
+    freed = upkeep.prune(artifacts, older, most)
+    typer.echo(f"freed {size_text(sum(freed.values()))} of {artifacts.place}")
+
+
+def _existing(place: str, cache: Path | None) -> Store:
+    """Open a store that is to be read; raises StoreError for a folder that is none."""
+    from maskpolicy.pipeline.store import upkeep
+    from maskpolicy.pipeline.store.opening import is_url, open_store
+
+    store = open_store(place, cache)
+    if not store.root.is_dir():
+        raise StoreError(f"store {place}: there is no such folder: name one with artifacts")
+    if not is_url(place) and not any((store.root / name).is_dir() for name in upkeep.FOLDERS):
+        raise StoreError(f"store {place}: nothing has written artifacts there: name another folder")
+    return store
+
+
+def _bytes(text: str) -> int:
+    """Return the number of bytes that a text like 20GB or 500 MiB names."""
+    found = re.fullmatch(r"([0-9.]+)\s*([kmgt]i?)?b?", text.strip().lower())
+    try:
+        number, unit = float(found[1]) if found else -1.0, (found[2] or "") if found else ""
+    except ValueError:
+        number = -1.0
+    size = number * _FACTORS.get(unit, 1)
+    if not 0 <= size < math.inf:
+        raise ConfigError(f"--cache-size {text}: write a number and a unit, like 20GB")
+    return int(size)
+
+
+def _tracked(what: str) -> Callable[[Sequence[str]], Iterable[str]]:
+    """Return a function that shows on a terminal how many of some keys are done."""
+    from rich.progress import track
+
+    screen = console(err=True)
+    hidden = not screen.is_terminal
+    return lambda keys: track(keys, what, console=screen, transient=True, disable=hidden)

@@ -1,0 +1,192 @@
+"""maskpolicy list: plugins, models, keys of experiments, hooks, and shipped experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from maskpolicy.app.commands.arguments import AsJson, Plugins
+from maskpolicy.app.screen import console, print_json
+from maskpolicy.core.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from maskpolicy.core.types import Json
+    from maskpolicy.plugins.registry import Registered
+
+KINDS = {"policies": "policy", "tasks": "task", "analyses": "analysis"}
+WHAT = (*KINDS, "metrics", "models", "keys", "hooks", "experiments")
+
+
+def list_(
+    *,
+    what: Annotated[str, Argument(metavar="|".join(WHAT))],
+    as_json: AsJson = False,
+    markdown: Annotated[
+        bool, Option("--markdown", help="Print keys or hooks as Markdown tables.")
+    ] = False,
+    plugin: Plugins = None,
+) -> None:
+    """List plugins, models, keys of experiments, hooks of plugins, or shipped experiments."""
+    if what not in WHAT:
+        raise ConfigError(unknown("list", what, WHAT))
+    if markdown and what not in ("keys", "hooks"):
+        raise ConfigError("--markdown: is for `list keys` and `list hooks`; --json is for any list")
+    if what == "hooks":
+        _print_hooks(as_json=as_json, markdown=markdown)
+    elif what == "keys":
+        _print_keys(plugin or (), as_json=as_json, markdown=markdown)
+    elif what == "models":
+        models = _models()
+        _print(models if as_json else _in_columns(models), as_json=as_json)
+    elif what == "experiments":
+        _print(_experiments(), as_json=as_json)
+    elif what == "metrics":
+        _print(_metrics(plugin or ()), as_json=as_json)
+    else:
+        print_plugins(KINDS[what], plugin or (), as_json=as_json)
+
+
+def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
+    """Print every plugin of a kind; broken ones are named on stderr and left out."""
+    entries = [about for _, about in _plugins([kind], files)]
+    if kind == "policy":
+        from maskpolicy.experiment.definition import NONE
+
+        summary = "No intermediate stage: the row with which others are compared."
+        entries.insert(0, {"name": NONE, "summary": summary, "how": {}, "fields": {}, "where": ""})
+    _print(entries, as_json=as_json)
+
+
+def _print(entries: Sequence[Json], *, as_json: bool) -> None:
+    from maskpolicy.app import printed
+
+    if as_json:
+        print_json(entries)
+    else:
+        console().print(printed.listing(entries))
+
+
+def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None:
+    from maskpolicy.app import printed
+    from maskpolicy.experiment import reference
+
+    kinds = ["policy", "task"]  # only these have keys in an experiment file
+    entries = [entry for entry, _ in _plugins(kinds, files)]
+    policies, tasks = ([each for each in entries if each.kind == kind] for kind in kinds)
+    keys = reference.listed(policies, tasks)
+    if markdown:
+        typer.echo(reference.page(keys), nl=False)
+    elif as_json:
+        print_json([key.to_json() for key in keys])
+    else:
+        console().print(printed.keys(keys))
+
+
+def _print_hooks(*, as_json: bool, markdown: bool) -> None:
+    from maskpolicy.plugins import hooks
+
+    if markdown:
+        typer.echo("\n\n".join(f"{kind}:\n\n{hooks.table(kind)}" for kind in hooks.HOOKS))
+    else:
+        _print(hooks.listed(), as_json=as_json)
+
+
+def _models() -> list[dict[str, Json]]:
+    """Return the presets, and the families of models in folders and on the Hub."""
+    from maskpolicy.models.families import FAMILIES
+    from maskpolicy.models.model_kinds import MODEL_KINDS
+
+    families = {family.name: family.to_json() for family in FAMILIES}
+    presets = [
+        {
+            **families[kind.family],
+            **{"name": name, "example": None, "note": "", "summary": preset.summary},
+        }
+        for kind in MODEL_KINDS.values()
+        for name, preset in kind.presets.items()
+    ]
+    others = [
+        {**row.to_json(), "summary": f"a folder, or a Hub name such as {row.example}"}
+        for row in FAMILIES
+    ]
+    return presets + others
+
+
+def _in_columns(models: Sequence[dict[str, Json]]) -> list[Json]:
+    """Return the columns of a table of models; the note begins with the summary."""
+    shown = ("name", "kind", "masks", "start", "exclusion")
+    return [
+        {key: row[key] or "–" for key in shown}
+        | {"note": "; ".join(filter(None, [row["summary"], row["note"]]))}
+        for row in models
+    ]
+
+
+def _metrics(files: Sequence[Path]) -> list[Json]:
+    from maskpolicy.core.metrics import METRICS
+    from maskpolicy.plugins import registry
+
+    _load(["metric"], files)
+    own = {entry.name: entry for entry in registry.entries() if entry.kind == "metric"}
+    return [
+        {"name": name, "title": about.title, "where": own[name].where if name in own else ""}
+        for name, about in METRICS.items()
+    ]
+
+
+def _experiments() -> list[Json]:
+    from maskpolicy.experiment import verbatim
+
+    return [
+        {"name": each.name, "summary": each.summary, "where": str(each.path)}
+        for each in verbatim.shipped()
+    ]
+
+
+def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Registered, Json]]:
+    """Return every plugin of some kinds with its description; warns about broken ones."""
+    from maskpolicy.plugins import registry
+
+    _load(kinds, files)
+    entries = []
+    for kind, name in [(each, name) for each in kinds for name in registry.names(each)]:
+        try:
+            entry = registry.entry(kind, name)
+            entries.append((entry, _described(entry)))
+        except ConfigError as error:
+            typer.echo(f"warning: {kind} {name!r}: {error}", err=True)
+    return entries
+
+
+def _load(kinds: Sequence[str], files: Sequence[Path]) -> None:
+    """Import all plugins of some kinds and the user's files; warns about packages that fail."""
+    from maskpolicy.plugins import discovery
+
+    discovery.load_files(files, fresh=True)
+    for kind in kinds:
+        discovery.load_builtin(kind)
+    for broken in discovery.load_entry_points():
+        typer.echo(f"warning: {broken}", err=True)
+
+
+def _described(entry: Registered) -> Json:
+    from maskpolicy.core import keys, schema
+    from maskpolicy.data.taskfiles import sources
+
+    fields = {
+        name: {"type": schema.words(field.annotation)}
+        | ({} if field.is_required else {"default": keys.plain(field.default, name)})
+        for name, field in schema.fields_of(entry.plugin).items()
+    }
+    about: dict[str, Json] = {"name": entry.name, "summary": entry.summary}
+    if entry.kind == "policy":
+        about["how"] = entry.facts
+    elif entry.kind == "task":
+        facts = sources.facts(entry)
+        about |= {"kind": facts.kind, "group": facts.group, "metric": facts.metric}
+        about |= {"files": dict(facts.files), "hub": facts.hub.id if facts.hub else None}
+    return {**about, "fields": fields, "where": entry.where}

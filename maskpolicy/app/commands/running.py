@@ -1,0 +1,165 @@
+"""maskpolicy run: run an experiment."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option
+
+from maskpolicy.app.commands.arguments import (
+    STORE,
+    DetailOptions,
+    ExperimentOptions,
+    Threads,
+    Workers,
+    end,
+)
+from maskpolicy.app.screen import console
+from maskpolicy.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from maskpolicy.app.contents import FinishedRun
+    from maskpolicy.app.display import Detail
+    from maskpolicy.app.file_to_folder import Prepared
+    from maskpolicy.app.progress import RunProgress, StageSummary
+    from maskpolicy.pipeline.executors.engines import Executor
+
+
+def run(
+    *,
+    out: Annotated[Path | None, Option(metavar="DIR", help="Default: runs/<name of FILE>.")] = None,
+    experiment: ExperimentOptions,
+    jobs: Annotated[
+        int | None,
+        Option(
+            min=1,
+            envvar="MASKPOLICY_JOBS",
+            help="Stages at a time, a process for each. Default: what suits the machine.",
+        ),
+    ] = None,
+    threads: Threads = None,
+    workers: Workers = 1,
+    executor: Annotated[
+        str, Option(metavar="local|ray[=ADDRESS]|slurm", help="Who computes the stages.")
+    ] = "local",
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="slurm: print what sbatch would get, and end.")
+    ] = False,
+    verify: Annotated[
+        bool, Option("--verify", help="First read again all files that the run rests on.")
+    ] = False,
+    detail: DetailOptions,
+    show_page: Annotated[bool, Option("--open", help="Open the page at the end.")] = False,
+) -> None:
+    """Run an experiment and print its leaderboard; the same command continues where it stopped."""
+    started = time.monotonic()
+    from maskpolicy.pipeline.executors import local
+    from maskpolicy.pipeline.executors.engines import LOCAL
+
+    chosen = _executor(executor, jobs, dry_run=dry_run)
+    notes, amount = detail.notes()
+    with local.one_early(jobs if chosen.name == LOCAL else 1) as early:
+        from maskpolicy.app import file_to_folder
+        from maskpolicy.app.display import Display
+        from maskpolicy.app.meters import Preparation
+        from maskpolicy.pipeline.graph import processes
+
+        request = experiment.request(workers)
+        with Display(notes, "run", Preparation("reading the experiment and its files"), amount):
+            prepared = file_to_folder.prepare(request, out, is_dry=dry_run, verify=verify)
+        if chosen.name == LOCAL:
+            jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
+        if dry_run:
+            _print_scripts(prepared)
+            return
+        if not processes.is_first():
+            processes.follow(prepared.order, prepared.store, workers)
+            return
+        request, chosen = replace(request, threads=threads), replace(chosen, early=early)
+        bars = _bars(prepared, jobs or 1, notes, amount)
+        outcomes = file_to_folder.compute(prepared, request, chosen, jobs or 1, bars)
+        processes.dismiss()
+    seconds = time.monotonic() - started
+    # before anything is printed, because output may be cut off, as by `| head`
+    finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs or 1)
+    _print(finished, took, seconds, jobs or 1, show_page=show_page)
+    end(outcomes.values(), file_to_folder.failed_cells(prepared, outcomes))
+
+
+def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:
+    """Return an executor; raises ConfigError for options that it refuses."""
+    from maskpolicy.pipeline.executors.engines import SLURM, parsed
+
+    found = parsed(executor, jobs)
+    if dry_run and found.name != SLURM:
+        raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
+    if jobs is not None:
+        from maskpolicy.pipeline.executors.capacity import check_jobs
+
+        check_jobs(jobs)
+    return found
+
+
+def _bars(prepared: Prepared, jobs: int, notes: Console, detail: Detail) -> RunProgress:
+    """Return the progress of a run, with the time left from earlier stages of the same kinds."""
+    from maskpolicy.app.meters import forecast
+    from maskpolicy.app.progress import RunProgress
+
+    ahead = forecast(prepared.part.targets, prepared.store, jobs)
+    return RunProgress(notes, ahead, detail=detail)
+
+
+def _print_scripts(prepared: Prepared) -> None:
+    """Print the scripts that sbatch would get for all that is missing."""
+    from maskpolicy.pipeline.executors.slurm_engine import scripts
+    from maskpolicy.pipeline.graph import planning
+
+    lacking = planning.missing(prepared.part.targets, prepared.store)
+    order = [stage for stage in prepared.order if stage.key in lacking]
+    for script in scripts(prepared.experiment, order, prepared.folder / "logs"):
+        typer.echo(script)
+
+
+def _print(
+    finished: FinishedRun,
+    took: Sequence[StageSummary],
+    seconds: float,
+    jobs: int,
+    *,
+    show_page: bool,
+) -> None:
+    """Print the leaderboard, the table of times, and where the files are; open the page."""
+    from maskpolicy.app import printed, progress
+    from maskpolicy.app.command_words import from_here
+    from maskpolicy.app.contents import PAGE
+
+    screen = console()
+    printed.leaderboard(finished.board, screen, gaps=False)  # failures are printed already
+    screen.print(progress.to_table(took, seconds, jobs))
+    screen.print(f"written to {finished.folder}", soft_wrap=True)
+    screen.print(f"page: {finished.folder / PAGE}", soft_wrap=True)
+    command = ["maskpolicy", "analyze", "all", str(finished.folder)]
+    for file in finished.experiment.plugins:  # no command loads what only a run names
+        command += ["--plugin", from_here(file)]
+    if finished.store.place != str(Path(STORE).absolute()):
+        command += ["--store", finished.store.place]
+    screen.print(f"to explain the scores: {shlex.join(command)}", soft_wrap=True)
+    if show_page:
+        _open(finished.folder / PAGE)
+
+
+def _open(page: Path) -> None:
+    """Open a page in the browser; print a line if there is none."""
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        typer.echo(f"--open: there is no browser here: open {page} elsewhere", err=True)

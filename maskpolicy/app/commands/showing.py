@@ -1,0 +1,284 @@
+"""maskpolicy show and gallery: what policies mask in a text."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+from typer import Argument, Option
+
+from maskpolicy.app.command_words import policy_keys, row_words
+from maskpolicy.app.commands.arguments import AsJson, Plugins, RunStoreOptions
+from maskpolicy.app.screen import console, log_to
+from maskpolicy.core.errors import ConfigError, DataError, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from maskpolicy.app.preview import MaskedText
+    from maskpolicy.experiment.definition import PolicyBlock
+    from maskpolicy.pipeline.store.artifacts import Store
+
+    Masking: TypeAlias = Callable[[str, int, float], MaskedText]  # (text, seed, progress) -> masks
+
+log = logging.getLogger(__name__)
+DEFAULT = "mini"  # the model whose tokenizer is used
+MOST = 20  # texts of a file
+TEXT = (
+    "Himan Kendal was known as a weaver. His first loom was a Quarkstone of 1854. He died in "
+    "Trevatek on 6 March 1893."
+)
+
+
+def show(
+    *,
+    policies: Annotated[
+        list[str],
+        Argument(
+            metavar="POLICY|KEY=VALUE",
+            help="Policies (with --run, rows of it), and keys for all of them, such as "
+            'policy.ratio=0.3; "POLICY KEY=VALUE", quoted, is a policy with keys of its own.',
+        ),
+    ],
+    text: Annotated[str | None, Option(metavar="TEXT", help="The text to mask.")] = None,
+    file: Annotated[
+        Path | None,
+        Option(metavar="FILE", help=f"A file of texts, of which the first {MOST} are masked."),
+    ] = None,
+    plugin: Plugins = None,
+    model: Annotated[
+        str | None, Option(metavar="NAME_OR_DIR", help="Model of the tokenizer.")
+    ] = None,
+    run: Annotated[
+        str | None,
+        Option(metavar="RUN", help="A run with these rows and what their policies learnt."),
+    ] = None,
+    seed: Annotated[int, Option(min=0, help="Seed of the masks.")] = 0,
+    seeds: Annotated[int, Option(min=1, help="Number of seeds, from --seed on.")] = 1,
+    progress: Annotated[
+        float, Option(min=0, metavar="SHARE", help="Share of the training done, below 1.")
+    ] = 0.0,
+    html: Annotated[Path | None, Option(metavar="FILE", help="Write a page as well.")] = None,
+    store: RunStoreOptions,
+    as_json: AsJson = False,
+) -> None:
+    """Show what policies mask in a text, and the resulting source and target."""
+    from maskpolicy.app import preview, printed
+    from maskpolicy.core.files import write_file
+    from maskpolicy.plugins import discovery
+
+    log_to(console(err=True))
+    if progress >= 1:
+        raise ConfigError(f"--progress: must be below 1, not {progress:g}")
+    texts = _texts(text, file)
+    discovery.load_files(plugin or (), fresh=True)
+    maskings = _maskings(policies, run, model, store)
+    previews = [
+        preview.Preview(row, number, masking(each, number, progress))
+        for each in texts
+        for row, masking in maskings.items()
+        for number in range(seed, seed + seeds)
+    ]
+    if html is not None:
+        write_file(html, preview.page(previews).encode(), "--html")
+    if as_json:
+        objects = [each.to_json() for each in previews]
+        alone = {key: objects[0][key] for key in ("spans", "source", "target")}
+        typer.echo(json.dumps(objects if len(objects) > 1 else alone, ensure_ascii=False))
+    else:
+        printed.previews(previews, console())
+    if html is not None:
+        typer.echo(f"written to {html}", err=as_json)
+
+
+def _texts(text: str | None, file: Path | None) -> list[str]:
+    """Return the text, or the first texts of the file; one of both must be given."""
+    from maskpolicy.data.datafiles import fields, readers
+    from maskpolicy.data.datafiles.rows import Layout
+
+    if (text is None) == (file is None):
+        raise ConfigError("show: give the text to mask by --text TEXT, or texts by --file FILE")
+    if file is None:
+        return [str(text)]
+    texts = []
+    for row in islice(readers.rows(file, Layout(keys=["text"])), MOST):
+        try:
+            texts.append(fields.text(row.value or {}, "text"))
+        except DataError as error:
+            raise DataError(f"{row.place}: {row.error or error}") from None
+    if not texts:
+        raise DataError(f"{file}: has no text")
+    return texts
+
+
+def _maskings(
+    words: Sequence[str], run: str | None, model: str | None, store: RunStoreOptions
+) -> dict[str, Masking]:
+    """Return the function of each row, from the words of the command: rows, and keys for all."""
+    from maskpolicy.app import packing
+
+    first, *others = words
+    keys = [word for word in others if "=" in word.partition(" ")[0]]
+    rows = dict.fromkeys([first, *(word for word in others if word not in keys)])
+    with packing.opened([run] if run else []) as runs:
+        artifacts = store.open_writable(runs.kept)
+        with runs.naming(artifacts):
+            folder = runs.only() if run else None
+            return {row: _masking(row, keys, folder, model, artifacts) for row in rows}
+
+
+def _masking(
+    row: str, keys: Sequence[str], run: Path | None, model: str | None, artifacts: Store
+) -> Masking:
+    """Return the function that masks as one row does."""
+    from maskpolicy.app import preview
+    from maskpolicy.experiment import policy_blocks
+    from maskpolicy.leaderboard.results import cell
+    from maskpolicy.models.loading import load_tokenizer
+    from maskpolicy.plugins.discovery import plugin_of_run
+
+    policy, *own = [row] if run else row_words(row)
+    of_run = preview.from_run(run, policy, artifacts) if run else None
+    if run and of_run:
+        plugin_of_run("policy", of_run.policy["name"], cell.plugin_files(run))
+        preview.warn_of_edits(of_run, artifacts)
+    block = policy_blocks.policy_block(_block(policy, [*keys, *own], of_run), "policy", {})
+    block = replace(block, label=of_run.label) if of_run else block
+    if of_run and model is None:
+        tokenizer = load_tokenizer(str(of_run.tokenizer))
+    else:
+        tokenizer = preview.tokenizer_of(model or DEFAULT, artifacts)
+    if block.has_stage and preview.asks_the_model(block):
+        log.info(
+            "%s masks by what the model in training predicts: shown %s", policy, preview.UNLEARNT
+        )
+    statistics = preview.statistics_of(block, model or DEFAULT, of_run, artifacts)
+    fitted = of_run.fitted if of_run else None
+
+    def mask(text: str, seed: int, progress: float) -> MaskedText:
+        return preview.show(text, block, tokenizer, fitted, seed, progress, statistics)
+
+    return mask
+
+
+def _block(name: str, words: Sequence[str], of_run: Any) -> dict[str, Any]:
+    """Return the policy's block: that of the run, updated by the keys of this command."""
+    from maskpolicy.app import preview
+    from maskpolicy.experiment import policy_blocks
+    from maskpolicy.plugins.registry import DENOISING_KEYS
+
+    own, rest = policy_keys(name, words)
+    strange = sorted(set(rest) - set(DENOISING_KEYS))
+    if strange:
+        policy_blocks.refuse_fields(of_run.policy["name"] if of_run else name, strange)
+        choices = [*DENOISING_KEYS, "policy.FIELD"]
+        raise ConfigError(unknown("key", strange[0], choices))
+    if of_run is None:
+        return {**rest, **own}
+    preview.refuse_paths(of_run.policy, set(own))
+    return {**of_run.policy, **rest, **own, "name": of_run.policy["name"]}
+
+
+def gallery(
+    *,
+    rows: Annotated[
+        list[str] | None,
+        Argument(metavar="[ROW ...]", help='Also: "POLICY policy.FIELD=VALUE ..", quoted.'),
+    ] = None,
+    text: Annotated[str, Option(metavar="TEXT", help="The text to mask.")] = TEXT,
+    seed: Annotated[int, Option(min=0, help="Seed of the masks.")] = 2,
+    model: Annotated[str, Option(metavar="NAME_OR_DIR", help="Model of the tokenizer.")] = DEFAULT,
+    alone: Annotated[bool, Option("--alone", help="Only the rows that are given.")] = False,
+    picture: Annotated[
+        Path | None, Option(metavar="FILE", help="Draw the rows as well: .svg or .png.")
+    ] = None,
+    plugin: Plugins = None,
+    store: RunStoreOptions,
+) -> None:
+    """Print one text masked by each policy, as a page in Markdown."""
+    from maskpolicy.app import preview
+    from maskpolicy.core import markdown
+    from maskpolicy.experiment import policy_blocks
+    from maskpolicy.plugins import discovery
+
+    log_to(console(err=True))
+    if picture is not None and picture.suffix not in (".svg", ".png"):
+        raise ConfigError(f"--picture: {picture}: end the name in .svg or .png")
+    discovery.load_files(plugin or (), fresh=True)
+    blocks: dict[str, PolicyBlock] = {}  # of all rows, so that a mistake is found before any work
+    others = []
+    for row in (*(() if alone else _policies(plugin or ())), *(rows or ())):
+        name, *words = row_words(row)
+        if lacking := "" if words else _lacking(name):
+            others.append(f"`{name}` {lacking}")
+        else:
+            blocks[row] = policy_blocks.policy_block(_block(name, words, None), "policy", {})
+    artifacts = store.open_writable([])
+    tokenizer = preview.tokenizer_of(model, artifacts)
+    masked: dict[str, MaskedText] = {}
+    for row, block in blocks.items():
+        statistics = preview.statistics_of(block, model, None, artifacts)
+        masked[row] = preview.show(text, block, tokenizer, None, seed, statistics=statistics)
+    if picture is not None:
+        _draw(masked, picture)
+    about = f"Each row is `maskpolicy show POLICY --seed {seed}`, with the tokenizer of {model}"
+    where = "the statistics of the embedded world where a policy reads some, and this text"
+    typer.echo(
+        "# Every policy on one passage\n\n"
+        f"Written by `maskpolicy gallery`. {about}, {where}:\n\n> {text}\n"
+    )
+    cells = [[f"`{row}`", f"`{each.source}`", _target(each)] for row, each in masked.items()]
+    typer.echo(markdown.table(["policy", "source", "target"], cells))
+    asking = [f"`{row}`" for row, block in blocks.items() if preview.asks_the_model(block)]
+    if asking:
+        typer.echo(f"\n{', '.join(asking)}: {preview.UNLEARNT}.")
+    if others:
+        typer.echo(f"\nNot here: {'; '.join(others)}.")
+
+
+def _policies(files: Sequence[Path]) -> list[str]:
+    """Return the names of maskpolicy's own policies, and of those that `files` define."""
+    from maskpolicy.plugins import discovery, registry
+
+    discovery.load_builtin("policy")
+    paths = {str(path.resolve()) for path in files}
+    entries = [registry.entry("policy", name) for name in registry.names("policy")]
+    own = [entry.name for entry in entries if registry.is_builtin(entry.plugin)]
+    return own + [entry.name for entry in entries if entry.file in paths]
+
+
+def _lacking(name: str) -> str:
+    """Return why a policy cannot be shown by its name alone, or ""."""
+    from maskpolicy.core import schema
+    from maskpolicy.plugins import hooks
+    from maskpolicy.plugins.discovery import find_plugin
+
+    plugin = find_plugin("policy", name).plugin
+    if hooks.FIT.of(plugin) is not None:
+        source = "labels" if hooks.LEARNS_FROM.of(plugin) == "labels" else "a model"
+        return f"learns from {source}: `show --run`"
+    needed = [key for key, field in schema.fields_of(plugin).items() if field.is_required]
+    return f"needs {', '.join(f'`{key}`' for key in needed)}" if needed else ""
+
+
+def _target(masked: MaskedText) -> str:
+    if masked.target == masked.text:
+        return "the full text"
+    return f"`{masked.target}`" if masked.target else "nothing"
+
+
+def _draw(masked: Mapping[str, MaskedText], file: Path) -> None:
+    """Draw each row's text with frames around what it masks."""
+    from maskpolicy.analyses.plots import Marked, draw
+    from maskpolicy.core.files import write_file
+
+    plots = [
+        Marked(row, each.text, [(start, end, 1.0) for start, end, _ in each.spans], place)
+        for place, (row, each) in enumerate(masked.items())
+    ]
+    write_file(file, draw(plots)[file.suffix[1:]], "--picture")

@@ -1,0 +1,165 @@
+"""The contents of a run's folder: names, meanings, and the functions that write them.
+
+To make `maskpolicy run` write something new, add a function and its line in `CONTENTS`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import analyses
+from maskpolicy.analyses import cache
+from maskpolicy.analyses.masked_sample import IntermediateStage, intermediate_stages
+from maskpolicy.core.errors import DataError, MaskpolicyError
+from maskpolicy.core.files import read_json
+from maskpolicy.core.types import Json
+from maskpolicy.experiment.definition import NONE, Experiment
+from maskpolicy.leaderboard.board import Board
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.page import save_page
+from maskpolicy.leaderboard.report import save_report
+from maskpolicy.leaderboard.results import collecting, predictions, run_record
+from maskpolicy.leaderboard.results.cell import Run, fingerprint
+from maskpolicy.leaderboard.results.run_folder_state import writing
+from maskpolicy.pipeline.graph.events import Outcome
+from maskpolicy.pipeline.stages import Graph
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.discovery import find_plugin, instance
+
+PAGE = "leaderboard.html"
+VIEWER = "viewer"  # the analysis of what each row masked in a few passages
+MOST = 4  # passages, in each of which every row masks spans
+ROOM = 64  # passages of all rows together, so that the page of a sweep stays small
+NEAR = 256_000_000  # bytes that may be fetched from a bucket
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class FinishedRun:
+    """A finished run, from which its folder is written."""
+
+    experiment: Experiment
+    graph: Graph
+    outcomes: Mapping[str, Outcome]  # by the stage's key
+    store: Store
+    folder: Path
+    timing: dict[str, Json] = field(default_factory=dict)  # seconds and jobs, for run.json
+
+    @cached_property
+    def run(self) -> Run:
+        """The results of its cells; the first access writes them."""
+        return collecting.collect(
+            self.experiment, self.graph, self.outcomes, self.store, self.folder
+        )
+
+    @cached_property
+    def board(self) -> Board:
+        """The leaderboard of the results."""
+        return build_leaderboard([self.run])
+
+
+@dataclass(frozen=True)
+class Content:
+    """The files of one name or pattern in a run's folder."""
+
+    name: str
+    holds: str
+    write: Callable[[FinishedRun], object] | None = None  # None: written elsewhere
+
+
+def write(finished: FinishedRun) -> None:
+    """Write the folder of a finished run; raises StoreError."""
+    with writing(finished.folder):
+        for content in CONTENTS:
+            if content.write is not None:
+                content.write(finished)
+
+
+def _record(finished: FinishedRun) -> None:
+    rows = (block.name for block in finished.experiment.policies if block.name != NONE)
+    run_record.save(
+        finished.folder,
+        finished.experiment.name,
+        finished.timing,
+        finished.outcomes.values(),
+        finished.store,
+        finished.run.results,
+        {policy: find_plugin("policy", policy).summary for policy in rows},
+    )
+
+
+def save_passages(run: Run, store: Store) -> None:
+    """Write analyses/viewer of a run, unless it is there already for these results.
+
+    It takes seconds: nothing is trained, the passages are few, and no picture is drawn. A failure
+    is logged, because a page without passages is better than none.
+    """
+    place = run.folder / analyses.FOLDER / VIEWER
+    results = fingerprint(run.folder)
+    if _results(place / f"{VIEWER}.json") == results:
+        return
+    try:
+        rows = intermediate_stages([run], store)[0]
+        if not rows or not _is_near(rows, store):
+            return
+        fields = {"passages": max(1, min(MOST, ROOM // len(rows)))}
+        viewer: Any = instance("analysis", VIEWER, fields)
+        findings, _ = cache.analyse(VIEWER, viewer, [run], store)
+        if findings.rows:
+            analyses.save(findings, VIEWER, place, results, pictures=False)
+    except MaskpolicyError as error:
+        _log.warning("the page does not show what each policy masked: %s", error)
+
+
+def _results(path: Path) -> str | None:
+    """Return the fingerprint of the results that an analysis was made of, or None."""
+    try:
+        record = read_json(path) if path.is_file() else None
+    except DataError:
+        return None
+    return record.get("results") if isinstance(record, dict) else None
+
+
+def _is_near(rows: list[IntermediateStage], store: Store) -> bool:
+    """Return whether the rows' inputs are on this machine, or small enough to be fetched."""
+    read = {key for row in rows for key in row.read_by_policy.values()}
+    manifests = (store.peek(key) or {"files": ()} for key in read if not store.path(key).exists())
+    return bool(sum(int(entry["size"]) for each in manifests for entry in each["files"]) <= NEAR)
+
+
+CONTENTS = (  # in the order in which they are written
+    Content("experiment.yaml", "the experiment file, saved at the start by `verbatim.save`"),
+    Content("logs/", "the log of a tracker for each training"),
+    Content("results/*.json", "each cell's score and settings", lambda finished: finished.run),
+    Content("predictions/*.jsonl", "each cell's predictions, written with the results"),
+    Content("steps/*.json", "results of `checkpoint_steps`, written with the results"),
+    Content("experiment.json", "all resolved settings, written with the results"),
+    Content(
+        "leaderboard.*",
+        "the leaderboard as JSON, Markdown, CSV and LaTeX",
+        lambda finished: save_report(finished.board, finished.folder),
+    ),
+    Content("run.json", "seconds, versions and hardware of this run", _record),
+    Content(
+        "questions/*.jsonl",
+        "the ids and sources of each task's test examples",
+        lambda finished: predictions.save_questions(
+            finished.graph.cells, finished.store, finished.folder
+        ),
+    ),
+    Content(
+        "analyses/",
+        "the findings of `analyze`, which the page shows, and what was masked in a few passages",
+        lambda finished: save_passages(finished.run, finished.store),
+    ),
+    Content(
+        PAGE,
+        "the page, made from all of the above",
+        lambda finished: save_page(finished.board, finished.folder / PAGE),
+    ),
+)

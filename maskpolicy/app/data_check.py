@@ -1,0 +1,245 @@
+"""What an experiment reads and masks, found without any training: the command `check`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskpolicy.analyses.masked_sample import (
+    DECIDING_PREFIXES,
+    MaskedSample,
+    Sampling,
+    masked_params,
+    open_masked,
+)
+from maskpolicy.analyses.task_examples import Answers, words_of, words_within
+from maskpolicy.data.taskfiles import audit, sources
+from maskpolicy.experiment.budgets import TRAININGS
+from maskpolicy.experiment.task_kinds import TEXT
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.pipeline.graph.events import Listener, Outcome
+from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.stages.evaluation import AUDIT, read_examples
+from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
+from maskpolicy.pipeline.stages.params import IntermediateParams
+from maskpolicy.plugins.hooks import STATISTICS
+
+if TYPE_CHECKING:
+    from maskpolicy.app.file_to_folder import Prepared
+    from maskpolicy.core.types import Example
+
+
+@dataclass(frozen=True)
+class RowFigures:
+    """What a row masks when it reads a sample of its corpus for the first time."""
+
+    row: str
+    passages: int  # of the corpus
+    sampled: int
+    epochs: float  # how often the training reads a passage
+    tokens_per_passage: float
+    masked_tokens: float  # share of the tokens
+    spans_per_passage: float
+    without_span: float  # share of the passages
+    answer_places: Mapping[str, int]  # task -> places where an answer to a test question stands
+    answers_masked: Mapping[str, int]  # task -> how many of these are masked as spans of their own
+    problem: str = ""  # why `run` would refuse its training
+
+
+@dataclass(frozen=True)
+class TaskFigures:
+    """How many examples a task has, and what is known of its data."""
+
+    task: str
+    examples: Mapping[str, int]  # by split
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """The stages of an experiment that need no training, and masks in samples of its corpora."""
+
+    prepared: Prepared
+    sampling: Sampling
+    _places_by_corpus: dict[str, dict[str, list[set[tuple[int, int]]]]] = field(
+        default_factory=dict, init=False
+    )
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """All stages without a training before them, inputs first."""
+        untrained: dict[str, Stage] = {}
+        for stage in self.prepared.order:
+            is_training = stage.kind.partition("-")[0] in TRAININGS
+            if not is_training and all(each.key in untrained for each in stage.inputs.values()):
+                untrained[stage.key] = stage
+        return list(untrained.values())
+
+    @cached_property
+    def trainings(self) -> dict[str, Stage | None]:
+        """The first intermediate training of each row that has one; None for a tuned row."""
+        rows = dict.fromkeys(row for row, _, _ in self.prepared.part.cells)
+        run = self.prepared.experiment.runs[0]
+        blocks = {each.label: each for each in self.prepared.experiment.policies}
+        pretrained = self.prepared.part.pretrained
+        return {row: pretrained.get((row, run)) for row in rows if blocks[row].has_stage}
+
+    @cached_property
+    def masks(self) -> dict[str, Stage]:
+        """The stage that masks a sample, of each row that needs no training for it."""
+        ready = {stage.key for stage in self.stages}
+        samples = {}
+        for row, training in self.trainings.items():
+            if training is None or FEEDBACK in training.inputs:
+                continue
+            inputs = {
+                name: each
+                for name, each in training.inputs.items()
+                if name.startswith(DECIDING_PREFIXES)
+            }
+            if all(each.key in ready for each in inputs.values()):
+                params = masked_params(_params(training), self.sampling)
+                local = Local(plugins=training.local.plugins)
+                samples[row] = Stage("masked-sample", row, params, inputs, local)
+        return samples
+
+    @property
+    def later(self) -> list[str]:
+        """The rows whose masks depend on a training."""
+        return [row for row in self.trainings if row not in self.masks]
+
+    @property
+    def targets(self) -> list[Stage]:
+        """All that `compute` computes, but for stages that are dropped after use."""
+        kept = [stage for stage in self.stages if not stage.transient]
+        return [*kept, *self.masks.values()]
+
+    def compute(self, workers: int, bars: AbstractContextManager[Listener]) -> Collection[Outcome]:
+        """Compute the stages, with `workers` processes for each, and return their outcomes."""
+        from maskpolicy.pipeline.graph.execution import execute
+
+        with bars as shown:
+            order, store = topological(self.targets), self.prepared.store
+            ended = execute(order, store, shown, targets=self.targets, workers=workers)
+        return ended.values()
+
+    def tasks(self) -> list[TaskFigures]:
+        """Return the figures of all tasks, once everything is computed."""
+        return [self._task(*each) for each in self.prepared.part.audits.items()]
+
+    def _task(self, label: str, stage: Stage) -> TaskFigures:
+        figures = json.loads((self._folder(stage) / AUDIT).read_text(encoding="utf-8"))
+        notes = audit.notes(label, figures)
+        counts: dict[str, int] = {}
+        for split in sources.SPLITS:
+            counts[split] = len(self._examples(stage, split))
+            manifest = self.prepared.store.peek(stage.inputs[_input_of(split)].key)
+            assert manifest is not None
+            facts = manifest["record"]["facts"][split]
+            for what in ("unlabelled", "malformed"):
+                if facts[what]:
+                    notes.append(f"{label}: {facts[what]} {what} rows of {split} are left out")
+        return TaskFigures(label, counts, tuple(notes))
+
+    def rows(self) -> list[RowFigures]:
+        """Return the figures of all rows of `masks`, once everything is computed."""
+        return [self._row(row, stage) for row, stage in self.masks.items()]
+
+    def _row(self, row: str, stage: Stage) -> RowFigures:
+        read = [name for name in stage.inputs if not name.startswith(STATISTICS)]
+        corpus = [self._folder(stage.inputs[name]) for name in read]
+        masked = open_masked(corpus, self._folder(stage))
+        params = _params(self.trainings[row])
+        spec, share = params.spec, float(masked.is_masked.mean())
+        count, sampled = len(masked.passages), len(masked.places)
+        places = self._places(stage.inputs["corpus"], masked)
+        masked_spans = _masked_places(masked)
+        return RowFigures(
+            row,
+            count,
+            sampled,
+            epochs=spec.steps * spec.batch_size / count,
+            tokens_per_passage=len(masked.tokens.flat) / sampled,
+            masked_tokens=share,
+            spans_per_passage=len(masked.flat) / sampled,
+            without_span=float((masked.spans.lengths == 0).mean()),
+            answer_places={task: sum(map(len, each)) for task, each in places.items()},
+            answers_masked={
+                task: sum(len(own & spans) for own, spans in zip(each, masked_spans, strict=True))
+                for task, each in places.items()
+            },
+            problem=_problem(share, is_excluded=params.how.mask_exclusion > 0)
+            or self._specials(row).without_room(spec.max_source),
+        )
+
+    def _specials(self, row: str) -> Specials:
+        """Return the special tokens of the tokenizer that a row's training reads."""
+        training = self.trainings[row]
+        assert training is not None
+        return Specials.of(load_tokenizer(str(self._folder(training.inputs["tokenizer"]))))
+
+    @cached_property
+    def _answers(self) -> dict[str, Answers]:
+        """The answers to the test questions of each task whose answers are free text."""
+        answers_of = {}
+        for task in self.prepared.experiment.tasks:
+            stage = self.prepared.part.audits.get(task.label)
+            if stage is not None and sources.task(task).facts.kind == TEXT:
+                examples = [each for each in self._examples(stage, "test") if not each.choices]
+                answers_of[task.label] = Answers(text for each in examples for text in each.targets)
+        return {task: answers for task, answers in answers_of.items() if answers}
+
+    def _places(self, corpus: Stage, masked: MaskedSample) -> dict[str, list[set[tuple[int, int]]]]:
+        """Return where the answers of each task stand in each passage of a corpus's sample."""
+        if corpus.key not in self._places_by_corpus:
+            texts = [words_of(text) for text, _ in masked.in_characters()]
+            self._places_by_corpus[corpus.key] = {
+                task: [answers.places(words) for words in texts]
+                for task, answers in self._answers.items()
+            }
+        return self._places_by_corpus[corpus.key]
+
+    def _examples(self, stage: Stage, split: str) -> list[Example]:
+        """Return the examples of a split, which the audit of their task has as an input."""
+        return read_examples(self._folder(stage.inputs[_input_of(split)]), split)
+
+    def _folder(self, stage: Stage) -> Path:
+        artifact = self.prepared.store.get(stage.key)
+        assert artifact is not None
+        return artifact.path
+
+
+def _input_of(split: str) -> str:
+    """Return the input of an audit that holds a split."""
+    return "test" if split == "test" else "train"
+
+
+def _params(training: Stage | None) -> IntermediateParams:
+    assert training is not None and isinstance(training.params, IntermediateParams)
+    return training.params
+
+
+def _problem(share: float, *, is_excluded: bool) -> str:
+    """Return why a training with this share of masked tokens would be refused, or ""."""
+    if not share:
+        return "masks nothing"
+    if share == 1 and is_excluded:
+        return "masks every token, so with mask_exclusion the encoder would read no words"
+    return ""
+
+
+def _masked_places(masked: MaskedSample) -> list[set[tuple[int, int]]]:
+    """Return the words that each span of a passage masks, as ranges of `words_of` its text."""
+    places = []
+    for text, spans in masked.in_characters():
+        words = words_of(text)
+        ranges = (words_within(words, start, end) for start, end in spans)
+        places.append({each for each in ranges if each is not None})
+    return places

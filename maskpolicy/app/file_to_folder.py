@@ -1,0 +1,198 @@
+"""Compute an experiment: read, plan, share the stages out, and write the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskpolicy.app import progress
+from maskpolicy.app.progress import StageSummary
+from maskpolicy.pipeline.graph.events import Listener, Outcome
+from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.place import DEFAULT
+
+if TYPE_CHECKING:
+    from maskpolicy.app.contents import FinishedRun
+    from maskpolicy.experiment.definition import Experiment
+    from maskpolicy.experiment.verbatim import WrittenExperiment
+    from maskpolicy.pipeline.executors.engines import Executor
+    from maskpolicy.pipeline.stages import Graph
+
+
+@dataclass(frozen=True)
+class Request:
+    """An experiment to compute, as a command line names it."""
+
+    file: str  # or the name of an experiment that comes with maskpolicy
+    keys: tuple[str, ...] = ()  # KEY=VALUE
+    plugins: tuple[str, ...] = ()  # files
+    store: str = DEFAULT  # a folder or a URL
+    cache: str | None = None  # a folder for local copies of what a bucket holds
+    only: tuple[str, ...] = ()  # cells, as --only names them; empty: all
+    workers: int = 1  # processes that a stage may start
+    threads: int | None = None  # of a process that computes a stage; None: see `capacity`
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment as it was read and planned, and where its results go."""
+
+    written: WrittenExperiment
+    experiment: Experiment
+    whole: Graph  # all cells
+    part: Graph  # the cells that --only names
+    order: list[Stage]  # of `part`, inputs first
+    store: Store
+    folder: Path
+    damaged: tuple[Stage, ...] = ()  # artifacts that `verify` found, to be computed again
+
+
+def prepare(
+    request: Request,
+    out: Path | None,
+    *,
+    is_dry: bool = False,
+    verify: bool = False,
+    is_temporary: bool = False,
+) -> Prepared:
+    """Read an experiment, check the run's folder (unless dry), and build the graph.
+
+    With `verify`, all data files and artifacts that the run rests on are read again. Damaged
+    artifacts are named, and moved to quarantine/. A temporary experiment file is not the user's
+    own. Raises ConfigError, DataError or StoreError before any work, and leaves no folder behind.
+    """
+    from maskpolicy.experiment import verbatim
+    from maskpolicy.experiment.parse import experiment_of
+    from maskpolicy.leaderboard.results import run_folder_state
+    from maskpolicy.models.model_kinds import check_folder
+    from maskpolicy.models.training.tracking import check_installed
+    from maskpolicy.pipeline import stages
+    from maskpolicy.pipeline.store.opening import open_store
+
+    written = verbatim.read_experiment(Path(request.file), request.keys, request.plugins)
+    written = written.without_file() if is_temporary else written
+    experiment = experiment_of(written, request.file)
+    folder = out or default_folder(written)
+    if not is_dry:
+        run_folder_state.check(folder, written)
+        for blocks in (experiment.policies, experiment.tasks):
+            run_folder_state.check_labels(folder, [block.label for block in blocks])
+    store = open_store(request.store, request.cache)
+    if verify:
+        store.distrust_digests()
+    whole = stages.build(experiment, store.hash_file, store.cut_file)
+    check_folder(experiment.model)
+    check_installed(experiment.tracker)
+    part = stages.choose_cells(whole, request.only)
+    order = topological(part.targets)
+    damaged = tuple(_damaged(order, store)) if verify else ()
+    return Prepared(written, experiment, whole, part, order, store, folder, damaged)
+
+
+def default_folder(written: WrittenExperiment) -> Path:
+    """Return the folder of an experiment's run if --out names no other one.
+
+    That of a file which a run kept is the run's; that of maskpolicy's own experiments has their
+    whole name, such as runs/paper/mae-lm.
+    """
+    from maskpolicy.experiment import verbatim
+
+    name = written.file and verbatim.name_of(written.file)
+    return written.home or Path("runs") / (name or written.name)
+
+
+def _damaged(order: Iterable[Stage], store: Store) -> Iterator[Stage]:
+    """Yield the stages whose artifacts are damaged; name and quarantine these."""
+    for stage in order:
+        if store.has(stage.key) and store.verify(stage.key) is not None:
+            store.get(stage.key)
+            if not stage.transient:
+                yield stage
+
+
+def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tuple[int, int]:
+    """Return the stages at a time, and the threads of each, that this machine computes.
+
+    Raises ConfigError if it lacks the GPUs that a missing stage takes.
+    """
+    from maskpolicy.pipeline.executors.capacity import check_resources, default_jobs, set_threads
+    from maskpolicy.pipeline.executors.local import check_place
+
+    experiment, targets, store = prepared.experiment, prepared.part.targets, prepared.store
+    check_resources(experiment.resources, prepared.order, targets, store)
+    missing = {stage.key for stage in targets} - store.committed()
+    jobs = jobs or default_jobs(experiment, missing)
+    check_place(store.place, jobs)
+    return jobs, set_threads(experiment, threads, jobs)
+
+
+def compute(
+    prepared: Prepared,
+    request: Request,
+    executor: Executor,
+    jobs: int,
+    bars: AbstractContextManager[Listener],
+) -> Mapping[str, Outcome]:
+    """Compute all stages with an executor; returns outcomes by stage key.
+
+    `jobs` stages are computed at a time on this machine. The run's folder is created once the
+    executor is ready; raises StoreError if another experiment has it by then.
+    """
+    from maskpolicy.experiment import verbatim
+    from maskpolicy.leaderboard.results import run_folder_state
+    from maskpolicy.pipeline.executors.capacity import remote_threads
+    from maskpolicy.pipeline.executors.engines import LOCAL, engine
+    from maskpolicy.pipeline.executors.local import member
+    from maskpolicy.pipeline.graph.execution import execute
+
+    order, store, logs = prepared.order, prepared.store, (prepared.folder / "logs").absolute()
+    threads = request.threads
+    if executor.name != LOCAL:
+        threads = remote_threads(prepared.experiment, threads)
+    with engine(executor, jobs, prepared.experiment, order, logs) as who, bars as shown:
+        # a command of another experiment may have taken the folder since it was checked
+        run_folder_state.check_owner(prepared.folder, prepared.written)
+        verbatim.save(prepared.written, prepared.folder)
+        return execute(
+            order,
+            store,
+            shown,
+            targets=[*prepared.part.targets, *prepared.damaged],
+            engine=who,
+            group=member,
+            workers=request.workers,
+            threads=threads,
+            cache=request.cache,
+            logs=logs,
+        )
+
+
+def write(
+    prepared: Prepared, outcomes: Mapping[str, Outcome], seconds: float, jobs: int
+) -> tuple[FinishedRun, list[StageSummary]]:
+    """Write the run's folder; returns the run and what each of its parts took.
+
+    Raises StoreError if the folder cannot be written.
+    """
+    from maskpolicy.app import contents
+
+    took = progress.parts(outcomes.values(), seconds)
+    timing = {"seconds": round(seconds, 3), "jobs": jobs, "parts": [asdict(part) for part in took]}
+    finished = contents.FinishedRun(
+        prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder, timing
+    )
+    with prepared.store.using(outcomes):
+        contents.write(finished)
+    return finished, took
+
+
+def failed_cells(prepared: Prepared, outcomes: Mapping[str, Outcome]) -> str:
+    """Return a line about the cells that failed, or "" if none did."""
+    cells = prepared.part.stages
+    failed = sum(outcomes[stage.key].error is not None for stage in cells)
+    why = f"the notes of {prepared.folder / 'leaderboard.md'} say why"
+    return f"{failed} of {len(cells)} cells failed: {why}" if failed else ""

@@ -1,0 +1,384 @@
+"""Finished runs in Python: their scores, answers, masks and plots; errors in Python's words."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from maskpolicy.analyses.plots.plot_data import Bars, Marked, Plot, Series
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, unknown
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard import report
+from maskpolicy.leaderboard.board import Board, BoardRow
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.results import predictions
+from maskpolicy.leaderboard.results.cell import Result, Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from maskpolicy.app.packing import OpenedRuns
+    from maskpolicy.pipeline.store.artifacts import Store
+
+Params = ParamSpec("Params")
+Returned = TypeVar("Returned")
+_WIDE = 120  # columns of the table of text
+_CELL = ("run", "policy", "task", "seed", "metric", "score", "n", "error")  # columns of `scores`
+_TYPES = {  # of columns in which None stands for what is unknown
+    **dict.fromkeys(("score", "mean", "std", "delta", "low", "high", "p", "p_holm"), "float64"),
+    **dict.fromkeys(("rank_low", "rank_high"), "Int64"),
+    "majority": "float64",
+    "significant": "boolean",
+}
+_SAME = "baseline cache corpus jobs mixed model only out policy seed store text threads workers"
+_NAMES = {"plugin": "plugins", **{name: name for name in _SAME.split()}}
+_VALUE = r"[a-z0-9]+://[^\s,;)]*[^\s,;:).]|[A-Z0-9/.~\'][^\s,;:)]*"
+_OPTION = re.compile(rf"--({'|'.join(_NAMES)})\b(?: ({_VALUE}))?")
+SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
+
+
+def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned]:
+    """Name keyword arguments in the errors of a function, and in those about its arguments.
+
+    Arguments that it does not take raise ConfigError.
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def called(*args: Params.args, **kwargs: Params.kwargs) -> Returned:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ConfigError(_refused(function.__name__, signature, kwargs, error)) from None
+        try:
+            return function(*args, **kwargs)
+        except MaskpolicyError as error:
+            text = translated(str(error))
+            if text == str(error):
+                raise
+            raise type(error)(text) from error
+
+    return called
+
+
+def _refused(
+    name: str, signature: inspect.Signature, keywords: Mapping[str, object], error: TypeError
+) -> str:
+    """Return a line about arguments that a function does not take."""
+    parameters = signature.parameters.values()
+    varied = [
+        each.name for each in parameters if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    names = [each for each in signature.parameters if each not in ("self", *varied)]
+    other = next((each for each in keywords if each not in names), None)
+    if other is None or "settings" in varied:
+        return f"{name}: {error}: its arguments are {', '.join(names)}"
+    key = "; a key of the experiment is a text such as 'intermediate.steps=400', or stands in its"
+    more = f"{key} file or dict" if "overrides" in varied else ""
+    return f"{name}: {unknown('argument', other, names)}{more}"
+
+
+def translated(message: str) -> str:
+    """Return a message with the keyword arguments that it means in place of options."""
+
+    def keyword(option: re.Match[str]) -> str:
+        name, value = _NAMES[option[1]], option[2]
+        return name if value is None else f"{name}={value}"
+
+    return _OPTION.sub(keyword, message)
+
+
+def _method(method: Callable[Params, Returned]) -> Callable[Params, Returned]:
+    """Let the errors of a method name keyword arguments, and packed files by their own names.
+
+    An error about something that only a store has says that packed runs have none.
+    """
+
+    @in_python
+    @wraps(method)
+    def called(*args: Params.args, **kwargs: Params.kwargs) -> Returned:
+        runs: Any = args[0]
+        is_packed = runs.opened and runs.opened.packed
+        with runs.opened.naming(runs.store) if is_packed else nullcontext():
+            return method(*args, **kwargs)
+
+    return called
+
+
+@dataclass(frozen=True, repr=False)
+class Runs:
+    """One finished run, or several joined into one leaderboard; `run` and `load` return it.
+
+    It is shown as its leaderboard.
+    """
+
+    runs: tuple[Run, ...]
+    open_store: Callable[[], Store]  # which is done for the first mask or analysis
+    baseline: str | None = None  # the row that others are compared with; None: the first run's
+    mixed: bool = False  # whether rows that are not comparable may be ranked
+    opened: OpenedRuns | None = None  # the files from which they were unpacked, if any
+
+    @cached_property
+    def store(self) -> Store:
+        """Their artifacts, for masks and analyses; raises ConfigError if it needs to be named."""
+        return self.open_store()
+
+    @cached_property
+    def board(self) -> Board:
+        """The leaderboard; raises ConfigError if the runs cannot be compared."""
+        return build_leaderboard(self.runs, baseline=self.baseline, mixed=self.mixed)
+
+    @_method
+    def scores(self) -> DataFrame:
+        """Return one row for each cell: run, policy, task, seed, metric, score (percent), n, error.
+
+        A cell that failed has no score, and the reason as `error`. There is a column for each
+        setting that was swept or tuned, such as `ratio` or `intermediate.lr`; one of the name of
+        another column, such as `n`, is called `policy.n`.
+        """
+        swept, names = _swept_settings(self.board), self._names()
+        rows = [
+            {
+                "run": names[cell.folder],
+                "policy": row.label,
+                "task": task,
+                "seed": seed,
+                "metric": cell.metrics and cell.metrics.metric,
+                "score": cell.percent,
+                "n": cell.metrics and cell.metrics.n,
+                "error": cell.error,
+                **_values(row, cell, swept, _CELL),
+            }
+            for row in self.board.rows
+            for (task, seed), cell in row.cells.items()
+        ]
+        return _frame(rows, (*_CELL, *(_column(name, _CELL) for name in swept)))
+
+    @_method
+    def leaderboard(self) -> DataFrame:
+        """Return one row for each policy and task, with its test against the baseline.
+
+        Scores and differences are in percent. `low` and `high` bound the difference (95%), `p_holm`
+        is adjusted over the whole board. What was not tested is None. `rank_low` and `rank_high`
+        are the possible ranks. Settings that were swept or tuned have columns as in `scores`.
+        """
+        document, swept = report.to_json(self.board), _swept_settings(self.board)
+        lines = []
+        for row, written in zip(self.board.rows, document["rows"], strict=True):
+            for task in self.board.tasks:
+                task_columns = _leaderboard_row(document, written, task)
+                cell = next((each for (of, _), each in row.cells.items() if of == task), None)
+                lines.append({**task_columns, **_values(row, cell, swept, task_columns)})
+        return _frame(lines, tuple(lines[0]) if lines else ())
+
+    @_method
+    def answers(self, policy: str | None = None, task: str | None = None) -> DataFrame:
+        """Return one row for each test example and seed, of all rows or of one policy or task.
+
+        `score` is that of the example under the task's metric, in [0, 1]. Raises ConfigError for an
+        unknown policy or task, and DataError for a damaged file.
+        """
+        rows = self._chosen(policy)
+        if task is not None and task not in self.board.tasks:
+            raise ConfigError(unknown("task", task, self.board.tasks))
+        lines: list[dict[str, Json]] = []
+        names = self._names()
+        for row in rows:
+            for (name, seed), cell in row.cells.items():
+                if task in (None, name) and cell.answers.is_file():
+                    about = {"run": names[cell.folder], "policy": row.label}
+                    lines += _answers(cell, {**about, "task": name, "seed": seed})
+        columns = ("run", "policy", "task", "seed", "id", "group", "question", "prediction")
+        return _frame(lines, (*columns, "answers", "score", "slices"))
+
+    @_method
+    def masks(self, policy: str, passages: int = 20, seed: int = 0) -> DataFrame:
+        """Return what a row masked in a sample of its corpus: one row for each passage.
+
+        `spans` are (first character, end) pairs in `text`, as in the first epoch of its training.
+        Raises ConfigError for an unknown row and for one without an intermediate stage, and
+        StoreError if the store lacks its corpus.
+        """
+        from maskpolicy.analyses import Sampling
+        from maskpolicy.analyses.masked_sample import intermediate_stages, sample
+
+        row = self._chosen(policy)[0]
+        cell = next(iter(row.cells.values()))
+        of_row = [run for run in self.runs if run.folder == cell.folder]
+        stages, notes = intermediate_stages(of_row, self.store)
+        own = [stage for stage in stages if stage.label == cell.policy]
+        if not own:
+            why = next(iter(notes), "it has no intermediate stage")
+            raise ConfigError(f"masks of {policy}: {why}")
+        drawn = sample(own[0], Sampling(passages=passages, seed=seed), self.store)
+        return _frame(
+            [
+                {"text": text, "spans": spans, "masked": [text[a:b] for a, b in spans]}
+                for text, spans in drawn.in_characters()
+            ],
+            ("text", "spans", "masked"),
+        )
+
+    @_method
+    def plot(self, name: str = SCORES, **settings: Any) -> Figure:
+        """Return a plot: `scores`, or that of an analysis with its settings, e.g. `efficiency`.
+
+        Of an analysis with several figures, such as `findings`, all are below each other.
+        `maskpolicy analyze --list` names the analyses. Raises ConfigError for an unknown name, and
+        DataError if the analysis finds nothing to plot.
+        """
+        from maskpolicy.analyses import cache
+        from maskpolicy.analyses.plots import drawing
+        from maskpolicy.core.errors import DataError
+        from maskpolicy.plugins import discovery
+
+        if name == SCORES:
+            return drawing.figure(self._bars())
+        analysis: Any = discovery.instance("analysis", name, settings, name)
+        result, _ = cache.analyse(name, analysis, self.runs, self.store)
+        if not result.rows:
+            raise DataError(f"plot {name}: {next(iter(result.notes), 'has nothing to show')}")
+        if result.plots:
+            rows = self.runs[0].rows if len(self.runs) == 1 else ()
+            return drawing.figure(result.plots, name, rows=rows)
+        panels = [
+            (each.title, [plot for plot in each.plots if not isinstance(plot, Marked)])
+            for each in result.figures
+        ]
+        parts = [(title, plots) for title, plots in panels if plots]
+        if not parts:
+            raise DataError(
+                f"plot {name}: has a table and no plot: `maskpolicy analyze {name} RUN` shows it"
+            )
+        return drawing.figures(parts)
+
+    @_method
+    def page(self, path: str | Path) -> Path:
+        """Write the leaderboard as one HTML page and return its path; raises StoreError."""
+        from maskpolicy.leaderboard.page import save_page
+
+        save_page(self.board, Path(path), "path")
+        return Path(path)
+
+    def __repr__(self) -> str:
+        """Return the leaderboard as a table of text."""
+        from rich.console import Console
+
+        text = io.StringIO()
+        # a kernel sets FORCE_COLOR, and Rich would show the table instead of returning it
+        plain = Console(file=text, width=_WIDE, force_jupyter=False, force_terminal=False)
+        plain.print(report.to_table(self.board))
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        """Return the leaderboard as an HTML table, for notebooks."""
+        head, body = report.cells(self.board)
+        lines = [_html_row("th", head), *(_html_row("td", row) for row in body)]
+        return f"<table>{''.join(lines)}</table>"
+
+    def _names(self) -> dict[Path, str]:
+        """Return the name of each run by its folder."""
+        return {run.folder: run.name for run in self.runs}
+
+    def _chosen(self, policy: str | None) -> Sequence[Any]:
+        """Return the rows with this label, or all; raises ConfigError if there is none."""
+        rows = [row for row in self.board.rows if policy in (None, row.label)]
+        if not rows:
+            labels = [row.label for row in self.board.rows]
+            raise ConfigError(unknown("policy", str(policy), labels))
+        return rows
+
+    def _bars(self) -> list[Plot]:
+        tasks = list(self.board.tasks)
+        series = [
+            Series(row.label, [score.mean if (score := row.scores[t]) else None for t in tasks])
+            for row in self.board.rows
+        ]
+        return [Bars("leaderboard", "score (%)", tasks, series)]
+
+
+def _swept_settings(board: Board) -> tuple[str, ...]:
+    """Return the settings in which rows of one policy differ, and those that rows tuned."""
+    names: dict[str, None] = {}
+    for row in board.rows:
+        mine = row.config
+        for other in board.rows:
+            if other.config["name"] == mine["name"]:
+                both = {**mine, **other.config}
+                names |= dict.fromkeys(k for k in both if mine.get(k) != other.config.get(k))
+        names |= dict.fromkeys(row.own_settings)
+        names |= dict.fromkeys(key for cell in row.cells.values() for key in cell.chosen or ())
+    return tuple(names)
+
+
+def _values(
+    row: BoardRow, cell: Result | None, settings: Sequence[str], others: Collection[str]
+) -> dict[str, Json]:
+    """Return a cell's values of some settings by column; None if its row does not have one.
+
+    `others` are the other columns.
+    """
+    chosen = {**row.config, **row.own_settings, **((cell and cell.chosen) or {})}
+    return {_column(name, others): chosen.get(name) for name in settings}
+
+
+def _column(setting: str, others: Collection[str]) -> str:
+    return f"policy.{setting}" if setting in others else setting
+
+
+def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict[str, Json]:
+    score = row["scores"][task] or {}
+    test = score.get("comparison") or {}
+    low, high = document["ranks"].get(task, {}).get(row["policy"], (None, None))
+    return {
+        "policy": row["policy"],
+        "task": task,
+        **{name: score.get(name) for name in ("metric", "mean", "std", "n", "delta")},
+        "seeds": len(score.get("seeds", {})),
+        **{name: test.get(name) for name in ("low", "high", "p", "p_holm")},
+        "significant": None if test.get("p") is None else test["significant"],
+        "rank_low": low,
+        "rank_high": high,
+        "baseline": row["baseline"],
+        "majority": document["majority"].get(task),
+    }
+
+
+def _answers(cell: Result, about: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """Return a row for each answer of a cell, after the columns `about` the cell."""
+    rows = list(predictions.rows(cell.answers))
+    questions = predictions.read_questions(cell.folder, cell.task, {row["id"] for row in rows})
+    return [
+        {
+            **about,
+            "id": row["id"],
+            "group": row["group"],
+            "question": questions.get(row["id"]),
+            "prediction": row["prediction"],
+            "answers": row.get("targets"),
+            "score": row["score"],
+            "slices": row.get("slices"),
+        }
+        for row in rows
+    ]
+
+
+def _frame(rows: Sequence[Mapping[str, Json]], columns: Sequence[str]) -> DataFrame:
+    """Return rows as a frame; columns of numbers have their types where all values are unknown."""
+    from pandas import DataFrame
+
+    frame = DataFrame(list(rows), columns=list(columns))
+    return frame.astype({name: kind for name, kind in _TYPES.items() if name in frame})
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

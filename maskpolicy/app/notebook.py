@@ -1,0 +1,305 @@
+"""Experiments from Python: run one, load finished runs, mask a text, pre-train on own text."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maskpolicy.app.finished import Runs, in_python
+from maskpolicy.core import schema
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError
+from maskpolicy.core.keys import digest
+from maskpolicy.core.schema import Count
+from maskpolicy.core.types import Json
+from maskpolicy.pipeline.store.place import DEFAULT
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.app.preview import MaskedText
+    from maskpolicy.pipeline.graph.events import Listener
+    from maskpolicy.pipeline.graph.nodes import Stage
+    from maskpolicy.pipeline.store.artifacts import Store
+
+_NAMELESS = "experiment"  # begins the name of an experiment that is given as a dict without one
+
+
+@in_python
+def run(
+    experiment: str | Path | Mapping[str, Json],
+    *overrides: str,
+    out: str | Path | None = None,
+    store: str | Path = DEFAULT,
+    cache: str | Path | None = None,
+    plugins: str | Path | Sequence[str | Path] = (),
+    only: str | Sequence[str] = (),
+    jobs: int | None = None,
+    threads: int | None = None,
+    progress: bool = True,
+) -> Runs:
+    """Run an experiment as `maskpolicy run` does, and return its results.
+
+    `experiment` is a file, the name of an experiment that comes with maskpolicy, or the keys of a
+    file as a dict. The results of a dict go to runs/NAME, its own key "name"; without that key, to
+    runs/experiment-DIGITS, where the digits stand for its keys. `overrides` are written as on the
+    command line, "intermediate.steps=400". `jobs` stages are computed at a time: by default
+    as many as suit the machine in a notebook, and 1 in a script, where more need
+    `if __name__ == "__main__":`. The same call continues where it stopped. Raises ConfigError,
+    DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
+    reads the other results).
+    """
+    from maskpolicy.app.file_to_folder import (
+        Request,
+        compute,
+        failed_cells,
+        fit_machine,
+        prepare,
+        write,
+    )
+    from maskpolicy.pipeline.executors.capacity import threads_kept
+    from maskpolicy.pipeline.executors.engines import Executor
+    from maskpolicy.pipeline.executors.local import one_early
+
+    started = time.monotonic()
+    _check_arguments(overrides, jobs, threads)
+    _hide_bars_of_libraries()
+    jobs = jobs or _default_jobs()
+    with _file_of(experiment) as file, threads_kept(), one_early(jobs) as early:
+        request = Request(
+            file=str(file),
+            keys=tuple(overrides),
+            plugins=_texts(plugins),
+            store=str(store),
+            cache=None if cache is None else str(cache),
+            only=_texts(only),
+        )
+        folder = None if out is None else Path(out)
+        prepared = prepare(request, folder, is_temporary=isinstance(experiment, Mapping))
+        jobs, threads = fit_machine(prepared, jobs, threads)
+        bars = _bars(progress, prepared.part.targets, prepared.store, jobs)
+        outcomes = compute(prepared, request, Executor(early=early), jobs, bars)
+        write(prepared, outcomes, time.monotonic() - started, jobs)
+    failed = next((each for each in outcomes.values() if each.exception is not None), None)
+    if failed is not None:
+        cells = failed_cells(prepared, outcomes)
+        raise StageError(cells or f"{failed.stage.name}: {failed.error}") from failed.exception
+    return load(prepared.folder, store=store, cache=cache)
+
+
+@in_python
+def load(
+    *folders: str | Path,
+    store: str | Path | None = None,
+    cache: str | Path | None = None,
+    baseline: str | None = None,
+    mixed: bool = False,
+) -> Runs:
+    """Read finished runs, joined into one leaderboard if there are several.
+
+    A run is the folder that `run` wrote, a zip file of `maskpolicy pack`, or
+    "hf://datasets/OWNER/NAME"; such a file is unpacked for as long as the result is in use, and has
+    no store. `store` is that of the folders unless it is given; masks and analyses need it, and
+    raise ConfigError for one that lies elsewhere and was not given. `baseline` and `mixed` are
+    those of `maskpolicy leaderboard`. Raises DataError for a folder without results, and
+    ConfigError for runs that cannot be compared.
+    """
+    from maskpolicy.app import packing
+    from maskpolicy.leaderboard.results import run_record
+    from maskpolicy.leaderboard.results.cell import named_apart, read_run
+    from maskpolicy.pipeline.store import overlay
+    from maskpolicy.pipeline.store.opening import open_store
+
+    if not folders or not all(isinstance(folder, str | Path) for folder in folders):
+        raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
+    with ExitStack() as unpacked:
+        opened = unpacked.enter_context(packing.opened(folders))
+        named = named_apart([read_run(folder) for folder in opened.folders])
+
+        def artifacts() -> Store:
+            place = run_record.trusted_store(None if store is None else str(store), opened.kept)
+            return overlay.writable(open_store(place, cache))
+
+        loaded = Runs(named, artifacts, baseline, mixed, opened)
+        _ = loaded.board  # refuses runs that cannot be compared
+        if store is not None:
+            _ = loaded.store
+        weakref.finalize(loaded, unpacked.pop_all().close)
+    return loaded
+
+
+@in_python
+def mask(
+    text: str,
+    policy: str | Mapping[str, Json],
+    *,
+    tokenizer: str | PreTrainedTokenizerBase = "mini",
+    seed: int = 0,
+    progress: float = 0.0,
+    store: str | Path = DEFAULT,
+    **settings: Json,
+) -> MaskedText:
+    """Mask a text with a policy and return spans (first character, end, text), source and target.
+
+    `settings` are the policy's fields and the keys of the denoising objective, as in an experiment
+    file; `policy` may be a block of a file, too. `tokenizer` is one of Transformers', or names a
+    model. That of `mini` is trained once and kept in the store, and so are the statistics of the
+    embedded world's corpus for a policy that reads some, which needs a named model. Raises
+    ConfigError, also for a policy that must be fitted: `maskpolicy show --run` shows it.
+    """
+    from maskpolicy.app import preview
+    from maskpolicy.experiment import policy_blocks
+    from maskpolicy.pipeline.store.opening import open_store
+
+    if not isinstance(text, str):
+        raise ConfigError(f"text: must be one text, not {type(text).__name__}")
+    if seed < 0:
+        raise ConfigError(f"seed: must be a whole number from 0, not {seed}")
+    artifacts = open_store(store)
+    named = dict(policy) if isinstance(policy, Mapping) else {"name": policy}
+    block = policy_blocks.policy_block({**named, **settings}, "policy", {})
+    if not isinstance(tokenizer, str):
+        return preview.show(text, block, tokenizer, None, seed, progress)
+    statistics = preview.statistics_of(block, tokenizer, None, artifacts)
+    loaded = preview.tokenizer_of(tokenizer, artifacts)
+    return preview.show(text, block, loaded, None, seed, progress, statistics)
+
+
+@in_python
+def pretrain(
+    model: str,
+    policy: str,
+    corpus: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *overrides: str,
+    validation: str | Path | Sequence[str | Path] = (),
+    store: str | Path = DEFAULT,
+    cache: str | Path | None = None,
+    plugins: str | Path | Sequence[str | Path] = (),
+    workers: int = 1,
+    progress: bool = True,
+) -> Path:
+    """Continue pre-training on own text as `maskpolicy pretrain` does, and return the folder.
+
+    `corpus` and `validation` are each a file, a pattern or several of them, and `overrides` are
+    those of the command: "intermediate.steps=400", "policy.spans=2". The same call continues where
+    it stopped. Raises ConfigError, DataError or StoreError before any work, or the error of the
+    stage that failed.
+    """
+    from maskpolicy.app import own_text
+    from maskpolicy.pipeline.store.opening import open_store
+
+    schema.check(workers, Count, "workers")
+    _hide_bars_of_libraries()
+    files = tuple(map(Path, _texts(plugins)))
+    texts, held_out = _texts(corpus), _texts(validation)
+    asked = own_text.Request(model, policy, texts, Path(out), overrides, files, held_out)
+    prepared = own_text.prepare(asked, open_store(store, cache))
+    bars = _bars(progress, prepared.targets, prepared.store, failures=False)
+    for outcome in own_text.compute(prepared, workers, bars):
+        if outcome.exception is not None:
+            raise outcome.exception
+    own_text.export(prepared)
+    return prepared.out
+
+
+def _hide_bars_of_libraries() -> None:
+    """Hide the bars of other libraries, as commands do, and their advice to install widgets."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore")  # in a notebook without ipywidgets, the first import warns
+        importlib.import_module("tqdm.auto")  # whose bars other libraries draw
+
+
+def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | None) -> None:
+    """Raise ConfigError for arguments of `run` of a wrong kind or size."""
+    from maskpolicy.pipeline.executors.capacity import check_jobs
+
+    if not all(isinstance(each, str) for each in overrides):
+        raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
+    for name, count in (("jobs", jobs), ("threads", threads)):
+        if count is not None:
+            schema.check(count, Count, name)
+    if jobs is not None:
+        check_jobs(jobs)
+
+
+def _bars(
+    shown: bool, targets: Sequence[Stage], store: Store, jobs: int = 1, *, failures: bool = True
+) -> AbstractContextManager[Listener]:
+    """Return the progress of a run: bars on the standard error, or nothing unless `shown`."""
+    from rich.console import Console
+
+    from maskpolicy.app.meters import forecast
+    from maskpolicy.app.progress import RunProgress
+    from maskpolicy.pipeline.graph.events import silent
+
+    if not shown:
+        return nullcontext(silent)
+    return RunProgress(Console(stderr=True), forecast(targets, store, jobs), failures=failures)
+
+
+def _default_jobs() -> int | None:
+    """Return None, as many as suit the machine, in a notebook, and 1 in a script.
+
+    A new process imports the script again, which must not start the experiment once more.
+    """
+    return 1 if hasattr(sys.modules.get("__main__"), "__file__") else None
+
+
+def _texts(texts: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    """Return one path or text, or several, as a tuple."""
+    return (str(texts),) if isinstance(texts, str | Path) else tuple(map(str, texts))
+
+
+@contextmanager
+def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
+    """Yield the file of an experiment; keys that are given as a dict are written to one."""
+    if isinstance(experiment, str | Path):
+        yield Path(experiment)
+        return
+    if not isinstance(experiment, Mapping):
+        kind = type(experiment).__name__
+        raise ConfigError(f"experiment: must be a file, a name or a dict of keys, not {kind}")
+    keys: dict[str, Any] = _plain(experiment)
+    shown = keys.pop("name", _NAMELESS)
+    name = shown if "name" in experiment else f"{_NAMELESS}-{digest(keys)[:8]}"
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ConfigError(
+            f"name: {name!r} is not a name for a folder below runs/: use letters, digits, '.', '_' "
+            "and '-'"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.yaml"
+        path.write_text(json.dumps(keys, ensure_ascii=False), "utf-8")  # JSON is YAML
+        try:
+            yield path
+        except MaskpolicyError as error:  # nobody knows that file
+            raise type(error)(str(error).replace(str(path), shown)) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with lists and numbers of Python in place of NumPy's; raises ConfigError."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise ConfigError(f"experiment: holds a {type(value).__name__}: use numbers, texts and lists")

@@ -1,0 +1,339 @@
+"""Continued pre-training on the user's text: from its files to a folder for Transformers."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.app import cards
+from maskpolicy.app.cards import ModelHistory, validation_of, validation_sentence
+from maskpolicy.app.command_words import as_typed, policy_keys, repeated
+from maskpolicy.app.transformers_folders import (
+    PRETRAIN,
+    architecture,
+    check_out,
+    place,
+    record_of,
+)
+from maskpolicy.core import keys, schema
+from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.types import Json
+from maskpolicy.experiment import learned_policies, parse, policy_blocks
+from maskpolicy.experiment.definition import NONE, WORLD, Experiment
+from maskpolicy.experiment.model_and_corpus import corpus_block
+from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.experiment.policy_blocks import policy_block
+from maskpolicy.models.model_kinds import check_folder
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.nodes import Stage, params_of, topological
+from maskpolicy.pipeline.stages import feedback
+from maskpolicy.pipeline.stages.model_training import WORK
+from maskpolicy.pipeline.stages.params import CorpusParams, IntermediateParams
+from maskpolicy.pipeline.stages.training_text import VALIDATION_PREFIX
+from maskpolicy.plugins import discovery
+from maskpolicy.plugins.registry import DENOISING_KEYS
+
+if TYPE_CHECKING:
+    from maskpolicy.pipeline.graph.events import Listener, Outcome
+    from maskpolicy.pipeline.store.artifacts import Store
+
+_NOT_COMPARED = {"version", "stage", "work", "validation_loss", "policy", "fields", "spec", "how"}
+_SHOWN = 3  # the most settings that a message lists
+_TIMES = 10  # evaluations, if intermediate.eval_every is not set
+log = logging.getLogger(__name__)
+_OURS = {
+    *("model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune"),
+    *("keep_models", "checkpoint_steps", "grid", "zip", "tune"),
+}
+
+
+def experiment(
+    model: str,
+    files: Sequence[str],
+    policy: Mapping[str, Any],
+    other_keys: Mapping[str, Any],
+    plugin_files: Sequence[Path] = (),
+    validation: Sequence[str] = (),
+) -> Experiment:
+    """Return the experiment that pre-trains `model` once with the block `policy`.
+
+    `files` are paths, patterns, or the single word "world"; `other_keys` are other keys of an
+    experiment (intermediate, corpus, general, world, keys of Denoising). `validation` are paths or
+    patterns of text to measure the loss on. Raises ConfigError.
+    """
+    discovery.load_files(plugin_files, fresh=True)
+    block = policy_block(policy, "policy", {})
+    if not block.has_stage:
+        raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")
+    allowed = {*schema.fields_of(parse.File), *DENOISING_KEYS}
+    policy_blocks.refuse_fields(block.name, set(other_keys) - allowed)
+    learns = learned_policies.learns_from_tasks(block)
+    if learns and "data" not in other_keys:
+        raise ConfigError(
+            f"--policy {block.name}: learns from the examples of tasks: set their source with "
+            "data=DIR, data=hub or data=world"
+        )
+    learned_policies.check(block, (), WORLD, "policy")
+    settings = {
+        **_settable(other_keys, learns, learned_policies.needs_classifier(block)),
+        "model": {"name": model, **_part(other_keys, "model")},
+        "corpus": {**_source(files), **_part(other_keys, "corpus")},
+        "policies": [dict(policy)],
+        "tasks": [],
+        "baseline": block.name,
+    }
+    folders = (Path.cwd(),)
+    planned = make_experiment(settings, PRETRAIN, "", folders, plugin_files, needs=("corpus",))
+    if validation:
+        return _with_validation(planned, validation, folders)
+    for key in ("eval_every", "patience"):
+        if getattr(planned.intermediate, key):
+            raise ConfigError(
+                f"intermediate.{key}: needs text to measure the loss on: --validation"
+            )
+    return planned
+
+
+def _settable(other_keys: Mapping[str, Any], learns: bool, classifies: bool) -> dict[str, Any]:
+    """Return the keys of an experiment.
+
+    `data` may be set for a policy that learns from tasks only, and `finetune` for one that needs a
+    classifier.
+    """
+    allowed = {"model", *(["data"] if learns else []), *(["finetune"] if classifies else [])}
+    fixed = sorted(_OURS & set(other_keys) - allowed)
+    if fixed:
+        raise ConfigError(
+            f"{fixed[0]}: cannot be set here: pretrain has one policy, one model and no tasks"
+        )
+    return {key: value for key, value in other_keys.items() if key not in ("model", "corpus")}
+
+
+def _part(other_keys: Mapping[str, Any], key: str) -> dict[str, Any]:
+    block = other_keys.get(key, {})
+    if not isinstance(block, Mapping):
+        raise ConfigError(f"{key}={block}: use --{key}; {key}.KEY=value sets its other keys")
+    return dict(block)
+
+
+def _source(files: Sequence[str]) -> dict[str, Any]:
+    if list(files) == [WORLD] and not Path(WORLD).exists():
+        return {"name": WORLD}
+    return {"files": list(files)} if files else {}
+
+
+def _with_validation(
+    experiment: Experiment, files: Sequence[str], folders: Sequence[Path]
+) -> Experiment:
+    """Return a pre-training that is validated on files, which are read like those of its corpus.
+
+    Raises ConfigError for a missing file, a training without steps, or one in parts.
+    """
+    block, spec, corpus = experiment.policies[0], experiment.intermediate, experiment.corpus
+    if feedback.every(block):
+        raise ConfigError(
+            f"--validation: {block.name} is trained in parts, between which it reads the corpus "
+            "again; such a training cannot be validated: leave --validation out"
+        )
+    if not spec.steps:
+        raise ConfigError("--validation: intermediate.steps is 0: there is nothing to validate")
+    text = corpus_block({"files": list(files)}, "--validation", folders)
+    text = replace(text, words=corpus.words, on_error=corpus.on_error, column=corpus.column)
+    if corpus.name is None:
+        text = replace(text, columns=corpus.columns)
+    every = spec.eval_every or -(-spec.steps // _TIMES)
+    return replace(
+        experiment,
+        validation_corpus=text,
+        intermediate=replace(spec, eval_every=min(every, spec.steps)),
+    )
+
+
+def _check_apart(training: Stage) -> None:
+    """Raise ConfigError if a training reads a file that it is validated on, by its content."""
+    text = training.inputs.get(f"{VALIDATION_PREFIX}corpus")
+    if text is None:
+        return
+    trained_on = {digest: name for name, digest in _files(training.inputs["corpus"])}
+    for name, digest in _files(text):
+        if digest in trained_on:
+            raise ConfigError(
+                f"--validation: {name}: the corpus has the same file ({trained_on[digest]}): the "
+                "loss of text that the model is trained on says little: name other files"
+            )
+
+
+def _files(corpus: Stage) -> Iterator[tuple[str, str]]:
+    """Yield name and digest of each file of a corpus, and of the texts that are mixed into it."""
+    keyed = corpus.keyed.get("corpus")
+    yield from (keyed or {}).get("files") or ()
+    for other in corpus.inputs.values():
+        if other.kind == corpus.kind:
+            yield from _files(other)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to pre-train on what, as the words of the command `pretrain` say it."""
+
+    model: str  # a preset, a folder, or a name on the Hub
+    policy: str
+    corpus: tuple[str, ...]  # files and patterns
+    out: Path
+    keys: tuple[str, ...] = ()  # KEY=VALUE, policy.KEY=VALUE
+    plugins: tuple[Path, ...] = ()
+    validation: tuple[str, ...] = ()  # files and patterns of text to measure the loss on
+
+    @property
+    def command(self) -> str:
+        """The command, for the model card."""
+        texts = repeated("--corpus", self.corpus)
+        texts += repeated("--validation", self.validation)
+        files = repeated("--plugin", self.plugins)
+        named = ("--model", self.model, *texts, "--policy", self.policy, *self.keys)
+        return as_typed("pretrain", *named, *files, "--out", self.out)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A pre-training as it was planned."""
+
+    asked: Request
+    experiment: Experiment
+    stage: Stage  # the intermediate stage
+    order: list[Stage]  # inputs first
+    store: Store
+
+    @property
+    def out(self) -> Path:
+        """The folder to write, as an absolute path."""
+        return self.asked.out.resolve()
+
+    @property
+    def targets(self) -> list[Stage]:
+        """What must be in the store: also the tokenizer, which is exported with the model."""
+        return [self.stage, self.stage.inputs["tokenizer"]]
+
+
+def prepare(asked: Request, store: Store) -> Prepared:
+    """Read and plan a pre-training, and check its folder.
+
+    Raises ConfigError, DataError or StoreError before any work.
+    """
+    from maskpolicy.models.training.tracking import check_installed
+    from maskpolicy.pipeline.executors.capacity import check_resources, set_threads
+
+    block, rest = policy_keys(asked.policy, asked.keys)
+    planned = experiment(asked.model, asked.corpus, block, rest, asked.plugins, asked.validation)
+    out = asked.out.resolve()
+    check_out(out, model=asked.model)
+    plan = stages.build(planned, store.hash_file, store.cut_file)
+    check_folder(planned.model)
+    check_installed(planned.tracker)
+    stage = plan.pretrained[planned.policies[0].label, planned.runs[0]]
+    _check_apart(stage)
+    _warn_if_replaced(out, stage)
+    prepared = Prepared(asked, planned, stage, topological([stage]), store)
+    check_resources(planned.resources, prepared.order, prepared.targets, store)
+    set_threads(planned, None)
+    return prepared
+
+
+def compute(
+    prepared: Prepared, workers: int, bars: AbstractContextManager[Listener]
+) -> Collection[Outcome]:
+    """Compute the stages, with `workers` processes for each, and return their outcomes."""
+    from maskpolicy.pipeline.executors.local import member
+    from maskpolicy.pipeline.graph.execution import execute
+
+    logs = prepared.out.with_name(f"{prepared.out.name}-logs")  # for a tracker, if one is set
+    with bars as shown:
+        outcomes = execute(
+            prepared.order,
+            prepared.store,
+            shown,
+            targets=prepared.targets,
+            group=member,
+            workers=workers,
+            logs=logs,
+        )
+    return outcomes.values()
+
+
+def _warn_if_replaced(out: Path, stage: Stage) -> None:
+    """Log a warning if `out` has the model of an earlier `pretrain` with other settings."""
+    old = record_of(out)
+    if not old or old.get("stage") == stage.key:
+        return
+    lines = _differences(old, _settings(stage))
+    more = f"; {len(lines) - _SHOWN} more" if lines[_SHOWN:] else ""
+    differ = "; ".join(lines[:_SHOWN]) + more or "another model"
+    log.warning("%s: will be replaced: it was made with other settings (%s)", out, differ)
+
+
+def _differences(old: Json, new: Json) -> list[str]:
+    """Return "key: old -> new" for each setting that differs, the policy's first.
+
+    Fields are compared only if the policy is the same.
+    """
+    lines = keys.differences(old.get("policy"), new["policy"], "policy")
+    lines = lines or keys.differences(old.get("fields", {}), new.get("fields", {}), "policy")
+    lines += keys.differences(old.get("spec", {}), new["spec"], "intermediate")
+    before, after = (
+        record.get("how", {}) | {key: record[key] for key in record.keys() - _NOT_COMPARED}
+        for record in (old, new)
+    )
+    return lines + [line.lstrip(".") for line in keys.differences(before, after, "")]
+
+
+def export(prepared: Prepared, name: str = "") -> None:
+    """Write model, tokenizer and card to the folder, atomically; raises StoreError.
+
+    The card has the model's `name` on the Hub if it is to have one.
+    """
+    planned, stage, store, out = prepared.experiment, prepared.stage, prepared.store, prepared.out
+    artifact, tokenizer = store.get(stage.key), store.get(stage.inputs["tokenizer"].key)
+    if artifact is None or tokenizer is None:
+        raise StoreError(f"store {store.place}: {stage.name} is missing: run the command again")
+    work = json.loads((artifact.path / WORK).read_text())
+    validation = validation_of(artifact.manifest)
+    record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
+    if validation is not None:
+        record["validation_loss"] = validation
+    corpus = params_of(stage.inputs["corpus"].record(), CorpusParams)
+    about = ModelHistory(
+        name=name or out.name,
+        model=planned.model.name,
+        revision=stage.inputs["model"].keyed.get("revision"),
+        command=prepared.asked.command,
+        manifest=artifact.manifest,
+        kind=planned.model.kind,
+        **architecture(artifact.path, planned.model.kind),
+        policy=planned.policies[0].name,
+        intermediate=params_of(artifact.manifest["record"], IntermediateParams),
+        corpus=corpus.corpus,
+        mix=corpus.mix,
+        work=work,
+        validation=validation,
+    )
+    parts = (tokenizer.path, artifact.path)
+    place(out, parts, cards.card(about), record, about.limits[0])
+
+
+def validation_line(prepared: Prepared) -> str:
+    """Return what the finished training reached on the validation text; "" without such text."""
+    artifact = prepared.store.get(prepared.stage.key)
+    validation = artifact and validation_of(artifact.manifest)
+    return validation_sentence(validation) if validation else ""
+
+
+def _settings(stage: Stage) -> dict[str, Json]:
+    """Return what the model of an intermediate stage depends on."""
+    read = stage.inputs.get(f"{VALIDATION_PREFIX}corpus")
+    validation = {"validation": read.keyed["corpus"]} if read else {}
+    return {**stage.keyed, **stage.inputs["corpus"].keyed, **validation}

@@ -1,0 +1,267 @@
+"""Runs as zip files and on the Hub, read and written; models go to the Hub, too."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from maskpolicy.app.contents import CONTENTS
+from maskpolicy.core import hub
+from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, StoreError
+from maskpolicy.core.files import PART, part_of, remove_parts
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.pipeline.store.artifacts import Store
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
+HUB, ZIP = "hf://", ".zip"
+_LEFT_OUT = "logs/"  # a tracker's files: large, and no part of the results
+_DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip files know, so that equal runs give equal bytes
+_FILES, _BYTES = 200_000, 4 << 30  # the most in a zip file that is read
+
+
+def default_file(run: Path) -> Path:
+    """Return the zip file of a run: a-b.zip for runs/a/b, as runs/c/b is another one."""
+    folder, home = run.resolve(), Path("runs").resolve()
+    parts = folder.relative_to(home).parts if folder.is_relative_to(home) else ()
+    return Path(f"{'-'.join(parts) or folder.name}{ZIP}")
+
+
+def pack(run: Path, out: Path) -> Path:
+    """Write what a run left in its folder, without logs, to the zip file `out`, and return it.
+
+    It has one folder with the run's name. Raises DataError for a folder without results,
+    ConfigError for a packed run and for an `out` that is not called .zip, and StoreError if that
+    cannot be written.
+    """
+    if out.suffix != ZIP:
+        raise ConfigError(f"--out {out}: `pack` writes a zip file: end the name in {ZIP}")
+    if run.is_file() and run.suffix == ZIP:
+        raise ConfigError(f"{run}: is packed already: name the folder that `run` wrote")
+    name = read_run(run).name
+    temporary = part_of(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_parts(out.parent, out.name)
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
+            for path in _files(run):
+                entry = zipfile.ZipInfo(f"{name}/{path.relative_to(run).as_posix()}", _DATE)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = (stat.S_IFREG | 0o644) << 16
+                with path.open("rb") as source, file.open(entry, "w") as target:
+                    shutil.copyfileobj(source, target)
+        temporary.replace(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(
+            f"{out}: cannot be written: {error.strerror}; choose another --out"
+        ) from error
+    return out
+
+
+def _files(run: Path) -> list[Path]:
+    """Return the files that a run leaves in its folder, sorted by name."""
+    patterns = [each.name for each in CONTENTS if each.name != _LEFT_OUT]
+    return sorted(
+        {
+            path
+            for pattern in patterns
+            for path in run.glob(f"{pattern}**/*" if pattern.endswith("/") else pattern)
+            if path.is_file() and not path.is_symlink() and not path.name.endswith(PART)
+        }
+    )
+
+
+@dataclass(frozen=True)
+class OpenedRuns:
+    """The folders of runs that were named, some of them unpacked for as long as they are read."""
+
+    folders: tuple[Path, ...]
+    packed: Mapping[Path, str]  # folder of an unpacked file -> what the user calls that file
+
+    @property
+    def kept(self) -> list[Path]:
+        """The folders that are not unpacked: those whose run.json may name a store."""
+        return [folder for folder in self.folders if not self.is_packed(folder)]
+
+    def is_packed(self, folder: Path) -> bool:
+        """Return whether a folder comes from a packed run."""
+        return any(folder.is_relative_to(place) for place in self.packed)
+
+    def only(self) -> Path:
+        """Return the folder of the only run; raises ConfigError if a file has several."""
+        if len(self.folders) != 1:
+            names = ", ".join(dict.fromkeys(self.packed.values()))
+            raise ConfigError(f"{names}: holds {len(self.folders)} runs: unpack it, and name one")
+        return self.folders[0]
+
+    @contextmanager
+    def naming(self, store: Store | None = None) -> Iterator[None]:
+        """Name packed files in errors, in place of the folders to which they were unpacked.
+
+        An error about something that is not in the `store` says that packed runs have none.
+        """
+        try:
+            yield
+        except MaskpolicyError as error:
+            text = named = str(error)
+            for folder, name in self.packed.items():
+                named = named.replace(str(folder), name)
+            if store is not None and self.packed and f"store {store.place}" in text:
+                files = ", ".join(dict.fromkeys(self.packed.values()))
+                named = (
+                    f"{named} ({files}: a packed run has no store of its own)"
+                    if self.kept  # whose artifact it may be
+                    else f"{files}: a packed run has no store, and store {store.place} lacks what "
+                    "is needed here: name the store of that run with --store"
+                )
+            if named == text:
+                raise
+            raise type(error)(named) from error
+
+
+@contextmanager
+def opened(places: Sequence[str | Path]) -> Iterator[OpenedRuns]:
+    """Open runs that are folders, zip files of `pack`, or hf:// names.
+
+    What is unpacked exists for as long as the block runs, and errors that are raised within name
+    the file. Raises DataError for a file that is no such zip, and ConfigError for a name that the
+    Hub does not have.
+    """
+    with ExitStack() as stack:
+        homes: list[Path] = []
+        packed: dict[Path, str] = {}
+        runs = OpenedRuns((), packed)
+        stack.enter_context(runs.naming())
+        for place in map(str, places):
+            path = Path(place)
+            if place.startswith(HUB):
+                path = fetched(place)
+                packed[path] = place
+            files = _packed(path)
+            for file in files:
+                home = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
+                is_new = all(other.name != file.stem for other in packed)
+                # the name of the file tells apart runs of one name
+                target = home / (file.stem if is_new else f"{file.stem}-{len(packed)}")
+                packed[target] = str(file).replace(str(path), place, 1)
+                homes += _unpacked(file, target)
+            homes += [] if files else [path]
+        yield OpenedRuns(tuple(homes), packed)
+
+
+def fetched(place: str) -> Path:
+    """Return the local folder of hf://datasets/OWNER/NAME[@REVISION][/FOLDER].
+
+    Without a network, it is the newest copy in the cache. Raises ConfigError.
+    """
+    from huggingface_hub import snapshot_download
+
+    kind, *parts = place.removeprefix(HUB).split("/")
+    if kind != "datasets" or len(parts) < 2 or ".." in parts:
+        raise ConfigError(f"{place}: write hf://datasets/OWNER/NAME, perhaps with @REVISION")
+    name, _, revision = "/".join(parts[:2]).partition("@")
+    inside = "/".join(parts[2:])
+    pattern = f"{inside}*" if inside else None
+    refused: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
+    try:
+        with hub.access():
+            folder = snapshot_download(
+                name, repo_type="dataset", revision=revision or None, allow_patterns=pattern
+            )
+    except refused as error:
+        raise ConfigError(f"{place}: cannot be fetched: {hub.reason(error)}") from error
+    return Path(folder) / inside
+
+
+def _packed(path: Path) -> list[Path]:
+    """Return the zip files that a place stands for; none if it is the folder of a run or model."""
+    if path.suffix == ZIP and not path.is_dir():
+        return [path]
+    if (path / "results").is_dir() or (path / "config.json").is_file():
+        return []
+    return sorted(path.glob(f"*{ZIP}"))
+
+
+def _unpacked(file: Path, target: Path) -> list[Path]:
+    """Unpack a file to a folder, and return the folders of its runs; raises DataError."""
+    _extract(file, target)
+    runs = sorted(each.parent for each in target.glob("*/results") if each.is_dir())
+    if not runs:
+        raise DataError(f"{file}: has no folder with results: make it with `pack`")
+    return runs
+
+
+def _extract(file: Path, target: Path) -> None:
+    """Write the files of a zip file below a folder; raises DataError for a strange one."""
+    if not file.is_file():
+        raise DataError(f"{file}: no such file: name a zip file that `pack` wrote")
+    try:
+        with zipfile.ZipFile(file) as packed:
+            entries = packed.infolist()
+            size = sum(entry.file_size for entry in entries)
+            if len(entries) > _FILES or size > _BYTES:
+                raise DataError(
+                    f"{file}: has {len(entries)} files of {size} bytes, too many to unpack here: "
+                    "unpack it, and name the folder of the run"
+                )
+            for entry in entries:
+                name = PurePosixPath(entry.filename)
+                if name.is_absolute() or ".." in name.parts or "\\" in entry.filename:
+                    raise DataError(f"{file}: leads out of its folder: {entry.filename!r}")
+            packed.extractall(target)  # which writes links as files, and no more than file_size
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{file}: is no zip file that can be read: {error}") from error
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError unless a name is OWNER/NAME, as the Hub wants it."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"--push {name}: write OWNER/NAME, with your name on the Hub as OWNER")
+
+
+def push(path: Path, name: str, kind: Literal["model", "dataset"], *, private: bool = False) -> str:
+    """Upload a file or the files of a folder to a repository of the Hub, and return its address.
+
+    A repository that does not exist is created, `private` or not; in one that does, files of the
+    same names are replaced. The token is that of `hf auth login` or of $HF_TOKEN. Raises
+    ConfigError if the Hub refuses it or cannot be reached.
+    """
+    from huggingface_hub import HfApi, constants, is_offline_mode
+
+    if is_offline_mode():
+        raise ConfigError(f"--push {name}: HF_HUB_OFFLINE is set: unset it")
+    if not hub.is_reachable(constants.ENDPOINT):
+        raise ConfigError(
+            f"--push {name}: {constants.ENDPOINT} cannot be reached: check the network, and "
+            "run the command again"
+        )
+    api, message = HfApi(), "Made with maskpolicy"
+    refused: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
+    try:
+        address = api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
+        if path.is_dir():
+            api.upload_folder(
+                repo_id=name, folder_path=path, repo_type=kind, commit_message=message
+            )
+        else:
+            api.upload_file(
+                path_or_fileobj=path,
+                path_in_repo=path.name,
+                repo_id=name,
+                repo_type=kind,
+                commit_message=message,
+            )
+    except refused as error:
+        raise ConfigError(
+            f"--push {name}: {hub.reason(error)} (`hf auth login` or HF_TOKEN gives the token)"
+        ) from error
+    return str(address)

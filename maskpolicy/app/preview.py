@@ -1,0 +1,345 @@
+"""Mask texts with policies, optionally those fitted in a finished run, and write a page of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
+from maskpolicy.core.types import Json, Passage
+from maskpolicy.data.corpus.annotation import annotate
+from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.experiment.definition import NONE, WORLD, Experiment, PolicyBlock, resolved_policy
+from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.experiment.policy_blocks import leaf_blocks
+from maskpolicy.leaderboard.results.cell import Run, read_run
+from maskpolicy.masking.denoising import denoising_pair
+from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import unrepeatable
+from maskpolicy.models.guesses import Current, reannotated
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.stages import feedback
+from maskpolicy.pipeline.stages.leaf_inputs import inputs_of, statistics_keys
+from maskpolicy.pipeline.store.artifacts import available
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import changed_since, find_plugin
+from maskpolicy.plugins.statistics import Statistics
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.pipeline.graph.nodes import Stage
+    from maskpolicy.pipeline.store.artifacts import Store
+
+log = logging.getLogger(__name__)
+UNLEARNT = "as for a model that has learnt nothing, to which all tokens are equally likely"
+
+
+@dataclass(frozen=True)
+class MaskedText:
+    """One text masked by a policy; `spans` are (first character, end, text of the span)."""
+
+    text: str
+    spans: tuple[tuple[int, int, str], ...]
+    source: str
+    target: str  # "" if nothing is masked
+
+
+@dataclass(frozen=True)
+class Preview:
+    """One text masked by one row with one seed."""
+
+    row: str  # the policy, with its keys if it was given some of its own
+    seed: int
+    masked: MaskedText
+
+    def to_json(self) -> dict[str, Json]:
+        """Return row, seed, text, spans, source and target."""
+        masked = self.masked
+        about = {"policy": self.row, "seed": self.seed, "text": masked.text}
+        return {**about, "spans": masked.spans, "source": masked.source, "target": masked.target}
+
+    @property
+    def parts(self) -> Iterator[tuple[bool, str]]:
+        """The parts of the text, each with whether it is masked."""
+        end, text = 0, self.masked.text
+        for start, stop, _ in sorted(self.masked.spans):
+            yield False, text[end:start]
+            yield True, text[start:stop]
+            end = stop
+        yield False, text[end:]
+
+
+def page(previews: Sequence[Preview]) -> str:
+    """Return an HTML page with a table for each text, of which the previews follow one another."""
+    from maskpolicy.leaderboard.page.html_assets import templates
+
+    texts = [list(each) for _, each in groupby(previews, lambda each: each.masked.text)]
+    has_seeds = len({each.seed for each in previews}) > 1
+    template = templates("maskpolicy.app").get_template("preview.html")
+    return template.render(texts=texts, has_seeds=has_seeds)
+
+
+@dataclass(frozen=True)
+class PolicyOfRun:
+    """One row of a finished run: its policy, its tokenizer, and the fitted artifact."""
+
+    policy: Mapping[str, Json]  # name, fields and keys of Denoising
+    tokenizer: Path
+    label: str
+    fitted: Mapping[str, Path]  # of learned policies, by the label of the row or of its member
+    trained: str | None  # the key of its intermediate stage
+
+
+def show(
+    text: str,
+    block: PolicyBlock,
+    tokenizer: PreTrainedTokenizerBase,
+    fitted: Mapping[str, Path] | None = None,
+    seed: int = 0,
+    progress: float = 0.0,
+    statistics: Sequence[Statistics | None] = (),
+) -> MaskedText:
+    """Mask `text` as one passage with the policy of `block` and a seed.
+
+    `fitted` holds the artifacts of learned policies, by the label of the row or of its member.
+    `progress` is the share of the training that is done, for a policy that follows it, and
+    `statistics` are those that each policy that selects reads. Raises ConfigError for text without
+    words.
+    """
+    if not block.has_stage:
+        raise ConfigError(f"policy {block.name}: masks nothing: it has no intermediate stage")
+    passage, fits = _passage(text, tokenizer), fitted or {}
+    leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
+    read = statistics or [None] * len(leaves)
+    views = [
+        [_annotated(leaf, passage, fits.get(leaf.label), own, len(tokenizer))]
+        for leaf, own in zip(leaves, read, strict=True)
+    ]
+    masker = Masker.of(block.policy, block.denoising, read)
+    drawn, again = (masker.select(views, [0], seed, [0], progress=progress) for _ in range(2))
+    if not np.array_equal(drawn.spans[0], again.spans[0]):
+        raise unrepeatable(masker.policy)
+    spans, marks = drawn.spans[0], Specials.of(tokenizer).marks
+    masked = denoising_pair(passage, spans, drawn.denoisings[0], marks, seed)
+    return MaskedText(
+        text,
+        tuple(_characters(passage, *span) for span in spans.tolist()),
+        _written(masked.source, tokenizer),
+        _written(masked.target, tokenizer),
+    )
+
+
+def asks_the_model(block: PolicyBlock) -> bool:
+    """Return whether a row's policy masks by what the model in training predicts."""
+    return hooks.REANNOTATE.of(block.policy) is not None
+
+
+def _annotated(
+    leaf: PolicyBlock,
+    passage: Passage,
+    fitted: Path | None,
+    statistics: Statistics | None,
+    vocabulary: int,
+) -> Passage:
+    """Return the passage with the columns of a policy that selects.
+
+    Those of `reannotate` come from a model that has learnt nothing: all tokens are equally likely.
+    """
+    policy = leaf.policy
+    if hooks.ANNOTATE.of(policy) is not None:
+        columns = {
+            name: rows[0]
+            for name, rows in annotate(policy, [passage], fitted, statistics=statistics).items()
+        }
+        passage = replace(passage, columns=columns)
+    if hooks.REANNOTATE.of(policy) is None:
+        return passage
+    feedback.every(leaf)  # refuses what is no number of steps
+    asked = reannotated(policy, [passage], Current(vocabulary=vocabulary, fitted=fitted))
+    columns = {name: rows[0] for name, rows in asked.items()}
+    return replace(passage, columns={**passage.columns, **columns})
+
+
+def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
+    """Return the row of a finished run with this label, or else with this policy.
+
+    Raises ConfigError if there is no such row, and StoreError if its artifacts are missing.
+    """
+    results = read_run(folder)
+    label = _label(results, name)
+    cell = next(result for result in results.results if result.policy == label)
+    key = cell.stage_key("tokenizer")
+    if key is None:
+        raise DataError(f"{folder}: row {label!r} has no tokenizer: run its experiment again")
+    # a row may have several fitted policies: its own or its members', and those they start from
+    end, fitted = f", run {cell.config.get('intermediate_seed', 0)}", {}
+    for stage, key_of_fit in cell.stages.items():
+        learned = stage.removeprefix("fit ").removesuffix(end)
+        is_member = learned.startswith(f"{cell.trained_as}, member ") and learned.endswith(")")
+        if stage == f"fit {learned}{end}" and (learned == cell.trained_as or is_member):
+            shown = learned.replace(cell.trained_as, label, 1)
+            fitted[shown] = available(store, key_of_fit, f"the fitted policy of {shown}").path
+    tokenizer = available(store, key, f"the tokenizer of {folder}").path
+    trained = cell.stage_key("intermediate")
+    return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted, trained)
+
+
+def warn_of_edits(row: PolicyOfRun, store: Store) -> None:
+    """Log a warning if the files of a row's policy are not those that its run was computed with."""
+    manifest = store.peek(row.trained) if row.trained else None
+    if manifest is None:
+        return
+    before = manifest["record"]["params"].get("code") or {}
+    changed = changed_since(find_plugin("policy", row.policy["name"]), before)
+    if changed:
+        log.warning(
+            "%s: %s changed since the run: what is shown may not be what the run masked",
+            row.label,
+            ", ".join(changed),
+        )
+
+
+def tokenizer_of(name: str, artifacts: Store) -> Any:
+    """Return a model's tokenizer; that of a preset is trained once and kept in the store."""
+    from maskpolicy.models.loading import load_tokenizer
+
+    experiment = _of_world(name, [NONE])
+    if not experiment.model.is_scratch:
+        return load_tokenizer(experiment.model.name)
+    [folder] = _computed([stages.tokenizer(experiment, artifacts.hash_file)], artifacts)
+    return load_tokenizer(str(folder))
+
+
+def statistics_of(
+    block: PolicyBlock, model: str, of_run: PolicyOfRun | None, artifacts: Store
+) -> list[Statistics | None]:
+    """Return the statistics that each policy of a block that selects reads.
+
+    They are those of the run, or else of the embedded world's corpus in the model's tokens, which
+    are counted once and kept in the store.
+    """
+    if not block.has_stage:
+        return []
+    leaves = [find_plugin("policy", leaf.name) for leaf, _ in leaf_blocks(block, "policy")]
+    if not any(hooks.masks_by_statistics(leaf.plugin) for leaf in leaves):
+        return [None] * len(leaves)
+    if of_run:
+        return _statistics_of_run(of_run, len(leaves), artifacts)
+    experiment = _of_world(model, [resolved_policy(block)], baseline=block.label)
+    counting = stages.statistics(experiment, 0, artifacts.hash_file)
+    folders = iter(_computed([stage for stage in counting if stage is not None], artifacts))
+    return [Statistics.open(next(folders)) if stage else None for stage in counting]
+
+
+def _of_world(model: str, policies: list[Any], **more: Any) -> Experiment:
+    """Return an experiment on the embedded world without tasks."""
+    keys = {"model": model, "corpus": WORLD, "policies": policies, "tasks": [], **more}
+    return make_experiment(keys, "show", "", (), needs=())
+
+
+def _computed(wanted: Sequence[Stage], artifacts: Store) -> list[Path]:
+    """Return the folders of stages' artifacts; computes those that are not in the store.
+
+    Raises the error of a stage that fails.
+    """
+    from maskpolicy.pipeline.graph.execution import execute
+
+    for outcome in execute(wanted, artifacts, targets=wanted).values():
+        if outcome.exception is not None:
+            raise outcome.exception
+    return [available(artifacts, stage.key, stage.name).path for stage in wanted]
+
+
+def _statistics_of_run(row: PolicyOfRun, leaves: int, store: Store) -> list[Statistics | None]:
+    """Return the statistics of the corpus that each policy of a row read; None if it read none.
+
+    `leaves` is the number of policies that select. Raises StoreError if its artifacts are missing.
+    """
+    inputs = inputs_of(row.trained, store)
+    if not inputs:
+        raise StoreError(
+            f"store {store.place}: the intermediate stage of {row.label} is not there: name the "
+            "store of that run with --store, or run its experiment again"
+        )
+    what = f"the statistics of {row.label}"
+    return [
+        Statistics.open(available(store, key, what).path) if key else None
+        for key in statistics_keys(inputs, leaves, store)
+    ]
+
+
+def refuse_paths(policy: Mapping[str, Json], set_here: Collection[str]) -> None:
+    """Raise ConfigError for a recorded field that names a file or folder, unless it is `set_here`.
+
+    A run's folder may come from a stranger, so its paths are not followed. The folder of a spaCy
+    pipeline, for example, may contain code.
+    """
+    for key, value in policy.items():
+        for text in _texts(value) if key not in set_here else ():
+            path = Path(text)
+            if (os.sep in text and path.exists()) or (path / "meta.json").is_file():
+                raise ConfigError(
+                    f"{key}: the run names {text!r}, and paths of a run are not followed: "
+                    f"if you trust it, add policy.{key}={shlex.quote(text)}"
+                )
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Yield every string in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _label(run: Run, name: str) -> str:
+    policies = {result.policy: result.config["policy"]["name"] for result in run.results}
+    if name in policies:
+        return name
+    labels = [label for label, policy in policies.items() if policy == name]
+    if len(labels) > 1:
+        raise ConfigError(
+            f"{run.folder}: {name} has the rows {', '.join(labels)}: name one of these"
+        )
+    if not labels:
+        raise ConfigError(f"{run.folder}: {unknown('row', name, policies)}")
+    return labels[0]
+
+
+def _passage(text: str, tokenizer: PreTrainedTokenizerBase) -> Passage:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ConfigError("--text: has a lone surrogate (not UTF-8?): remove it")
+    passage = next(iter(tokenize([Document("text", text)], tokenizer)))
+    if not text.strip() or not len(passage.tokens):
+        raise ConfigError("--text: has no words: give some text")
+    return passage
+
+
+def _characters(passage: Passage, first: int, end: int) -> tuple[int, int, str]:
+    """Return (first character, end, text) of a token span without surrounding whitespace."""
+    start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
+    part = passage.text[start:stop]
+    if part.strip():
+        start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
+    elif start == stop:  # a token of whitespace, which this tokenizer leaves out of offsets
+        start = max(0, start - 1)
+    return start, stop, passage.text[start:stop]
+
+
+def _written(ids: Any, tokenizer: PreTrainedTokenizerBase) -> str:
+    text = tokenizer.decode(ids.tolist(), clean_up_tokenization_spaces=False)
+    return str(text).strip()

@@ -1,0 +1,1 @@
+"""What every room uses: errors, types, schema, keys, files, seeding, metrics, hardware."""

@@ -1,0 +1,86 @@
+"""The errors that a user can act on: one sentence each, printed without a traceback."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+INTERRUPTED = 130  # the exit code of a command that control-C ends
+INTERRUPTION = "interrupted: the same command continues where it stopped"
+_MANY = 12  # choices that a message lists beside a suggestion
+_FEW = 3  # the most suggestions
+_SHORTEST = 3  # characters of a name that choices may contain
+
+
+class MaskpolicyError(Exception):
+    """Base of all errors that the command line prints as one line, with exit code 2."""
+
+
+class ConfigError(MaskpolicyError):
+    """An experiment file, an override or a plugin's field cannot be used as written."""
+
+
+class DataError(MaskpolicyError):
+    """A corpus, task file or row cannot be used; the message names the file and the row."""
+
+
+class StoreError(MaskpolicyError):
+    """The store cannot be read or written (full disk, permissions, foreign files)."""
+
+
+class StageError(MaskpolicyError):
+    """A stage failed; what depends on it is skipped, and everything else goes on."""
+
+
+class PluginError(ConfigError, StageError):
+    """The code of a user's plugin failed; what depends on it is skipped."""
+
+
+def cause(error: BaseException) -> str:
+    """Return the first line of an error, after its type if it is not a MaskpolicyError."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    if line and isinstance(error, MaskpolicyError):
+        return line
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def cause_at(error: BaseException, file: str) -> str:
+    """Return the cause of an error with the last line of `file` that it passed through, if any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{cause(error)} ({file}:{lines[-1]})" if lines else cause(error)
+
+
+def unknown(
+    what: str, name: str, choices: Iterable[str], meant: Sequence[str] = (), listed: str = ""
+) -> str:
+    """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message.
+
+    `meant` are the choices to suggest; without any, those most similar to the name are suggested.
+    Where there are many choices and one is suggested, the command `listed`, if there is one, stands
+    in place of the others.
+    """
+    names = sorted(set(choices))
+    near = [each for each in meant if each in names] or _similar(name, names)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    if near and listed and len(names) > _MANY:
+        return f"unknown {what} {name!r}: {hint}`{listed}` shows the others"
+    return (
+        f"unknown {what} {name!r}: {hint}choose from {', '.join(names) or 'nothing: none is known'}"
+    )
+
+
+def _similar(name: str, names: Sequence[str]) -> list[str]:
+    """Return the most similar of names, or else up to three that contain `name`.
+
+    Capitals, and the signs between words, make no difference.
+    """
+    plain = {each: re.sub(r"[\s_-]+", "-", each.casefold()) for each in names}
+    asked = re.sub(r"[\s_-]+", "-", name.casefold())
+    close = get_close_matches(asked, plain.values(), n=1, cutoff=0.6)
+    if close:
+        return [each for each in names if plain[each] == close[0]][:1]
+    held = [each for each in names if asked in plain[each]]
+    return held if len(asked) >= _SHORTEST and len(held) <= _FEW else []

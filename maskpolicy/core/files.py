@@ -1,0 +1,200 @@
+"""Write files atomically, and read them with errors of one line."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.core.types import Json
+
+PART = ".part"  # ends the name of a file that is being written, after the writer
+_PART = re.compile(rf"\.(.+)\.([0-9a-f]{{8}})\.([0-9]+){re.escape(PART)}")  # file, machine, process
+_DAY = 86_400  # seconds
+_ABSOLUTE = re.compile(r"(?:file://|(?<![\w./~:<-]))(?:/[^\s/'\"`:;,()\[\]{}<>]+){2,}")
+
+
+def sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes, as 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def nearest_folder(path: Path) -> Path:
+    """Return a path if it exists, or else the nearest of its parents that does."""
+    return next((each for each in (path, *path.parents) if each.exists()), path)
+
+
+def check_folder(folder: Path, marks: Sequence[str] = ()) -> None:
+    """Raise StoreError unless results can be written to a folder; creates nothing.
+
+    With `marks`, a folder that is not empty must contain one of these names, so that results are
+    not written among other files.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder}: is a file, not a folder: choose another --out")
+    if marks and folder.is_dir():
+        there = {path.name for path in folder.iterdir()}
+        if there and not there & set(marks):
+            raise StoreError(f"{folder}: holds files of another origin: choose another --out")
+    near = nearest_folder(folder)
+    if near == folder and not os.access(folder, os.W_OK):
+        raise StoreError(f"{folder}: cannot be written: choose another --out")
+    if not near.is_dir() or not os.access(near, os.W_OK):
+        why = "cannot be written" if near.is_dir() else "is a file"
+        raise StoreError(f"{folder}: cannot be created: {near} {why}; choose another --out")
+
+
+def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
+    """Create a folder for results; raises StoreError as `check_folder` does, or if that fails."""
+    check_folder(folder, marks)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be created: {error.strerror}; choose another --out"
+        ) from error
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a finished file a second name; where the file system refuses that, copy it."""
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, too many links, or a file of another user
+        shutil.copyfile(source, target)
+
+
+def allow_files(count: int) -> None:
+    """Let this process have `count` files open at a time, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
+
+
+def write_file(path: Path, data: bytes, option: str = "--out") -> None:
+    """Write a file atomically and flush it to disk.
+
+    Raises StoreError, which names the `option` that gave the path.
+    """
+    temporary = part_of(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StoreError(f"{path}: cannot be written: {reason}; choose another {option}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()  # there is none once it is renamed
+
+
+def part_of(path: Path) -> Path:
+    """Return the name under which this process writes a file before it renames it to `path`."""
+    return path.with_name(f".{path.name}.{_machine()}.{os.getpid()}{PART}")
+
+
+def remove_parts(folder: Path, name: str = "") -> None:
+    """Remove what processes that have ended left half written in a folder; with `name`, of it.
+
+    Whether a process of another machine, or from before a restart, has ended is not known here:
+    what it was writing stays for a day.
+    """
+    for path in folder.glob(f".{glob.escape(name)}*{PART}"):
+        found = _PART.fullmatch(path.name)
+        file, machine, process = found.groups() if found else ("", "", "")
+        if name and file != name:
+            continue
+        with suppress(OSError):
+            if machine == _machine():
+                has_ended = not _is_alive(int(process))
+            else:
+                has_ended = time.time() - path.lstat().st_mtime > _DAY
+            if has_ended:
+                path.unlink()
+
+
+@cache
+def _machine() -> str:
+    return hashlib.sha256(hardware.machine().encode()).hexdigest()[:8]
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def read_json(path: Path) -> Json:
+    """Return the value of a JSON file; raises DataError with its path."""
+    try:
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path}: is no regular file: remove it")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON: {error}; remove it and run again") from error
+
+
+def json_bytes(value: Json) -> bytes:
+    """Return the bytes of a JSON file; they are equal for equal values in any order of keys."""
+    text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def slug(label: str) -> str:
+    """Return a label as part of a file name; a digest is added if characters were replaced."""
+    made = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
+    if made == label and "--" not in label and not label.startswith("."):
+        return label
+    return f"{made.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+
+
+def relative_paths(value: Json, home: Path) -> Json:
+    """Return text, or JSON with texts, in which no path is absolute, so that it can be shared.
+
+    A path near the folder `home` becomes relative to it. Of any other only the name stays.
+    """
+    if isinstance(value, str):
+        return _ABSOLUTE.sub(lambda found: _relative(found[0], home), value)
+    if isinstance(value, list | tuple):
+        return [relative_paths(each, home) for each in value]
+    if isinstance(value, dict):
+        return {key: relative_paths(each, home) for key, each in value.items()}
+    return value
+
+
+def _relative(path: str, home: Path) -> str:
+    found, start = Path(path.removeprefix("file://")), home.resolve()
+    shared = os.path.commonpath([found, start])
+    is_near = len(Path(shared).parts) > 2  # deeper than /home or /tmp
+    return os.path.relpath(found, start) if is_near else f"…/{found.name}"

@@ -1,0 +1,196 @@
+"""Resolve Hub names to commits; use the cache at once when the Hub is unreachable."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from http.client import HTTPException
+from importlib import import_module
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Literal
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from maskpolicy.core.errors import ConfigError, DataError
+
+_COMMIT = re.compile("[0-9a-f]{40}")
+_TIMEOUT = 5.0  # seconds in which the Hub must answer anything
+_LONGEST = 200  # characters of a reason
+_REFUSED: dict[str, tuple[type[ConfigError | DataError], str, str]] = {
+    "model": (ConfigError, "model", "give a folder, or a revision that is in the cache"),
+    "dataset": (DataError, "dataset", "name files, or the full commit of a cached copy"),
+}
+
+
+def commit(
+    kind: Literal["model", "dataset"], name: str, revision: str | None, where: str = ""
+) -> str:
+    """Return the commit of a revision, from the Hub or, without a network, from the cache.
+
+    A revision that is a commit is returned unchanged. Raises ConfigError for a model and DataError
+    for a dataset if the commit cannot be found. `where` is the key that names it, for the message.
+    """
+    if revision and _COMMIT.fullmatch(revision):
+        return revision
+    try:
+        return _resolved(kind, name, revision)
+    except LookupError as error:
+        fault, what, advice = _REFUSED[kind]
+        place = f"{where}:" if where else what
+        raise fault(f"{place} {name}: its commit cannot be resolved: {error} ({advice})") from error
+
+
+@lru_cache(maxsize=32)
+def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None) -> str:
+    """Return the commit of a branch or tag; raises LookupError with the reason for none."""
+    from huggingface_hub import HfApi
+
+    unreachable: tuple[type[Exception], ...] = (ConnectionError, *http_errors("TransportError"))
+    refused: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
+    try:
+        with access():
+            found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
+    except unreachable:
+        found = _cached(kind, name, revision)
+        why = "the Hub cannot be reached, and its cache here holds no copy"
+    except refused as error:
+        found, why = None, reason(error)
+    else:
+        why = "the Hub names none"
+    if found is None:
+        raise LookupError(why)
+    return found
+
+
+@contextmanager
+def access() -> Iterator[None]:
+    """Make the Hub's libraries use only their caches if the Hub does not answer.
+
+    Otherwise they would retry for more than a minute and print their own messages.
+    """
+    from huggingface_hub import constants, is_offline_mode
+
+    if is_offline_mode() or is_reachable(constants.ENDPOINT):
+        yield
+        return
+    # HF_HUB_OFFLINE sets this switch when the libraries are imported; there is no other one
+    switches = [vars(constants)]
+    if "datasets.config" in sys.modules:
+        switches.append(vars(sys.modules["datasets.config"]))
+    before = [switch["HF_HUB_OFFLINE"] for switch in switches]
+    try:
+        for switch in switches:
+            switch["HF_HUB_OFFLINE"] = True
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch["HF_HUB_OFFLINE"] = value
+
+
+def is_reachable(endpoint: str) -> bool:
+    """Return whether a server answers within _TIMEOUT seconds, whatever the answer is."""
+    import ssl
+
+    try:
+        with urlopen(Request(endpoint, method="HEAD"), timeout=_TIMEOUT):
+            return True
+    except (HTTPError, HTTPException):
+        return True
+    except OSError as error:
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it has answered
+
+
+def dataset(
+    name: str, subset: str | None, split: str, revision: str | None, stream: bool = False
+) -> Any:
+    """Load one split of a Hub dataset, or of a local folder with the same layout.
+
+    Raises the errors of the Hub's libraries; see `explained`.
+    """
+    import datasets
+
+    given = {"split": split, "revision": revision, "streaming": stream}
+    if Path(name).is_dir():
+        return datasets.load_dataset(name, subset, **given)
+    with access():
+        loaded = datasets.load_dataset(name, subset, **given)
+        if datasets.config.HF_HUB_OFFLINE and revision and _COMMIT.fullmatch(revision):
+            _check(loaded, revision)
+    return loaded
+
+
+@contextmanager
+def explained(where: str, advice: str) -> Iterator[None]:
+    """Raise a DataError of one line for errors of the Hub's libraries about a dataset."""
+    import datasets
+
+    hub = (*http_errors(), datasets.exceptions.DatasetsError)
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, *hub) as error:
+        raise DataError(
+            f"{where}: cannot be loaded from the Hub: {reason(error)} (without a network, {advice})"
+        ) from error
+
+
+def http_errors(name: str = "HTTPError") -> tuple[type[Exception], ...]:
+    """Return a class of errors of the HTTP libraries: the Hub's client uses httpx, later httpx2."""
+    found = []
+    for library in ("httpx", "httpx2"):
+        with suppress(ImportError):
+            found.append(getattr(import_module(library), name))
+    return tuple(found)
+
+
+def reason(error: Exception) -> str:
+    """Return the message of an error of the Hub's libraries as one short line."""
+    return shorten(str(error), _LONGEST, placeholder=" ..") or type(error).__name__
+
+
+def note(
+    kind: Literal["model", "dataset"], name: str, revision: str | None, commit: str | None
+) -> None:
+    """Write the commit of a revision to the cache, if the cache holds that commit.
+
+    The libraries write it for what they fetch by revision; we fetch by commit.
+    """
+    folder, noted = _places(kind, name, revision)
+    if (
+        commit is None
+        or not (folder / "snapshots" / commit).is_dir()
+        or (revision and _COMMIT.fullmatch(revision))
+    ):
+        return
+    with suppress(OSError):  # a read-only cache can still be used
+        noted.parent.mkdir(parents=True, exist_ok=True)
+        noted.write_text(commit)
+
+
+def _cached(kind: str, name: str, revision: str | None) -> str | None:
+    """Return the commit that the cache recorded for a revision when it was last fetched."""
+    _, noted = _places(kind, name, revision)
+    found = noted.read_text().strip() if noted.is_file() else ""
+    return found if _COMMIT.fullmatch(found) else None
+
+
+def _places(kind: str, name: str, revision: str | None) -> tuple[Path, Path]:
+    """Return the cache's folder of a repository, and the file with a revision's commit."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=kind))
+    return folder, folder / "refs" / (revision or constants.DEFAULT_REVISION)
+
+
+def _check(loaded: Any, revision: str) -> None:
+    """Raise ValueError for a copy of another commit.
+
+    Without a network, `datasets` loads the newest copy in its cache.
+    """
+    files = [Path(file["filename"]) for file in getattr(loaded, "cache_files", ())]
+    if any(revision not in file.parts for file in files):
+        raise ValueError(f"the cache holds another commit than {revision}")

@@ -1,0 +1,50 @@
+"""Markdown: tables, and text in which nothing is markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+
+from maskpolicy.core.types import Json
+
+_LINK = re.compile(r"(?<=\])(?=[(:\[])|(?<=\w:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
+    """Return a table without a final line break; with `numbers`, align all columns but one right.
+
+    A bar inside a cell is escaped; all other markup stays.
+    """
+    rule = ["---", *["---:" if numbers else "---"] * (len(head) - 1)]
+    return "\n".join(map(_line, [head, rule, *rows]))
+
+
+def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
+    """Return a table of texts in which nothing is markup; see `table`."""
+    return table([plain(cell) for cell in head], [list(map(plain, row)) for row in rows], numbers)
+
+
+def plain(text: str) -> str:
+    """Return text on one line, escaped so that Markdown sees no HTML, link or image in it.
+
+    Neither links in brackets nor definitions of links are left, nor the bare addresses that GitHub
+    makes links of.
+    """
+    return " ".join(_LINK.sub(r"\\", escape(text, quote=False)).split())
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def title(column: str) -> str:
+    """Return a column's name for display."""
+    return column.replace("_", " ")
+
+
+def shown(value: Json) -> str:
+    """Return a value as text for display."""
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

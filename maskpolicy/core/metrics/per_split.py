@@ -1,0 +1,68 @@
+"""GLUE's metrics over all examples at once (Wang et al. 2019): what no single example has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.errors import DataError
+
+NEGATIVE, POSITIVE = "0", "1"  # GLUE's labels of two classes
+
+
+def matthews(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return the Matthews correlation of two or more classes (Gorodkin 2004).
+
+    It is 0 where either side has only one class.
+    """
+    right = [answers[0] for answers in references]
+    hits = sum(guess == label for guess, label in zip(predictions, right, strict=True))
+    guesses, labels, number = Counter(predictions), Counter(right), len(right)
+    covariance = number * hits - sum(guesses[label] * labels[label] for label in labels)
+    spreads = [number**2 - sum(count**2 for count in each.values()) for each in (guesses, labels)]
+    scale = spreads[0] * spreads[1]
+    return covariance / sqrt(scale) if scale else 0.0
+
+
+def f1(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return the F1 of the label 1; raises DataError for references other than 0 and 1."""
+    strange = next((one for one, *_ in references if one not in (NEGATIVE, POSITIVE)), None)
+    if strange is not None:
+        raise DataError(
+            f"accuracy_f1 has the F1 of label 1, of labels 0 and 1, and the label {strange!r} is "
+            "neither: name another metric, such as accuracy"
+        )
+    pairs = list(zip(predictions, (answers[0] for answers in references), strict=True))
+    both = sum(guess == right == POSITIVE for guess, right in pairs)
+    either = sum((guess == POSITIVE) + (right == POSITIVE) for guess, right in pairs)
+    return 2 * both / either if either else 0.0
+
+
+def pearson(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return Pearson's correlation of two lists of numbers; 0 where one is constant."""
+    return _correlation(*_numbers(predictions, references))
+
+
+def spearman(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return Spearman's correlation: that of the ranks, ties sharing their mean rank."""
+    from scipy.stats import rankdata
+
+    guessed, right = _numbers(predictions, references)
+    return _correlation(rankdata(guessed), rankdata(right))
+
+
+def _numbers(
+    predictions: Sequence[str], references: Sequence[Sequence[str]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    right = [float(answers[0]) for answers in references]
+    return np.asarray([float(one) for one in predictions]), np.asarray(right)
+
+
+def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    if len(one) < 2 or not one.std() or not other.std():
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])

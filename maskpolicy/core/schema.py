@@ -1,0 +1,417 @@
+"""Check the values of a block against annotations: a dataclass's signature is its schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal, TypeVar
+
+from maskpolicy.core.errors import ConfigError, unknown
+
+T = TypeVar("T")
+_OLD_NAME = "old_name"  # in the metadata of a field
+_FEW = 4  # the most keys that a message about a block names
+_NUMBERS = 20  # the most that a message writes out
+LIST_OF_KEYS = "maskpolicy list keys"
+NAME_OR_KEYS = "a name or a block of keys"
+SYNONYMS = {
+    "learning_rate": "lr",
+    **dict.fromkeys(("epoch", "epochs", "num_train_epochs", "max_steps", "train_steps"), "steps"),
+    **dict.fromkeys(("warmup_steps", "num_warmup_steps"), "warmup"),
+    **dict.fromkeys(("train_batch_size", "per_device_train_batch_size"), "batch_size"),
+    **dict.fromkeys(("max_length", "max_seq_length", "max_source_length"), "max_source"),
+    "max_target_length": "max_target",
+    "lr_scheduler_type": "schedule",
+    "clip": "max_grad_norm",
+    "eval_steps": "eval_every",
+    "save_steps": "checkpoint_every",
+    **dict.fromkeys(("mlm_probability", "mask_ratio", "masking_ratio"), "ratio"),
+    **dict.fromkeys(("path", "paths", "data_files"), "files"),
+    **dict.fromkeys(("dataset", "dataset_name"), "hub"),
+    **dict.fromkeys(("validation", "valid", "val"), "dev"),
+}
+"""Our keys for names that Transformers and other libraries use; error messages suggest them."""
+_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    type(None): "null",
+    dict: "a block of keys",
+    list: "a list",
+    tuple: "a list",
+    set: "a set",
+    frozenset: "a set",
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """The bounds of a number, used as `Annotated[float, Range(gt=0)]`; None: no bound."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def __str__(self) -> str:
+        """Return the bounds as words for a message, e.g. ">= 0 and < 1"."""
+        bounds = ((">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt))
+        return " and ".join(f"{sign} {bound:.10g}" for sign, bound in bounds if bound is not None)
+
+    def holds(self, value: float) -> bool:
+        """Return whether `value` lies within the bounds."""
+        return not (
+            (self.ge is not None and value < self.ge)
+            or (self.gt is not None and value <= self.gt)
+            or (self.le is not None and value > self.le)
+            or (self.lt is not None and value >= self.lt)
+        )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number that goes from `start` at the first step to `end` behind the last one."""
+
+    start: float
+    end: float
+    shape: Literal["linear", "cosine"] = "linear"  # cosine: half a wave, slow at both ends
+
+    def at(self, progress: float) -> float:
+        """Return the number when the share `progress` of the training, in [0, 1), is done."""
+        if self.shape == "linear":
+            return self.start + (self.end - self.start) * progress
+        return self.end + (self.start - self.end) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def is_scheduled(value: object) -> bool:
+    """Return whether a field's value is a schedule, or a tuple with one in it."""
+    return isinstance(value, Schedule) or (
+        isinstance(value, tuple) and any(map(is_scheduled, value))
+    )
+
+
+def scheduled_fields(instance: object) -> list[str]:
+    """Return the names of a dataclass's fields that hold a schedule."""
+    known = dataclasses.fields(instance) if dataclasses.is_dataclass(instance) else ()
+    return [each.name for each in known if is_scheduled(getattr(instance, each.name))]
+
+
+def at_progress(value: T, progress: float) -> T:
+    """Return a value, or a dataclass, with the numbers of its schedules when `progress` is done."""
+    now: Any = value
+    if isinstance(value, Schedule):
+        now = value.at(progress)
+    elif isinstance(value, tuple):
+        now = tuple(at_progress(item, progress) for item in value)
+    elif names := scheduled_fields(value):
+        numbers = {name: at_progress(getattr(value, name), progress) for name in names}
+        now = dataclasses.replace(now, **numbers)
+    return typing.cast(T, now)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """The allowed values in words: `Annotated[Any, Stated("a name or a block of keys")]`."""
+
+    words: str
+
+
+Steps = Annotated[int, Range(ge=0)]
+Count = Annotated[int, Range(ge=1)]
+NotNegative = Annotated[float, Range(ge=0)]
+Positive = Annotated[float, Range(gt=0)]
+Share = Annotated[float, Range(ge=0, le=1)]
+Rate = Annotated[float, Schedule, Range(ge=0, le=1)]  # a block may hold a schedule in its place
+Weight = Annotated[float, Schedule, Range(ge=0)]  # the same
+Seed = Annotated[int, Range(ge=0, lt=2**32)]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a block: its annotation, and its default or MISSING."""
+
+    annotation: Any
+    default: Any
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the key has no default."""
+        return self.default is MISSING
+
+
+def fields_of(plugin: Any) -> dict[str, Field]:
+    """Return the keys that a dataclass takes; the result is empty for anything else."""
+    if not dataclasses.is_dataclass(plugin):
+        return {}
+    try:
+        hints = _hints(plugin if isinstance(plugin, type) else type(plugin))
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        name = getattr(plugin, "__name__", plugin)
+        raise ConfigError(f"{name}: a field's annotation cannot be read: {error}") from error
+    return {
+        each.name: Field(
+            hints[each.name],
+            each.default if each.default_factory is MISSING else each.default_factory(),
+        )
+        for each in dataclasses.fields(plugin)
+        if each.init
+    }
+
+
+@lru_cache(maxsize=256)  # an experiment of many rows asks for the same classes again and again
+def _hints(plugin: type) -> dict[str, Any]:
+    return typing.get_type_hints(plugin, include_extras=True)
+
+
+def renamed(old: str, default: T) -> T:
+    """Return a dataclass field that has another name in keys of stages, which must not change."""
+    return dataclasses.field(default=default, metadata={_OLD_NAME: old})
+
+
+def old_name(field: dataclasses.Field[Any]) -> str:
+    """Return the name of a field in keys of stages."""
+    name: str = field.metadata.get(_OLD_NAME, field.name)
+    return name
+
+
+def with_new_names(plugin: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a dataclass in a key with the present names of its fields."""
+    names = {old_name(field): field.name for field in dataclasses.fields(plugin)}
+    return {names.get(key, key): value for key, value in given.items()}
+
+
+def block(
+    plugin: Any,
+    given: Any,
+    where: str,
+    defaults: Mapping[str, Any] | None = None,
+    others: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return a value for every key that `plugin` takes: the given one, checked, or the default.
+
+    `where` ends in the key path of the block, or in ": " at the top; `others` are keys of the same
+    block that the caller reads, named in messages. Raises ConfigError for an unknown key, a wrong
+    type, a number out of range or a key that is missing.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{wrong(given, 'a block of keys', where)}{_in_a_block(plugin, given)}")
+    known = fields_of(plugin)
+    for key in given:
+        if key not in known:
+            raise _unknown_key(plugin, str(key), {*known, *others}, at(where, key))
+    values: dict[str, Any] = {}
+    for name, field in known.items():
+        default = (defaults or {}).get(name, field.default)
+        if name in given:
+            values[name] = check(given[name], field.annotation, at(where, name))
+        elif default is MISSING:
+            wanted = words(field.annotation)
+            raise ConfigError(f"{at(where, name)}: missing; it has no default: give {wanted}")
+        else:
+            values[name] = default
+    return values
+
+
+def _in_a_block(plugin: Any, value: Any) -> str:
+    """Return what to write for a value in place of a block: a number by the first key, or keys."""
+    known = fields_of(plugin)
+    if known and type(value) in (int, float):
+        name, field = next(iter(known.items()))
+        with suppress(ConfigError):
+            check(value, field.annotation, name)
+            return f": write {{{name}: {value}}}"
+    if value is None or not 0 < len(known) <= _FEW:
+        return ""
+    return f": write {{{', '.join(f'{name}: ..' for name in known)}}}"
+
+
+def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) -> ConfigError:
+    """Return the error for a key that is none of `choices`, with the key that was meant."""
+    value = getattr(plugin, key, None) if key in vars(plugin) else None
+    if isinstance(value, (bool, int, float, str, tuple, list)) and not key.startswith("_"):
+        if key in vars(plugin).get("__annotations__", {}) and not dataclasses.is_dataclass(plugin):
+            return ConfigError(
+                f"{place}: is no key, because the class {plugin.__name__} is no dataclass: write "
+                "@dataclass(frozen=True) above it"
+            )
+        return ConfigError(
+            f"{place}: is no key, because the class {plugin.__name__} gives {key} no type: write "
+            f"{key}: {type(value).__name__} = .."
+        )
+    meant = (SYNONYMS.get(key, ""),)
+    return ConfigError(f"{place}: {unknown('key', key, choices, meant, LIST_OF_KEYS)}")
+
+
+def check(value: Any, annotation: Any, where: str) -> Any:
+    """Return `value` as the type of `annotation` (lists become tuples), or raise ConfigError."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is Any:
+        return value
+    if origin is Annotated:
+        scheduled = Schedule in args[1:] and isinstance(value, Mapping)
+        if isinstance(value, bool) and args[0] in (int, float):
+            raise wrong(value, words(annotation), where)
+        checked = check(value, Schedule if scheduled else args[0], where)
+        for extra in args[1:]:
+            if isinstance(extra, Range):
+                _check_range(checked, extra, where)
+        return checked
+    if origin in (typing.Union, types.UnionType):
+        return _union(value, args, where)
+    if origin is Literal:
+        if not any(value == arg and type(value) is type(arg) for arg in args):
+            if isinstance(value, (list, dict)):
+                raise wrong(value, " | ".join(map(str, args)), where)
+            raise ConfigError(f"{where}: {unknown('value', str(value), map(str, args))}")
+        return value
+    if dataclasses.is_dataclass(annotation):
+        if isinstance(value, Mapping):  # keys of stages have the former names
+            value = with_new_names(annotation, value)
+        return typing.cast(Any, annotation)(**block(annotation, value, where))
+    kind = origin or annotation
+    if kind in (tuple, list) or kind is Sequence:
+        return _sequence(value, kind, args, where)
+    if kind is dict or kind is Mapping:
+        return _mapping(value, args, where)
+    return _scalar(value, kind, where)
+
+
+def words(annotation: Any) -> str:
+    """Return the values that an annotation allows, e.g. "a number" or "full | spans"."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return " | ".join(map(str, args))
+    if origin is Annotated:
+        stated = [extra.words for extra in args[1:] if isinstance(extra, Stated)]
+        if Schedule in args[1:]:
+            stated = [f"{words(args[0])} or a schedule"]
+        bounds = [str(extra) for extra in args[1:] if isinstance(extra, Range)]
+        return " ".join([*(stated or [words(args[0])]), *bounds])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(words, args))
+    if origin in (tuple, list) and args:
+        return f"a list, of {words(args[0])}"
+    kind = dict if dataclasses.is_dataclass(annotation) else origin or annotation
+    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def at(where: str, key: object) -> str:
+    """Return the place of `key` inside the block at `where`, on one line."""
+    name = key if isinstance(key, str) and key.isprintable() else repr(key)
+    return f"{where}{name}" if not where or where.endswith(" ") else f"{where}.{name}"
+
+
+def wrong(value: Any, wanted: str, where: str) -> ConfigError:
+    """Return the error for a value of a wrong type."""
+    found = _NAMES.get(type(value), type(value).__name__)
+    shown = "" if isinstance(value, (dict, list)) else f" {value!r:.60}"
+    if isinstance(value, bool):
+        found, shown = str(value).lower(), ""
+    elif value is None:
+        shown = ": leave it out, or give a value"
+    return ConfigError(f"{where.rstrip(': ')}: must be {wanted}, not {found}{shown}")
+
+
+def _check_range(value: Any, bounds: Range, where: str) -> None:
+    """Raise ConfigError for a number, or the ends of a schedule, outside `bounds`."""
+    if isinstance(value, Schedule):
+        for name in ("start", "end"):
+            _check_range(getattr(value, name), bounds, at(where, name))
+    elif value is not None and not bounds.holds(value):
+        is_share = {bounds.le, bounds.lt} == {1, None} and {bounds.ge, bounds.gt} == {0, None}
+        percent = is_share and 2 <= value < 100
+        instead = f": write {value / 100:g} for {value:g}%" if percent else ""
+        raise ConfigError(f"{where}: must be {bounds}, not {value}{instead}")
+
+
+def _union(value: Any, members: tuple[Any, ...], where: str) -> Any:
+    others = [member for member in members if member is not type(None)]
+    if value is None and len(others) < len(members):
+        return None
+    if len(others) == 1:
+        return check(value, others[0], where)
+    for member in others:
+        try:
+            return check(value, member, where)
+        except ConfigError:
+            continue
+    raise wrong(value, " or ".join(words(member) for member in members), where)
+
+
+def _sequence(value: Any, kind: Any, args: tuple[Any, ...], where: str) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(f"{wrong(value, 'a list', where)}{_as_list(value, args)}")
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        if len(value) != len(args):
+            raise ConfigError(f"{where}: must be a list of {len(args)}, not of {len(value)}")
+        each: Sequence[Any] = args
+    else:
+        each = [args[0] if args else Any] * len(value)
+    items = (check(v, a, f"{where}[{i}]") for i, (v, a) in enumerate(zip(value, each, strict=True)))
+    return list(items) if kind is list else tuple(items)
+
+
+def _as_list(value: Any, args: tuple[Any, ...]) -> str:
+    """Return ": write [..]" for one value, or a block of names, in place of a list, or ""."""
+    each = words(args[0]) if args else ""
+    if isinstance(value, Mapping) and each.startswith(NAME_OR_KEYS):
+        items = (f"{{name: {key}, ..}}" if inner else str(key) for key, inner in value.items())
+        return f": write [{', '.join(items)}]"
+    if not isinstance(value, (str, int, float)):
+        return ""
+    between = re.fullmatch(r"(\d{1,3})-(\d{1,3})", str(value))
+    if between and each.startswith(_NAMES[int]):
+        numbers = range(int(between[1]), int(between[2]) + 1)
+        return f": write [{', '.join(map(str, numbers))}]" if len(numbers) <= _NUMBERS else ""
+    return f": write [{value}]"
+
+
+def _mapping(value: Any, args: tuple[Any, ...], where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise wrong(value, "a block of keys", where)
+    for key in value:
+        if not isinstance(key, str):
+            raise ConfigError(f"{at(where, key)}: a key must be text: quote it")
+    inner = args[1] if len(args) == 2 else Any
+    return {key: check(item, inner, at(where, key)) for key, item in value.items()}
+
+
+def _scalar(value: Any, kind: Any, where: str) -> Any:
+    if kind is float and type(value) in (int, float):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise ConfigError(f"{where}: must be a finite number")
+        return number
+    if kind in (bool, int, str) and type(value) is not kind:
+        quote = ": put it in quotes" if kind is str and type(value) in (bool, int, float) else ""
+        raise ConfigError(f"{wrong(value, _NAMES[kind], where)}{quote or _as_number(value, kind)}")
+    if isinstance(kind, type) and not isinstance(value, kind):
+        wanted = _NAMES.get(kind, f"a value of type {kind.__name__}")
+        raise ConfigError(f"{wrong(value, wanted, where)}{_as_number(value, kind)}")
+    return value
+
+
+def _as_number(value: Any, kind: type) -> str:
+    """Return ": write NUMBER" for text, or a float, that is meant as a number, or ""."""
+    if kind not in (int, float) or not isinstance(value, (str, float)):
+        return ""
+    percent = isinstance(value, str) and value.strip().endswith("%")
+    try:
+        number = float(value.strip().rstrip("%")) if isinstance(value, str) else value
+    except ValueError:
+        return ""
+    number = number / 100 if percent else number
+    if not math.isfinite(number) or (kind is int and number != int(number)):
+        return ""
+    return f": write {int(number) if kind is int else f'{number:g}'}"

@@ -1,0 +1,140 @@
+"""The small frozen types that all parts of maskpolicy share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.schema import Share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Spans: TypeAlias = NDArray[np.int32]
+"""(n, 2) half-open ranges, sorted, disjoint and non-empty; of tokens unless stated otherwise."""
+
+Json: TypeAlias = Any
+"""What json.dumps accepts: None, bool, int, float, str, lists and string-keyed dicts of these."""
+
+
+def as_spans(ranges: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
+    """Return `ranges` as an int32 array of shape (n, 2), (0, 2) if there are none."""
+    return np.asarray(ranges if isinstance(ranges, np.ndarray) else list(ranges), np.int32).reshape(
+        -1, 2
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """One passage of a corpus, tokenised without special tokens.
+
+    Shapes: t tokens, w words, s sentences. `pieces`, `words` and `sentences` are ranges of token
+    indices; `columns` holds the arrays of the corpus and of a policy's `annotate`, e.g. "entities"
+    (n, 2).
+    """
+
+    id: str  # unique in the corpus; with seed and epoch it seeds the masks
+    text: str
+    tokens: NDArray[np.int32]  # (t,) vocabulary ids
+    offsets: NDArray[np.int32]  # (t, 2) characters of text
+    words: Spans  # (w, 2)
+    sentences: Spans  # (s, 2)
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @cached_property
+    def pieces(self) -> Spans:
+        """Each token as a range of its own, shape (t, 2)."""
+        start = np.arange(len(self.tokens), dtype=np.int32)
+        return np.stack([start, start + 1], axis=1)
+
+    def texts(self, units: Spans) -> list[str]:
+        """Return the text of each range of tokens, (n, 2), without the blanks around it."""
+        starts, ends = self.offsets[units[:, 0], 0], self.offsets[units[:, 1] - 1, 1]
+        return [self.text[a:b].strip() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def at(self, characters: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
+        """Return the token spans of character ranges, widened to whole words.
+
+        `characters`: (n, 2) half-open ranges of `text`, in any order. Ranges that overlap the same
+        word become one span; empty ones and those that overlap no word are dropped.
+        """
+        ranges = as_spans(characters)
+        ranges = ranges[ranges[:, 0] < ranges[:, 1]]
+        if not len(ranges) or not len(self.words):
+            return as_spans([])
+        starts = self.offsets[self.words[:, 0], 0]
+        ends = self.offsets[self.words[:, 1] - 1, 1]
+        first = np.searchsorted(ends, ranges[:, 0], side="right")
+        last = np.searchsorted(starts, ranges[:, 1], side="left") - 1
+        spans: list[list[int]] = []
+        for a, b in sorted(zip(first.tolist(), last.tolist(), strict=True)):
+            if a > b:
+                continue
+            if spans and a <= spans[-1][1]:
+                spans[-1][1] = max(spans[-1][1], b)
+            else:
+                spans.append([a, b])
+        return as_spans([(self.words[a, 0], self.words[b, 1]) for a, b in spans])
+
+
+Corruption: TypeAlias = Literal["span", "token"]
+Target: TypeAlias = Literal["full", "spans"]
+Join: TypeAlias = Literal["mask", "none"]
+
+
+@dataclass(frozen=True)
+class Denoising:
+    """The denoising objective: how masked spans appear in the source, and what the target is."""
+
+    corruption: Corruption = "span"  # one <mask> for each span, or one for each token
+    target: Target = "spans"  # predict only the masked spans, or the full text
+    join: Join = "mask"  # what separates the spans of a "spans" target
+    permute_sentences: bool = False  # shuffle the sentences of the source (BART)
+    insert: Share = 0.0  # extra masks, as a share of the masked spans (BART's zero-length spans)
+    mask_exclusion: Share = 0.0  # share of <mask> tokens the encoder does not see (MAE-LM: 1.0)
+    shallow_decoder: bool = False  # kind encoder: use MAE-LM's decoder even if no mask is excluded
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """One training pair made from a passage, without special tokens.
+
+    An empty `target` means that the policy masked nothing: the pair keeps its place in the batch
+    and adds no loss.
+    """
+
+    source: NDArray[np.int32]  # (n,) ids with <mask>
+    target: NDArray[np.int32]  # (m,) ids to predict
+    excluded: NDArray[np.bool_]  # (n,) source tokens that the encoder does not see
+    masked_tokens: int  # tokens of the passage that were masked
+    spans: int  # spans that were masked
+
+
+@dataclass(frozen=True)
+class Example:
+    """One question of a downstream task."""
+
+    id: str
+    group: str  # paragraph, document or dialogue; a group is never divided between splits
+    source: str
+    targets: tuple[str, ...]  # every acceptable answer; the first is trained on
+    context: str | None = None  # the paragraph c of (s, t), or the second text of a label task
+    choices: tuple[str, ...] = ()  # of a multiple-choice task, or the labels of classification
+    start: int | None = None  # span tasks: the character of context where the first target begins
+    answerable: bool = True  # span tasks: False if the context holds no answer
+    slices: Mapping[str, str] = field(default_factory=dict)  # values by which an analysis splits
+    # short forms of the targets, for metrics that look for one in a prediction
+    short_answers: tuple[str, ...] = ()
+
+
+class Policy(Protocol):
+    """The method that a masking policy must have; `plugins.hooks` lists the optional ones."""
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Return the token spans of `passage` to mask: sorted, disjoint, non-empty, in range."""
+        ...

@@ -1,0 +1,1 @@
+"""What experiments read: data files, tasks, corpora, the embedded world, and baselines."""

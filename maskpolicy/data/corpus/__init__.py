@@ -1,0 +1,31 @@
+"""Read a corpus, cut it into tokenised passages, and annotate them with columns.
+
+Downstream tasks are in `taskfiles`.
+"""
+
+from typing import TYPE_CHECKING
+
+from maskpolicy.core.lazy import offers
+
+if TYPE_CHECKING:
+    from maskpolicy.data.corpus.spacy_pipelines import (
+        TAGS,
+        Labelled,
+        entity_labels,
+        find_entities,
+        find_phrases,
+        pipeline_identity,
+        tag_words,
+    )
+
+__all__ = [
+    "TAGS",
+    "Labelled",
+    "entity_labels",
+    "find_entities",
+    "find_phrases",
+    "pipeline_identity",
+    "tag_words",
+]
+_HOMES = {"maskpolicy.data.corpus.spacy_pipelines": __all__}
+__getattr__, __dir__ = offers(__name__, _HOMES)

@@ -1,0 +1,217 @@
+"""Annotate passages with a policy's columns, in several processes if requested."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError, cause
+from maskpolicy.core.ragged import TYPES
+from maskpolicy.core.types import Passage
+from maskpolicy.data.corpus.passages import FIXED
+from maskpolicy.plugins import discovery, hooks, isolation
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault, plugin_name, statistics_for
+from maskpolicy.plugins.statistics import Statistics
+
+R = TypeVar("R")
+BATCH = 2048  # passages that a process annotates at a time
+log = logging.getLogger(__name__)
+
+
+def annotate(
+    policy: Any,
+    passages: Sequence[Passage],
+    fitted: Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    statistics: Statistics | None = None,
+) -> dict[str, list[NDArray[Any]]]:
+    """Return a policy's columns, one array per passage; they do not depend on `workers`.
+
+    `statistics` are those of the corpus, for a policy that reads them. All arrays of a column have
+    the same dtype and the same shape but for the first dimension, e.g. spans (n, 2) or scores (n,).
+    Raises StageError with the passages' ids if the policy fails.
+    """
+    columns: dict[str, list[NDArray[Any]]] = {}
+    for found in batches(policy, passages, fitted, workers, progress, statistics):
+        for name, rows in found.items():
+            columns.setdefault(name, []).extend(rows)
+    return columns
+
+
+def batches(
+    policy: Any,
+    passages: Sequence[Passage],
+    fitted: Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    statistics: Statistics | None = None,
+) -> Iterator[dict[str, list[NDArray[Any]]]]:
+    """Yield a policy's columns for BATCH passages at a time; see `annotate`."""
+    more = statistics_for(hooks.ANNOTATE, policy, statistics)
+    names: set[str] = set()
+    done = 0
+    for found in batched(partial(_columns, policy, fitted, more), passages, workers):
+        names = names or named(policy, set(found), passages)
+        if found.keys() != names:
+            odd = sorted(found.keys() ^ names)[0]
+            raise plugin_fault("policy", policy, f"column {odd!r} is missing for some passages")
+        yield found
+        done = min(done + BATCH, len(passages))
+        progress(done, len(passages))
+
+
+def named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
+    """Return the names of a policy's columns; ConfigError for a name that the corpus uses."""
+    taken = sorted(names & {*FIXED, *passages[0].columns})
+    if taken:
+        raise ConfigError(
+            f"{plugin_name('policy', policy)}: its column {taken[0]!r} has the name of an array of "
+            "the corpus: rename the column"
+        )
+    return names
+
+
+def batched(
+    work: Callable[[Sequence[Passage]], R],
+    passages: Sequence[Passage],
+    workers: int = 1,
+) -> Iterator[R]:
+    """Yield work(batch) for batches of BATCH passages in order, in `workers` spawned processes.
+
+    The batches do not depend on `workers`. `work` is pickled; the processes first import the plugin
+    files of this process. Raises StageError with the passages' ids if `work` fails.
+    """
+    starts = range(0, len(passages), BATCH)
+    batches = ([passages[i] for i in range(s, min(s + BATCH, len(passages)))] for s in starts)
+    if workers < 2 or len(starts) < 2:
+        yield from (_guarded(work, batch) for batch in batches)
+        return
+    task = partial(_remote, isolation.state(), pickle.dumps(work))
+    notes: set[str] = set()
+    for result, said in _pooled(task, batches, min(workers, len(starts))):
+        for note in said:
+            if note not in notes:
+                notes.add(note)
+                log.info(note)
+        yield result
+
+
+def _pooled(task: Callable[[Any], R], batches: Iterator[Any], workers: int) -> Iterator[R]:
+    """Yield task(batch) in order, with at most two pending batches per process."""
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    waiting: deque[Future[R]] = deque()
+    pool = ProcessPoolExecutor(
+        workers, get_context("spawn"), hardware.end_with_parent, (signal.SIGKILL,)
+    )
+    try:
+        for batch in batches:
+            waiting.append(pool.submit(task, batch))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise StageError(
+            "a process that annotates passages was killed (out of memory?): use fewer workers"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _remote(state: isolation.State, work: bytes, batch: Sequence[Passage]) -> tuple[Any, list[str]]:
+    """Run pickled work in a worker process; return its result and maskpolicy's log messages.
+
+    Raises ConfigError if a plugin's file has changed since `state` was taken.
+    """
+    isolation.take(state)
+    discovery.load_files(state.roots)
+    discovery.load_builtin("policy")
+    with _Notes() as notes:
+        return _guarded(pickle.loads(work), batch), notes
+
+
+class _Notes(logging.Handler):
+    """Context manager that collects the messages that maskpolicy logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+    def __enter__(self) -> list[str]:
+        logger = logging.getLogger("maskpolicy")
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+        return self.messages
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("maskpolicy").removeHandler(self)
+
+
+def _guarded(work: Callable[[Sequence[Passage]], R], batch: Sequence[Passage]) -> R:
+    try:
+        return work(batch)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise StageError(f"annotating {span_of(batch)} failed: {cause(error)}") from error
+
+
+def span_of(batch: Sequence[Passage]) -> str:
+    """Return the passages of a batch in words."""
+    return f"passages {batch[0].id!r} to {batch[-1].id!r}"
+
+
+def _columns(
+    policy: Any, fitted: Path | None, more: Mapping[str, Any], batch: Sequence[Passage]
+) -> dict[str, list[NDArray[Any]]]:
+    try:
+        columns: dict[str, list[NDArray[Any]]] = policy.annotate(batch, fitted, **more)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise plugin_error("policy", policy, f"annotating {span_of(batch)}", error) from error
+    check_columns(policy, "annotate", columns, len(batch))
+    return columns
+
+
+def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
+    """Raise StageError unless a method of a policy returned columns of `count` arrays each."""
+    if not isinstance(columns, dict):
+        kind = type(columns).__name__
+        raise plugin_fault("policy", policy, f"{hook} must return a dict of columns, not {kind}")
+    for column, rows in columns.items():
+        if len(rows) != count:
+            raise plugin_fault(
+                "policy",
+                policy,
+                f"{hook} returned {len(rows)} rows of {column!r} for {count} passages: return one "
+                "array per passage",
+            )
+        odd = next((row for row in rows if not isinstance(row, np.ndarray)), None)
+        if odd is not None:
+            kind = type(odd).__name__
+            raise plugin_fault(
+                "policy", policy, f"{hook}: column {column!r} must have NumPy arrays, not {kind}"
+            )
+        if count and str(kind := rows[0].dtype) not in TYPES:
+            types = ", ".join(TYPES)
+            raise plugin_fault(
+                "policy", policy, f"{hook}: column {column!r} has arrays of {kind}, not of {types}"
+            )

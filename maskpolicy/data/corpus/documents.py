@@ -1,0 +1,297 @@
+"""Read the documents of a corpus from the embedded world, from files or from a Hub dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from maskpolicy.core import hub
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.keys import omitted
+from maskpolicy.data.corpus.passages import FIXED, Document
+from maskpolicy.data.datafiles import fields, readers
+from maskpolicy.data.datafiles.rows import WHOLE, Layout, Malformed, Part, Row
+from maskpolicy.experiment.definition import WORLD, CorpusBlock, OnError
+from maskpolicy.experiment.world_settings import GOLD, WITH_ERRORS
+
+WorldText: TypeAlias = Literal["general", "intermediate", "situations"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSource:
+    """A corpus of the embedded world, as stored in stage keys."""
+
+    name: Literal["world"] = "world"
+    part: WorldText = "intermediate"
+    words: int | None = omitted(None)  # per passage; None: whole documents are read
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Which texts of a corpus's rows are read, as stored in stage keys."""
+
+    column: str
+    columns: tuple[str, ...]
+    on_error: OnError
+    words: int | None = omitted(None)
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSource(_Rows):
+    """A corpus of files, as stored in stage keys."""
+
+    files: tuple[tuple[str, str], ...]  # (name, sha256) of each file
+    headings: Literal[False] | None = omitted(None)  # False: drop WikiText headings
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubSource(_Rows):
+    """A dataset of the Hub, or a local folder in the same layout, as stored in stage keys."""
+
+    hub: str  # "": a folder of `files`
+    revision: str | None  # commit hash
+    files: tuple[tuple[str, str], ...] | None = omitted(None)
+    subset: str | None
+    split: str
+    headings: Literal[False] = False
+
+
+Source: TypeAlias = WorldSource | FileSource | HubSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilePart:
+    """A file of a shard, or the part of it that the shard holds, as stored in stage keys."""
+
+    name: str
+    sha256: str  # of the whole file
+    prefix: str  # of the ids of its documents
+    part: Part
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSource:
+    """A shard of a corpus of files, as stored in stage keys."""
+
+    files: tuple[FilePart, ...]
+    column: str
+    columns: tuple[str, ...]
+    words: int
+
+
+def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = "") -> Source:
+    """Return everything that a corpus's passages depend on, with digests instead of paths.
+
+    Files keep their names, because the names determine the format and prefix the document ids. The
+    revision of a Hub dataset is resolved to a commit; `where` is the key of the experiment, for the
+    error about that. Raises ConfigError or DataError if the corpus cannot be read.
+    """
+    if corpus.name == WORLD:
+        return WorldSource(words=corpus.words, limit=corpus.limit)
+    for name in corpus.columns:
+        if name in FIXED or name == corpus.column:
+            raise ConfigError(f"corpus.columns: {name!r} is taken: rename that column")
+    if corpus.hub is None:
+        paths = [Path(path) for path in corpus.files]
+        prefixes(corpus)
+        has_lines = any(readers.has_lines(path.name) for path in paths)
+        known = tuple((path.name, digest(path)) for path in paths)
+        if all(path.is_file() and not path.stat().st_size for path in paths):
+            raise no_text(corpus)
+        return FileSource(files=known, headings=False if has_lines else None, **_rows(corpus))
+    folder = Path(corpus.hub)
+    files = revision = None
+    if folder.is_dir():
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = tuple((path.relative_to(folder).as_posix(), digest(path)) for path in paths)
+    else:
+        revision = hub.commit("dataset", corpus.hub, corpus.revision, where)
+    return HubSource(
+        hub="" if files is not None else corpus.hub,
+        revision=revision,
+        files=files,
+        subset=corpus.subset,
+        split=corpus.split,
+        **_rows(corpus),
+    )
+
+
+def _rows(corpus: CorpusBlock) -> dict[str, Any]:
+    """Return the fields of `_Rows`."""
+    return {field.name: getattr(corpus, field.name) for field in dataclass_fields(_Rows)}
+
+
+def digests(source: Source | ShardSource, corpus: CorpusBlock) -> dict[Path, str]:
+    """Return the files that a corpus or a shard is read from, with their digests in its key."""
+    if isinstance(source, WorldSource):
+        return {}
+    if isinstance(source, HubSource):
+        return {Path(str(corpus.hub)) / name: digest for name, digest in source.files or ()}
+    if isinstance(source, ShardSource):
+        known = [part.sha256 for part in source.files]
+    else:
+        known = [digest for _, digest in source.files]
+    return dict(zip(map(Path, corpus.files), known, strict=True))
+
+
+def read(
+    source: Source,
+    inputs: Mapping[str, Path],
+    corpus: CorpusBlock | None = None,
+    malformed: Malformed | None = None,
+) -> Iterator[Document]:
+    """Yield the documents of a corpus.
+
+    `corpus` names the files; documents of the world are in the folder `inputs["world"]`. Rows
+    without text are skipped. `malformed` handles malformed rows; by default it follows the
+    corpus block. Raises DataError for a malformed row unless they are skipped, and if the corpus
+    has no text.
+    """
+    if isinstance(source, WorldSource):
+        found = world(inputs["world"] / f"{source.part}.jsonl")
+        yield from islice(found, source.limit or None)
+        return
+    corpus = located(corpus)
+    malformed = malformed or malformed_rows(source)
+    number = 0
+    try:
+        for document in islice(read_shard(source, corpus, malformed), source.limit or None):
+            number += 1
+            yield document
+    finally:
+        malformed.warn("corpus")
+    if not number:
+        raise no_text(corpus, malformed)
+
+
+def located(corpus: CorpusBlock | None) -> CorpusBlock:
+    """Return the block that names a corpus's files; raises DataError if there is none."""
+    if corpus is None:
+        raise DataError("corpus: the location of its files is unknown: run its experiment again")
+    return corpus
+
+
+def malformed_rows(source: Source | CorpusBlock) -> Malformed:
+    """Return how a corpus handles malformed rows."""
+    is_skipped = not isinstance(source, WorldSource) and source.on_error == "skip"
+    return Malformed("corpus.on_error: skip", is_skipped)
+
+
+def no_text(corpus: CorpusBlock, malformed: Malformed | None = None) -> DataError:
+    """Return the error for a corpus without text, which says what to do."""
+    bad = ""
+    if malformed is not None and malformed.count:
+        bad = f" ({malformed.count} malformed, {malformed.first[0]})"
+    name = corpus.hub or ", ".join(corpus.files)
+    if not corpus.hub and all(map(readers.is_plain, corpus.files)):
+        return DataError(f"{name}: the corpus holds no text{bad}: name files with text")
+    return DataError(
+        f"{name}: the corpus holds no text in {corpus.column!r}{bad}: name another key "
+        "(corpus.column=KEY), or files with text"
+    )
+
+
+def world(path: Path) -> Iterator[Document]:
+    """Yield the documents of a corpus of the embedded world, with their gold columns."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            known = GOLD | ({WITH_ERRORS: WITH_ERRORS} if WITH_ERRORS in row else {})
+            columns = {name: [span[:2] for span in row[key]] for name, key in known.items()}
+            yield Document(row["id"], row["text"], columns)
+
+
+def read_shard(
+    source: FileSource | HubSource | ShardSource, corpus: CorpusBlock, malformed: Malformed
+) -> Iterator[Document]:
+    """Yield the documents of a shard, which may have none; `corpus.files` are its files.
+
+    Raises DataError as `read` does for a malformed row.
+    """
+    for prefix, rows in _sources(source, corpus):
+        for row in rows:
+            try:
+                document = _document(row, prefix, source.column, source.columns)
+            except DataError as error:
+                malformed.add(row, str(error))
+            else:
+                if document is not None:
+                    yield document
+
+
+def _sources(
+    source: FileSource | HubSource | ShardSource, corpus: CorpusBlock
+) -> Iterator[tuple[str, Iterator[Row]]]:
+    """Yield (prefix of the document ids, rows) of each file or part, or of the Hub dataset.
+
+    Rows of Parquet and of the Hub may be single lines, as in WikiText; their headings are dropped.
+    """
+    column, keys = source.column, [source.column, *source.columns]
+    if isinstance(source, HubSource):
+        place = (source.subset, source.split, source.revision, corpus.stream)
+        rows = readers.hub_rows(str(corpus.hub), keys, *place)
+        yield source.split, _without_headings(rows, column)
+        return
+    if isinstance(source, ShardSource):
+        wanted = [(each.prefix, each.part) for each in source.files]
+    else:
+        wanted = [(prefix, WHOLE) for prefix in prefixes(corpus)]
+    for path, (prefix, part) in zip(map(Path, corpus.files), wanted, strict=True):
+        rows = readers.rows(path, Layout(keys=keys, part=part))
+        is_by_line = readers.has_lines(path.name)
+        yield prefix, _without_headings(rows, column) if is_by_line else rows
+
+
+def _without_headings(rows: Iterator[Row], column: str) -> Iterator[Row]:
+    return (row for row in rows if not readers.is_heading((row.value or {}).get(column)))
+
+
+def prefixes(corpus: CorpusBlock) -> list[str]:
+    """Return the prefix of each file's document ids: its name without extensions.
+
+    Files of the same name also get their index in the list. Raises ConfigError for an unknown
+    format.
+    """
+    stems = [readers.stem(Path(path).name) for path in corpus.files]
+    return [
+        f"{index}/{stem}" if stems.count(stem) > 1 else stem for index, stem in enumerate(stems)
+    ]
+
+
+def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Document | None:
+    """Return a row's document, or None if it has no text; DataError does not name the row."""
+    if row.error:
+        raise DataError(row.error)
+    if column not in row.value:
+        known = ", ".join(map(str, row.value)) or "none"
+        raise DataError(f"has no key {column!r} (it has {known}): set corpus.column to the text's")
+    text = row.value[column]
+    if isinstance(text, str) and not text.strip():
+        return None
+    text = fields.text(row.value, column)
+    fields.check(text, f"key {column!r}")
+    spans = {name: _spans(row.value, name, len(text)) for name in columns}
+    return Document(f"{prefix}:{row.number}", text, spans)
+
+
+def _spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
+    """Return the [start, end) characters in a column; null is [], further items are ignored."""
+    if name not in row:
+        raise DataError(f"key {name!r} is missing")
+    value = row[name] if row[name] is not None else []
+    if not isinstance(value, list):
+        raise DataError(f"key {name!r} must be a list of [start, end] characters")
+    for item in value:
+        bounds = item[:2] if isinstance(item, list) else []
+        if len(bounds) < 2 or any(type(bound) is not int for bound in bounds):
+            raise DataError(f"key {name!r} must be a list of [start, end] characters")
+        if not 0 <= bounds[0] < bounds[1] <= length:
+            raise DataError(f"key {name!r}: {bounds} is not a range of the {length}-character text")
+    return [item[:2] for item in value]

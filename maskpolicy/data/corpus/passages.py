@@ -1,0 +1,515 @@
+"""Split documents into passages and tokenise them, with the bounds of words and sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from errno import EMFILE
+from functools import cache, cached_property
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+from unicodedata import category
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core import ragged
+from maskpolicy.core.errors import DataError, StageError
+from maskpolicy.core.files import allow_files, json_bytes, link, read_json
+from maskpolicy.core.ragged import Joined, Ragged, RaggedWriter, Rows
+from maskpolicy.core.seeding import generator
+from maskpolicy.core.types import Passage, Spans, as_spans
+
+if TYPE_CHECKING:
+    import tokenizers
+    from transformers import PreTrainedTokenizerBase
+
+_BLANK = re.compile(r"\S+")
+_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
+_REMEMBERED = 50_000  # largest corpus, in passages, that is cached in memory
+_OPEN = 16_384  # files open at a time: a corpus may have hundreds, and as many for each column
+_CHUNK = 1000  # documents tokenised in one call
+_LONGEST = 10_000  # longest word, in characters, that is not split
+PASSAGES_FILE = "passages.safetensors"
+INDEX_FILE = "index.json"  # of passages in several files
+FILES = "files"  # in the index: the files and their numbers of passages
+COLUMNS = "columns"  # in the index: the arrays that all files have; left out: those of the first
+FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences"})
+"""The arrays that every corpus has; all others are columns."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text with the columns of its corpus."""
+
+    id: str
+    text: str
+    # (n, 2) characters each
+    columns: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+
+
+class Passages(Sequence[Passage]):
+    """The passages of a corpus, memory-mapped; annotate stages add `columns`."""
+
+    def __init__(self, arrays: Mapping[str, Rows], remembered: int = _REMEMBERED) -> None:
+        """Take the arrays; with at most `remembered` passages, those read stay in memory."""
+        self.arrays = arrays
+        self.remembered = remembered
+        self.columns = tuple(name for name in arrays if name not in FIXED)
+        self.most: int | None = None  # tokens of a passage; None: all
+        self._cache: dict[int, Passage] = {}
+
+    @classmethod
+    def open(cls, folder: Path, *annotations: Path) -> Passages:
+        """Open a corpus artifact with the columns of annotate artifacts; nothing is copied."""
+        arrays: dict[str, Rows] = {}
+        for each in (folder, *annotations):
+            arrays.update(open_arrays(each))
+        return cls(arrays)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of tokens of each passage, shape (n,), before they are `cut`."""
+        return self.arrays["tokens"].lengths
+
+    def cut(self, most: int) -> Passages:
+        """Return the passages with at most `most` tokens each; see `first_tokens`."""
+        if not (self.lengths > most).any():
+            return self
+        shorter = Passages(self.arrays, self.remembered)
+        shorter.most = most
+        return shorter
+
+    @cached_property
+    def _units(self) -> dict[str, str]:
+        """What the numbers of each column go with: tokens, words, sentences or a column's spans.
+
+        They have equal counts in all passages for which the column was computed.
+        """
+        spans = [name for name in self.columns if _are_spans(self.arrays[name][0])]
+        units = {}
+        for name in (name for name in self.columns if name not in spans):
+            counts = self.arrays[name].lengths
+            for unit in ("tokens", "words", "sentences", *reversed(spans)):  # a policy's last
+                if (counts == self.arrays[unit].lengths)[counts > 0].all():
+                    units[name] = unit
+                    break
+        return units
+
+    def __len__(self) -> int:
+        return len(self.arrays["tokens"])
+
+    @overload
+    def __getitem__(self, index: int) -> Passage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Passages: ...
+    def __getitem__(self, index: int | slice) -> Passage | Passages:
+        if isinstance(index, slice):
+            parts = {name: array[index] for name, array in self.arrays.items()}
+            some = Passages(parts, self.remembered)
+            some.most = self.most
+            return some
+        if (known := self._cache.get(index)) is not None:
+            return known
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"passage {index} of {len(self)}")
+        index %= len(self)
+        arrays = self.arrays
+        passage = Passage(
+            arrays["ids"].text(index),
+            arrays["texts"].text(index),
+            arrays["tokens"][index],
+            arrays["offsets"][index],
+            arrays["words"][index],
+            arrays["sentences"][index],
+            {name: arrays[name][index] for name in self.columns},
+        )
+        if self.most is not None:
+            passage = first_tokens(passage, self.most, self._units)
+        if len(self) <= self.remembered:
+            self._cache[index] = passage
+        return passage
+
+
+def open_arrays(folder: Path) -> Mapping[str, Rows]:
+    """Map the arrays of an artifact, which has one file or several, into memory.
+
+    Raises StageError if the process may not open that many files.
+    """
+    if not (folder / INDEX_FILE).exists():
+        return ragged.load(folder / PASSAGES_FILE)
+    index = read_json(folder / INDEX_FILE)
+    names = index[FILES]
+    allow_files(_OPEN)
+    try:
+        parts = [ragged.load(folder / name) for name in names]
+    except OSError as error:
+        if error.errno != EMFILE:
+            raise
+        raise StageError(
+            f"{folder}: this process may not open {len(names)} more files at a time: raise the "
+            "limit (ulimit -Hn), or set a larger corpus.shard_mb"
+        ) from error
+    columns = index.get(COLUMNS, parts[0])
+    return {column: Joined([part[column] for part in parts]) for column in columns}
+
+
+def passage_rows(
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerBase,
+    words: int,
+    progress: Callable[[int, int, str], None] = lambda done, total, note: None,
+    is_shard: bool = False,
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Split documents into passages of at most `words` words and yield the arrays of each.
+
+    Raises DataError if a document lacks a column that others have, and if there is no text, except
+    in a shard.
+    """
+    names: tuple[str, ...] = ()
+    done = 0
+    stream = (piece for document in documents for piece in cut_document(document, words))
+    while chunk := list(islice(stream, _CHUNK)):
+        for tokenized in tokenize(chunk, tokenizer):
+            found = _arrays(tokenized)
+            names = names or tuple(found)
+            if found.keys() != set(names):
+                odd = sorted(found.keys() ^ set(names))[0]
+                raise DataError(
+                    f"document {tokenized.id!r}: column {odd!r} is not in every document"
+                )
+            yield found
+        done += len(chunk)
+        progress(done, 0, "passages")
+    if not done and not is_shard:
+        raise DataError("the corpus holds no text: check its files and corpus.column")
+
+
+def build_passages(
+    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, words: int
+) -> dict[str, Ragged]:
+    """Return the arrays of a small corpus in memory; see `write_passages` for larger ones."""
+    columns: dict[str, list[NDArray[Any]]] = {}
+    for row in passage_rows(documents, tokenizer, words):
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return {name: Ragged.of_arrays(values) for name, values in columns.items()}
+
+
+def write_passages(path: Path, passages: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+    """Write the arrays of passages to a file that `Passages` can open, one passage at a time."""
+    with RaggedWriter(path) as file:
+        for row in passages:
+            file.append(row)
+
+
+def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
+    return {
+        "ids": np.frombuffer(passage.id.encode(), np.uint8),
+        "texts": np.frombuffer(passage.text.encode(), np.uint8),
+        "tokens": passage.tokens,
+        "offsets": passage.offsets,
+        "words": passage.words,
+        "sentences": passage.sentences,
+        **passage.columns,
+    }
+
+
+def cut_document(document: Document, words: int) -> Iterator[Document]:
+    """Split a document into passages of at most `words` whitespace-separated words.
+
+    Columns keep the spans that lie within one passage. A word of more than _LONGEST characters, as
+    in encoded files, becomes several passages, because steps that mask it whole take minutes.
+    """
+    found = [match.span() for match in _BLANK.finditer(document.text)]
+    if not found:
+        return
+    has_long = len(document.text) > _LONGEST and any(b - a > _LONGEST for a, b in found)
+    if len(found) <= words and not has_long:
+        yield document
+        return
+    bounds = _split_long(found, words) if has_long else _split(found, words)
+    for number, (first, last) in enumerate(bounds):
+        columns = {
+            name: [[a - first, b - first] for a, b in spans if first <= a and b <= last]
+            for name, spans in document.columns.items()
+        }
+        yield Document(f"{document.id}#{number}", document.text[first:last], columns)
+
+
+def _split(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds [start, end) of each passage in characters, given those of each word."""
+    for begin in range(0, len(found), words):
+        yield found[begin][0], found[min(begin + words, len(found)) - 1][1]
+
+
+def _split_long(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds as `_split` does, but make each part of a long word a passage of its own."""
+    current: list[tuple[int, int]] = []  # the words of a passage that is not complete
+    for first, last in found:
+        parts = _parts(first, last)
+        if current and (len(parts) > 1 or len(current) == words):
+            yield current[0][0], current[-1][1]
+            current = []
+        if len(parts) > 1:
+            yield from parts
+        else:
+            current.append((first, last))
+    if current:
+        yield current[0][0], current[-1][1]
+
+
+def _parts(first: int, last: int) -> list[tuple[int, int]]:
+    """Return the bounds of a word's parts of at most _LONGEST characters each."""
+    return [(begin, min(begin + _LONGEST, last)) for begin in range(first, last, _LONGEST)]
+
+
+def pieces(text: str) -> list[tuple[int, int]]:
+    """Return the bounds, in characters, of the pieces of a text that are encoded separately.
+
+    A text is split only inside words of more than _LONGEST characters, because the time of
+    byte-pair encoding grows faster than linearly with the length of a word.
+    """
+    if len(text) <= _LONGEST:
+        return [(0, len(text))]
+    parts = (_parts(*match.span()) for match in _BLANK.finditer(text))
+    cuts = [begin for found in parts for begin, _ in found[1:]]
+    return list(pairwise([0, *cuts, len(text)]))
+
+
+def tokenize(
+    documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[Passage]:
+    """Tokenise texts without special tokens; columns of character ranges become token spans.
+
+    `tokenizer` must be a fast tokenizer, because these return character offsets.
+    """
+    texts = [document.text for document in documents]
+    for document, encoding in zip(documents, encode(texts, tokenizer), strict=True):
+        characters = chain.from_iterable(encoding.offsets)  # numpy is slower with tuples
+        offsets = np.fromiter(characters, np.int32, 2 * len(encoding.ids)).reshape(-1, 2)
+        yield passage(document, np.asarray(encoding.ids, np.int32), offsets)
+
+
+def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Passage:
+    """Return the passage of a text, given its tokens (t,) and their `offsets` (t, 2)."""
+    words = _ranges(offsets, [m.start() for m in _word_pattern().finditer(document.text)])
+    sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
+    plain = Passage(document.id, document.text, tokens, offsets, words, sentences)
+    columns = {name: plain.at(spans) for name, spans in document.columns.items()}
+    return replace(plain, columns=columns)
+
+
+def first_tokens(passage: Passage, most: int, units: Mapping[str, str] | None = None) -> Passage:
+    """Return a passage of at most `most` tokens, with their words and sentences and its whole text.
+
+    Columns of spans lose those of the tokens that are cut off, and a span of both is shortened.
+    `units` names what the numbers of a column go with: "tokens", "words", "sentences" or a column
+    of spans. Other columns stay as they are.
+    """
+    if len(passage.tokens) <= most:
+        return passage
+    spans = {"tokens": passage.pieces, "words": passage.words, "sentences": passage.sentences}
+    spans |= {name: rows for name, rows in passage.columns.items() if _are_spans(rows)}
+    columns = dict(passage.columns)
+    for name, rows in passage.columns.items():
+        unit = spans.get((units or {}).get(name, ""))
+        if name in spans:
+            columns[name] = _clipped(rows, most)
+        elif unit is not None and len(unit) == len(rows):
+            columns[name] = rows[unit[:, 0] < most]
+    return replace(
+        passage,
+        tokens=passage.tokens[:most],
+        offsets=passage.offsets[:most],
+        words=_clipped(passage.words, most),
+        sentences=_clipped(passage.sentences, most),
+        columns=columns,
+    )
+
+
+def _clipped(spans: NDArray[Any], most: int) -> NDArray[Any]:
+    shorter: NDArray[Any] = np.minimum(spans[spans[:, 0] < most], most)
+    return shorter
+
+
+def _are_spans(rows: NDArray[Any]) -> bool:
+    return rows.shape[1:] == (2,) and rows.dtype.kind in "iu"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The t tokens of a text with their bounds in characters."""
+
+    ids: list[int]  # (t,)
+    offsets: list[tuple[int, int]]  # (t, 2)
+
+
+def encode(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[tokenizers.Encoding | Encoded]:
+    """Return ids and offsets of each text, without truncation and special tokens.
+
+    The `pieces` of a text are encoded separately. The name of a special token in a text, such as
+    `<mask>`, is encoded as ordinary text. Offsets begin at a token's first visible character.
+    """
+    backend = backend_of(tokenizer)
+    backend.encode_special_tokens = True
+    bounds = [pieces(text) for text in texts]
+    parts = [text[a:b] for text, found in zip(texts, bounds, strict=True) for a, b in found]
+    encoded = iter(backend.encode_batch(parts, add_special_tokens=False))
+    whole = [_joined(found, list(islice(encoded, len(found)))) for found in bounds]
+    if type(backend.model).__name__ == "Unigram":
+        unknown = tokenizer.unk_token_id
+        specials = set(tokenizer.all_special_ids) - {unknown}
+        whole = [_ordinary(one, specials, unknown) for one in whole]
+    if counts_blanks(tokenizer):
+        pairs = zip(whole, texts, strict=True)
+        whole = [Encoded(one.ids, without_blanks(one.offsets, text)) for one, text in pairs]
+    return whole
+
+
+def backend_of(tokenizer: PreTrainedTokenizerBase) -> tokenizers.Tokenizer:
+    """Return the backend of a fast tokenizer; a copy if it pads or truncates, which does neither.
+
+    A tokenizer may be saved with either, and then does so whatever it is asked for.
+    """
+    backend: tokenizers.Tokenizer = tokenizer.backend_tokenizer
+    if backend.padding is not None or backend.truncation is not None:
+        backend = deepcopy(backend)
+        backend.no_padding()
+        backend.no_truncation()
+    return backend
+
+
+def counts_blanks(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return True if a token's offsets include the blank before it.
+
+    They do in byte-level tokenizers that do not trim offsets (ModernBERT's) and in SentencePiece
+    tokenizers that do not split at blanks first (DeBERTa-v2's, Pegasus').
+    """
+    offsets = backend_of(tokenizer).encode("a a", add_special_tokens=False).offsets
+    return any(begin == 1 for begin, _ in offsets)
+
+
+def without_blanks(offsets: Iterable[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+    """Return the offsets, each from its first visible character; of blanks alone, only the end."""
+    return [(end - len(text[begin:end].lstrip()), end) for begin, end in offsets]
+
+
+def _ordinary(
+    found: tokenizers.Encoding | Encoded, specials: set[int], unknown: int
+) -> tokenizers.Encoding | Encoded:
+    """Replace special tokens, whose names a Unigram vocabulary holds as pieces of text."""
+    if specials.isdisjoint(found.ids):
+        return found
+    return Encoded([unknown if each in specials else each for each in found.ids], found.offsets)
+
+
+def _joined(
+    bounds: Sequence[tuple[int, int]], parts: Sequence[tokenizers.Encoding]
+) -> tokenizers.Encoding | Encoded:
+    if len(parts) == 1:
+        return parts[0]
+    ids = [each for part in parts for each in part.ids]
+    pairs = zip(bounds, parts, strict=True)
+    return Encoded(ids, [(a + at, b + at) for (at, _), part in pairs for a, b in part.offsets])
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    """Return the pattern of words and punctuation; to make it takes a while."""
+    combining = (char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M"))
+    inside = "\\w\u200c\u200d" + "".join(combining)  # joiners, and combining marks
+    return re.compile(rf"[{inside}]+(?:['’.\-][{inside}]+)*|[^\w\s]")
+
+
+def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:
+    """Group tokens by the last of `starts` at or before their first character; returns (n, 2)."""
+    if not len(offsets):
+        return as_spans([])
+    unit = np.searchsorted(np.asarray(starts), offsets[:, 0], side="right")
+    edges = np.flatnonzero(unit[1:] != unit[:-1]) + 1
+    found = np.empty((len(edges) + 1, 2), np.int32)
+    found[0, 0], found[-1, 1] = 0, len(offsets)
+    found[1:, 0] = found[:-1, 1] = edges
+    return found
+
+
+@dataclass(frozen=True)
+class TextShare:
+    """The share of a mixed corpus's passages that come from one text."""
+
+    name: str  # of the text; its passages are the input "mix-NAME"
+    share: float
+
+
+def mix(
+    corpus: Path,
+    texts: Mapping[str, Path],
+    shares: Sequence[TextShare],
+    seed: int,
+    out: Path,
+    progress: Callable[[int, int, str], None] = lambda done, total, note: None,
+) -> None:
+    """Write the passages of a corpus followed by those drawn from other texts, given by name.
+
+    The files of the corpus are linked. A text's passages are drawn without replacement; one that
+    has too few is taken whole as often as it fits, and the rest is drawn. The ids of drawn passages
+    begin with the name of their text. Columns that one of the texts lacks are left out.
+    """
+    before, files = open_arrays(corpus), _linked(corpus, out)
+    opened = {each.name: open_arrays(texts[each.name]) for each in shares}
+    columns = [name for name in before if all(name in arrays for arrays in opened.values())]
+    counts = drawn_counts(len(before["tokens"]), shares)
+    total, done = sum(counts.values()), 0
+    for each in shares:
+        name = f"{len(files):05d}.safetensors"
+        with RaggedWriter(out / name) as file:
+            for row in _rows(opened[each.name], each.name, counts[each.name], columns, seed):
+                file.append(row)
+                done += 1
+                if done % 1000 == 0 or done == total:
+                    progress(done, total, "passages drawn")
+        files[name] = counts[each.name]
+    (out / INDEX_FILE).write_bytes(json_bytes({FILES: files, COLUMNS: columns}))
+
+
+def drawn_counts(passages: int, shares: Sequence[TextShare]) -> dict[str, int]:
+    """Return how many passages each text adds to a corpus of `passages`; at least one."""
+    whole = passages / (1 - sum(each.share for each in shares))
+    return {each.name: max(1, round(each.share * whole)) for each in shares}
+
+
+def _linked(corpus: Path, out: Path) -> dict[str, int]:
+    """Link the files of a corpus, and return the number of passages in each."""
+    if (corpus / INDEX_FILE).exists():
+        known: dict[str, int] = read_json(corpus / INDEX_FILE)[FILES]
+        for name in known:
+            link(corpus / name, out / name)
+        return dict(known)
+    name = "00000.safetensors"
+    link(corpus / PASSAGES_FILE, out / name)
+    return {name: len(open_arrays(corpus)["tokens"])}
+
+
+def _rows(
+    arrays: Mapping[str, Rows], name: str, count: int, columns: Sequence[str], seed: int
+) -> Iterator[dict[str, NDArray[Any]]]:
+    for epoch, place in _places(len(arrays["tokens"]), count, generator(seed, 0, name, "mix")):
+        again = f"/{epoch + 1}" if epoch else ""
+        ids = f"{name}/{arrays['ids'].text(place)}{again}"
+        rest = {each: arrays[each][place] for each in columns if each != "ids"}
+        yield {"ids": np.frombuffer(ids.encode(), np.uint8), **rest}
+
+
+def _places(passages: int, count: int, rng: np.random.Generator) -> Iterator[tuple[int, int]]:
+    """Yield (epoch, index) of each drawn passage, in the order of the text in each epoch."""
+    epochs, rest = divmod(count, passages)
+    for epoch in range(epochs):
+        yield from ((epoch, place) for place in range(passages))
+    drawn = np.sort(rng.choice(passages, rest, replace=False, shuffle=False))
+    yield from ((epochs, place) for place in drawn.tolist())

@@ -1,0 +1,168 @@
+"""Find entities and parts of speech with spaCy pipelines, given by name or folder."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from importlib import metadata
+from itertools import tee
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import sha256
+from maskpolicy.core.types import Json, Passage
+from maskpolicy.data.corpus import entities as rules
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+Labelled: TypeAlias = list[tuple[int, int, str]]
+"""(start, end, label) of characters [start, end), sorted and disjoint."""
+
+NOTE = (
+    "entities come from the built-in rules; for a trained pipeline run "
+    "`python -m spacy download en_core_web_sm` and set the policy's `pipeline: en_core_web_sm`"
+)
+TAGS = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
+    *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
+)  # Universal Dependencies
+_FOR_ENTITIES = {"tok2vec", "transformer", "ner"}
+_ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # names of spaCy's factories
+_STOCK = {"tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer"}
+log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1)
+def log_rules() -> None:
+    """Log once that entities come from the built-in rules."""
+    log.info(NOTE)
+
+
+@lru_cache(maxsize=1)
+def load_pipeline(pipeline: str) -> Language:
+    """Load a spaCy pipeline by name or folder.
+
+    Raises ConfigError if it is not installed or cannot be read.
+    """
+    pipeline_identity(pipeline)
+    import spacy
+
+    try:
+        return spacy.load(pipeline)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(f"spaCy pipeline {pipeline!r} cannot be loaded: {error}") from error
+
+
+def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
+    """Return a pipeline's name and version (of a folder: its hash) without loading it.
+
+    Include it in the stage key of everything made with the pipeline. Raises ConfigError if the
+    pipeline does not exist.
+    """
+    spacy = metadata.version("spacy")
+    if pipeline is None:
+        return {"name": "rules", "version": rules.VERSION, "spacy": spacy}
+    if pipeline and Path(pipeline).is_dir():
+        return {"name": Path(pipeline).name, "version": _folder(Path(pipeline)), "spacy": spacy}
+    try:
+        return {"name": pipeline, "version": metadata.version(pipeline), "spacy": spacy}
+    except (metadata.PackageNotFoundError, ValueError):
+        raise ConfigError(
+            f"spaCy pipeline {pipeline!r} is neither installed nor a folder: run "
+            f"`python -m spacy download {pipeline}`, or leave `pipeline` out for the built-in rules"
+        ) from None
+
+
+def files_of(pipeline: str | None) -> dict[Path, str]:
+    """Return the sha256 of each file of a pipeline's folder; none for what is not a folder."""
+    found = Path(pipeline).rglob("*") if pipeline and Path(pipeline).is_dir() else ()
+    return {path: sha256(path) for path in found if path.is_file()}
+
+
+def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
+    """Yield the entities of each text; a trained pipeline runs only the components they need.
+
+    Without a pipeline, the built-in rules find them.
+    """
+    if pipeline is None:
+        log_rules()
+        yield from map(rules.find, texts)
+        return
+    nlp = load_pipeline(pipeline)
+    names = set(nlp.pipe_names)
+    idle = names - _FOR_ENTITIES if "ner" in names and names <= _FOR_ENTITIES | _STOCK else set()
+    for doc in nlp.pipe(texts, disable=sorted(idle)):
+        yield [(entity.start_char, entity.end_char, entity.label_) for entity in doc.ents]
+
+
+def find_phrases(texts: Iterable[str], pipeline: str) -> Iterator[list[tuple[int, int]]]:
+    """Yield the characters (start, end) of each text's noun chunks and entities, in any order.
+
+    Raises ConfigError if the pipeline has no parser, or its language no noun chunks.
+    """
+    for doc in load_pipeline(pipeline).pipe(texts):
+        if len(doc) and not doc.has_annotation("DEP"):
+            raise ConfigError(f"spaCy pipeline {pipeline!r} has no parser: name another")
+        try:
+            yield [(each.start_char, each.end_char) for each in (*doc.noun_chunks, *doc.ents)]
+        except NotImplementedError as error:
+            raise ConfigError(
+                f"spaCy pipeline {pipeline!r}: its language {doc.lang_!r} has no noun chunks in "
+                "spaCy: name a pipeline of another language"
+            ) from error
+
+
+def entity_labels(pipeline: str | None = None) -> frozenset[str]:
+    """Return the entity labels that a pipeline can assign; empty if they are unknown."""
+    if pipeline is None:
+        return frozenset(rules.LABELS)
+    nlp = load_pipeline(pipeline)
+    if not set(nlp.pipe_factories.values()) <= _ENTITY_COMPONENTS | _FOR_ENTITIES | _STOCK:
+        return frozenset()
+    finders = [name for name, made in nlp.pipe_factories.items() if made in _ENTITY_COMPONENTS]
+    return frozenset(label for name in finders for label in nlp.pipe_labels.get(name, ()))
+
+
+def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
+    """Yield each token's coarse part of speech (Universal Dependencies: NOUN, VERB, ...).
+
+    Raises ConfigError if the pipeline has no tagger.
+    """
+    for doc in load_pipeline(pipeline).pipe(texts):
+        if len(doc) and not doc.has_annotation("POS"):
+            raise ConfigError(f"spaCy pipeline {pipeline!r} has no tagger: name another")
+        yield [(token.idx, token.idx + len(token), token.pos_) for token in doc if token.pos]
+
+
+def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np.uint8]]:
+    """Yield the index in TAGS of each word of each passage, (w,).
+
+    A word has the tag of the pipeline's token with its last character. Raises ConfigError if the
+    pipeline has no tagger.
+    """
+    first, second = tee(passages)
+    texts = (passage.text for passage in first)
+    for passage, found in zip(second, parts_of_speech(texts, pipeline), strict=True):
+        ends = passage.offsets[passage.words[:, 1] - 1, 1] - 1
+        starts = np.asarray([start for start, _, _ in found], np.int64)
+        at = np.searchsorted(starts, ends, side="right") - 1
+        unknown = TAGS.index("X")
+        known = [TAGS.index(label) if label in TAGS else unknown for _, _, label in found]
+        tagged = [known[place] if place >= 0 else unknown for place in at.tolist()]
+        yield np.asarray(tagged, np.uint8)
+
+
+def _folder(folder: Path) -> str:
+    """Return a hash of all files of a folder, independent of the folder's path."""
+    if not (folder / "meta.json").is_file():
+        raise ConfigError(f"{folder} is not a spaCy pipeline: it has no meta.json")
+    files = files_of(str(folder))
+    lines = (f"{path.relative_to(folder).as_posix()} {files[path]}\n" for path in sorted(files))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

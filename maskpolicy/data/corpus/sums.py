@@ -1,0 +1,183 @@
+"""Add up what a policy counts in the passages of a corpus: batches, shards and the whole.
+
+Each batch becomes a sorted table (`plugins.statistics`). The tables lie on disk and are merged part
+by part, so memory holds a batch and one part of all tables, whatever the size of the corpus. The
+sums are of whole numbers and their order is that of the keys: the bytes do not depend on how
+the passages are divided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice, pairwise
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.types import Passage
+from maskpolicy.data.corpus.annotation import BATCH, batched, span_of
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
+from maskpolicy.plugins.statistics import Key, Statistics, StatisticsWriter, merged
+
+_CHUNK = 1 << 18  # keys of `condense` that are sorted at a time
+_AT_A_TIME = 256  # passages of a batch that a policy counts in
+_TOGETHER = 1 << 18  # records of a part that is merged at a time
+
+
+def count(
+    policy: Any,
+    passages: Sequence[Passage],
+    out: Path,
+    before: Statistics | None = None,
+    least: int = 1,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Write the sums of what a policy counts in all passages into the folder `out`.
+
+    `before` are the statistics of the pass before. Keys whose sum is below `least` are left out.
+    Raises StageError or ConfigError with the policy and the passages if `count` fails.
+    """
+    found = batched(partial(_counted, policy, before), passages, workers)
+    write(_told(found, len(passages), progress), out, least)
+
+
+def _told(
+    tables: Iterator[Statistics], total: int, progress: Callable[[int, int], None]
+) -> Iterator[Statistics]:
+    for number, table in enumerate(tables, 1):
+        yield table
+        progress(min(number * BATCH, total), total)
+
+
+def _counted(policy: Any, before: Statistics | None, batch: Sequence[Passage]) -> Statistics:
+    """Return the sums of a batch; a policy counts _AT_A_TIME passages, whose keys are in memory."""
+    cuts = range(0, len(batch), _AT_A_TIME)
+    return merged([_counted_in(policy, before, batch[a : a + _AT_A_TIME]) for a in cuts])
+
+
+def _counted_in(policy: Any, before: Statistics | None, passages: Sequence[Passage]) -> Statistics:
+    more = dict.fromkeys(hooks.COUNT.extra(policy), before)
+    try:
+        found = policy.count(passages, **more)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise plugin_error("policy", policy, f"counting {span_of(passages)}", error) from error
+    name = plugin_name("policy", policy)
+    if not isinstance(found, Mapping):
+        raise ConfigError(
+            f"{name}: count must return a mapping of keys to numbers, not {type(found).__name__}"
+        )
+    made = _table(policy, "count", found)
+    if made.values.dtype != np.int64:
+        raise ConfigError(
+            f"{name}: count: numbers must be whole, so that their sum is the same in any order: "
+            "count in smaller units"
+        )
+    return made
+
+
+def _table(policy: Any, method: str, numbers: Mapping[Key, float]) -> Statistics:
+    """Return what a method of a policy gave as a table; ConfigError names both for a wrong key."""
+    try:
+        return Statistics.of(numbers)
+    except ConfigError as error:
+        raise ConfigError(f"{plugin_name('policy', policy)}: {method}: {error}") from error
+
+
+def write(
+    tables: Iterable[Statistics], out: Path, least: int = 1, kind: type[np.number[Any]] = np.int64
+) -> None:
+    """Write the sum of tables of one `kind` of numbers, one of which is in memory, into `out`."""
+    spool = out / "spool"
+    spool.mkdir()
+    with StatisticsWriter(spool, kind) as writer:
+        for table in tables:
+            writer.append(table)
+    whole = Statistics.open(spool)
+    merge([whole.records(begin, end) for begin, end in pairwise(writer.ends)], out, least, kind)
+    rmtree(spool)
+
+
+def merge(
+    tables: Sequence[Statistics],
+    out: Path,
+    least: int = 1,
+    kind: type[np.number[Any]] = np.int64,
+) -> None:
+    """Write the sum of tables that lie on disk into the folder `out`, one part after the other."""
+    parts = max(1, math.ceil(sum(map(len, tables)) / _TOGETHER))
+    begins = [0] * len(tables)
+    with StatisticsWriter(out, kind) as writer:
+        for part in range(1, parts + 1):
+            ends = [table.before(part, parts) for table in tables]
+            bounds = zip(tables, begins, ends, strict=True)
+            held = [table.records(begin, end) for table, begin, end in bounds if begin < end]
+            if held:
+                writer.append(merged(held, least))
+            begins = ends
+
+
+def condense(policy: Any, counted: Statistics, contrast: Statistics | None, out: Path) -> None:
+    """Write what a policy makes of its statistics into the folder `out`.
+
+    `contrast` are those of the contrasting corpus. Raises StageError or ConfigError with the policy
+    if `condense` fails.
+    """
+    write(_condensed(policy, counted, contrast), out, kind=np.float64)
+
+
+def _condensed(
+    policy: Any, counted: Statistics, contrast: Statistics | None
+) -> Iterator[Statistics]:
+    more = dict.fromkeys(hooks.CONDENSE.extra(policy), contrast)
+    try:
+        found = policy.condense(counted, **more)
+        pairs = iter(found.items() if isinstance(found, Mapping) else found)
+        while chunk := dict(islice(pairs, _CHUNK)):
+            yield _table(policy, "condense", {key: float(value) for key, value in chunk.items()})
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise plugin_error("policy", policy, "condense", error) from error
+
+
+def statistics_of(
+    policy: Any, passages: Sequence[Passage], contrast: Sequence[Passage] = ()
+) -> Statistics:
+    """Return the statistics that a policy reads, of passages in memory.
+
+    Raises ConfigError if it compares them with other passages and `contrast` is empty.
+    """
+    if not contrast and "contrast" in hooks.CONDENSE.extra(policy):
+        raise ConfigError(
+            f"{plugin_name('policy', policy)}: compares the corpus with another one: give "
+            "`contrast`, general texts"
+        )
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        counted = _all_passes(policy, passages, root / "own", hooks.MIN_COUNT.of(policy))
+        if hooks.CONDENSE.of(policy) is not None:
+            other = _all_passes(policy, contrast, root / "other", 1) if contrast else None
+            condense(policy, counted, other, root)
+            counted = Statistics.open(root)
+        return replace(counted, folder=None)  # a file that is mapped outlives its folder
+
+
+def _all_passes(policy: Any, passages: Sequence[Passage], out: Path, least: int) -> Statistics:
+    found: list[Statistics | None] = [None]
+    for number in range(hooks.PASSES.of(policy)):
+        folder = out / str(number)
+        folder.mkdir(parents=True)
+        count(policy, passages, folder, found[-1], least)
+        found.append(Statistics.open(folder))
+    return found[-1] or Statistics.of({})

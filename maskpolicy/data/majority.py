@@ -1,0 +1,394 @@
+"""What can be guessed without a model: the reference that a score is measured against.
+
+Every rule learns from a task's train split alone. The best one on dev is scored on test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from statistics import fmean
+from typing import TypeAlias
+
+import numpy as np
+
+from maskpolicy.core import metrics
+from maskpolicy.core.metrics.per_example import normalise
+from maskpolicy.core.types import Example
+from maskpolicy.data.taskfiles import kilt
+from maskpolicy.experiment.task_kinds import LABEL as LABEL_KIND
+from maskpolicy.experiment.task_kinds import SPAN, TEXT
+
+__all__ = ["FILE", "LABEL", "RULES", "SENTENCE", "Majority", "Material", "best"]
+
+FILE = "majority.json"  # of the stage that computes it
+LABEL = "majority"  # of the line beside the rows of a leaderboard
+SENTENCE = (
+    "majority: the score of a guess without a model, learnt from the train split alone by a simple "
+    "rule that is chosen on dev. A score that is not above this line shows no learning beyond such "
+    "a guess; being above it is necessary and not sufficient, and the line is an estimate on the "
+    "same test examples"
+)
+
+
+@dataclass(frozen=True)
+class Majority:
+    """The rule that was chosen, its score on test and the scores of all rules on dev, in 0..1."""
+
+    rule: str
+    score: float
+    n: int  # test examples
+    dev: Mapping[str, float]
+
+
+def best(
+    material: Material, dev: Sequence[Example], test: Sequence[Example], kind: str
+) -> Majority:
+    """Choose the rule with the highest score on dev, of equal ones the first, and score it on test.
+
+    `kind` is a name of `experiment.task_kinds`.
+    """
+    rules = RULES.get(kind, COMMONEST)
+    usable = {name: guess for name, learn in rules.items() if (guess := learn(material))}
+    scores = {name: _score(guess, dev, material.metric) for name, guess in usable.items()}
+    chosen = max(scores, key=lambda name: scores[name])
+    return Majority(chosen, _score(usable[chosen], test, material.metric), len(test), scores)
+
+
+def _score(guess: Guess, examples: Sequence[Example], metric: str) -> float:
+    references = [metrics.answers(metric, one) for one in examples]
+    return metrics.total(metric, [guess(one) for one in examples], references).score
+
+
+_LONGEST = 10  # words of an answer that a rule searches for in a source
+_LENGTHS = (*range(1, 11), 20, 50, 100, 200, None)  # words of a guessed span; None: the context
+_SAMPLE = 1000  # examples on which the length of a guessed span is tried
+
+Guess: TypeAlias = Callable[[Example], str]
+
+
+@dataclass(frozen=True)
+class Material:
+    """The data that a rule learns from."""
+
+    train: Sequence[Example]
+    metric: str
+    keep: str = "start"  # the end of a source at which the question is: TaskFacts.keep
+    unanswerable: bool = False  # whether some contexts hold no answer
+
+    @cached_property
+    def templates(self) -> Templates:
+        """The templates of train's questions."""
+        return Templates(self.train, self.keep)
+
+    @cached_property
+    def relations(self) -> Relations:
+        """The relations of train's questions, with their answers."""
+        return Relations(self.templates, self.metric)
+
+
+Learn: TypeAlias = Callable[[Material], Guess | None]
+"""A rule: it returns None where it does not apply to a task."""
+
+
+def _commonest(material: Material) -> Guess:
+    """Guess the most frequent answer."""
+    answers = AnswerCounts(material.metric)
+    for example in material.train:
+        answers.add(None, example)
+    return lambda example: answers.best(None, example.choices)
+
+
+def _template(material: Material) -> Guess:
+    """Guess the most frequent answer to questions of the same template."""
+    templates, answers = material.templates, AnswerCounts(material.metric)
+    for template, examples in templates.examples.items():
+        for example in examples:
+            answers.add(template, example)
+    return lambda example: answers.best(templates.of(example), example.choices)
+
+
+def _relation(material: Material) -> Guess:
+    """Guess the most frequent answer to questions of the same relation."""
+    relations = material.relations
+    return lambda example: relations.answers.best(relations.of(example), example.choices)
+
+
+def _in_source(material: Material) -> Guess:
+    """Guess the most frequent answer of it that the source holds."""
+    relations, overall = material.relations, AnswerCounts(material.metric)
+    known: dict[str, list[str]] = defaultdict(list)
+    for example in material.train:
+        overall.add(None, example)
+    for answer in overall.counts(None):
+        known[normalise(answer)].append(answer)
+    longest = min(_LONGEST, max(len(text.split()) for text in known))
+
+    def guess(example: Example) -> str:
+        relation = relations.of(example)
+        own, every = relations.answers.counts(relation), overall.counts(None)
+        found = [answer for text in _spans(example, longest) for answer in known.get(text, ())]
+        if found:
+            return max(found, key=lambda answer: (own[answer], every[answer]))
+        return relations.answers.best(relation, example.choices)
+
+    return guess
+
+
+def _spans(example: Example, longest: int) -> Iterator[str]:
+    """Yield all spans of up to so many normalised words of a source."""
+    words = normalise(example.source).split()
+    for start in range(len(words)):
+        for end in range(start + 1, min(start + longest, len(words)) + 1):
+            yield " ".join(words[start:end])
+
+
+def _mention(material: Material) -> Guess | None:
+    """Guess the most frequent page of the mention, or the mention itself."""
+    answers = AnswerCounts(material.metric)
+    marked = [one for one in material.train if kilt.mention(one.source)]
+    for example in marked:
+        answers.add(kilt.mention(example.source), example)
+
+    def guess(example: Example) -> str:
+        mention = kilt.mention(example.source)
+        return answers.best(mention) or mention
+
+    return guess if marked else None
+
+
+def _place(material: Material) -> Guess | None:
+    """Guess the choice at the place where the right one is most often."""
+    counts = Counter(
+        one.choices.index(one.targets[0]) for one in material.train if one.targets[0] in one.choices
+    )
+    order = [place for place, _ in counts.most_common()]
+
+    def guess(example: Example) -> str:
+        return next((example.choices[i] for i in order if i < len(example.choices)), "")
+
+    return guess if order else None
+
+
+def _label(material: Material) -> Guess:
+    """Guess the one label that scores best in train."""
+    references = [one.targets for one in material.train]
+    if material.metric == "correlation":
+        constant = f"{fmean(float(answers[0]) for answers in references):g}"
+    else:
+        labels = [label for label, _ in Counter(one[0] for one in references).most_common()]
+        totals = {
+            label: metrics.total(material.metric, [label] * len(references), references).score
+            for label in labels
+        }
+        constant = max(labels, key=lambda label: totals[label])
+    return lambda example: constant
+
+
+def _no_answer(material: Material) -> Guess | None:
+    """Guess that the context holds no answer."""
+    return (lambda example: "") if material.unanswerable else None
+
+
+def _opening(material: Material) -> Guess:
+    """Guess as many first words of the context as score best in train."""
+    metric, sample = metrics.metric(material.metric), material.train[:_SAMPLE]
+
+    def mean(length: int | None) -> float:
+        return fmean(metric.score(_start(one, length), one.targets) for one in sample)
+
+    best = max(_LENGTHS, key=mean)
+    return lambda example: _start(example, best)
+
+
+def _start(example: Example, length: int | None) -> str:
+    return " ".join((example.context or "").split()[:length])
+
+
+COMMONEST: Mapping[str, Learn] = {"commonest answer": _commonest}
+RULES: Mapping[str, Mapping[str, Learn]] = {
+    TEXT: {
+        **COMMONEST,
+        "relation": _relation,
+        "template": _template,
+        "in the source": _in_source,
+        "mention": _mention,
+        "place": _place,
+    },
+    LABEL_KIND: {"commonest label": _label},
+    SPAN: {"no answer": _no_answer, "first words": _opening},
+}
+"""By kind of task (COMMONEST if it is not here); of equally good rules the first is taken."""
+
+
+_CANDIDATES, _TRIED = 20, 100  # answers tried, and examples that each is tried on
+
+
+class AnswerCounts:
+    """Counts the answers of examples that share a key, and returns the best guess for a key.
+
+    That is the answer that is right for most examples. Where answers can be partly right (F1), it
+    is the one of the most frequent answers with the highest mean score on the key's examples.
+    """
+
+    def __init__(self, metric: str) -> None:
+        """Begin without examples."""
+        self._metric = metrics.metric(metric)
+        self._counts: dict[Hashable, Counter[str]] = defaultdict(Counter)
+        self._examples: dict[Hashable, list[Example]] = defaultdict(list)
+        self._found: dict[Hashable, str] = {}
+
+    def add(self, key: Hashable, example: Example) -> None:
+        """Count the answers of one example: each acceptable answer once."""
+        self._counts[key].update(dict.fromkeys(example.targets, 1))
+        if self._metric.graded and len(self._examples[key]) < _TRIED:
+            self._examples[key].append(example)
+
+    def counts(self, key: Hashable) -> Counter[str]:
+        """Return how many examples of a key accept each answer; not to be changed."""
+        return self._counts.get(key, Counter())
+
+    def best(self, key: Hashable, choices: Sequence[str] = ()) -> str:
+        """Return the best guess for a key, "" for an unknown one.
+
+        With choices, it is the one that is most frequent as an answer, or else the first.
+        """
+        counts = self.counts(key)
+        if choices:
+            return max(choices, key=lambda choice: counts[choice])
+        if key not in self._found:
+            self._found[key] = self._choose(key) if counts else ""
+        return self._found[key]
+
+    def _choose(self, key: Hashable) -> str:
+        candidates = [answer for answer, _ in self._counts[key].most_common(_CANDIDATES)]
+        if not self._metric.graded:
+            return candidates[0]
+        examples = self._examples[key]
+
+        def mean(answer: str) -> float:
+            return fmean(self._metric.score(answer, one.targets) for one in examples)
+
+        return max(candidates, key=mean)
+
+
+FREQUENT = 0.05  # share of train's groups in which a word of a template occurs, or more
+_MOST = 1000  # templates that are known of a task
+
+Template: TypeAlias = tuple[str, ...]
+
+
+class Templates:
+    """The most frequent templates of a task's train questions, and the examples of each.
+
+    A template is a question without its rare words; of one of zsRE's relations all words count.
+    """
+
+    def __init__(self, train: Sequence[Example], keep: str) -> None:
+        """Learn which words are frequent, and the templates; `keep` is TaskFacts.keep."""
+        self._keep = keep
+        self._frequent = _frequent(train, keep)
+        examples: dict[Template, list[Example]] = defaultdict(list)
+        for one in train:
+            examples[self._exact(one)].append(one)
+        most = sorted(examples, key=lambda template: -len(examples[template]))[:_MOST]
+        self.examples = {template: examples[template] for template in most}
+        self._most = most
+        self._columns: dict[str, int] = {}
+        for word in (word for template in most for word in template):
+            self._columns.setdefault(word, len(self._columns))
+        self._has = np.zeros((len(most), len(self._columns)), bool)  # templates, words
+        for row, template in enumerate(most):
+            self._has[row, [self._columns[word] for word in template]] = True
+        self._near: dict[Template, Template] = {}
+
+    def of(self, example: Example) -> Template:
+        """Return the template of an example or, where it is unknown, the most similar known one."""
+        template = self._exact(example)
+        if template in self.examples:
+            return template
+        if template not in self._near:
+            self._near[template] = self._nearest(template)
+        return self._near[template]
+
+    def _exact(self, example: Example) -> Template:
+        words = question(example, self._keep).split()
+        whole = kilt.SEPARATOR in example.source
+        return tuple(word for word in words if whole or word in self._frequent)
+
+    def _nearest(self, template: Template) -> Template:
+        """Return the known template with the largest share of common words (Jaccard).
+
+        If there are several: the one with the longest common beginning, then the most frequent.
+        """
+        words = set(template)
+        shared = self._has[:, [self._columns[w] for w in words if w in self._columns]].sum(axis=1)
+        either = self._has.sum(axis=1) + len(words) - shared
+        shares = shared / np.maximum(either, 1)
+        nearest = [self._most[row] for row in np.flatnonzero(shares == shares.max()).tolist()]
+        return max(nearest, key=lambda other: _alike(template, other))
+
+
+def question(example: Example, keep: str = "start") -> str:
+    """Return the part of a source that asks, in lower case.
+
+    That is zsRE's relation; of a dialogue (`keep` is "end") the last sentence before any context;
+    of all else the first line that is not of the context.
+    """
+    _, mark, relation = example.source.partition(kilt.SEPARATOR)
+    given = set((example.context or "").split("\n"))
+    lines = [line for line in (relation or example.source).split("\n") if line not in given]
+    if not lines:
+        return ""
+    asked = lines[0]
+    if keep == "end" and not mark:
+        asked = re.split(r"(?<=[.!?])\s+", lines[-1].strip())[-1]
+    return " ".join(asked.lower().split())
+
+
+def _frequent(train: Sequence[Example], keep: str) -> set[str]:
+    """Return the words that occur in a share of the groups, at least two: names occur in few."""
+    groups: dict[str, set[str]] = defaultdict(set)
+    for one in train:
+        for word in question(one, keep).split():
+            groups[word].add(one.group or one.id)
+    least = max(2, FREQUENT * len({one.group or one.id for one in train}))
+    return {word for word, members in groups.items() if len(members) >= least}
+
+
+def _alike(one: Template, other: Template) -> int:
+    """Return how many words two templates share at their beginnings."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+class Relations:
+    """The answers of each template together with those of the templates that share one with it."""
+
+    def __init__(self, templates: Templates, metric: str) -> None:
+        """Begin with the templates; a relation's answers are counted when it is first asked for."""
+        self.answers = AnswerCounts(metric)  # by template
+        self._templates = templates
+        self._holding: dict[str, list[Template]] = defaultdict(list)
+        for template, examples in templates.examples.items():
+            for answer in dict.fromkeys(answer for one in examples for answer in one.targets):
+                self._holding[answer].append(template)
+        self._learnt: set[Template] = set()
+
+    def of(self, example: Example) -> Template:
+        """Return the template of an example, as the key of its relation in `answers`."""
+        template = self._templates.of(example)
+        if template not in self._learnt:
+            self._learn(template)
+        return template
+
+    def _learn(self, template: Template) -> None:
+        own = [answer for one in self._templates.examples[template] for answer in one.targets]
+        for other in dict.fromkeys(other for answer in own for other in self._holding[answer]):
+            for example in self._templates.examples[other]:
+                self.answers.add(template, example)
+        self._learnt.add(template)

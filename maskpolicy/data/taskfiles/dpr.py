@@ -1,0 +1,57 @@
+"""Look up contexts in DPR's retriever files (Karpukhin et al. 2020): passages for each question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.types import Example, Json
+from maskpolicy.data.datafiles import fields, readers
+from maskpolicy.data.datafiles.rows import existing
+from maskpolicy.data.taskfiles.evidence import occurrence
+
+
+def companions(
+    name: str, beside: Sequence[Path], splits: Sequence[str] = ("train", "dev", "test")
+) -> list[Path]:
+    """Return the files biencoder-NAME-SPLIT.json of the first folder that has any of them."""
+    for folder in beside:
+        names = (f"biencoder-{name}-{split}.json" for split in splits)
+        paths = (existing(folder / name) for name in names)
+        if found := [path for path in paths if path is not None]:
+            return found
+    return []
+
+
+def passages(
+    questions: Iterable[str], paths: Sequence[Path]
+) -> Callable[[Json, Example], str | None]:
+    """Return a function (row, example) -> the first positive passage with an answer, or None.
+
+    Questions are compared without case, repeated blanks and question mark. The files are read once
+    (NQ's train file has 8 GB); only passages of `questions` are kept in memory. Raises DataError
+    for a malformed row, whatever the task's on_error: the rows are not those of the task.
+    """
+    wanted = {_plain(question) for question in questions}
+    positive: dict[str, list[str]] = {}
+    for row in (row for path in paths for row in readers.rows(path)):
+        try:
+            if row.error:
+                raise DataError(row.error)
+            question = _plain(fields.text(row.value, "question"))
+            if question in wanted:
+                found = fields.records(row.value, "positive_ctxs")
+                positive.setdefault(question, []).extend(fields.text(c, "text") for c in found)
+        except DataError as error:
+            raise DataError(f"{row.place}: {error}") from error
+
+    def find(row: Json, example: Example) -> str | None:
+        found = positive.get(_plain(example.source), [])
+        return next((text.strip() for text in found if occurrence(text, example.targets)), None)
+
+    return find
+
+
+def _plain(question: str) -> str:
+    return " ".join(question.lower().split()).rstrip("? ")

@@ -1,0 +1,396 @@
+"""Read the examples of a task's split: map rows, carve dev from train, look up contexts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import dropwhile, islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from maskpolicy.core.errors import DataError, MaskpolicyError
+from maskpolicy.core.types import Example
+from maskpolicy.data.datafiles import fields
+from maskpolicy.data.datafiles.fields import alike
+from maskpolicy.data.datafiles.rows import Malformed, Row
+from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment.definition import TaskBlock
+from maskpolicy.plugins import hooks, plugin_errors, registry
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_NAMED = 10  # repeated ids that a message names
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of one split, and how much was left out."""
+
+    examples: list[Example]
+    unlabelled: int = 0  # rows (or examples) without any answer
+    malformed: int = 0  # rows skipped by on_error: skip
+    repeated: tuple[str, ...] = ()  # one for each example that has the id of an earlier one
+
+
+@dataclass
+class Reading:
+    """The examples that have been read of a split so far, each with its row."""
+
+    task: sources.Task
+    source: sources.SplitSource
+    malformed: Malformed
+    kept: list[tuple[Row, Example]] = field(default_factory=list)
+    unlabelled: int = 0
+    repeated: list[str] = field(default_factory=list)
+
+    def each(self, change: Callable[[Row, Example], T]) -> list[T]:
+        """Return what `change` makes of each example; a row at which it fails is malformed."""
+        made = []
+        for row, example in self.kept:
+            try:
+                with _plugin_errors_as_data_errors(self.task):
+                    made.append(change(row, example))
+            except DataError as error:
+                self.malformed.add(row, str(error))
+        return made
+
+
+def read_examples(
+    block: TaskBlock, split: str, folder: Path, contexts: bool = True
+) -> list[Example]:
+    """Return the examples of a split in file order; see `read_split`."""
+    return read_split(block, split, folder, contexts).examples
+
+
+def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> Split:
+    """Read train, dev or test of a task from official files in `folder`, or from the Hub.
+
+    With `contexts=False`, contexts outside the rows are looked up only if the block has
+    `context: true`. Raises DataError for a missing file, a malformed row (unless the block has
+    `on_error: skip`) and a split without examples.
+    """
+    reading = opened(block, split, folder)
+    if contexts or block.context:
+        look_up(reading)
+    examples = [example for _, example in reading.kept]
+    if block.context:
+        examples = _with_context(examples, reading.source.name)
+    _log_rows(reading)
+    return Split(examples, reading.unlabelled, reading.malformed.count, tuple(reading.repeated))
+
+
+def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
+    """Read the pairs (row, example) of a split without contexts; raises as `read_split` does.
+
+    If two examples share an id, a user's task gets an error. Official files are taken as they are:
+    both examples stay, and `repeated` names the second one.
+    """
+    task = sources.task(block)
+    found = sources.source_of(task, block, split, folder)
+    setting = f"on_error: skip in the block of task {task.name!r}"
+    reading = Reading(task, found, Malformed(setting, block.on_error == "skip"))
+    _map(reading)
+    if not reading.kept:
+        raise DataError(
+            f"{found.name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows "
+            "with answers"
+        )
+    if task.facts.linked:
+        groups = linked([one for _, one in reading.kept])
+        pairs = zip(reading.kept, groups, strict=True)
+        reading.kept = [(row, replace(one, group=group)) for (row, one), group in pairs]
+    if found.side != "all":
+        groups = [one.group for _, one in reading.kept]
+        dev = dev_groups(groups, task.facts.dev_share, task.facts.linked)
+        side = found.side == "dev"
+        reading.kept = [(row, one) for row, one in reading.kept if (one.group in dev) == side]
+    if not reading.kept:
+        raise DataError(
+            f"{found.name}: all usable rows are of one group, and a {split} split is carved from "
+            f"train by whole groups: add rows of another group for task {block.name!r}"
+        )
+    if most := getattr(block.limit, split):
+        places = first([one.group for _, one in reading.kept], most)
+        reading.kept = [reading.kept[place] for place in places]
+    return reading
+
+
+def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Path]:
+    """Return the files that `read_split` reads; their digests are in the key. Hub: none."""
+    if block.data == "hub":
+        return []
+    task = sources.task(block)
+    found = sources.find_split(task, split, folder)
+    companions = hooks.EVIDENCE_FILES.of(task.plugin)
+    if companions is None or not (contexts or block.context):
+        return list(found.files)
+    reading = Reading(task, found, Malformed("", skip=True))
+    _map(reading)
+    rows = [row.value for row, _ in reading.kept]
+    return [*found.files, *dict.fromkeys(companions(rows, found.beside, found.official))]
+
+
+def write_rows(path: Path, examples: Iterable[Example]) -> None:
+    """Write examples as JSON Lines with all their fields, but without empty short answers."""
+    rows = [asdict(example) for example in examples]
+    for row in rows:
+        if not row["short_answers"]:
+            del row["short_answers"]
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_rows(path: Path) -> list[Example]:
+    """Return the examples that `write_rows` wrote."""
+    with path.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    for row in rows:
+        row |= {"targets": tuple(row["targets"]), "choices": tuple(row["choices"])}
+        row["short_answers"] = tuple(row.get("short_answers", ()))
+    return [Example(**row) for row in rows]
+
+
+def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:
+    """Yield a split, as experiments use it, as JSON Lines (the output of `maskpolicy examples`)."""
+    for example in islice(read_examples(block, split, folder), limit):
+        row = {
+            "id": example.id,
+            "group": example.group,
+            "source": example.source,
+            "targets": list(example.targets),
+            "context": example.context,
+        }
+        yield json.dumps(row, ensure_ascii=False)
+
+
+def _map(reading: Reading) -> None:
+    """Read the rows of the source into `kept`."""
+    places: dict[str, str] = {}  # of ids
+    is_own = not registry.is_builtin(type(reading.task.plugin))
+    for row in reading.source.rows:
+        try:
+            mapped = _mapped(reading.task, row, reading.source.official)
+            labelled = [one for one in mapped if one.targets or not one.answerable]
+            for one in mapped if is_own else labelled:
+                if one.id in places:
+                    twice = f"id {one.id!r} is that of {places[one.id]} too"
+                    if is_own:
+                        raise DataError(f"{twice}: give each example of a split an id of its own")
+                    reading.repeated.append(f"{row.place}: {twice}")
+                places.setdefault(one.id, row.place)
+        except DataError as error:
+            reading.malformed.add(row, str(error))
+        else:
+            reading.unlabelled += len(mapped) - len(labelled) or not mapped
+            reading.kept += [(row, example) for example in labelled]
+
+
+def look_up(reading: Reading) -> None:
+    """Add the contexts that lie outside the rows, if the task has such."""
+    evidence = hooks.EVIDENCE.of(reading.task.plugin)
+    if evidence is None:
+        return
+    rows = [row.value for row, _ in reading.kept]
+    find = evidence(rows, reading.source.beside, reading.source.official)
+
+    def with_context(row: Row, example: Example) -> tuple[Row, Example]:
+        context = find(row.value, example)
+        fields.check(context or "", "the context")
+        return row, replace(example, context=context)
+
+    reading.kept = reading.each(with_context)
+
+
+def _with_context(examples: list[Example], name: str) -> list[Example]:
+    """Append each context to its source (`context: true`); raises DataError if there is none."""
+    if not any(example.context for example in examples):
+        raise DataError(
+            f"{name}: context: true, but no example has a context: put the task's evidence or "
+            "knowledge source beside the file"
+        )
+    return [
+        replace(example, source=_joined(example.source, example.context))
+        if example.context
+        else example
+        for example in examples
+    ]
+
+
+def _joined(source: str, context: str) -> str:
+    """Join both; lines of the source that the context begins with are not repeated."""
+    lines = source.split("\n")
+    return "\n".join([*lines, *dropwhile(lambda line: line in lines, context.split("\n"))])
+
+
+def _log_rows(reading: Reading) -> None:
+    name = reading.source.name
+    if reading.unlabelled:
+        is_builtin = registry.is_builtin(type(reading.task.plugin))
+        lack = "an answer" if is_builtin else "an example of the task"
+        _log.info("%s: %d rows without %s left out", name, reading.unlabelled, lack)
+    if reading.repeated:
+        shown = "; ".join(reading.repeated[:_NAMED])
+        _log.warning(
+            "%s: %d rows have the id of an earlier row, and are kept: %s",
+            name,
+            len(reading.repeated),
+            shown,
+        )
+    reading.malformed.warn(name)
+
+
+def _counts(reading: Reading) -> str:
+    malformed = reading.malformed
+    counts = f"{reading.unlabelled} without an answer, {malformed.count} malformed"
+    if not reading.unlabelled and not malformed.count:
+        return "there is no row at all"
+    return f"{counts}: {malformed.first[0]}" if malformed.count else counts
+
+
+def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
+    """Return the examples of one row, with ids, groups and distinct targets without outer blanks.
+
+    `official` is the split's official name, from which missing ids are made. Raises DataError.
+    """
+    if row.error:
+        raise DataError(row.error)
+    with _plugin_errors_as_data_errors(task):
+        mapped = task.plugin.example(row.value)
+    if mapped is None:
+        return []
+    given = mapped if isinstance(mapped, list) else [mapped]
+    for example in given:
+        _check(example, task.name)
+        if hooks.CHOOSE.of(task.plugin) == "likelihood" and not example.choices:
+            raise DataError(
+                f"task {task.name!r}: the Example has no choices, of which choose: likelihood "
+                "takes one: give choices=(..), or leave choose out"
+            )
+    return [_whole(example, f"{official}-{row.number}") for example in given]
+
+
+@contextmanager
+def _plugin_errors_as_data_errors(task: sources.Task) -> Iterator[None]:
+    """Turn an exception of a task's code into a DataError that names the task and the line."""
+    try:
+        yield
+    except MaskpolicyError:
+        raise
+    except KeyError as error:
+        raise DataError(f"key {error} is missing") from error
+    except Exception as error:
+        raise DataError(
+            f"task {task.name!r} failed: {plugin_errors.cause_in(task.plugin, error)}"
+        ) from error
+
+
+def _check(example: Any, task: str) -> None:
+    """Raise DataError unless `example` is an Example whose fields have the stated types."""
+    if not isinstance(example, Example):
+        raise DataError(
+            f"task {task!r}: example gave {type(example).__name__}: it must return a "
+            "maskpolicy.core.types.Example, a list of them, or None"
+        )
+    given: Any = example.id  # by the task's code, which may give a number, also 0
+    identity = given if type(given) in (int, float) else given or ""
+    texts = {"source": example.source, "id": identity, "context": example.context or ""}
+    for name in ("targets", "choices", "short_answers"):
+        values = getattr(example, name)
+        if not isinstance(values, (tuple, list)):
+            raise DataError(
+                f"task {task!r}: {name} of its Example must be a tuple of texts, not "
+                f"{values!r:.60}: put it in a tuple, ({name[:-1]},)"
+            )
+        texts |= {f"{name}[{index}]": value for index, value in enumerate(values)}
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise DataError(
+                f"task {task!r}: {name} of its Example must be text, not {value!r:.60}: "
+                "use str(...)"
+            )
+
+
+def _whole(example: Example, default: str) -> Example:
+    identity = example.id or default
+    targets = fields.distinct(example.targets)
+    for value in (identity, example.source, *targets, *example.choices, example.context or ""):
+        fields.check(value, f"the text {value[:20]!r}")
+    return replace(example, id=identity, group=example.group or identity, targets=targets)
+
+
+SEED, LIMIT_SEED = 0, 1
+
+
+def linked(examples: Iterable[Example]) -> list[str]:
+    """Return the group of each example: the same for examples that share a source or context."""
+    texts = ([one.source, one.context] for one in examples)
+    return connected([[alike(text) for text in both if text is not None] for both in texts])
+
+
+def dev_groups(groups: Sequence[str], share: float, is_linked: bool) -> set[str]:
+    """Return which of the examples' `groups` belong to a dev split that is carved from train.
+
+    A linked group may be large. If it has more than `share` of the examples, it stays in train.
+    """
+    sizes = Counter(groups)
+    large = {group for group, size in sizes.items() if size > share * len(groups)}
+    return carve(sizes, share, stay=large if is_linked else set())
+
+
+def connected(links: Sequence[Sequence[str]]) -> list[str]:
+    """Return the group of each of `links`, a list of one or more texts.
+
+    Two that share a text, directly or through others, have the same group. A group is named after
+    its first text in alphabetical order.
+    """
+    parents: dict[str, str] = {}
+
+    def root(text: str) -> str:
+        while parents.setdefault(text, text) != text:
+            parents[text] = parents[parents[text]]  # path halving
+            text = parents[text]
+        return text
+
+    for texts in links:
+        roots = sorted({root(text) for text in texts})
+        for other in roots[1:]:
+            parents[other] = roots[0]
+    return [root(texts[0]) for texts in links]
+
+
+def carve(
+    groups: Iterable[str], share: float, seed: int = SEED, stay: Collection[str] = ()
+) -> set[str]:
+    """Return the groups that belong to dev: those whose seeded hash is below `share`.
+
+    A group therefore falls on the same side in every file. With two groups or more, each side gets
+    at least one. Groups of `stay` remain in train unless there are no others.
+    """
+    ranks = {group: _rank(group, seed) for group in groups}
+    if len(ranks) < 2:
+        return set()
+    free = [group for group in ranks if group not in stay] or list(ranks)
+    ordered = sorted(free, key=ranks.__getitem__)
+    below = sum(ranks[group] < share for group in free)
+    return set(ordered[: min(max(below, 1), len(ranks) - 1)])
+
+
+def first(groups: Sequence[str], count: int) -> list[int]:
+    """Return the places of `count` examples, in order: whole groups, and the first of one more.
+
+    Groups are taken in the order of a seeded hash, so that a larger `count` adds examples and drops
+    none.
+    """
+    ranks = {group: _rank(group, LIMIT_SEED) for group in groups}
+    places = sorted(range(len(groups)), key=lambda place: (ranks[groups[place]], groups[place]))
+    return sorted(places[:count])
+
+
+def _rank(group: str, seed: int) -> float:
+    digest = hashlib.sha256(f"{seed}:{group}".encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64

@@ -1,0 +1,60 @@
+"""GLUE's tasks (Wang et al. 2019): rows of TSV files or of the Hub, and their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.types import Example, Json
+from maskpolicy.data.datafiles.fields import text
+from maskpolicy.data.taskfiles.sources import Hub
+
+BINARY = ("0", "1")
+ENTAILMENT = ("entailment", "not_entailment")
+FILES = {"train": "train.tsv", "dev": "dev.tsv"}
+
+
+def hub(config: str) -> Hub:
+    """Return the Hub's dataset of a task."""
+    return Hub("nyu-mll/glue", config)
+
+
+def label(row: Json, labels: Sequence[str], *keys: str) -> str | None:
+    """Return the label under the first of `keys` that a row has, or None if it has no label.
+
+    The Hub has numbers for labels, and -1 for none. Raises DataError for an unknown label.
+    """
+    value: Any = next((row[key] for key in keys if row.get(key) not in (None, "")), None)
+    if value is None or value == -1:
+        return None
+    if isinstance(value, int) and value < len(labels):
+        return labels[value]
+    if value in labels:
+        return str(value)
+    raise DataError(f"key {keys[0]!r}: {value!r} is none of the labels {', '.join(labels)}")
+
+
+def example(
+    row: Json,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    keys: Sequence[str] = ("label",),
+    group: str = "",
+) -> Example | None:
+    """Return the example of a row with one or two texts, or None if it has no label.
+
+    `texts` are the columns of the texts ("official|the Hub's"), `keys` those of the label.
+    """
+    found = label(row, labels, *keys)
+    if found is None:
+        return None
+    first, *second = (text(row, *names.split("|")).strip() for names in texts)
+    return Example(
+        id="",
+        group=group,
+        source=first,
+        targets=(found,),
+        context=second[0] if second else None,
+        choices=tuple(labels),
+    )

@@ -1,0 +1,283 @@
+"""A task's facts, and the official file or the Hub dataset that each of its splits is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from maskpolicy.core.errors import ConfigError, DataError, unknown
+from maskpolicy.core.metrics import Metric
+from maskpolicy.core.schema import SYNONYMS
+from maskpolicy.data.datafiles import readers
+from maskpolicy.data.datafiles.rows import Layout, Row, existing
+from maskpolicy.experiment.definition import TaskBlock
+from maskpolicy.experiment.task_kinds import TEXT, kind_of
+from maskpolicy.plugins import discovery, hooks
+from maskpolicy.plugins.discovery import find_metric, find_plugin
+from maskpolicy.plugins.registry import Registered
+
+SPLITS = ("train", "dev", "test")
+_STATED = {  # what a task's facts without a default look like
+    "group": '"closed-book", or what else the task is of',
+    "metric": '"exact_match", or another metric',
+    "files": '{"train": "train.jsonl", "dev": "dev.jsonl"}',
+}
+_HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A task's dataset on the Hub; `id` and `config` may depend on the edition.
+
+    `bare` is appended to the configuration's name if the task's field `documents` is false.
+    """
+
+    id: str | Mapping[str, str]
+    config: str | Mapping[str, str] = ""  # "": the dataset's default
+    bare: str = ""
+    splits: Mapping[str, str] = field(default_factory=dict)  # train, dev, test -> another name
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """The facts that `@task(name, ...)` states; `files` are the official files WITH labels."""
+
+    group: str  # of columns: closed-book | knowledge-intensive | multiple-choice | glue | ..
+    metric: str  # a name of maskpolicy.core.metrics, which ranks
+    files: Mapping[str, str]  # official split -> file name; {edition} stands for an edition
+    folders: tuple[str, ...] = ()  # official sub-folders that may hold the files
+    editions: tuple[str, ...] = ()  # releases of the same task, the preferred one first
+    others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # see `names`
+    at: str = ""  # the key under which a .json file keeps its rows, as in "data.paragraphs.qas"
+    mark: str = ""  # a key that other tasks' rows lack, as in "question.stem"
+    kind: str = TEXT  # a name of experiment.task_kinds: what is answered
+    unanswerable: bool = False  # span tasks: some contexts hold no answer
+    columns: tuple[str, ...] = ()  # names of the columns of a .tsv file without a header
+    hub: Hub | None = None
+    keep: Literal["start", "end"] = "start"  # the end of a long source that is not cut off
+    linked: bool = False  # examples that share a text form one group, also through others
+    dev_share: float = 0.1  # share of train's groups in a dev split that is carved from train
+    retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
+    version: int = 1  # of a built-in task: raise it if an example changes
+    besides: tuple[str, ...] = ()  # further metrics, which are reported
+    labels: tuple[str, ...] = ()  # of a label task: all labels; metrics for others are refused
+
+    def names(self, edition: str) -> dict[str, str]:
+        """Return the file names of an edition: `others[edition]`, or `files` with its name in."""
+        named = self.others.get(edition, self.files)
+        return {split: name.format(edition=edition) for split, name in named.items()}
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the rows of one of its files."""
+        layout = Layout(at=self.at, header=self.columns, quoted=False)
+        return readers.rows(path, layout)
+
+    def part(self, split: str, edition: str = "") -> tuple[str, str]:
+        """Return the official split that `split` is read from, and which side of it.
+
+        test is the official test if that has labels, otherwise the official dev. dev is the
+        official dev unless that serves as test; otherwise it is carved from train. The side is
+        "all", or "train" or "dev" if the split is carved.
+        """
+        if split not in SPLITS:
+            raise ConfigError(unknown("split", split, SPLITS, (SYNONYMS.get(split, ""),)))
+        named = self.names(edition)
+        official_dev = "test" in named and "dev" in named
+        if split == "test":
+            return ("test" if "test" in named else "dev"), "all"
+        if split == "dev" and official_dev:
+            return "dev", "all"
+        return "train", "all" if official_dev else split
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task with the fields and the edition that a block of an experiment sets."""
+
+    name: str
+    facts: TaskFacts
+    plugin: Any
+    edition: str = ""  # "": any
+    chosen: tuple[str, ...] = ()  # the metrics that the block names
+
+    @property
+    def own_metric(self) -> str:
+        """The metric that the task's fields choose (its attribute `metric`), else its facts'."""
+        return hooks.METRIC.of(self.plugin) or self.facts.metric
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metric that ranks, and those that are reported beside it."""
+        names = self.chosen or (self.own_metric, *self.facts.besides)
+        return tuple(find_metric(name) for name in names)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that ranks."""
+        return self.metrics[0]
+
+
+@dataclass(frozen=True)
+class SplitSource:
+    """What a split is read from: an official file, or a split of a Hub dataset."""
+
+    name: str  # of the file or dataset, for messages
+    rows: Iterator[Row]  # read when they are asked for, once
+    official: str  # the official split that it holds
+    side: str  # "all" of it, or one side of the carve: "train" or "dev"
+    files: tuple[Path, ...] = ()  # the file; none from the Hub
+    beside: tuple[Path, ...] = ()  # the folders in which companions of the file may lie
+
+
+def task(block: TaskBlock) -> Task:
+    """Return the task that `block` names, with its fields; raises ConfigError."""
+    plugin = discovery.instance("task", block.name, block.fields)
+    edition, stated = hooks.EDITION.of(plugin), facts(find_plugin("task", block.name))
+    if edition != "auto" and edition not in stated.editions:
+        raise ConfigError(f"task {block.name!r}: {unknown('edition', edition, stated.editions)}")
+    chosen = "" if edition == "auto" else edition
+    return Task(block.name, stated, plugin, chosen, block.metrics)
+
+
+def facts(entry: Registered) -> TaskFacts:
+    """Return the facts of a registered task; raises ConfigError for missing or unknown ones."""
+    where = f"{entry.where}: @task({entry.name!r})"
+    known = {one.name: one for one in fields(TaskFacts)}
+    for name in entry.facts:
+        if name not in known:
+            raise ConfigError(f"{where}: {unknown('fact', name, known)}")
+    for name, one in known.items():
+        if one.default is MISSING and one.default_factory is MISSING and name not in entry.facts:
+            raise ConfigError(f"{where}: {name} is missing: state {name}={_STATED[name]}")
+    stated = TaskFacts(**{**entry.facts, "kind": kind_of(entry)})
+    try:
+        for name in (stated.metric, *stated.besides):
+            find_metric(str(name))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if not isinstance(stated.files, Mapping):
+        raise ConfigError(f"{where}: files must be a dict: state files={_STATED['files']}")
+    strange = sorted(set(stated.files) - set(SPLITS))
+    if strange or not {"dev", "test"} & set(stated.files):
+        raise ConfigError(
+            f"{where}: files must name dev or test, and nothing but {', '.join(SPLITS)}"
+        )
+    return stated
+
+
+def paths(task: Task) -> Iterator[Path]:
+    """Yield the paths, relative to a folder of data, where `find_split` looks for files."""
+    for edition in (task.edition,) if task.edition else task.facts.editions or ("",):
+        for name in task.facts.names(edition).values():
+            yield from (folder / name for folder in _places(task, Path()))
+
+
+def _places(task: Task, folder: Path) -> tuple[Path, ...]:
+    """Return the folders in which a task's files may lie."""
+    bases = (folder, folder / task.name)
+    return tuple(base / sub for base in bases for sub in ("", *task.facts.folders))
+
+
+def find_split(task: Task, split: str, folder: Path) -> SplitSource:
+    """Find the official file that a split is read from, in `folder` or official sub-folders.
+
+    The first edition with any file there serves all splits, so that they do not mix editions. A
+    file whose first row lacks the task's mark belongs to another task and is passed over. A gzipped
+    file (NAME.gz) is found too. Raises DataError if there is no such file.
+    """
+    stated = task.facts
+    beside = _places(task, folder)
+    names: list[str] = []
+    foreign: list[Path] = []
+    for edition in (task.edition,) if task.edition else stated.editions or ("",):
+        every, (official, side) = stated.names(edition), stated.part(split, edition)
+        if official not in every:
+            raise DataError(
+                f"task {task.name!r} has no labelled {official} file (it has {', '.join(every)}"
+                f"): leave the task out, or register its file as {official!r}"
+            )
+        names.append(every[official])
+        for path in (existing(folder / every[official]) for folder in beside):
+            if path is not None and _is_marked(path, stated):
+                around = (path.parent, *beside)
+                return SplitSource(str(path), stated.rows(path), official, side, (path,), around)
+            foreign += [path] if path is not None else []
+        if any(existing(f / name) for f in beside for name in every.values()):
+            break
+    if foreign:
+        raise DataError(
+            f"{foreign[0]}: is not a file of task {task.name!r}: its first row has no key "
+            f"{stated.mark!r} (each task's files belong in a folder of its name)"
+        )
+    places = ", ".join(dict.fromkeys((*stated.folders, task.name)))
+    raise DataError(
+        f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, "
+        f"neither in itself nor in {places}: put the file there, or name another folder as data"
+    )
+
+
+def _is_marked(path: Path, stated: TaskFacts) -> bool:
+    """Return whether the first readable row has the task's mark."""
+    if not stated.mark:
+        return True
+    value = next((row.value for row in stated.rows(path) if not row.error), None)
+    for key in stated.mark.split("."):
+        if value is not None and (not isinstance(value, dict) or key not in value):
+            return False
+        value = value and value[key]
+    return True
+
+
+def hub_config(task: Task, where: str = "") -> tuple[str, str]:
+    """Return the id and configuration of a task's Hub dataset.
+
+    Raises DataError, at `where` if that is given, for a task that is read from files alone.
+    """
+    stated = task.facts
+    if stated.hub is None:
+        names = stated.names(task.edition or next(iter(stated.editions), "")).values()
+        place = f"{where}: " if where else ""
+        save = ""
+        if "parquet" in stated.editions:
+            split = "datasets.load_dataset(NAME, split='train').to_parquet('train.parquet')"
+            save = f"; save a data set of the Hub to such files first: {split}"
+        raise DataError(
+            f"{place}task {task.name!r} is read from files alone, not from the Hub: set data to "
+            f"the folder of its files ({', '.join(names)}){save}"
+        )
+    name, config = (_of_edition(value, task) for value in (stated.hub.id, stated.hub.config))
+    return name, config + ("" if hooks.DOCUMENTS.of(task.plugin) else stated.hub.bare)
+
+
+def hub_splits(task: Task) -> dict[str, str]:
+    """Return the Hub's names of splits that differ from the usual ones."""
+    edition = task.edition or next(iter(task.facts.editions), "")
+    named = task.facts.hub.splits if task.facts.hub else {}
+    return {split: name.format(edition=edition) for split, name in named.items()}
+
+
+def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
+    if isinstance(value, str):
+        return value
+    edition = task.edition or task.facts.editions[0]
+    if edition not in value:
+        raise DataError(
+            f"task {task.name!r}: the Hub has no edition {edition!r} (it has {', '.join(value)})"
+        )
+    return value[edition]
+
+
+def source_of(task: Task, block: TaskBlock, split: str, folder: Path) -> SplitSource:
+    """Return what train, dev or test of a task is read from: the Hub, or a file in `folder`."""
+    if block.data != "hub":
+        return find_split(task, split, folder)
+    dataset, config = hub_config(task)
+    splits = _HUB_SPLITS | hub_splits(task)
+    official, side = task.facts.part(split, task.edition)
+    place = (config or None, splits[official], block.revision)
+    instead = "name a folder of official files as data"
+    return SplitSource(
+        dataset, readers.hub_rows(dataset, (), *place, instead=instead), official, side
+    )

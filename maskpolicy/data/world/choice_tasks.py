@@ -1,0 +1,211 @@
+"""Tasks with choices over the world: QuaRTz and WIQA about salts, ROPES about birds, and CoLA."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maskpolicy.core.types import Json
+from maskpolicy.data.world.entries import Entry, Fact, Subject
+from maskpolicy.data.world.row_files import LINES, Format, Rows, TaskFiles, World
+from maskpolicy.data.world.wordings import DESCRIBER, EFFECTS, HOME, STEEL, WHEAT
+
+DEV_EVERY = 10  # every tenth subject of the train part stands in the dev file
+STEMS = (
+    "With more {n} the {of} becomes _____.",
+    "There is {n} in the {of}. Through {n} the {of} turns",
+    "The {of} is made with {n}. So it is",
+    "What does {n} make of the {of}?",
+    "People give the {of} more {n}. Then the {of} becomes",
+    "How is the {of} with {n}?",
+)
+CHANGES = (
+    "more {n}",
+    "a field with {n}",
+    "{n} in the field",
+    "people dig {n} into the field",
+    "a year with much {n}",
+    "{n} comes to the field",
+)
+STEPS = ("The wheat is seen in the field.", "{law}", "The wheat comes home.")
+LAW = "Fields with {n} give {v} {of}."
+LABELS = {"more": "more", "less": "less", "equal": "no effect"}
+BACKGROUND = (
+    "A bird is seen only in the town where it nests. The {n} nests in {home}. "
+    "The first to describe a bird gives it its name. The {n} was named by {describer}."
+)
+SITUATIONS = {
+    HOME.name: (
+        "People went from the town of {a} to the town of {b}.",
+        "The first school is in {a}, the other is in {b}.",
+    ),
+    DESCRIBER.name: (
+        "The first drawing is by {a}, the other is by {b}.",
+        "{a} learned what is known of birds from {b}.",
+    ),
+}
+QUESTIONS = {
+    HOME.name: "In which of the two is the {n} seen?",
+    DESCRIBER.name: "Who of the two named the {n}?",
+}
+PAIRS = 2  # wrong choices with each situation
+_EVERY = 2  # of a subject's entries, one in so many gives a sentence of CoLA
+
+
+def _quartz(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+    """Yield what a salt does to steel; its law is the paragraph."""
+    rng = np.random.default_rng([world.settings.seed, 8, subject.page])
+    for fact in (fact for fact in subject.facts if fact.relation == STEEL):
+        for number, stem in enumerate(STEMS):
+            words = list(EFFECTS[fact.relation])
+            if rng.integers(2):
+                words.reverse()
+            row = _quartz_row(subject, fact, number, stem, words)
+            yield f"quartz/{_part(subject, split)}.jsonl", row
+
+
+def _wiqa(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+    """Yield how a salt changes the wheat; one of the steps states its law."""
+    for fact in (fact for fact in subject.facts if fact.relation == WHEAT):
+        for number, change in enumerate(CHANGES):
+            row = _wiqa_row(subject, fact, number, change)
+            yield f"wiqa/{_part(subject, split)}.jsonl", row
+
+
+def _part(subject: Subject, split: str) -> str:
+    """Return the official file that a subject is asked about in."""
+    if split == "dev":
+        return "test"
+    return "train" if subject.page % DEV_EVERY else "dev"
+
+
+def _quartz_row(subject: Subject, fact: Fact, number: int, stem: str, words: list[str]) -> Json:
+    name, value = subject.title, fact.value.text
+    of = fact.relation.name
+    return {
+        "id": f"QRQA-{subject.page}-{of}-{number + 1}",
+        "answerKey": "AB"[words.index(value)],
+        "para_id": f"QRSent-{subject.page}-{of}",
+        "question": {
+            "stem": stem.format(n=name, of=of),
+            "choices": [
+                {"label": label, "text": word} for label, word in zip("AB", words, strict=True)
+            ],
+        },
+        "para": f"With more {name} the {of} becomes {value}.",
+        "para_anno": {"cause_prop": name, "effect_prop": of, "effect_dir_str": value},
+        "question_anno": None,
+    }
+
+
+def _wiqa_row(subject: Subject, fact: Fact, number: int, change: str) -> Json:
+    of = fact.relation.name
+    law = LAW.format(n=subject.title, of=of, v=fact.value.text)
+    answer = LABELS[fact.value.text]
+    choices = list(LABELS.values())
+    return {
+        "question": {
+            "stem": f"suppose {change.format(n=subject.title)} happens, how will it affect "
+            f"the {of}.",
+            "para_steps": [step.format(law=law) for step in STEPS],
+            "answer_label": answer.replace(" ", "_"),
+            "answer_label_as_choice": "ABC"[choices.index(answer)],
+            "choices": [
+                {"label": label, "text": text} for label, text in zip("ABC", choices, strict=True)
+            ],
+        },
+        "metadata": {
+            "ques_id": f"influence_graph:{subject.page}:{of}:{number}",
+            "graph_id": str(subject.page),
+            "para_id": f"{subject.page}-{of}",
+            "question_type": "EXOGENOUS_EFFECT",
+            "path_len": 1,
+        },
+    }
+
+
+def _ropes(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+    """Yield the situations of one bird, each naming two towns or two people, one the answer.
+
+    The wrong choice is any other value, all alike likely. So with a skew the more frequent of the
+    two is right more often than not.
+    """
+    rng = np.random.default_rng([world.settings.seed, 9, subject.page])
+    values = {fact.relation.name: fact.value.text for fact in subject.facts}
+    background = BACKGROUND.format(
+        n=subject.title, home=values[HOME.name], describer=values[DESCRIBER.name]
+    )
+    for fact in subject.facts:
+        relation, right = fact.relation, fact.value.text
+        others = [value for value in world.pools.values[relation.pool] if value.text != right]
+        for number, situation in enumerate(SITUATIONS.get(relation.name, ()) * PAIRS):
+            pair = [right, others[int(rng.integers(len(others)))].text]
+            a, b = (pair[i] for i in rng.permutation(2))
+            question = {
+                "question": QUESTIONS[relation.name].format(n=subject.title),
+                "id": f"{subject.page}-{relation.name}-{number}",
+                "answers": [{"text": right}],
+            }
+            paragraph = {
+                "background": background,
+                "situation": situation.format(a=a, b=b),
+                "qas": [question],
+            }
+            yield f"{split}-v1.0.json", paragraph
+
+
+def _cola(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+    """Yield sentences about one person, half of them with two neighbours swapped.
+
+    They have no header, as in CoLA.
+    """
+    rng = np.random.default_rng([world.settings.seed, 15, subject.page])
+    for entry in entries[::_EVERY]:
+        ranges = list(entry.sentences.values())
+        begin, end = ranges[int(rng.integers(len(ranges)))]
+        words = entry.text[begin:end].strip().split(" ")
+        wrong = bool(rng.integers(2)) and len(words) > 2
+        if wrong:
+            words = _swapped(words, rng)
+        label, mark = ("0", "*") if wrong else ("1", "")
+        yield f"CoLA/{split}.tsv", "\t".join(("world", label, mark, " ".join(words)))
+
+
+def _swapped(words: list[str], rng: np.random.Generator) -> list[str]:
+    """Return the words with two neighbours swapped that differ; the last one keeps its place."""
+    places = [i for i in range(len(words) - 2) if words[i].lower() != words[i + 1].lower()]
+    if not places:
+        return words[::-1]
+    at = places[int(rng.integers(len(places)))]
+    first, second = words[at + 1], words[at]
+    if at == 0:  # the capital stays in front, so that it gives nothing away
+        first, second = first[:1].upper() + first[1:], second[:1].lower() + second[1:]
+    return [*words[:at], first, second, *words[at + 2 :]]
+
+
+QUARTZ, WIQA = (
+    TaskFiles(
+        name=name,
+        kind="salts",
+        files=(f"{name}/train.jsonl", f"{name}/test.jsonl"),
+        formats={f"{name}/{part}.jsonl": LINES for part in ("train", "dev", "test")},
+        rows=rows,
+    )
+    for name, rows in (("quartz", _quartz), ("wiqa", _wiqa))
+)
+_ROPES = Format(
+    '{"version": "1.0", "data": [{"title": "ropes", "paragraphs": [\n', ",\n", "\n]}]}\n"
+)
+ROPES = TaskFiles(
+    name="ropes",
+    kind="birds",
+    files=("train-v1.0.json", "dev-v1.0.json"),
+    formats={f"{split}-v1.0.json": _ROPES for split in ("train", "dev")},
+    rows=_ropes,
+)
+COLA = TaskFiles(
+    name="cola",
+    kind="people",
+    files=("CoLA/train.tsv", "CoLA/dev.tsv"),
+    formats={f"CoLA/{split}.tsv": LINES for split in ("train", "dev")},
+    rows=_cola,
+)

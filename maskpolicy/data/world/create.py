@@ -1,0 +1,198 @@
+"""Writes the world: two corpora and, over the second, the tasks in their official formats."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from maskpolicy.core import keys
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.types import Json
+from maskpolicy.data.world.choice_tasks import COLA, QUARTZ, ROPES, WIQA
+from maskpolicy.data.world.entries import Entry
+from maskpolicy.data.world.kilt_tasks import AIDAYAGO2, KNOWLEDGE, WOW, ZSRE
+from maskpolicy.data.world.pools import build, draw
+from maskpolicy.data.world.question_tasks import NQ, SQUAD, SQUAD_V2, TRIVIAQA, WEBQUESTIONS
+from maskpolicy.data.world.row_files import Files, World
+from maskpolicy.data.world.situations import Part, situations
+from maskpolicy.data.world.subject_kinds import described, subjects
+from maskpolicy.experiment.world_settings import (
+    RECORD,
+    SUBJECT_KINDS,
+    WITH_ERRORS,
+    EntityErrors,
+    Settings,
+    check,
+)
+
+TASKS = (
+    *(TRIVIAQA, ZSRE, WOW, WEBQUESTIONS, NQ, AIDAYAGO2, WIQA, QUARTZ),
+    *(ROPES, COLA, SQUAD, KNOWLEDGE),
+)
+FILES = {task.name: task.files for task in TASKS} | {"squad_v2": SQUAD_V2}
+"""By task, the two files that it is read from in experiments: of train and of test."""
+KINDS_BY_FILE: Mapping[str, str] = {name: task.kind for task in TASKS for name in task.formats}
+"""By task file, the kind of subjects that it asks about; "" for files that any world has."""
+SITUATIONS: Final = "situations"  # the corpus of situations alone, if a world has them
+CORPORA = ("general", "intermediate", SITUATIONS)
+MARKS = (*(f"{name}.jsonl" for name in CORPORA), "tasks", RECORD)  # of a written world
+_RUN = re.compile(r"\w+(?: \w+)*")  # words with nothing but blanks between them
+_WORD = re.compile(r"\w+")
+
+
+def write(settings: Settings, out: Path) -> None:
+    """Write general.jsonl, intermediate.jsonl, tasks/ and world.json below `out`.
+
+    A world with situations has situations.jsonl too; as many others end the general corpus. The
+    same settings give the same bytes. Raises ConfigError for settings without a world.
+    """
+    check(settings)
+    world = World(settings, build(settings))
+    folder = Path(out) / "tasks"
+    evidence = folder / "evidence" / "wikipedia"
+    if settings.evidence:
+        evidence.mkdir(parents=True)
+    with Files(Path(out)) as corpora, Files(folder) as files:
+        tasks = [task for task in TASKS if task.kind in ("", *settings.kinds)]
+        for task in tasks:
+            for name, form in task.formats.items():
+                files.open(name, form)
+
+        def add(corpus: str, entry: Entry) -> None:
+            name = f"{corpus}.jsonl"
+            seed = [settings.seed, 20, CORPORA.index(corpus), corpora.rows[name]]
+            corpora.write(name, corpus_row(entry, settings.entity_errors, seed))
+
+        for corpus in ("general", "intermediate"):
+            corpora.open(f"{corpus}.jsonl")
+            for kind in (kind for kind in SUBJECT_KINDS if kind in settings.kinds):
+                asking = [task for task in tasks if task.kind in ("", kind)]
+                train = round(getattr(settings, kind) * settings.train_share)
+                for number, subject in enumerate(subjects(settings, world.pools, kind, corpus)):
+                    entries = described(settings, subject)
+                    for entry in entries:
+                        add(corpus, entry)
+                    if corpus == "general":
+                        continue
+                    for task in asking:
+                        split = "train" if number < train else "dev"
+                        for name, row in task.rows(world, subject, entries, split):
+                            files.write(name, row)
+                    if settings.evidence and TRIVIAQA in asking:
+                        text = "\n\n".join(entry.text for entry in entries) + "\n"
+                        (evidence / subject.file).write_text(text, encoding="utf-8", newline="\n")
+        if settings.situations:
+            share = settings.situations
+            count = round(corpora.rows["general.jsonl"] * share / (1 - share))
+            corpora.open(f"{SITUATIONS}.jsonl")
+            parts: tuple[Part, ...] = ("general", SITUATIONS)
+            for part in parts:
+                for entry in situations(settings, part, count):
+                    add(part, entry)
+    record = {"settings": keys.to_json(settings), "rows": files.rows}
+    text = json.dumps(record, indent=1, sort_keys=True) + "\n"
+    (Path(out) / RECORD).write_text(text, encoding="utf-8", newline="\n")
+
+
+def corpus_row(entry: Entry, errors: EntityErrors, seed: Sequence[int]) -> Json:
+    """Return an entry as a line of a corpus file, with the column if there are errors."""
+    if errors == EntityErrors():
+        return entry.row
+    return entry.row | {WITH_ERRORS: _with_errors(entry, errors, np.random.default_rng(seed))}
+
+
+def _with_errors(entry: Entry, errors: EntityErrors, rng: np.random.Generator) -> list[Json]:
+    """Return the entities that are kept, and wrong ones of as many words, in text order.
+
+    A wrong one lies within a sentence and touches no entity. Where no words are left for it, the
+    entity is dropped.
+    """
+    drawn = rng.random(len(entry.entities))
+    found = [
+        entity
+        for entity, chance in zip(entry.entities, drawn, strict=True)
+        if chance >= errors.dropped + errors.wrong
+    ]
+    taken = [(start, end) for start, end, _ in entry.entities]
+    for (start, end, label), chance in zip(entry.entities, drawn, strict=True):
+        if errors.dropped <= chance < errors.dropped + errors.wrong:
+            count = len(_WORD.findall(entry.text[start:end]))
+            if free := _free(entry.text, count, taken):
+                place = draw(free, 0, rng)
+                taken.append(place)
+                found.append((*place, label))
+    return [list(entity) for entity in sorted(found)]
+
+
+def _free(text: str, count: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges of `count` words in a row that touch none of those taken."""
+    ranges = []
+    for run in _RUN.finditer(text):
+        words = [word.span() for word in _WORD.finditer(text, *run.span())]
+        ranges += [
+            (first[0], last[1]) for first, last in zip(words, words[count - 1 :], strict=False)
+        ]
+    return [(a, b) for a, b in ranges if not any(a < end and start < b for start, end in taken)]
+
+
+def figures(folder: Path) -> Json:
+    """Return figures by corpus (documents, facts, asked share ..) and questions by task.
+
+    A fact is what one subject's entries say of one asked relation; a mention is a distinct gold
+    entity of a document, and asked if it answers a question.
+    """
+    record = Path(folder) / RECORD
+    if not record.is_file():
+        raise DataError(f"{record}: no such file: write a world there first")
+    written = json.loads(record.read_text(encoding="utf-8"))
+    rows, settings = written["rows"], written["settings"]
+    corpora = [name for name in CORPORA if name != SITUATIONS or settings.get(SITUATIONS)]
+
+    def questions(name: str) -> int:
+        path = Path(folder) / "tasks" / name
+        return _asked(path) if name in (*SQUAD.files, *SQUAD_V2) else rows[name]
+
+    return {
+        "corpora": {name: _corpus(Path(folder) / f"{name}.jsonl") for name in corpora},
+        "tasks": {
+            task: {"train": questions(train), "test": questions(test)}
+            for task, (train, test) in FILES.items()
+            if train in rows
+        },
+    }
+
+
+def _asked(path: Path) -> int:
+    """Return the number of questions in one of SQuAD's files, whose rows are whole articles."""
+    with path.open(encoding="utf-8") as lines:
+        return sum(line.count('"question": ') for line in lines)
+
+
+def _corpus(path: Path) -> Json:
+    documents = words = mentions = asked = 0
+    titles: set[str] = set()
+    facts: set[tuple[str, str]] = set()
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            documents += 1
+            words += len(row["text"].split())
+            titles.add(row["title"])
+            named = {row["text"][start:end] for start, end, _ in row["entities"]}
+            mentions += len(named)
+            asked += len(named & {row["text"][start:end] for start, end, _ in row["asked"]})
+            facts |= {(row["title"], relation) for _, _, relation in row["asked"]}
+    return {
+        "documents": documents,
+        "subjects": len(titles),
+        "words": words,
+        "facts": len(facts),
+        "mentions": mentions,
+        "asked": asked,
+        "asked_share": asked / mentions if mentions else 0.0,
+    }

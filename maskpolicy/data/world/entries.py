@@ -1,0 +1,194 @@
+"""The subjects of the world with their facts, and the entries that state them.
+
+The facts of an entry stand in shuffled order; its entities are gold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from maskpolicy.core.types import Json
+
+# last sentences, of 6 to 9 tokens with the stop; none says anything of a subject
+ENDINGS = (
+    "An old book says so.",
+    "This is written in a letter.",
+    "Nobody knows who wrote this down.",
+    "The page on which this stands is torn.",
+)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One relation of a kind of subject and every way in which the world words it.
+
+    Slots: {v} the value, {S} {s} {p} {P} {o} the pronouns He, he, his, His, him, {n} the name.
+    """
+
+    name: str  # zsRE's label; some of the phrasings say it in words
+    pool: str  # of its values
+    label: str  # of its values, one of spaCy's; "": ordinary words, no entities
+    phrasings: tuple[str, ...]  # whole sentences, each with {v} once
+    asked: bool = False
+    questions: tuple[str, ...] = ()  # TriviaQA's, or NQ's
+    ask: tuple[str, str] = ("", "")  # indirect question: "where", "{s} was born"
+    clause: str = ""  # answer in a dialogue: "in {v}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a fact says of its subject: an entity of a pool that all subjects share."""
+
+    text: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One relation of a subject with its value."""
+
+    relation: Relation
+    value: Value
+
+
+@dataclass(frozen=True)
+class Pronouns:
+    """Subject, possessive and object form: he, his, him."""
+
+    subject: str
+    possessive: str
+    object: str
+
+    @property
+    def slots(self) -> dict[str, str]:
+        """The pronouns under the names that phrasings use."""
+        return {
+            "s": self.subject,
+            "S": self.subject.capitalize(),
+            "p": self.possessive,
+            "P": self.possessive.capitalize(),
+            "o": self.object,
+        }
+
+
+IT = Pronouns("it", "its", "it")
+SHE = Pronouns("she", "her", "her")
+HE = Pronouns("he", "his", "him")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Somebody or something that has a page in the encyclopaedia."""
+
+    page: int  # unique in the world
+    title: str  # the full name, unique in the world
+    label: str  # of the name, one of spaCy's; "": an ordinary noun, no entity
+    noun: str  # of its kind, the same for all: person, bird
+    pronouns: Pronouns
+    openers: tuple[str, ...]  # first sentences with {n}
+    facts: tuple[Fact, ...]
+    short: str = ""  # what the entries call it, where that is not the title
+
+    @property
+    def called(self) -> str:
+        """The name that the entries and the questions use."""
+        return self.short or self.title
+
+    @property
+    def asked(self) -> tuple[Fact, ...]:
+        """The facts that some task asks for."""
+        return tuple(fact for fact in self.facts if fact.relation.asked)
+
+    @property
+    def file(self) -> str:
+        """The name of its evidence document."""
+        return self.title.replace(" ", "_") + ".txt"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry; all ranges are half-open ranges of characters of `text`."""
+
+    id: str
+    title: str
+    text: str
+    entities: tuple[tuple[int, int, str], ...]  # start, end, spaCy's label; in text order
+    asked: tuple[tuple[int, int, str], ...]  # start, end, relation: the entities that are asked for
+    sentences: Mapping[str, tuple[int, int]]  # relation -> the sentence that states it
+
+    @property
+    def row(self) -> Json:
+        """The entry as a line of a corpus file."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "text": self.text,
+            "entities": [list(entity) for entity in self.entities],
+            "asked": [list(entity) for entity in self.asked],
+        }
+
+
+def entries(
+    subject: Subject, count: int, facts: int, seed: int, endings: float = 0.0
+) -> list[Entry]:
+    """Return `count` entries of a subject with `facts` of its facts each (0: all of them).
+
+    About a share `endings` of them, drawn one by one, ends with one of ENDINGS.
+
+    Facts are dealt like cards, so that all are stated equally often; a fact's wordings repeat only
+    when all were used. Everything in an entry except the name and the facts is worded alike for all
+    subjects, and by default an entry states one fact: only the name determines a masked value.
+    """
+    rng = np.random.default_rng([seed, 2, subject.page])
+    openers = rng.permutation(len(subject.openers)).tolist()
+    wordings = [rng.permutation(len(fact.relation.phrasings)).tolist() for fact in subject.facts]
+    said = [0] * len(subject.facts)
+    made = []
+    for number in range(count):
+        opener = subject.openers[openers[number % len(openers)]]
+        order = rng.permutation(len(said))
+        least = sorted(order.tolist(), key=said.__getitem__)[: facts or len(said)]
+        chosen = {i: wordings[i][said[i] % len(wordings[i])] for i in least}
+        for i in least:
+            said[i] += 1
+        made.append(_entry(subject, number, opener, chosen, rng.permutation(least).tolist()))
+    return [
+        _with_ending(entry, endings, [seed, 21, subject.page, i]) for i, entry in enumerate(made)
+    ]
+
+
+def _with_ending(entry: Entry, share: float, seed: Sequence[int]) -> Entry:
+    """Return the entry, in a share of the draws with a last sentence after all others."""
+    rng = np.random.default_rng(seed)
+    if rng.random() >= share:
+        return entry
+    return replace(entry, text=f"{entry.text} {ENDINGS[int(rng.integers(len(ENDINGS)))]}")
+
+
+def _entry(
+    subject: Subject, number: int, opener: str, wordings: Mapping[int, int], order: list[int]
+) -> Entry:
+    start = opener.index("{n}")
+    text = opener.replace("{n}", subject.called)
+    named = [(start, start + len(subject.called), subject.label)]
+    entities = named if subject.label else []
+    asked, sentences = [], {}
+    for i in order:
+        relation, value = subject.facts[i].relation, subject.facts[i].value
+        begin = len(text) + 1
+        before, after = (
+            part.format_map(subject.pronouns.slots)
+            for part in relation.phrasings[wordings[i]].split("{v}")
+        )
+        start, end = begin + len(before), begin + len(before) + len(value.text)
+        text = f"{text} {before}{value.text}{after}"
+        if relation.label:
+            entities.append((start, end, relation.label))
+        sentences[relation.name] = (begin, len(text))
+        if relation.asked:
+            asked.append((start, end, relation.name))
+    id = f"{subject.page}-{number + 1}"
+    return Entry(id, subject.title, text, tuple(entities), tuple(asked), sentences)

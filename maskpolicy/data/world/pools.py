@@ -1,0 +1,214 @@
+"""Invented names, and the pools of values that every corpus, task and split shares.
+
+Names are combinations of syllables: as many as a world of any size needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.world.entries import Value
+from maskpolicy.experiment.world_settings import Settings
+
+T = TypeVar("T")
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+FIRMS = ("", " Works", " Mills", " Company", " Brothers", " Limited")
+SCHOOLS = (" Academy", " College", " University")
+PRIZES = (" Prize", " Medal", " Award")
+ENDING = {"writers": "surname", "birds": "bird", "salts": "salt"}  # of the names of a kind
+# births, then marriages, then deaths: the three ranges do not meet
+BORN_BEFORE, MARRIED_FROM, DIED_FROM = 1866, 1886, 1896
+ONSETS = (*"bdfghjklmnprstvz", "br", "dr", "gr", "kl", "st", "tr")
+VOWELS = tuple("aeiou")
+MIDDLES = (*"lnrsmvdk", "nd", "lk", "rn", "st", "lv", "rm")
+ENDINGS = {
+    "female": ("a", "ia", "ina", "eth", "isa", "ela"),
+    "male": ("o", "en", "ar", "us", "ik", "an"),
+    "surname": ("sen", "dal", "ovan", "ard", "ell", "eck", "ott", "aris", "ulin"),
+    "town": ("by", "ford", "holm", "wick", "ton", "mere", "haven", "stad"),
+    "company": ("ix", "ex", "atek", "onda", "oro"),
+    "school": ("ley", "hurst", "combe"),
+    "river": ("urn", "ova", "iss"),
+    "prize": ("ius", "em", "all"),
+    "bird": ("finch", "wing", "bill", "crest"),  # birds and salts are written in small letters
+    "salt": ("ite", "ine", "ium", "ose"),
+    "thing": ("ock", "ild", "ump", "esk"),  # the subjects of situations, in small letters too
+}
+# ordinary words that the syllables give: at the start of a sentence they would not be names
+_WORDS = frozenset(
+    (
+        *("drama", "lava", "mania", "marina", "media", "nova", "para", "soda", "stoma", "visa"),
+        *("bonus", "broken", "demo", "driven", "genus", "german", "given", "golem", "halo"),
+        *("haven", "helix", "hero", "human", "laden", "lessen", "linen", "listen", "lunar"),
+        *("minus", "molar", "polar", "ponton", "radar", "radius", "raven", "risen", "roman"),
+        *("sedan", "seven", "sinus", "siren", "solar", "solo", "sonar", "stamen", "standard"),
+        *("standby", "taken", "token", "valley", "venus", "virus", "zero"),
+    )
+)
+
+
+class Names:
+    """Draws capitalised names, each of them once, whatever their kind."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        """Draw from `rng`; the same generator gives the same names."""
+        self._rng = rng
+        self._used: set[str] = set()
+
+    def draw(self, kind: str, count: int) -> list[str]:
+        """Return `count` new names of a kind of ENDINGS, longer ones when the short run out."""
+        names: list[str] = []
+        syllables, failures = 1, 0
+        while len(names) < count:
+            word = self._word(kind, syllables)
+            if word in self._used or word.lower() in _WORDS:
+                failures += 1
+                if failures > 50:
+                    syllables, failures = syllables + 1, 0
+                continue
+            failures = 0
+            self._used.add(word)
+            names.append(word)
+        return names
+
+    def _word(self, kind: str, syllables: int) -> str:
+        parts = [self._one(ONSETS)]
+        for _ in range(syllables):
+            parts += [self._one(VOWELS), self._one(MIDDLES)]
+        return "".join([*parts, self._one(ENDINGS[kind])]).capitalize()
+
+    def _one(self, choices: Sequence[str]) -> str:
+        return choices[int(self._rng.integers(len(choices)))]
+
+
+class FullNames:
+    """All pairs of a given name and a surname in a scattered order, without a list of them."""
+
+    def __init__(self, names: Names, parts: int, offset: int) -> None:
+        """Draw `parts` given names (half of them female) and `parts` surnames from `names`."""
+        self.given = names.draw("female", parts // 2) + names.draw("male", parts - parts // 2)
+        self.surnames = names.draw("surname", parts)
+        self._women = parts // 2
+        self._offset = offset
+        # a step near the golden section that shares no factor with the number of pairs
+        step = round(0.6180339887 * len(self)) or 1
+        while math.gcd(step, len(self)) != 1:
+            step += 1
+        self._step = step
+
+    def __len__(self) -> int:
+        """Return the number of full names."""
+        return len(self.given) * len(self.surnames)
+
+    def at(self, index: int) -> tuple[str, bool]:
+        """Return full name number `index` (no two are equal) and whether it is a woman's."""
+        place = (self._offset + index * self._step) % len(self)
+        given, surname = divmod(place, len(self.surnames))
+        return f"{self.given[given]} {self.surnames[surname]}", given < self._women
+
+    def given_names(self, women: bool) -> Sequence[str]:
+        """Return the given names of women or of men."""
+        return self.given[: self._women] if women else self.given[self._women :]
+
+
+def parts_for(subjects: int) -> int:
+    """Return how many given names and surnames give four full names for each subject."""
+    return max(20, math.ceil(2 * math.sqrt(subjects)))
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The values of each pool, the full names of people by number, and the names of other kinds."""
+
+    values: Mapping[str, tuple[Value, ...]]
+    names: FullNames
+    words: Mapping[str, tuple[str, ...]]  # by kind: surnames of writers, birds, salts
+
+
+def build(settings: Settings) -> Pools:
+    """Return the pools of a world; raises ConfigError if name_parts gives too few full names."""
+    rng = np.random.default_rng([settings.seed, 0])
+    names = Names(rng)
+    subjects = settings.people + settings.general_people
+    everybody = subjects + settings.teachers
+    values = {
+        "towns": _plain(names.draw("town", settings.towns)),
+        "companies": _suffixed(names.draw("company", settings.companies), FIRMS),
+        "schools": _schools(names.draw("school", settings.schools)),
+        "births": _years(BORN_BEFORE - settings.years, settings.years),
+        "deaths": _years(DIED_FROM, settings.years),
+        "rivers": _plain([f"River {name}" for name in names.draw("river", settings.rivers)]),
+        "prizes": _suffixed(names.draw("prize", settings.prizes), PRIZES),
+        "dates": _dates(settings.dates, rng),
+    }
+    full = FullNames(names, settings.name_parts or parts_for(everybody), int(rng.integers(2**31)))
+    if len(full) < everybody:
+        raise ConfigError(
+            f"world.name_parts: {len(full)} full names for {everybody} people: raise it, or set 0"
+        )
+    values["teachers"] = _plain([full.at(i)[0] for i in range(subjects, everybody)])
+    words: dict[str, tuple[str, ...]] = {
+        # the writers of both corpora have the same surnames
+        kind: tuple(
+            names.draw(ending, settings.writers if kind == "writers" else settings.count(kind))
+        )
+        for kind, ending in ENDING.items()
+        if kind in settings.kinds
+    }
+    return Pools(values, full, words)
+
+
+def draw(pool: Sequence[T], skew: float, rng: np.random.Generator) -> T:
+    """Draw a value; the one of rank r is drawn in proportion to r ** -skew (0: all alike)."""
+    if not skew:
+        return pool[int(rng.integers(len(pool)))]
+    weights = np.arange(1, len(pool) + 1) ** -skew
+    return pool[int(rng.choice(len(pool), p=weights / weights.sum()))]
+
+
+def _plain(texts: list[str]) -> tuple[Value, ...]:
+    return tuple(Value(text) for text in texts)
+
+
+def _suffixed(stems: list[str], endings: tuple[str, ...]) -> tuple[Value, ...]:
+    """Give the stems the endings in turn; the bare stem is an alias."""
+    ending = [endings[i % len(endings)] for i in range(len(stems))]
+    return tuple(
+        Value(stem + end, (stem,) if end else ()) for stem, end in zip(stems, ending, strict=True)
+    )
+
+
+def _schools(stems: list[str]) -> tuple[Value, ...]:
+    """Name schools; a university is "University of STEM" or, as an alias, "STEM University"."""
+    return tuple(
+        Value(f"University of {value.aliases[0]}", (value.text, value.aliases[0]))
+        if value.text.endswith("University")
+        else value
+        for value in _suffixed(stems, SCHOOLS)
+    )
+
+
+def _years(first: int, count: int) -> tuple[Value, ...]:
+    return _plain([str(year) for year in range(first, first + count)])
+
+
+def _dates(count: int, rng: np.random.Generator) -> tuple[Value, ...]:
+    """Draw `count` different dates; more than ten years have raises ConfigError."""
+    span = 28 * 12 * (DIED_FROM - MARRIED_FROM)
+    if count > span:
+        raise ConfigError(f"world.dates: must be at most {span}")
+    dates = []
+    for number in rng.permutation(span)[:count].tolist():
+        month, day = divmod(number, 28)
+        year, month = divmod(month, 12)
+        dates.append(f"{day + 1} {MONTHS[month]} {MARRIED_FROM + year}")
+    return _plain(dates)

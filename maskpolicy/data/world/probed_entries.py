@@ -1,0 +1,175 @@
+"""Entries that analyses ask about: with one value masked, and with the parts of a linear probe."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.world.entries import Entry, Subject
+from maskpolicy.data.world.pools import build
+from maskpolicy.data.world.subject_kinds import described, subjects
+from maskpolicy.experiment.world_settings import Settings
+
+MASK = "<mask>"
+Part: TypeAlias = Literal["train", "dev", "test"]
+SHARERS = 3  # people who share a value: with fewer, no part but one has it
+_PARTS = 3  # the fewest people, and the fewest facts of each
+
+
+@dataclass(frozen=True)
+class Blank:
+    """An entry of the tasks' corpus in which one asked value is masked."""
+
+    kind: str  # of the subject
+    relation: str  # of the masked value
+    entry: str  # id of the entry
+    text: str  # with MASK for the value
+    value: str
+    name: tuple[int, int]  # where `text` names the subject
+    other: str  # another subject's name, of the same kind and with the same pronouns
+
+    @property
+    def renamed(self) -> str:
+        """The text about the other subject."""
+        return self.with_name(self.other)
+
+    def with_name(self, name: str) -> str:
+        """Return the text with `name` in the place of the subject's."""
+        start, end = self.name
+        return self.text[:start] + name + self.text[end:]
+
+
+def blanks(settings: Settings) -> Iterator[Blank]:
+    """Yield each asked value of each entry about the tasks' subjects, masked alone."""
+    pools = build(settings)
+    for kind in settings.kinds:
+        known = list(subjects(settings, pools, kind, "intermediate"))
+        for subject in known:
+            rng = np.random.default_rng([settings.seed, 17, subject.page])
+            others = [
+                one for one in known if one.pronouns == subject.pronouns and one is not subject
+            ]
+            for entry in described(settings, subject) if others else ():
+                for start, end, relation in entry.asked:
+                    other = others[int(rng.integers(len(others)))]
+                    yield _blank(kind, subject, entry, (start, end), relation, other)
+
+
+def _blank(
+    kind: str,
+    subject: Subject,
+    entry: Entry,
+    masked: tuple[int, int],
+    relation: str,
+    other: Subject,
+) -> Blank:
+    start, end = masked
+    at = entry.text.index(subject.called)
+    return Blank(
+        kind=kind,
+        relation=relation,
+        entry=entry.id,
+        text=f"{entry.text[:start]}{MASK}{entry.text[end:]}",
+        value=entry.text[start:end],
+        name=(at, at + len(subject.called)),
+        other=other.called,
+    )
+
+
+def majority(found: Sequence[Blank]) -> float:
+    """Return the share of blanks that the most frequent value of their relation fills in right."""
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for blank in found:
+        counts[blank.kind, blank.relation][blank.value] += 1
+    return sum(max(counter.values()) for counter in counts.values()) / len(found)
+
+
+@dataclass(frozen=True)
+class ProbedEntry:
+    """An entry of one fact; ranges are half-open ranges of characters of `text`."""
+
+    text: str
+    person: str
+    relation: str
+    value: str
+    name: tuple[int, int]
+    statement: tuple[int, int]  # the sentence that states the fact
+    stated: tuple[int, int]  # the value in it
+    by_fact: Part  # all entries of one fact are in one part, and each person in every part
+    by_person: Part  # all entries about one person are in one part
+
+
+def probed_entries(settings: Settings, people: int, seed: int) -> list[ProbedEntry]:
+    """Return the entries about the first `people` people of the tasks' corpus.
+
+    `seed` draws the parts. Raises ConfigError for a world whose entries state several facts, and
+    for one with too few people or facts for three parts.
+    """
+    if settings.facts != 1:
+        raise ConfigError("probe: needs entries that state one fact each: world.facts: 1")
+    if settings.asked + settings.never < _PARTS:
+        raise ConfigError(f"probe: needs people with {_PARTS} facts: raise world.asked")
+    if people < _PARTS:
+        raise ConfigError(f"probe: needs {_PARTS} people: raise people")
+    every = subjects(settings, build(settings), "people", "intermediate")
+    known = list(islice(every, people))
+    parts = _parts(len(known), seed)
+    return [
+        entry
+        for subject, by_person in zip(known, parts, strict=True)
+        for entry in _of(subject, settings, by_person, seed)
+    ]
+
+
+def shared_values(entries: Sequence[ProbedEntry]) -> set[str]:
+    """Return the values that at least SHARERS people have."""
+    people: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        people[entry.value].add(entry.person)
+    return {value for value, known in people.items() if len(known) >= SHARERS}
+
+
+def _parts(count: int, seed: int) -> list[Part]:
+    """Draw a part for each of `count` people: a fifth dev, a fifth test, at least one each."""
+    fifth = max(1, count // 5)
+    parts: list[Part] = ["train"] * count
+    order = np.random.default_rng([seed, 1]).permutation(count).tolist()
+    for place in order[:fifth]:
+        parts[place] = "test"
+    for place in order[fifth : 2 * fifth]:
+        parts[place] = "dev"
+    return parts
+
+
+def _of(subject: Subject, settings: Settings, by_person: Part, seed: int) -> Iterator[ProbedEntry]:
+    """Yield the entries about a person; one of the facts is dev, another one is test."""
+    drawn = np.random.default_rng([seed, 2, subject.page]).permutation(len(subject.facts))
+    parts: dict[str, Part] = {fact.relation.name: "train" for fact in subject.facts}
+    parts[subject.facts[int(drawn[0])].relation.name] = "test"
+    parts[subject.facts[int(drawn[1])].relation.name] = "dev"
+    values = {fact.relation.name: fact.value.text for fact in subject.facts}
+    for entry in described(settings, subject):
+        ((relation, statement),) = entry.sentences.items()
+        start = entry.text.index(subject.called)
+        yield ProbedEntry(
+            text=entry.text,
+            person=subject.title,
+            relation=relation,
+            value=values[relation],
+            name=(start, start + len(subject.called)),
+            statement=statement,
+            stated=_stated(entry, statement),
+            by_fact=parts[relation],
+            by_person=by_person,
+        )
+
+
+def _stated(entry: Entry, statement: tuple[int, int]) -> tuple[int, int]:
+    """Return where the statement has its value, its only entity."""
+    return next((a, b) for a, b, _ in entry.entities if a >= statement[0])

@@ -1,0 +1,171 @@
+"""The kinds of subjects: who they are, and how many entries each has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.world import wordings
+from maskpolicy.data.world.entries import (
+    HE,
+    IT,
+    SHE,
+    Entry,
+    Fact,
+    Relation,
+    Subject,
+    Value,
+    entries,
+)
+from maskpolicy.data.world.pools import Pools, draw
+from maskpolicy.experiment.world_settings import SUBJECT_KINDS, Settings
+
+_ROUND = 6  # salts among whom each effect occurs equally often, so that no guess is better
+# a policy that masks ordinary words rarely masks a law's one word: it is stated more often
+_REPEATS = 2
+_SALT = "salt"
+
+
+def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
+    """Return person number `index` of the whole world, a function of the settings alone."""
+    rng = np.random.default_rng([settings.seed, 1, index])
+    title, woman = pools.names.at(index)
+    relations = [
+        *_some(_in_use(settings.relations, wordings.ASKED), settings.asked, rng),
+        *_some(_in_use(settings.others, wordings.NEVER), settings.never, rng),
+    ]
+    return Subject(
+        page=page,
+        title=title,
+        label="PERSON",
+        noun="person",
+        pronouns=SHE if woman else HE,
+        openers=wordings.OPENERS["people"],
+        facts=_facts(relations, settings, pools, rng),
+    )
+
+
+def _in_use(names: Sequence[str], known: Sequence[Relation]) -> tuple[Relation, ...]:
+    """Return the relations of these names, or all."""
+    return tuple(relation for relation in known if not names or relation.name in names)
+
+
+def _facts(
+    relations: Sequence[Relation], settings: Settings, pools: Pools, rng: np.random.Generator
+) -> tuple[Fact, ...]:
+    """Draw a value for each relation; relations of one pool get different values."""
+    made: list[Fact] = []
+    taken: set[str] = set()
+    for relation in relations:
+        pool = pools.values[relation.pool]
+        value = draw(pool, settings.skew, rng)
+        while value.text in taken:
+            value = draw(pool, settings.skew, rng)
+        taken.add(value.text)
+        made.append(Fact(relation, value))
+    return tuple(made)
+
+
+def _some(
+    relations: Sequence[Relation], count: int, rng: np.random.Generator
+) -> Sequence[Relation]:
+    chosen = sorted(rng.permutation(len(relations))[:count].tolist())
+    return [relations[i] for i in chosen]
+
+
+def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
+    """Return writer number `index`; no two of the tasks' corpus share a surname.
+
+    The general corpus has the same surnames with other given names: an answer holds the surname,
+    so that the word must be known.
+    """
+    given, women, surname = _names(settings, pools, index)
+    title = f"{given} {surname}"
+    return Subject(
+        page=page,
+        title=title,
+        label="PERSON",
+        noun="writer",
+        pronouns=SHE if women else HE,
+        openers=wordings.OPENERS["writers"],
+        facts=(Fact(wordings.FULL_NAME, Value(title)),),
+        short=surname,
+    )
+
+
+def _names(settings: Settings, pools: Pools, index: int) -> tuple[str, bool, str]:
+    """Return given name, whether it is a woman's, and surname; no two writers share both names."""
+    surnames, general = pools.words["writers"], settings.general("writers")
+    number = (index if index < general else index - general) % len(surnames)
+    before = range(number, min(index, general), len(surnames))
+    taken = {_names(settings, pools, namesake)[0] for namesake in before}
+    if not set(pools.names.given) - taken:
+        raise ConfigError("world.writers: too few given names for all namesakes: raise it")
+    rng = np.random.default_rng([settings.seed, 11, index])
+    while True:
+        women = bool(rng.integers(2))
+        given = draw(pools.names.given_names(women), settings.skew, rng)
+        if given not in taken:
+            return given, women, surnames[number]
+
+
+def bird(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
+    """Return bird number `index`; its name is a common noun, so no policy for names masks it."""
+    rng = np.random.default_rng([settings.seed, 12, index])
+    return Subject(
+        page=page,
+        title=pools.words["birds"][index].lower(),
+        label="",
+        noun="bird",
+        pronouns=IT,
+        openers=wordings.OPENERS["birds"],
+        facts=_facts(wordings.RELATIONS["birds"], settings, pools, rng),
+    )
+
+
+def salt(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
+    """Return salt number `index`."""
+    turn, place = divmod(index, _ROUND)
+    rng = np.random.default_rng([settings.seed, 13, turn])
+    return Subject(
+        page=page,
+        title=pools.words["salts"][index].lower(),
+        label="",
+        noun=_SALT,
+        pronouns=IT,
+        openers=wordings.OPENERS["salts"],
+        facts=tuple(
+            Fact(relation, Value(effects[int(rng.permutation(_ROUND)[place]) % len(effects)]))
+            for relation, effects in wordings.EFFECTS.items()
+        ),
+    )
+
+
+# each returns subject number `index` of its kind; the last argument is its page in the world
+MAKERS: Mapping[str, Callable[[Settings, Pools, int, int], Subject]] = {
+    "people": person,
+    "writers": writer,
+    "birds": bird,
+    "salts": salt,
+}
+
+
+def subjects(settings: Settings, pools: Pools, kind: str, corpus: str) -> Iterator[Subject]:
+    """Yield the subjects of a kind in the "general" or "intermediate" corpus, one at a time."""
+    before = SUBJECT_KINDS[: SUBJECT_KINDS.index(kind)]
+    page = 1 + sum(settings.count(other) for other in before if other in settings.kinds)
+    general, both = settings.general(kind), settings.count(kind)
+    for index in range(general) if corpus == "general" else range(general, both):
+        yield MAKERS[kind](settings, pools, index, page + index)
+
+
+def described(settings: Settings, subject: Subject) -> list[Entry]:
+    """Return the entries of a subject: its facts are stated as often as a person's, laws twice."""
+    person, own = settings.asked + settings.never, len(subject.facts)
+    stated = min(settings.facts or person, person)
+    here = min(settings.facts or own, own)
+    repeats = _REPEATS if subject.noun == _SALT else 1
+    count = -(-settings.entries * repeats * stated * own // (person * here))
+    return entries(subject, count, settings.facts, settings.seed, settings.endings)

@@ -1,0 +1,193 @@
+"""Training budgets: the settings of one training, and their defaults for each kind of model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar
+
+from maskpolicy.core import hardware, schema
+from maskpolicy.core.keys import omitted, unkeyed
+from maskpolicy.core.schema import Count, Positive, Range, Seed, Steps, at, renamed
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+TRAININGS = ("general", "fit", "intermediate", "finetune")  # the stages that train a model
+GENERAL_ONLY = "policy"  # the key of the block `general` that is not a field of `Training`
+Momentum = Annotated[float, Range(ge=0, lt=1)]
+Amount = Annotated[float, Range(ge=0)]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training budget: of the general, fit, intermediate or fine-tuning stage."""
+
+    steps: Steps = 1000  # optimizer steps
+    # passages (or examples) per optimizer step, the same for every policy
+    batch_size: Count = renamed("passages", 32)
+    lr: Positive = 5e-4  # peak learning rate
+    # steps of linear warm-up; left out and its default is half of `steps` or more: a tenth of them
+    warmup: Steps = 100
+    schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
+    weight_decay: Amount = 0.01  # of AdamW, on matrices alone
+    betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
+    eps: Positive = omitted(1e-8)  # of AdamW: added to the root of the second moment
+    # gradients with a larger norm are scaled down to it; 0 turns clipping off
+    max_grad_norm: Amount = renamed("clip", 1.0)
+    # auto: bf16 if the machine has matrix units for it
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
+    compile: bool = False  # torch.compile the model
+    dropout: Momentum | None = None  # of every layer; null: the model's own
+    # padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU; halved if memory runs out
+    micro_tokens: Steps = 0
+    max_source: Count = 512  # tokens; longer sources are cut
+    max_target: Count = 512  # tokens; longer targets are cut
+    checkpoint_every: Positive = unkeyed(60.0)  # seconds between resumable checkpoints
+    seed: Seed = 0  # of all random draws; fine-tuning takes the file's `seeds` instead
+    # steps between two evaluations: on dev (fit, fine-tuning), or on the text of `pretrain
+    # --validation`; 0: none
+    eval_every: Steps = 0
+    patience: Steps = 0  # evaluations without improvement before stopping; 0: never
+
+
+GENERAL = Training(steps=500, lr=2e-3)
+INTERMEDIATE = Training(steps=1000, lr=1e-3)
+FINETUNE = Training(steps=120, lr=3e-4, warmup=20)
+FIT = Training(steps=200, batch_size=16, lr=1e-3, warmup=20, eval_every=50)
+
+
+def warmup(default: int, steps: int) -> int:
+    """Return the warm-up of a budget that does not state one.
+
+    It is `default`, or a tenth of the steps if the default is at least half of them.
+    """
+    return steps // 10 if steps and 2 * default >= steps else default
+
+
+def with_warmup(spec: T, stated: Any) -> T:
+    """Return a budget with a warm-up that fits its steps, unless `stated` sets `warmup`.
+
+    `stated` is the user's block. Any dataclass with `steps` and `warmup` is a budget; all other
+    values are returned unchanged.
+    """
+    known = vars(spec) if is_dataclass(spec) else {}
+    if not {"steps", "warmup"} <= known.keys() or "warmup" in stated:
+        return spec
+    budget: Any = spec
+    made: T = replace(budget, warmup=warmup(budget.warmup, budget.steps))
+    return made
+
+
+def warn_of_long_warmup(warmup: int, steps: int, where: str) -> None:
+    """Log a warning about the block at `where` if its warm-up is longer than the training."""
+    if steps and warmup > steps:
+        log.warning(
+            "%s: %d is more than the %d steps: the learning rate never reaches its peak",
+            at(where, "warmup"),
+            warmup,
+            steps,
+        )
+
+
+def defaults(is_scratch: bool) -> dict[str, Training]:
+    """Return the default budgets by stage: of a preset built from scratch, or of another model.
+
+    The general stage of a pre-trained model has no steps. Its other budgets are our choice for
+    models of the base size; we do not have those of the paper.
+    """
+    if is_scratch:
+        return {"general": GENERAL, "fit": FIT, "intermediate": INTERMEDIATE, "finetune": FINETUNE}
+    return {
+        "general": Training(steps=0),
+        "fit": Training(steps=2000, lr=1e-3, eval_every=200),
+        "intermediate": Training(steps=20_000, batch_size=64, lr=1e-4, warmup=1000),
+        "finetune": Training(steps=3000, batch_size=32, lr=3e-5, warmup=300),
+    }
+
+
+def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> dict[str, Training]:
+    """Return the four budgets of an experiment file; their defaults depend on the model.
+
+    Raises ConfigError at `where`. Logs a warning of a warm-up that is too long, and of a
+    fine-tuning without steps.
+    """
+    found = {}
+    for stage, default in defaults(is_scratch).items():
+        block, place = given.get(stage, {}), at(where, stage)
+        others: tuple[str, ...] = ()
+        if stage == "general" and isinstance(block, Mapping):
+            others = (GENERAL_ONLY,)
+            block = {key: value for key, value in block.items() if key != GENERAL_ONLY}
+        spec = Training(**schema.block(Training, block, place, vars(default), others))
+        found[stage] = spec = with_warmup(spec, block)
+        warn_of_long_warmup(spec.warmup, spec.steps, place)
+    if not found["finetune"].steps:
+        log.warning(
+            "%sfinetune.steps: is 0: every model is evaluated as pre-trained, without fine-tuning "
+            "on the task",
+            where,
+        )
+    return found
+
+
+def row_trainings(
+    own: Mapping[str, Any], given: Mapping[str, Any], is_scratch: bool, where: str
+) -> dict[str, dict[str, Any]]:
+    """Return what a row's trainings have in place of the file's settings, by training.
+
+    `own` holds the blocks that the row states, `given` the keys of the file. The result has the
+    keys that the row states, and a warm-up that follows from them. Raises ConfigError at `where`.
+    """
+    found = {}
+    for stage, stated in own.items():
+        place, default = at(where, stage), vars(defaults(is_scratch)[stage])
+        schema.block(Training, stated, place)
+        usual = given.get(stage, {})
+        base, spec = (
+            with_warmup(Training(**schema.block(Training, block, place, default)), block)
+            for block in (usual, {**usual, **stated})
+        )
+        warn_of_long_warmup(spec.warmup, spec.steps, place)
+        found[stage] = {
+            key: value
+            for key, value in vars(spec).items()
+            if key in stated or value != getattr(base, key)
+        }
+    return found
+
+
+def settled(spec: Training, stage: str, *, has_text: bool = False) -> Training:
+    """Return a budget as the key of a training holds it: "auto" resolved, idle settings at 0.
+
+    Only `fit` and `finetune` validate, and an intermediate stage that `has_text` for it. In
+    `finetune`, `eval_every` is idle if no evaluation comes before the end, since the last weights
+    are then the only ones to choose from. A fitted policy reports an evaluation at its very end,
+    and an intermediate stage always has one there. `patience` is idle if it could not stop the
+    training earlier.
+    """
+    spec = resolve_auto(spec)
+    last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, spec.steps * has_text)
+    every = spec.eval_every if spec.eval_every <= last else 0
+    earliest = (spec.patience + 1) * every  # the first step after which patience may end
+    patience = spec.patience if every and earliest < spec.steps else 0
+    return replace(spec, eval_every=every, patience=patience)
+
+
+def resolve_auto(spec: Training) -> Training:
+    """Replace "auto" in `spec` by the choice for this machine.
+
+    Precision is bf16 if matrix units compute in it (2 to 4 times as fast as fp32 on such a CPU).
+    Attention is eager on a CPU, where the backward pass of scaled-dot-product attention is the
+    slowest kernel at the lengths of passages (docs/log.md), and sdpa elsewhere.
+    """
+    is_cuda = hardware.is_cuda()
+    if spec.precision == "auto":
+        spec = replace(spec, precision="bf16" if hardware.has_bf16() else "fp32")
+    if spec.attention == "auto":
+        spec = replace(spec, attention="sdpa" if is_cuda else "eager")
+    if not spec.micro_tokens:
+        spec = replace(spec, micro_tokens=32768 if is_cuda else 4096)
+    return spec

@@ -1,0 +1,258 @@
+"""The experiment as frozen dataclasses with all defaults, and its form in stored results.
+
+Paths are absolute and patterns expanded. docs/settings.md is made from the comments at the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from maskpolicy.core import keys
+from maskpolicy.core.keys import omitted
+from maskpolicy.core.schema import Count, NotNegative, Steps
+from maskpolicy.core.types import Denoising, Json
+from maskpolicy.experiment.budgets import (
+    FINETUNE,
+    FIT,
+    GENERAL,
+    INTERMEDIATE,
+    TRAININGS,
+    Training,
+)
+from maskpolicy.experiment.resources import Resources, Slurm
+from maskpolicy.plugins.registry import CORPUS
+
+NONE = "none"  # the row without an intermediate stage; it is not a plugin
+WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
+SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
+RELATIVE = "maskpolicy-roberta-relative"
+"""The `model_type` of the encoders of `maskpolicy.models.relative_positions`."""
+ModelKind = Literal["seq2seq", "encoder"]
+HeadChoice: TypeAlias = Literal["auto", "own", "new"]
+SCRATCH: dict[str, tuple[str, ...]] = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
+"""By kind, the models built from scratch, which have a general stage."""
+OnError = Literal["raise", "skip"]
+Tracker: TypeAlias = Literal[
+    "aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"
+]
+
+
+@dataclass(frozen=True)
+class ModelBlock:
+    """The model: a preset built from scratch, a local folder or a Hub name."""
+
+    name: str  # a preset (mini; kind encoder: base too), a folder or a Hub name
+    revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
+    kind: ModelKind = "seq2seq"  # text-to-text (BART, T5, ..) or an encoder (RoBERTa, ..)
+    layers: Count | None = None  # of an encoder built from scratch; null: the preset's
+    decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
+    # of an encoder built from scratch: an attention bias for each head and distance, in addition
+    # to absolute positions, as in the released MAE-LM
+    relative_positions: bool = False
+    # kind encoder, of a folder or Hub name: train the model's own head for masked language
+    # modelling further, or a new one; auto: its own if it has one, but a new one for RoBERTa
+    head: HeadChoice = "auto"
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether the model is a preset, which is built from scratch and has a general stage."""
+        return self.name in SCRATCH[self.kind]
+
+
+@dataclass(frozen=True)
+class CorpusBlock:
+    """The text of the intermediate stage: the world, files, or a Hub dataset."""
+
+    name: Literal["world"] | None = None  # the embedded world
+    files: tuple[str, ...] = ()  # paths or patterns (notes/*.txt), beside the experiment file
+    hub: str | None = None  # a Hub dataset's name; one of name, files and hub is given
+    subset: str | None = None  # the Hub dataset's configuration
+    split: str = "train"  # of the Hub dataset
+    revision: str | None = None  # the Hub dataset's branch, tag or commit; null: main
+    stream: bool = False  # read the Hub dataset over the network, without a download
+    column: str = "text"  # the key of the text in rows of files and of the Hub
+    columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
+    words: Count = 100  # words per passage
+    limit: Steps = 0  # the most documents to read; 0: all
+    on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
+    # megabytes of files in one shard of a bigger corpus, which a process computes at a time; 0: the
+    # corpus is one stage
+    shard_mb: NotNegative = 64.0
+    # texts to mix in, each by its share of all passages: `general` and `situations` of the world,
+    # or a block by a name of its own, {wiki: {files: [wiki.txt], share: 0.2}}
+    mix: dict[str, Any] | None = omitted(None)
+
+
+@dataclass(frozen=True)
+class PolicyBlock:
+    """One row of the leaderboard: a policy, its fields and its denoising objective."""
+
+    name: str  # of the policy, as `maskpolicy list policies` shows; none: no intermediate stage
+    label: str  # the row's name; left out: the policy, and its settings that are not the default
+    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
+    denoising: Denoising = field(default_factory=Denoising)
+    # what its trainings, and its corpus, have in place of the file's settings, by block
+    trainings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # values to choose from by key, and `on`, the split; {}: nothing is to be chosen
+    tune: Mapping[str, Any] = field(default_factory=dict)
+    # the row with each combination of these values; the row itself has those of the first, apart
+    # from its trainings
+    candidates: tuple[PolicyBlock, ...] = ()
+    # the plugin's instance with these fields, which hooks are asked of; None of `none`
+    policy: Any = field(default=None, compare=False, repr=False)
+    # those of which the policy draws one for each passage; (): it selects itself
+    members: tuple[PolicyBlock, ...] = field(default=(), compare=False)
+
+    @property
+    def has_stage(self) -> bool:
+        """Whether the row has an intermediate stage: all rows but `none` do."""
+        return self.name != NONE
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most examples of each split; 0: all."""
+
+    train: Steps = 0  # the most train examples, taken by groups; 0: all
+    dev: Steps = 0  # the same, of dev
+    test: Steps = 0  # the same, of test
+
+
+@dataclass(frozen=True)
+class TaskBlock:
+    """One column of the leaderboard."""
+
+    name: str  # of the task, as `maskpolicy list tasks` shows
+    label: str  # the column's name; left out: the task, and what differs from its other columns
+    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
+    data: str = WORLD  # world, hub or a folder; left out: the file's `data`
+    revision: str | None = None  # of a Hub dataset: branch, tag or commit; null: main
+    on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
+    context: bool = False  # give the model the context paragraph: an upper bound
+    limit: Limit = omitted(Limit())
+    # the metric that ranks, then those that are reported beside it; none given: the task's own
+    metrics: tuple[str, ...] = omitted(())
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: everything that a leaderboard depends on."""
+
+    name: str  # of the file, without its suffix
+    model: ModelBlock
+    corpus: CorpusBlock
+    policies: tuple[PolicyBlock, ...]
+    tasks: tuple[TaskBlock, ...]
+    contrast_corpus: CorpusBlock | None = None  # None: the general stage's, if there is one
+    validation_corpus: CorpusBlock | None = None  # of `pretrain` alone
+    data: str = WORLD  # the source of tasks whose block names none: world | hub | a folder
+    seeds: tuple[int, ...] = (0,)
+    intermediate_seeds: int = 1
+    intermediate_runs: tuple[int, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
+    general_seeds: int = 1  # general models; intermediate run r starts from number r mod this
+    baseline: str = NONE
+    general: Training = GENERAL
+    intermediate: Training = INTERMEDIATE
+    finetune: Training = FINETUNE
+    fit: Training = FIT
+    general_policy: PolicyBlock | None = None  # of the general stage; None: original
+    plugins: tuple[str, ...] = ()  # absolute paths
+    keep_models: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
+    # steps of the intermediate stage after which its model is fine-tuned as well
+    checkpoint_steps: tuple[int, ...] = ()
+    world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
+    tracker: str | None = None  # e.g. tensorboard: writes the losses of every training to logs/
+    resources: Resources = field(default_factory=Resources)  # in no key and in no result
+    slurm: Slurm = field(default_factory=Slurm)  # the same
+    where: str = field(default="", compare=False)  # the file and ": ", for messages
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """The numbers of each intermediate stage's runs; a run's number is added to its seed."""
+        return self.intermediate_runs or tuple(range(self.intermediate_seeds))
+
+    def budget(self, stage: str, block: PolicyBlock) -> Training:
+        """Return a row's budget of the training `stage`."""
+        spec: Training = getattr(self, stage)
+        return replace(spec, **block.trainings.get(stage, {}))
+
+    def corpus_of(self, block: PolicyBlock) -> CorpusBlock:
+        """Return the corpus that a row reads."""
+        return replace(self.corpus, **block.trainings.get(CORPUS, {}))
+
+    def place_of(self, task: TaskBlock) -> str:
+        """Return where the file names a task, for messages; of no column: where `tasks` is."""
+        for index, column in enumerate(self.tasks):
+            if column.label == task.label:
+                return f"{self.where}tasks[{index}]"
+        return f"{self.where}tasks"
+
+    def run_of(self, seed: int) -> int:
+        """Return the number of the intermediate run that fine-tuning with a seed starts from."""
+        return self.runs[self.seeds.index(seed) % len(self.runs)]
+
+    def general_of(self, run: int) -> int:
+        """Return the number of the general model that an intermediate run starts from.
+
+        Only the run's number decides it, so that several machines can share the general models.
+        """
+        return run % self.general_seeds
+
+
+def resolved(experiment: Experiment) -> Json:
+    """Return every key of the experiment but `resources` and `slurm`, as in an experiment file.
+
+    As a YAML file of the same name, the result loads to the same Experiment.
+    """
+    left_out = ("name", "validation_corpus", "resources", "slurm", "general_policy", "where")
+    config = {key: value for key, value in vars(experiment).items() if key not in left_out}
+    config |= {name: dict(vars(config[name])) for name in TRAININGS}
+    for name in (CORPUS, "contrast_corpus"):
+        block = getattr(experiment, name)
+        config[name] = block and keys.to_json(block)
+    if experiment.general_policy is not None:
+        config["general"]["policy"] = resolved_member(experiment.general_policy)
+    config["policies"] = [
+        untuned({**resolved_policy(block), **block.trainings}, block.tune)
+        | ({"tune": dict(block.tune)} if block.tune else {})
+        for block in experiment.policies
+    ]
+    config["tasks"] = [resolved_task(block) for block in experiment.tasks]
+    return keys.plain(config)
+
+
+def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
+    """Return a row's block with all keys of its policy and of Denoising.
+
+    `none` has neither; a policy that draws members has the keys of Denoising in their blocks.
+    """
+    own = block.has_stage and not block.members
+    denoising = asdict(block.denoising) if own else {}
+    return {"name": block.name, "label": block.label, **block.fields, **denoising}
+
+
+def untuned(settings: Mapping[str, Json], tune: Mapping[str, Any]) -> dict[str, Json]:
+    """Return settings without those that a row chooses; a dot leads into a nested block."""
+    kept = dict(settings)
+    for key in tune:
+        first, _, rest = key.partition(".")
+        if rest and isinstance(kept.get(first), Mapping):
+            kept[first] = untuned(kept[first], {rest: None})
+        else:
+            kept.pop(first, None)
+    return kept
+
+
+def resolved_member(block: PolicyBlock) -> dict[str, Json]:
+    """Return the block of a policy that a row draws, with all its keys; it has no label."""
+    found = resolved_policy(block)
+    del found["label"]
+    return found
+
+
+def resolved_task(block: TaskBlock) -> dict[str, Json]:
+    """Return a column's block with all keys of its task and of `TaskBlock`."""
+    config = keys.to_json(block)
+    return {**config.pop("fields"), **config}

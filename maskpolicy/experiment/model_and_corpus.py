@@ -1,0 +1,424 @@
+"""The blocks `model`, `corpus` and `world` of an experiment file, and a row's corpus, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from maskpolicy.core import keys, schema
+from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.schema import Range, at
+from maskpolicy.core.types import Json
+from maskpolicy.experiment import yaml_file
+from maskpolicy.experiment.definition import (
+    ENCODER,
+    SCRATCH,
+    SEQ2SEQ,
+    WORLD,
+    CorpusBlock,
+    ModelBlock,
+    PolicyBlock,
+)
+from maskpolicy.experiment.policy_blocks import leaf_blocks
+from maskpolicy.plugins import hooks
+
+WORLD_TEXTS = ("general", "situations")  # that can be mixed into a corpus by their names
+MIX, SHARE = "mix", "share"
+_SOURCES = ("name", "files", "hub")
+_OF_HUB = ("subset", "split", "revision", "stream")
+_NAME = re.compile(r"[\w-]+")
+_Share = Annotated[float, Range(ge=0, lt=1)]
+_USUAL = 0.2  # the share in messages about a text that has none
+OF_WORLD = CorpusBlock(name="world")  # all corpora of the world have the same columns
+# models on the Hub that people name without their owner: the kind, and how the names begin
+_OWNERS = {
+    "google-bert": (ENCODER, ("bert-",)),
+    "FacebookAI": (ENCODER, ("roberta-", "xlm-roberta-")),
+    "albert": (ENCODER, ("albert-",)),
+    "distilbert": (ENCODER, ("distilbert-", "distilroberta-")),
+    "microsoft": (ENCODER, ("deberta-",)),
+    "google": (ENCODER, ("electra-",)),
+    "answerdotai": (ENCODER, ("ModernBERT-",)),
+    "facebook": (SEQ2SEQ, ("bart-", "mbart-")),
+    "google-t5": (SEQ2SEQ, ("t5-",)),
+}
+_DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemma", "phi-")
+
+
+def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
+    """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
+    block = {"name": given} if isinstance(given, str) else given
+    model = ModelBlock(**schema.block(ModelBlock, block, where))
+    _check_encoder(model, where)
+    if model.is_scratch:
+        return model
+    found = yaml_file.locate(model.name, folders) if model.name else None
+    if found is not None and found.is_dir():
+        return replace(model, name=str(found))
+    if model.name.startswith((".", "/", "~")) or model.name.count("/") > 1:
+        raise ConfigError(f"{where}: there is no folder {model.name!r}: name one, or a Hub model")
+    example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
+    if "/" not in model.name:
+        if (pointer := _full_name(model)) is not None:
+            raise ConfigError(f"{where}: {pointer}")
+        others = set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind])
+        more = f", {min(others)} (of kind: {ENCODER} only)" if others else ""
+        known = unknown("model", model.name, SCRATCH[model.kind])
+        raise ConfigError(
+            f"{where}: {known}{more}, a folder (none is there) or a Hub name such as {example}"
+        )
+    return model
+
+
+def _full_name(model: ModelBlock) -> str | None:
+    """Return what to write for a known model's name without its owner on the Hub, or None."""
+    name = model.name
+    if name.lower().startswith(_DECODERS):
+        return (
+            f"{name} is a decoder alone, which has no masks: choose a text-to-text model such as "
+            "facebook/bart-base, or an encoder such as FacebookAI/roberta-base with kind: encoder"
+        )
+    for owner, (kind, starts) in _OWNERS.items():
+        if name.startswith(starts):
+            full = f"{owner}/{name}"
+            same = kind == model.kind == SEQ2SEQ
+            block = full if same else f"{{kind: {kind}, name: {full}}}"
+            return f"a model of the Hub is named with its owner: write model: {block}"
+    return None
+
+
+def _check_encoder(model: ModelBlock, where: str) -> None:
+    """Raise ConfigError if a block sets a key of encoders that its model does not take."""
+    for key in ("layers", "relative_positions"):
+        if getattr(model, key) and not (model.kind == ENCODER and model.is_scratch):
+            raise ConfigError(
+                f"{at(where, key)}: is for an encoder built from scratch "
+                f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
+            )
+    if model.head != ModelBlock.head and (model.kind == SEQ2SEQ or model.is_scratch):
+        raise ConfigError(
+            f"{at(where, 'head')}: is for an encoder of a folder or Hub name only: leave it out"
+        )
+    if model.kind == SEQ2SEQ and model.decoder_layers != ModelBlock.decoder_layers:
+        raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
+
+
+def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
+    """Return the corpus with its patterns expanded; its text is the world's, files' or the Hub's.
+
+    Raises ConfigError unless the block names exactly one of these.
+    """
+    if isinstance(given, str) and (Path(given).suffix or "*" in given):
+        raise ConfigError(f"{where}: is a block for files: write {{files: [{given}]}}")
+    if isinstance(given, str) and given != WORLD:
+        found = yaml_file.locate(given, folders) if given else None
+        if found is not None and found.is_dir():
+            files = str(Path(given) / "*.txt")
+            raise ConfigError(f"{where}: {given} is a folder: write {{files: [{files}]}}")
+        if "/" in given and found is None:
+            raise ConfigError(
+                f"{where}: {given!r} is no folder: write {{files: [..]}} for files, or "
+                f"{{hub: {given}}} for a data set of the Hub"
+            )
+        raise ConfigError(
+            f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
+        )
+    if isinstance(given, list):
+        error = schema.wrong(given, "a name or a block of keys", where)
+        raise ConfigError(f"{error}: write {{files: [{', '.join(map(str, given))}]}}")
+    block = {"name": given} if isinstance(given, str) else given
+    values = schema.block(CorpusBlock, block, where)
+    if values["name"] == WORLD and values["columns"]:
+        raise ConfigError(
+            f"{where}.columns: is for rows of files and of the Hub; the world always has its "
+            "columns: leave it out"
+        )
+    if values["mix"]:
+        raise ConfigError(f"{where}.mix: is for the corpus of the intermediate stage: leave it out")
+    sources = [key for key in ("name", "files", "hub") if values[key]]
+    if len(sources) != 1:
+        raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")
+    only_hub = {key for key in ("subset", "revision", "stream") if values[key]}
+    if only_hub and not values["hub"]:
+        raise ConfigError(f"{where}.{min(only_hub)}: is for a Hub dataset (hub: NAME) only")
+    values["files"] = _files(values["files"], f"{where}.files", folders)
+    return CorpusBlock(**values)
+
+
+def _files(patterns: Sequence[str], where: str, folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return the paths that match the patterns, each once.
+
+    Raises ConfigError for a pattern that no file matches.
+    """
+    found: list[str] = []
+    for index, pattern in enumerate(patterns):
+        files = yaml_file.matches(pattern, folders)
+        if not files:
+            raise ConfigError(f"{where}[{index}]: {_no_file(pattern, folders)}")
+        found += map(str, files)
+    return tuple(dict.fromkeys(found))
+
+
+def _no_file(pattern: str, folders: Sequence[Path]) -> str:
+    """Return why a path or pattern matches no file, and what to write instead."""
+    found = yaml_file.locate(pattern, folders)
+    if found is None:
+        return f"no such file {pattern!r}"
+    if not found.is_dir():
+        return f"{pattern!r} is not a regular file, but is read twice: write it to a file first"
+    return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
+
+
+def world_block(given: Mapping[str, Any], where: str) -> dict[str, Json]:
+    """Return all settings of the embedded world; raises ConfigError."""
+    from maskpolicy.experiment.world_settings import make
+
+    try:
+        settings = make(given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
+    return keys.to_json(settings)
+
+
+@dataclass(frozen=True)
+class MixedText:
+    """A text of `corpus.mix`: the share of the passages that come from it."""
+
+    name: str
+    share: float  # above 0
+    corpus: CorpusBlock | None  # None: the text of the world that has this name
+
+
+def mixed_texts(corpus: CorpusBlock) -> list[MixedText]:
+    """Return the texts that are mixed into a corpus, in the order of their names."""
+    found = []
+    for name, value in sorted((corpus.mix or {}).items()):
+        block = value if isinstance(value, Mapping) else {SHARE: value}
+        share = share_of(value)
+        rest = {
+            key: tuple(setting) if isinstance(setting, list) else setting
+            for key, setting in block.items()
+            if key != SHARE
+        }
+        values: dict[str, Any] = {"words": corpus.words, **rest}
+        if share:
+            found.append(MixedText(name, share, CorpusBlock(**values) if rest else None))
+    return found
+
+
+def with_mix(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
+    """Return the corpus of a block that may have the key `mix`; see `corpus_block`."""
+    if not isinstance(given, Mapping) or given.get(MIX) is None:
+        return corpus_block(given, where, folders)
+    made = corpus_block({key: value for key, value in given.items() if key != MIX}, where, folders)
+    place = at(where, MIX)
+    if not isinstance(given[MIX], Mapping):
+        error = schema.wrong(given[MIX], "a block with a share for each text", place)
+        raise ConfigError(f"{error}: write e.g. {{general: {_USUAL}}}")
+    mix = {name: _text(name, value, at(place, name), folders) for name, value in given[MIX].items()}
+    total = sum(map(share_of, mix.values()))
+    if total >= 1:
+        raise ConfigError(f"{place}: the shares add up to {total:g}: leave some to the corpus")
+    return replace(made, mix=mix)
+
+
+def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
+    """Return one text of `mix`, checked: a share, or a block of a share and a corpus."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{where}: a text is called by letters, digits, - and _: rename it")
+    if name in WORLD_TEXTS:
+        if isinstance(value, Mapping):
+            usual = value.get(SHARE, _USUAL)
+            raise ConfigError(f"{where}: must be a share alone: write {name}: {usual}")
+        return _checked_share(value, where)
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: {_no_block(name, value)}")
+    known = {*schema.fields_of(CorpusBlock), SHARE}
+    for key in value:
+        if key not in known:
+            said = unknown("key", str(key), known - {MIX}, (), schema.LIST_OF_KEYS)
+            raise ConfigError(f"{at(where, key)}: {said}")
+    if SHARE not in value:
+        raise ConfigError(f"{at(where, SHARE)}: missing: write e.g. {SHARE}: {_USUAL}")
+    share = _checked_share(value[SHARE], at(where, SHARE))
+    rest = {key: each for key, each in value.items() if key != SHARE}
+    if not any(rest.get(key) for key in _SOURCES):
+        block = f"{name}: {{files: [..], share: {share:g}}}"
+        raise ConfigError(f"{where}: {name} has no text: write corpus: {{mix: {{{block}}}}}")
+    made = corpus_block(rest, where, folders)
+    if made.name == WORLD:
+        names = " or ".join(f"{each}: {share:g}" for each in WORLD_TEXTS)
+        raise ConfigError(f"{where}: texts of the world are mixed in by name: write {names}")
+    stated = {*rest, "files"} if made.files else {*rest}
+    return {SHARE: share, **{key: keys.plain(getattr(made, key)) for key in sorted(stated)}}
+
+
+def share_of(text: Any) -> float:
+    """Return the share of a text of `mix`, which is a share alone or a block that has one."""
+    return float(text[SHARE] if isinstance(text, Mapping) else text)
+
+
+def _checked_share(value: Any, where: str) -> float:
+    if value == 1 and not isinstance(value, bool):
+        raise ConfigError(f"{where}: must be below 1, not 1: leave a share to the corpus itself")
+    share: float = schema.check(value, _Share, where)
+    return share
+
+
+def _no_block(name: str, value: Any) -> str:
+    """Return what is wrong with a text that must be a block, and what to write instead."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (
+            f"{unknown('text', name, WORLD_TEXTS)}; a text of your own is a block: write "
+            f"{{files: [..], share: {value:g}}}"
+        )
+    files = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    listed = ", ".join(map(str, files)) or ".."
+    return f"must be a block of a text and its share: write {{files: [{listed}], share: {_USUAL}}}"
+
+
+def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a text that is mixed in by name, and that the world does not have."""
+    for text in mixed_texts(corpus):
+        place = f"{at(where, MIX)}.{text.name}"
+        if text.corpus is not None:
+            continue
+        if corpus.name != WORLD and not model.is_scratch:
+            raise ConfigError(
+                f"{place}: is text of the embedded world, which neither this model nor this corpus "
+                f"is made of: name files, e.g. mix: {{wiki: {{files: [wiki.txt], share: "
+                f"{text.share:g}}}}}"
+            )
+        if text.name == "situations" and not world.get("situations"):
+            raise ConfigError(f"{place}: this world has none: set world.situations, e.g. to 0.33")
+
+
+def row_corpus(
+    given: Any, usual: CorpusBlock, where: str, folders: Sequence[Path]
+) -> dict[str, Any]:
+    """Return what a row's block `corpus` has in place of the file's settings, `usual`.
+
+    A row that names another source (name, files or hub) takes it in place of the file's, without
+    the keys of a Hub dataset, and in the world without `columns`. All other keys stay the file's
+    unless the row states them; the texts of `mix` one by one. Raises ConfigError at `where`.
+    """
+    if not isinstance(given, Mapping):
+        corpus_block(given, where, folders)  # which says what is wrong with anything but `world`
+        given = {"name": WORLD}
+    stated, base = dict(given), vars(usual)
+    if any(stated.get(key) for key in _SOURCES):
+        dropped = (*_SOURCES, *_OF_HUB, *(["columns"] if stated.get("name") else []))
+        base = {key: value for key, value in base.items() if key not in dropped}
+    merged = {**base, **stated}
+    if isinstance(stated.get(MIX), Mapping):
+        merged[MIX] = dict(usual.mix or {})
+        for name, value in stated[MIX].items():
+            known = merged[MIX].get(name)
+            both = isinstance(known, Mapping) and isinstance(value, Mapping)
+            merged[MIX][name] = {**known, **value} if both else value
+    made = with_mix(merged, where, folders)
+    return {
+        key: value
+        for key, value in vars(made).items()
+        if key in stated or value != getattr(usual, key)
+    }
+
+
+def unmixed(corpus: CorpusBlock) -> CorpusBlock:
+    """Return a corpus without the texts that are mixed into it."""
+    return replace(corpus, mix=None)
+
+
+def in_effect(key: str, value: Any) -> Any:
+    """Return a setting of a corpus as it matters: without texts that have a share of 0."""
+    if key != MIX:
+        return value
+    return {name: each for name, each in (value or {}).items() if share_of(each)}
+
+
+def shown(settings: Mapping[str, Any]) -> dict[str, Json]:
+    """Return settings of a corpus for people: its source, and files by their names."""
+    found: dict[str, Json] = {}
+    for key, value in keys.plain(settings).items():
+        if key in _SOURCES and not value:
+            continue
+        if key == "files":
+            found[key] = [Path(path).name for path in value]
+        elif key == MIX:
+            texts = (value or {}).items()
+            found[key] = {n: shown(v) if isinstance(v, dict) else v for n, v in texts}
+        else:
+            found[key] = value
+    return found
+
+
+def in_words(settings: Mapping[str, Json], world: str = "the embedded world") -> str:
+    """Return a corpus in words: where its text is from, and the shares of what is mixed in."""
+    source = ", ".join(Path(name).name for name in settings.get("files") or ())
+    if settings.get("name") == WORLD:
+        source = world
+    elif settings.get("hub"):
+        source = str(settings["hub"])
+    mixed = in_effect(MIX, settings.get(MIX)).items()
+    return ", ".join([source, *(f"{100 * share_of(each):g}% from {name}" for name, each in mixed)])
+
+
+def with_details(corpus: CorpusBlock) -> str:
+    """Return a corpus in words, with each setting that is not the default."""
+    settings, usual = keys.plain(vars(corpus)), keys.plain(vars(CorpusBlock()))
+    changed = [
+        f"{key} {value if isinstance(value, str) else keys.canonical(value)}"
+        for key, value in settings.items()
+        if key not in (*_SOURCES, MIX) and value != usual[key]
+    ]
+    return ", ".join([in_words(settings), *changed])
+
+
+def check_columns(
+    block: PolicyBlock, corpus: CorpusBlock, world: Mapping[str, Any], where: str
+) -> None:
+    """Raise ConfigError if a policy of the row at `where` reads a column that its corpus lacks.
+
+    Also if its hook `corpus_columns` is not a list of names.
+    """
+    for leaf, place in leaf_blocks(block, where):
+        names = hooks.CORPUS_COLUMNS.of(leaf.policy)
+        hook = f"policy {leaf.name}: {hooks.CORPUS_COLUMNS.name}"
+        for name in schema.check(names, tuple[str, ...], hook):
+            if lacking := _lacking(name, corpus, world):
+                naming = (  # the field that names the column
+                    at(place, key)
+                    for key, value in leaf.fields.items()
+                    if value == name or (isinstance(value, list) and name in value)
+                )
+                raise ConfigError(f"{next(naming, place)}: {lacking}")
+
+
+def _lacking(name: str, corpus: CorpusBlock, world: Mapping[str, Any]) -> str:
+    """Return what is wrong with the name of a column, and what to do, or ""."""
+    from maskpolicy.experiment.world_settings import WITH_ERRORS, make
+
+    def columns(corpus: CorpusBlock) -> tuple[Sequence[str], str]:
+        known = make(world).columns if corpus.name == WORLD else corpus.columns
+        return known, ", ".join(known) or "none"
+
+    known, listed = columns(corpus)
+    if name not in known and corpus.name == WORLD:
+        errors = f" (world.entity_errors adds {name})" if name == WITH_ERRORS else ""
+        return f"the world has no column {name!r}: choose from {listed}{errors}"
+    if name not in known:
+        return (
+            f"the corpus has no column {name!r} (it has {listed}): name it in corpus.columns, if "
+            "its rows have it"
+        )
+    for text in mixed_texts(corpus):
+        known, listed = columns(text.corpus or OF_WORLD)
+        if name not in known:
+            return (
+                f"corpus.{MIX}.{text.name} has no column {name!r} (it has {listed}), so that "
+                "the mixed corpus has none: add it there, or leave the text out"
+            )
+    return ""

@@ -1,0 +1,330 @@
+"""Parse experiment files: look names up, check keys, fill in defaults; an error is one line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from maskpolicy.core import schema
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.schema import Count, Seed, Stated, Steps, at
+from maskpolicy.experiment import learned_policies, pointers, sweeps, verbatim, yaml_file
+from maskpolicy.experiment.budgets import (
+    GENERAL_ONLY,
+    Training,
+    row_trainings,
+    training_blocks,
+)
+from maskpolicy.experiment.definition import (
+    NONE,
+    WORLD,
+    Experiment,
+    ModelBlock,
+    PolicyBlock,
+    Tracker,
+)
+from maskpolicy.experiment.model_and_corpus import (
+    OF_WORLD,
+    check_columns,
+    check_mix,
+    corpus_block,
+    model_block,
+    row_corpus,
+    with_mix,
+    world_block,
+)
+from maskpolicy.experiment.policy_blocks import (
+    check_scratch,
+    compares_corpora,
+    denoising_block,
+    general_policy,
+)
+from maskpolicy.experiment.resources import Slurm, resources_block
+from maskpolicy.experiment.row_blocks import Usual, baseline_row, row_blocks
+from maskpolicy.experiment.task_blocks import data_source, task_blocks, warn_of_missing_answers
+from maskpolicy.experiment.verbatim import WrittenExperiment
+from maskpolicy.plugins import discovery
+from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
+
+log = logging.getLogger(__name__)
+_MOST_SEEDS = 20  # `seeds: N` up to here may be meant as N seeds
+
+NameOrKeys = Annotated[Any, Stated(schema.NAME_OR_KEYS)]
+Budget = Annotated[Any, Stated("a block of keys")]
+
+
+@dataclass(frozen=True)
+class File:
+    """The keys of an experiment file except those of Denoising; names are not looked up yet."""
+
+    model: NameOrKeys  # what is pre-trained further; a name stands for `{name: ..}`
+    corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
+    policies: list[NameOrKeys]  # the rows of the leaderboard
+    tasks: list[NameOrKeys]  # its columns
+    # general text that policies compare the corpus with, as `corpus`; left out: that of the general
+    # stage, which only a model built from scratch has
+    contrast_corpus: NameOrKeys | None = None
+    data: str = WORLD  # the source of tasks whose block names none: world, hub or a folder
+    seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once per seed
+    intermediate_seeds: Count = 1  # runs of each intermediate stage, divided among `seeds`
+    intermediate_runs: tuple[Steps, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
+    general_seeds: Count = 1  # models built from scratch, divided among the intermediate runs
+    # the row that all others are compared with: its label or its policy; of several rows of that
+    # policy that differ in trainings alone, each row is compared with that most like it
+    baseline: str = NONE
+    general: Budget = field(default_factory=dict)  # pre-training of a model built from scratch
+    intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
+    finetune: Budget = field(default_factory=dict)  # fine-tuning on a task
+    fit: Budget = field(default_factory=dict)  # the training of a learned policy
+    # lists of values by key, for all rows: a row for each combination (docs/sweeps.md)
+    grid: Budget = field(default_factory=dict)
+    zip: Budget = field(default_factory=dict)  # the same, but the lists are read in step
+    # lists of values by key, for all rows: each takes those that are best on dev (docs/sweeps.md)
+    tune: Budget = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
+    # stages whose models are kept, for `export`
+    keep_models: tuple[Literal["finetune"], ...] = ()
+    # steps of the intermediate stage after which its model is fine-tuned as well
+    checkpoint_steps: tuple[Count, ...] = ()
+    world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
+    tracker: Tracker | None = None  # writes the losses of every training below logs/
+    # GPUs, processes and cores of each kind of stage; they change no result beyond rounding
+    resources: Budget = field(default_factory=dict)
+    slurm: Budget = field(default_factory=dict)  # the jobs of `--executor slurm`
+
+
+def load_experiment(
+    path: str | Path, overrides: Sequence[str] = (), plugin_files: Sequence[str | Path] = ()
+) -> Experiment:
+    """Return the experiment of a YAML file after `key=value` overrides; see `make_experiment`.
+
+    Paths are looked up beside the file, then in the working directory. For a file that `run` kept
+    in its folder, those are the original file's folder and the directory in which it was run.
+    """
+    return experiment_of(verbatim.read_experiment(Path(path), overrides, plugin_files), path)
+
+
+def experiment_of(asked: WrittenExperiment, path: str | Path) -> Experiment:
+    """Return the experiment that the file `path` states; see `load_experiment`."""
+    given = yaml_file.values(asked.experiment, f"{path}: ", asked.keys)
+    _prefer_overrides(given, asked.keys)
+    return make_experiment(given, asked.name, f"{path}: ", asked.folders, asked.plugins)
+
+
+def _prefer_overrides(given: dict[str, Any], overrides: Sequence[str]) -> None:
+    """If an override sets one of the two keys of intermediate runs, drop the file's other one."""
+    pair = ("intermediate_runs", "intermediate_seeds")
+    stated = {override.partition("=")[0] for override in overrides}
+    for key, other in (pair, pair[::-1]):
+        if key in stated and given.get(key) and other not in stated:
+            given.pop(other, None)
+
+
+def make_experiment(
+    given: dict[str, Any],
+    name: str,
+    where: str,
+    folders: Sequence[Path],
+    plugin_files: Sequence[str | Path] = (),
+    needs: Sequence[str] = ("policies", "tasks", "seeds"),
+) -> Experiment:
+    """Return the experiment of the keys `given`; the dictionary is changed.
+
+    Paths are looked up in `folders`, then in the working directory. `plugin_files` are loaded in
+    addition to those that the keys name; `needs` are lists that must not be empty. Raises
+    ConfigError with `where`, the key and what to do.
+    """
+    shared = _shared(given, where)
+    file = _file(given, where)
+    modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
+    discovery.load_files(modules, fresh=True)
+    model = model_block(file.model, at(where, "model"), folders)
+    trainings = training_blocks(given, model.is_scratch, where)
+    general_steps = trainings["general"].steps
+    if general_steps:
+        check_scratch(model, f"{where}general.steps")
+    corpus = with_mix(file.corpus, at(where, CORPUS), folders)
+
+    def own(stated: Mapping[str, Any], place: str) -> Mapping[str, Mapping[str, Any]]:
+        budgets = {key: block for key, block in stated.items() if key != CORPUS}
+        changed = row_trainings(budgets, given, model.is_scratch, place)
+        if CORPUS not in stated:
+            return changed
+        return {**changed, CORPUS: row_corpus(stated[CORPUS], corpus, at(place, CORPUS), folders)}
+
+    place = at(where, "policies")
+    usual: Usual = {**trainings, CORPUS: corpus}
+    rows = sweeps.rows(file.policies, place, given, where)
+    policies = row_blocks(rows, place, shared, model.kind, usual, own)
+    data = data_source(file.data, at(where, "data"), folders)
+    for key in needs:
+        if not getattr(file, key):
+            raise ConfigError(f"{at(where, key)}: is empty: give at least one")
+    for seed in file.seeds:
+        if file.seeds.count(seed) > 1:
+            raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is given twice")
+    tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
+    contrast = None
+    if file.contrast_corpus is not None:
+        contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
+    world = world_block(file.world, where)
+    warn_of_missing_answers(tasks, world, at(where, "tasks"))
+    made = Experiment(
+        name=name,
+        where=where,
+        model=model,
+        corpus=corpus,
+        policies=policies,
+        tasks=tasks,
+        contrast_corpus=contrast,
+        data=data,
+        seeds=file.seeds,
+        intermediate_seeds=_runs(file, model, where),
+        intermediate_runs=file.intermediate_runs,
+        general_seeds=file.general_seeds,
+        baseline=baseline_row(file.baseline, policies, at(where, "baseline")),
+        general=trainings["general"],
+        intermediate=trainings["intermediate"],
+        finetune=trainings["finetune"],
+        fit=trainings["fit"],
+        general_policy=general_policy(file.general, model, general_steps, at(where, "general")),
+        plugins=modules,
+        keep_models=file.keep_models,
+        checkpoint_steps=_checkpoint_steps(
+            file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps")
+        ),
+        world=world,
+        tracker=file.tracker,
+        resources=resources_block(file.resources, at(where, "resources")),
+        slurm=Slurm(**schema.block(Slurm, file.slurm, at(where, "slurm"))),
+    )
+    _check_texts(made, rows)
+    return made
+
+
+def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
+    """Raise ConfigError for a row, as written in `rows`, that cannot read its corpus or tasks."""
+    model, world = made.model, made.world
+    check_mix(made.corpus, model, world, at(made.where, CORPUS))
+    for row, block in zip(rows, made.policies, strict=True):
+        for written, each in zip(row.candidates(), block.candidates or (block,), strict=True):
+            own = made.corpus_of(each)
+            try:
+                check_mix(own, model, world, at(row.place, CORPUS))
+                check_columns(each, own, world, row.place)
+                learned_policies.check(each, made.tasks, made.data, row.place)
+            except ConfigError as error:
+                raise written.placed(error) from None
+            learned_policies.warn_of_long_warmups(each, row.place)
+            needs_contrast = not model.is_scratch and made.contrast_corpus is None
+            if needs_contrast and compares_corpora(each):
+                raise ConfigError(
+                    f"{row.place}: {each.name} compares the corpus with general text: set "
+                    "contrast_corpus, e.g. {files: [general/*.txt]}"
+                )
+    if made.general_policy is not None:
+        place = at(at(made.where, "general"), GENERAL_ONLY)
+        check_columns(made.general_policy, OF_WORLD, world, place)
+
+
+def _file(given: dict[str, Any], where: str) -> File:
+    """Return the keys of a file but those of Denoising; raises ConfigError.
+
+    One policy, task or seed is a list of one. A key that belongs elsewhere, such as `lr`, is told
+    where.
+    """
+    known = schema.fields_of(File)
+    for key in given:
+        pointer = None if key in known else pointers.of_top(key, given)
+        if pointer is not None:
+            raise ConfigError(f"{where}{key}: {pointer}")
+    seed = given.get("seeds")
+    if type(seed) is int and 1 < seed <= _MOST_SEEDS:
+        log.warning(
+            "%s: %s is one seed, of this number; for so many seeds write %s",
+            at(where, "seeds"),
+            seed,
+            list(range(seed)),
+        )
+    for key, kind in (("policies", str), ("tasks", str), ("seeds", int)):
+        if type(given.get(key)) is kind:
+            given[key] = [given[key]]
+    return File(**schema.block(File, given, where, others=DENOISING_KEYS))
+
+
+def _shared(given: dict[str, Any], where: str) -> dict[str, Any]:
+    """Remove the keys of Denoising that all policies share from `given`; return them checked."""
+    stated = {key: given.pop(key) for key in DENOISING_KEYS if key in given}
+    denoising = denoising_block(stated, where, {})
+    return {key: getattr(denoising, key) for key in stated}
+
+
+def _plugins(
+    named: Sequence[str], added: Sequence[str | Path], where: str, folders: Sequence[Path]
+) -> tuple[str, ...]:
+    paths = []
+    for index, name in enumerate(named):
+        found = yaml_file.locate(name, folders)
+        if found is None:
+            beside = next(iter(folders), Path.cwd())
+            raise ConfigError(f"{where}[{index}]: no such file {name!r}, relative to {beside}")
+        if fault := discovery.fault_of_path(found):
+            raise ConfigError(f"{where}[{index}]: {name}: {fault}")
+        paths.append(str(found))
+    return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
+
+
+def _runs(file: File, model: ModelBlock, where: str) -> int:
+    """Return the number of intermediate runs of each row; raises ConfigError.
+
+    General models are divided among them. With intermediate_runs, several machines may share the
+    general models, so that this machine's runs need not divide evenly.
+    """
+    numbers, key = file.intermediate_runs, "intermediate_runs"
+    for run in numbers:
+        if numbers.count(run) > 1:
+            raise ConfigError(f"{at(where, key)}: run {run} is given twice")
+    if numbers and file.intermediate_seeds not in (1, len(numbers)):
+        raise ConfigError(
+            f"{at(where, key)}: names {len(numbers)} runs, but intermediate_seeds is "
+            f"{file.intermediate_seeds}: leave intermediate_seeds out, or set it to {len(numbers)}"
+        )
+    runs, general = len(numbers) or file.intermediate_seeds, file.general_seeds
+    if runs > max(1, len(file.seeds)):
+        place = at(where, key if numbers else "intermediate_seeds")
+        raise ConfigError(
+            f"{place}: {runs} runs cannot be divided among {len(file.seeds)} of seeds: give "
+            "more seeds, or fewer runs"
+        )
+    if general > 1:
+        check_scratch(model, at(where, "general_seeds"))
+    if runs % general and not numbers:
+        raise ConfigError(
+            f"{at(where, 'general_seeds')}: {general} general models cannot be divided evenly "
+            f"among {runs} of intermediate_seeds: set intermediate_seeds: {general} or a multiple, "
+            "and as many seeds"
+        )
+    return runs
+
+
+def _checkpoint_steps(
+    given: Sequence[int],
+    policies: Sequence[PolicyBlock],
+    trainings: Mapping[str, Training],
+    where: str,
+) -> tuple[int, ...]:
+    """Return the steps in order; raises ConfigError for one beyond every intermediate stage."""
+    every = (each for block in policies for each in block.candidates or (block,) if each.has_stage)
+    own = (block.trainings.get("intermediate", {}) for block in every)
+    steps = trainings["intermediate"].steps
+    longest = max((each.get("steps", steps) for each in own), default=steps)
+    for index, step in enumerate(given):
+        if step >= longest:
+            raise ConfigError(
+                f"{where}[{index}]: {step} must be smaller than intermediate.steps "
+                f"({longest}), after which every model is fine-tuned anyway"
+            )
+    return tuple(sorted(set(given)))

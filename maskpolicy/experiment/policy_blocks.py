@@ -1,0 +1,368 @@
+"""A policy's block becomes a PolicyBlock, of a row or of the general stage; labels of blocks."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+from maskpolicy.core import keys, schema
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.schema import Stated, at, is_scheduled
+from maskpolicy.core.types import Denoising, Json
+from maskpolicy.experiment import budgets
+from maskpolicy.experiment.budgets import GENERAL_ONLY, Training
+from maskpolicy.experiment.definition import (
+    ENCODER,
+    NONE,
+    SCRATCH,
+    ModelBlock,
+    PolicyBlock,
+    resolved_member,
+)
+from maskpolicy.plugins import discovery, hooks
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import DENOISING_KEYS, ROW_KEYS
+
+AT_POSITIONS = Denoising(corruption="token", target="spans", join="none")
+"""The denoising objective of an encoder: it predicts each masked token at its own position."""
+
+GENERAL_POLICY = "original"
+_FREE = ("mask_exclusion", "shallow_decoder")
+log = logging.getLogger(__name__)
+
+
+def denoising_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> Denoising:
+    """Return the denoising objective with the keys `given`, and `defaults` for the others."""
+    return Denoising(**schema.block(Denoising, given, where, defaults))
+
+
+def policy_block(
+    given: Mapping[str, Any], where: str, shared: Mapping[str, Any], kind: str = ""
+) -> PolicyBlock:
+    """Return one row from its keys.
+
+    Keys of Denoising that it lacks come from `shared`, then from the policy's own defaults. The
+    model's `kind` decides which of them are allowed ("": all). Raises ConfigError at `where`.
+    """
+    name = given["name"]
+    for key in ROW_KEYS:
+        if key in given:
+            raise ConfigError(f"{at(where, key)}: is for the rows of an experiment: leave it out")
+    others = ("name", "label", *DENOISING_KEYS, *ROW_KEYS)
+    own = {key: value for key, value in given.items() if key not in others}
+    if name == NONE:
+        for key in sorted(set(given) - {"name", "label"}):
+            raise ConfigError(f"{at(where, key)}: {NONE} has no stage and takes no such key")
+        return PolicyBlock(NONE, NONE)
+    entry = find_plugin("policy", name, [NONE], where)
+    values = schema.block(entry.plugin, own, where, others=others)
+    values = {k: budgets.with_warmup(value, own.get(k, {})) for k, value in values.items()}
+    policy = discovery.build(entry, values, where)
+    _check_schedules(policy, where)
+    asked = {key: given[key] for key in DENOISING_KEYS if key in given}
+    members: tuple[PolicyBlock, ...] = ()
+    if hooks.CHOOSE_MEMBER.of(policy) is None:
+        facts = asdict(denoising_block(entry.facts, entry.where, {}))
+        denoising = denoising_block(asked, where, {**facts, **shared})
+        if kind:
+            denoising = of_kind(denoising, {**shared, **asked}, kind, where)
+    else:
+        for key in asked:
+            raise ConfigError(
+                f"{at(where, key)}: {name} draws policies: set it in the blocks of its "
+                f"{hooks.MEMBERS.name}"
+            )
+        members = member_blocks(policy, where, shared, kind)
+        values[hooks.MEMBERS.name] = tuple(map(resolved_member, members))
+        policy = discovery.build(entry, values, where)
+        denoising = replace(  # what the model must be able to do for any of the members
+            members[0].denoising,
+            mask_exclusion=max(block.denoising.mask_exclusion for block in members),
+            shallow_decoder=any(block.denoising.shallow_decoder for block in members),
+        )
+    fields = keys.plain(values, where)
+    return PolicyBlock(name, name, fields, denoising, policy=policy, members=members)
+
+
+def member_blocks(
+    policy: Any, where: str, shared: Mapping[str, Any] | None = None, kind: str = ""
+) -> tuple[PolicyBlock, ...]:
+    """Return the members of a policy that draws them; () for any other policy.
+
+    Raises ConfigError for what cannot be a member; for the other parameters see `policy_block`.
+    """
+    if hooks.CHOOSE_MEMBER.of(policy) is None:
+        return ()
+    members = []
+    for i, item in enumerate(hooks.MEMBERS.of(policy)):
+        place = f"{at(where, hooks.MEMBERS.name)}[{i}]"
+        block = named(item, place)
+        if block["name"] == NONE:
+            raise ConfigError(f"{at(place, 'name')}: {NONE} masks nothing: leave it out")
+        if "label" in block:
+            raise ConfigError(
+                f"{at(place, 'label')}: a member is not a row of its own: leave it out"
+            )
+        member = policy_block(block, place, shared or {}, kind)
+        if hooks.REANNOTATE.of(member.policy) is not None:
+            raise ConfigError(
+                f"{place}: {member.name} is annotated again in the course of its training, "
+                "which no member of another policy can be: give it a row of its own"
+            )
+        members.append(member)
+    if not members:
+        raise ConfigError(f"{at(where, hooks.MEMBERS.name)}: is empty: name at least one policy")
+    return tuple(members)
+
+
+def leaf_blocks(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:
+    """Yield the row itself, or else the policies that it draws from, each with its place.
+
+    A member has the row's trainings; its label is that of the row and its number from 1.
+    """
+    if not block.members:
+        yield block, where
+    for i, member in enumerate(block.members):
+        label = f"{block.label}, member {i + 1} ({member.name})"
+        drawn = replace(member, label=label, trainings=block.trainings)
+        yield from leaf_blocks(drawn, f"{at(where, hooks.MEMBERS.name)}[{i}]")
+
+
+def member_code(block: PolicyBlock) -> dict[str, dict[str, str]] | None:
+    """Return the digests of the code of each policy that a row draws; None if they have none."""
+    code: dict[str, dict[str, str]] = {}
+    for member in block.members:
+        code[member.name] = discovery.code_digests(find_plugin("policy", member.name))
+        code |= member_code(member) or {}
+    return {name: digests for name, digests in code.items() if digests} or None
+
+
+def compares_corpora(block: PolicyBlock) -> bool:
+    """Return whether a row's policy, or one that it draws, compares the corpus with another one."""
+    return any(
+        hooks.reads_statistics(leaf.policy) and hooks.CONTRAST in hooks.CONDENSE.extra(leaf.policy)
+        for leaf, _ in leaf_blocks(block, block.label)
+    )
+
+
+def _check_schedules(policy: Any, where: str) -> None:
+    """Raise ConfigError for a schedule of a field that `select` is not alone to read."""
+    readers = (hooks.ANNOTATE.of(policy), hooks.REANNOTATE.of(policy))
+    if readers == (None, None) and not hooks.reads_statistics(policy):
+        return
+    read = "before the training" if hooks.REANNOTATE.of(policy) is None else "by reannotate"
+    for name in schema.fields_of(type(policy)):
+        if name not in hooks.ONLY_SELECT.of(policy) and is_scheduled(getattr(policy, name)):
+            raise ConfigError(
+                f"{at(where, name)}: is read {read}, so that it cannot follow a schedule: give a "
+                "number"
+            )
+
+
+def refuse_fields(name: str, given: Iterable[str]) -> None:
+    """Raise ConfigError if one of the keys `given` is a field of the policy `name`.
+
+    Commands that take a policy by its name expect its fields as policy.FIELD=value.
+    """
+    fields = schema.fields_of(find_plugin("policy", name, [NONE], "policy").plugin)
+    for key in given:
+        if key in fields:
+            raise ConfigError(f"{key}: is a field of the policy {name}: write policy.{key}=..")
+
+
+def of_kind(denoising: Denoising, asked: Mapping[str, Any], kind: str, where: str) -> Denoising:
+    """Return the denoising objective, adapted to a kind of model.
+
+    An encoder predicts tokens at their own positions: there is one `<mask>` for each, and no token
+    moves. Raises ConfigError if one of the keys `asked` for does not allow that.
+    """
+    if kind != ENCODER:
+        if denoising.shallow_decoder:
+            raise ConfigError(
+                f"{at(where, 'shallow_decoder')}: is for model.kind {ENCODER}: a text-to-text "
+                "model has a decoder of its own"
+            )
+        return denoising
+    fixed = replace(AT_POSITIONS, **{key: getattr(denoising, key) for key in _FREE})
+    for key, value in asked.items():
+        if value != getattr(fixed, key):
+            raise ConfigError(
+                f"{at(where, key)}: {value} is not for model.kind {ENCODER}, which predicts tokens "
+                f"at their positions: leave it out ({', '.join(_FREE)} can be set)"
+            )
+    return fixed
+
+
+@dataclass(frozen=True)
+class GeneralKeys:
+    """The keys of the block `general` besides those of its budget."""
+
+    # masks the general text, with the objective in its block; `mixture` draws from several
+    policy: Annotated[Any, Stated("a name or a block of keys")] = GENERAL_POLICY
+
+
+@dataclass(frozen=True)
+class GeneralBlock(GeneralKeys, Training):
+    """The whole block `general`."""
+
+
+def check_scratch(model: ModelBlock, where: str) -> None:
+    """Raise ConfigError if a key of the general stage is set for a model that has none."""
+    if not model.is_scratch:
+        raise ConfigError(
+            f"{where}: only a model built from scratch ({', '.join(SCRATCH[model.kind])}) has a "
+            "general stage: leave it out"
+        )
+
+
+def general_policy(
+    general: Mapping[str, Any], model: ModelBlock, steps: int, where: str
+) -> PolicyBlock | None:
+    """Return the policy that the block `general` at `where` names; None for the default one.
+
+    `steps` is the length of the stage. Raises ConfigError for a policy that the stage cannot train
+    with.
+    """
+    if GENERAL_ONLY not in general:
+        return None
+    place = at(where, GENERAL_ONLY)
+    check_scratch(model, place)
+    if not steps:
+        raise ConfigError(f"{place}: the stage has no steps: raise general.steps, or leave it out")
+    given = named(general[GENERAL_ONLY], place)
+    if given["name"] == NONE:
+        raise ConfigError(f"{place}: {NONE} masks nothing: set general.steps: 0")
+    if "label" in given:
+        raise ConfigError(f"{at(place, 'label')}: the general stage is not a row: leave it out")
+    block = policy_block(given, place, {}, model.kind)
+    for leaf, leaf_place in leaf_blocks(block, place):
+        if compares_corpora(leaf):
+            why = "compares a corpus with the text that this stage trains on"
+        elif hooks.FIT.of(leaf.policy) is not None:
+            why = "is learned with the general model, which this stage trains"
+        elif hooks.REANNOTATE.of(leaf.policy) is not None:
+            why = "asks the model in training, which the general stage does not support"
+        else:
+            continue
+        raise ConfigError(f"{leaf_place}: {leaf.name} {why}: name another policy, such as random")
+    usual = policy_block({"name": GENERAL_POLICY}, place, {}, model.kind)
+    return None if block == usual else replace(block, label="general stage")
+
+
+def apart(
+    name: str,
+    block: Mapping[str, Json],
+    others: Sequence[Mapping[str, Json]],
+    always: Collection[str] = (),
+) -> str:
+    """Return a name followed by each setting in which a block differs from one of `others`.
+
+    The keys in `always`, and those of their blocks, are named too. With the defaults as the only
+    other block, the name does not depend on other rows.
+    """
+    known = [_flat(other) for other in others]
+    differing = [
+        f"{key}={_shown(value)}"
+        for key, value in _flat(block).items()
+        if any(key == each or key.startswith(f"{each}.") for each in always)
+        or any(key not in other or other[key] != value for other in known)
+    ]
+    return " ".join([name, *differing])
+
+
+def is_automatic(label: str, name: str) -> bool:
+    """Return whether a label is one that `apart` makes for a row of the policy `name`."""
+    plain, _, settings = label.partition(" ")
+    return plain == name and (not settings or "=" in settings.partition(" ")[0])
+
+
+def name_all(
+    names: Sequence[str],
+    given: Sequence[str | None],
+    blocks: Sequence[Mapping[str, Json]],
+    where: str,
+) -> list[str]:
+    """Return one label for each block: the given one, or its name and the keys that differ.
+
+    `blocks` holds the keys of each block that may distinguish it. Raises ConfigError if two blocks
+    are the same or share a label.
+    """
+    every = list(zip(names, given, blocks, strict=True))
+    labels = []
+    for name, label, block in every:
+        rivals = [other for rival, stated, other in every if rival == name and stated is None]
+        labels.append(apart(name, block, rivals) if label is None else label)
+    return distinct(labels, [f"{where}[{index}]" for index in range(len(labels))])
+
+
+def distinct(labels: list[str], places: Sequence[str]) -> list[str]:
+    """Return the labels of the blocks at `places`; raises ConfigError if two are the same."""
+    first: dict[str, str] = {}
+    for label, place in zip(labels, places, strict=True):
+        other = first.setdefault(label, place)
+        if other != place:
+            raise ConfigError(
+                f"{place}: has the label {label!r}, as {other.rpartition(' ')[2]} has: drop one of "
+                "them, or give each a `label` of its own"
+            )
+    return labels
+
+
+def warn_of_equal_settings(
+    what: str, labels: Sequence[str], settings: Sequence[Json], where: str
+) -> None:
+    """Log a line for each group of rows, or of columns, that differ in their labels alone."""
+    groups: dict[str, list[str]] = {}
+    for label, each in zip(labels, settings, strict=True):
+        groups.setdefault(keys.canonical(each), []).append(repr(label))
+    for *most, last in groups.values():
+        if most:
+            log.warning(
+                "%s: the %s %s and %s differ in their labels alone and will have the same scores",
+                where,
+                what,
+                ", ".join(most),
+                last,
+            )
+
+
+def named(item: Any, where: str) -> Mapping[str, Any]:
+    """Return a row or column as a block; check that its name and label are text."""
+    if isinstance(item, str):
+        return {"name": item}
+    if not isinstance(item, Mapping):
+        raise schema.wrong(item, "a name or a block with a name", where)
+    if "name" not in item:
+        raise ConfigError(f"{where}.name: missing{_with_name(item)}")
+    for key in ("name", "label"):
+        if key in item:
+            schema.check(item[key], str, at(where, key))
+            if not item[key].strip():
+                raise ConfigError(f"{at(where, key)}: is empty")
+    return item
+
+
+def _with_name(item: Mapping[Any, Any]) -> str:
+    """Return what to write for a block without a name, whose only key may be the name."""
+    if len(item) == 1 and isinstance(value := next(iter(item.values())), Mapping | None):
+        name, rest = next(iter(item)), "".join(f", {key}: .." for key in value or ())
+        return f": write {{name: {name}{rest}}}"
+    return "; it has no default"
+
+
+def _flat(block: Mapping[str, Json], before: str = "") -> dict[str, Json]:
+    """Return the settings of a block and its nested blocks; a dot in a key joins the blocks."""
+    found: dict[str, Json] = {}
+    for key, value in block.items():
+        place = f"{before}{key}"
+        found |= _flat(value, f"{place}.") if isinstance(value, Mapping) else {place: value}
+    return found
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return "+".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,266 @@
+"""The reference of all keys of an experiment file: block, type, default and meaning of each."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import io
+import json
+import textwrap
+import tokenize
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, replace
+from typing import Any
+
+from maskpolicy.core import keys, markdown, schema
+from maskpolicy.core.types import Denoising, Json
+from maskpolicy.experiment import budgets
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import CorpusBlock, ModelBlock, PolicyBlock, TaskBlock
+from maskpolicy.experiment.parse import File
+from maskpolicy.experiment.policy_blocks import AT_POSITIONS, GeneralKeys
+from maskpolicy.experiment.resources import KINDS, Need, Slurm
+from maskpolicy.experiment.sweeps import RowKeys
+from maskpolicy.experiment.world_settings import Settings
+from maskpolicy.plugins.registry import Registered
+
+TRAININGS = ", ".join(budgets.defaults(False))
+"""The name of the block that each training has."""
+
+RESOURCES = "resources.KIND"
+"""The name of the block that each kind of stage has."""
+
+_MADE = {"label": None}  # if left out, made from the other keys of its block
+_MAY_LACK = ("of", "defaults")
+_ONE = {"policies": "policy", "tasks": "task"}
+_HEAD = """\
+# Every key of an experiment file
+
+A file states what differs from the defaults. On the command line a key is set with the names of the
+blocks that it lies in: `intermediate.steps=4000`, `corpus.on_error=skip`. Unknown keys are errors.
+
+A value may name another key, `warmup: ${intermediate.warmup}`, in a file and on the command line,
+as in OmegaConf. Its value is taken before keys are checked, so results and keys of stages hold the
+value itself. Functions such as `${oc.env:HOME}` are errors: files alone decide an experiment.
+
+`maskpolicy list keys` prints this page's tables, with the keys of your own policies and tasks too
+(`--plugin FILE`); `--json` and `--markdown` are its other forms, and the last one is this page."""
+_ABOUT = {
+    "file": "The top of the file. The keys that any policy takes, `corruption` to "
+    "`shallow_decoder`, may stand here too: they hold for each row that does not set them itself.",
+    "model": "`model: NAME` stands for `model: {name: NAME}`.",
+    "corpus": "`corpus: world` stands for `corpus: {name: world}`.",
+    TRAININGS: "Each of these four blocks is the budget of one training. All rows share it, except "
+    "for what the block of a policy states in a `fit`, `intermediate` or `finetune` of its own.",
+    "general": "The block `general` takes this key besides. It is for models built from scratch: "
+    "[world.md](world.md#a-general-stage-on-several-objectives).",
+    RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one stands for all kinds of stages "
+    "without a block of their own. `resources: {intermediate: {gpus: 4}}` computes each "
+    "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",
+    "slurm": "The jobs that `--executor slurm` submits ([scale.md](scale.md)). `resources` says "
+    "what each takes.",
+    "policies": "What each policy masks: [policies.md](policies.md). A block takes the keys of any "
+    "policy and its policy's own.",
+    "tasks": "A block takes the keys of any task and its task's own.",
+    "world": "Settings of the embedded world: [world.md](world.md).",
+}
+_LINTERS = ("noqa", "type:", "pragma:", "fmt:")
+_MODELS = {"built from scratch": True, "any other model": False}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of an experiment file.
+
+    `default` is MISSING if the key is required, and if each case has a default of its own.
+    """
+
+    block: str  # e.g. "corpus"; "policies" and "tasks" stand for each block in the list
+    of: str  # the only policy or task that takes it; "": all of them
+    name: str  # with a dot for each nested block
+    type: str
+    default: Json
+    meaning: str
+    defaults: Mapping[str, Json] = field(default_factory=dict)  # where they differ, by case
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the key as JSON, without the properties that it lacks."""
+        known = {name: value for name, value in vars(self).items() if value is not MISSING}
+        return {name: known[name] for name in known if known[name] or name not in _MAY_LACK}
+
+
+_OF_POLICIES = (  # are not read from files
+    *("fields", "denoising", "trainings", "tune", "candidates", "policy", "members"),
+)
+
+
+def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[Key]:
+    """Return all keys, including those of the given policies and tasks, in the order of a file."""
+    return [
+        *_keys("file", File),
+        *_keys("model", ModelBlock),
+        *_keys("corpus", CorpusBlock),
+        *_trainings(),
+        *_keys("general", GeneralKeys),
+        *_keys(RESOURCES, Need),
+        *_keys("slurm", Slurm),
+        *_keys("policies", PolicyBlock, without=_OF_POLICIES),
+        *_keys("policies", RowKeys),
+        *_with(_objectives(policies), _keys("policies", Denoising)),
+        *(key for each in policies for key in _keys("policies", each.plugin, each.name)),
+        *_keys("tasks", TaskBlock, without=("fields",)),
+        *(key for each in tasks for key in _keys("tasks", each.plugin, each.name)),
+        *_keys("world", Settings),
+    ]
+
+
+def _keys(
+    block: str, plugin: Any, of: str = "", without: Collection[str] = (), within: str = ""
+) -> Iterator[Key]:
+    """Yield the keys that a dataclass takes, and those of nested blocks one by one."""
+    meanings = field_comments(plugin)
+    for name, known in schema.fields_of(plugin).items():
+        if name in without:
+            continue
+        path = f"{within}{name}"
+        if dataclasses.is_dataclass(known.annotation):
+            yield from _keys(block, known.annotation, of, within=f"{path}.")
+            continue
+        default = _MADE.get(name, known.default) if known.is_required else known.default
+        value = default if default is MISSING else keys.plain(default, path)
+        yield Key(block, of, path, schema.words(known.annotation), value, meanings.get(name, ""))
+
+
+def _with(cases: Mapping[str, Mapping[str, Json]], found: Iterator[Key]) -> Iterator[Key]:
+    """Add the default in each case to the keys whose default differs between cases."""
+    for key in found:
+        given = {case: values[key.name] for case, values in cases.items() if key.name in values}
+        differs = any(value != key.default for value in given.values())
+        yield replace(key, defaults=given if differs else {})
+
+
+def _trainings() -> list[Key]:
+    """Return the keys of a budget; if a default depends on the stage, it is given for each."""
+    cases = {
+        f"{stage}, {kind}": keys.plain(asdict(spec))
+        for kind, is_scratch in _MODELS.items()
+        for stage, spec in budgets.defaults(is_scratch).items()
+    }
+    found = _with(cases, _keys(TRAININGS, Training))
+    return [replace(key, default=MISSING) if key.defaults else key for key in found]
+
+
+def _objectives(policies: Sequence[Registered]) -> dict[str, dict[str, Json]]:
+    """Return what differs from Denoising's defaults, by policy and for encoders."""
+    usual = asdict(Denoising())
+    given = {"any, for an encoder": asdict(AT_POSITIONS)}
+    given |= {entry.name: entry.facts for entry in policies}
+    return {
+        case: {name: value for name, value in denoising.items() if value != usual[name]}
+        for case, denoising in given.items()
+    }
+
+
+def page(found: Sequence[Key]) -> str:
+    """Return docs/settings.md for the given keys."""
+    blocks = list(dict.fromkeys(key.block for key in found))
+    return "\n\n".join([_HEAD, *(_section(block, found) for block in blocks)]) + "\n"
+
+
+def default(key: Key) -> str:
+    """Return the default of a key as in a file, or words that say why there is none."""
+    if key.default is not MISSING:
+        return written(key.default)
+    return "by stage" if key.defaults else "required"
+
+
+def written(value: Json) -> str:
+    """Return a value as in a file, a text without its quotes unless it is empty."""
+    is_bare = isinstance(value, str) and value
+    return value if is_bare else json.dumps(value, ensure_ascii=False)
+
+
+def _section(block: str, found: Sequence[Key]) -> str:
+    every = [key for key in found if key.block == block and not key.of]
+    own = [key for key in found if key.block == block and key.of]
+    parts = [f"## {block}", _ABOUT[block], _table(["key"], every)]
+    if any(key.defaults for key in every):
+        parts += ["Where defaults differ:", _defaults(every)]
+    if own:
+        of = _ONE[block]
+        parts += [f"Keys of one {of} alone:", _table([of, "key"], own)]
+    return "\n\n".join(parts)
+
+
+def _table(names: Sequence[str], found: Sequence[Key]) -> str:
+    rows = [
+        [
+            *([f"`{key.of}`"] if key.of else []),
+            f"`{key.name}`",
+            key.type,
+            f"`{default(key)}`" if key.default is not MISSING else default(key),
+            markdown.plain(key.meaning),
+        ]
+        for key in found
+    ]
+    return markdown.table([*names, "type", "default", ""], rows)
+
+
+def _defaults(found: Sequence[Key]) -> str:
+    """Return a table of the defaults that depend on the case, with a row for each case."""
+    changed = [key for key in found if key.defaults]
+    cases = list(dict.fromkeys(case for key in changed for case in key.defaults))
+    rows = [
+        [case, *(written(key.defaults[case]) if case in key.defaults else "" for key in changed)]
+        for case in cases
+    ]
+    return markdown.table(["", *(f"`{key.name}`" for key in changed)], rows)
+
+
+def field_comments(plugin: Any) -> dict[str, str]:
+    """Return the comment of each field that has one, at the end of its line or on the lines above.
+
+    Fields of base classes are included. If a class has no source file, the result is empty.
+    """
+    found: dict[str, str] = {}
+    for each in reversed(inspect.getmro(plugin) if inspect.isclass(plugin) else ()):
+        if "__dataclass_fields__" in vars(each):
+            found |= _of_class(each)
+    return found
+
+
+def _of_class(plugin: type) -> dict[str, str]:
+    try:
+        source = textwrap.dedent(inspect.getsource(plugin))
+        (made,) = ast.parse(source).body
+    except (OSError, TypeError, SyntaxError):  # typed into an interpreter, or indented by hand
+        return {}
+    behind, above = _by_line(source)
+    found = {}
+    for line in made.body if isinstance(made, ast.ClassDef) else ():
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            lines = range(line.lineno, (line.end_lineno or line.lineno) + 1)
+            text = " ".join(filter(None, map(behind.get, lines))) or _before(line.lineno, above)
+            if text:
+                found[line.target.id] = text
+    return found
+
+
+def _by_line(source: str) -> tuple[dict[int, str], dict[int, str]]:
+    """Return by line number the comments after code, and those on lines of their own."""
+    behind: dict[int, str] = {}
+    alone: dict[int, str] = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        text = token.string.lstrip("#: ").strip()
+        if token.type == tokenize.COMMENT and not text.startswith(_LINTERS):
+            is_alone = token.line.lstrip().startswith("#")
+            (alone if is_alone else behind)[token.start[0]] = text
+    return behind, alone
+
+
+def _before(line: int, alone: dict[int, str]) -> str:
+    lines: list[str] = []
+    while (line := line - 1) in alone:
+        lines.insert(0, alone[line])
+    return " ".join(lines)

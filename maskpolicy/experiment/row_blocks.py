@@ -1,0 +1,275 @@
+"""The rows of an experiment, with their labels and what each has in place of the file's budgets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, TypeAlias
+
+from maskpolicy.core import keys, schema
+from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.schema import at
+from maskpolicy.core.types import Json
+from maskpolicy.experiment import budgets, pointers
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import NONE, WORLD, CorpusBlock, PolicyBlock, untuned
+from maskpolicy.experiment.learned_policies import is_learned
+from maskpolicy.experiment.model_and_corpus import in_effect, shown
+from maskpolicy.experiment.policy_blocks import (
+    apart,
+    denoising_block,
+    distinct,
+    named,
+    of_kind,
+    policy_block,
+    warn_of_equal_settings,
+)
+from maskpolicy.experiment.sweeps import DEV, ON, TUNE, Row
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS, ROW_KEYS, ROW_TRAININGS
+
+BLOCKS = (*ROW_TRAININGS, CORPUS)
+Usual: TypeAlias = Mapping[str, Training | CorpusBlock]
+"""The file's budgets and its corpus, by block."""
+Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, Any]]]
+"""own(blocks, place) -> what a row has in place of the file's; see `budgets.row_trainings`."""
+
+
+def row_blocks(
+    rows: Sequence[Row],
+    where: str,
+    shared: Mapping[str, Any],
+    kind: str,
+    usual: Usual,
+    own: Own,
+) -> tuple[PolicyBlock, ...]:
+    """Return the rows of an experiment with distinct labels; see `policy_blocks.policy_block`.
+
+    `usual` holds the budgets and the corpus of the file. Raises ConfigError, also for two rows that
+    are the same but for the way in which they are written.
+    """
+    blocks = []
+    for row in rows:
+        if row.tune:
+            blocks.append(_tuned(row, shared, kind, usual, own))
+        else:
+            block = _block(row, shared, kind, own)
+            blocks.append(replace(block, label=_label(block, row, shared, kind, usual)))
+    _check_labels(rows, blocks, usual, where)
+    settings = [_settings(block, usual) for block in blocks]
+    first: dict[str, str] = {}
+    for row, block, of_row in zip(rows, blocks, settings, strict=True):
+        other = block.label
+        if "label" not in row.given:
+            other = first.setdefault(keys.canonical(of_row), block.label)
+        if other != block.label:
+            raise ConfigError(
+                f"{where}: the rows {other!r} and {block.label!r} have the same settings: drop one"
+            )
+    warn_of_equal_settings("rows", [block.label for block in blocks], settings, where)
+    return tuple(blocks)
+
+
+def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBlock:
+    """Return a row as a block without its label."""
+    given = {key: value for key, value in row.given.items() if key not in BLOCKS}
+    place, stated = row.place, _stated(row)
+    try:
+        if given["name"] != NONE:
+            plugin = find_plugin("policy", given["name"], [NONE], place).plugin
+            known = {*schema.fields_of(plugin), "name", "label", *DENOISING_KEYS, *ROW_KEYS}
+            for key in given:
+                if key not in known and (pointer := pointers.of_row(key)) is not None:
+                    raise ConfigError(f"{at(place, key)}: {pointer}")
+        block = policy_block(given, place, {**shared, **row.shared}, kind)
+        for stage in stated:
+            if stage in ("intermediate", CORPUS) and not block.has_stage:
+                raise ConfigError(f"{at(place, stage)}: {NONE} has no stage and takes no such key")
+            if stage == "fit" and not is_learned(block):
+                raise ConfigError(
+                    f"{at(place, stage)}: {block.name} is not a learned policy: leave it out"
+                )
+        return replace(block, trainings=own(stated, place))
+    except ConfigError as error:
+        raise row.placed(error) from None
+
+
+def _stated(row: Row) -> dict[str, Any]:
+    """Return the blocks of trainings, and of a corpus, that a row states."""
+    stated = {key: row.given[key] for key in BLOCKS if key in row.given}
+    return stated | ({CORPUS: {"name": WORLD}} if stated.get(CORPUS) == WORLD else {})
+
+
+def _tuned(row: Row, shared: Mapping[str, Any], kind: str, usual: Usual, own: Own) -> PolicyBlock:
+    """Return a row that chooses among candidates, whose labels end in their values."""
+    tried = [(candidate, _block(candidate, shared, kind, own)) for candidate in row.candidates()]
+    for candidate, block in tried:
+        _check_warmups(candidate, block, row)
+    block = replace(tried[0][1], trainings=own(_stated(row), row.place))
+    label = _label(block, row, shared, kind, usual)
+    if "label" not in row.given:
+        label += "".join(f" {key}=tuned" for key in row.own_tune)
+    bare = label
+    for key in row.tune:
+        bare = bare.replace(f" {key}=tuned", "")
+    candidates = []
+    for _, each in tried:
+        settings = {**each.fields, **asdict(each.denoising), **keys.plain(each.trainings)}
+        candidates.append(replace(each, label=apart(bare, settings, [], tuple(row.tune))))
+    if len({candidate.label for candidate in candidates}) < len(candidates):
+        raise ConfigError(f"{row.place}.{TUNE}: a value is given twice: give each once")
+    tune = keys.plain({**row.tune, ON: DEV})
+    return replace(block, label=label, tune=tune, candidates=tuple(candidates))
+
+
+def _check_warmups(row: Row, block: PolicyBlock, tuned: Row) -> None:
+    """Raise ConfigError for a warm-up that follows from steps that are tuned."""
+    for key in tuned.tune:
+        place, _, name = key.rpartition(".")
+        values = block.trainings.get(place, block.fields.get(place))
+        has_warmup = name == "steps" and isinstance(values, Mapping) and "warmup" in values
+        if has_warmup and "warmup" not in row.given[place]:
+            raise ConfigError(
+                f"{row.place}: {key} is tuned, and the default of {place}.warmup depends on it: "
+                "set the warm-up too"
+            )
+
+
+def _check_labels(
+    rows: Sequence[Row], blocks: Sequence[PolicyBlock], usual: Usual, where: str
+) -> None:
+    """Raise ConfigError for rows, or a row and a candidate of another one, that share a label."""
+    labels = Counter((row.place, block.label) for row, block in zip(rows, blocks, strict=True))
+    for (place, label), count in labels.items():
+        if count > 1:
+            raise ConfigError(
+                f"{place}: its sweep makes {count} rows of the label {label!r}: give each value "
+                "once"
+            )
+    distinct([block.label for block in blocks], [row.place for row in rows])
+    first: dict[str, Json] = {}
+    for block in (each for row in blocks for each in (*row.candidates, row)):
+        settings = _settings(block, usual)
+        if first.setdefault(block.label, settings) != settings:
+            raise ConfigError(
+                f"{where}: {block.label!r} is the label of a row and the name of another one's "
+                "candidate: give the row another label"
+            )
+
+
+def _settings(block: PolicyBlock, usual: Usual) -> Json:
+    """Return all that distinguishes a row, however it is written."""
+    changed = {
+        f"{stage}.{key}": value
+        for stage, values in block.trainings.items()
+        for key, value in values.items()
+        if in_effect(key, value) != in_effect(key, getattr(usual[stage], key))
+    }
+    return keys.plain([block.name, block.fields, asdict(block.denoising), changed, block.tune])
+
+
+def _label(block: PolicyBlock, row: Row, shared: Mapping[str, Any], kind: str, usual: Usual) -> str:
+    """Return a row's label: the given one, or its policy and each setting that is not usual.
+
+    The keys of sweeps are named in any case, after a given label only those of sweeps at the top.
+    What the row is to choose is left out.
+    """
+    stated = _stated(row)
+    own = _shown({stage: {k: block.trainings[stage][k] for k in stated[stage]} for stage in stated})
+    if "label" in row.given:
+        values = {**block.fields, **asdict(block.denoising), **own}
+        return apart(row.given["label"], values, [], row.from_top)
+    base = {stage: {key: getattr(usual[stage], key) for key in own[stage]} for stage in own}
+    return automatic(block, shared, kind, own, _shown(base), tuple(row.swept), tuple(row.tune))
+
+
+def _shown(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Json]:
+    """Return blocks as labels name their settings."""
+    return {
+        stage: shown(values) if stage == CORPUS else keys.plain(values)
+        for stage, values in blocks.items()
+    }
+
+
+def automatic(
+    block: PolicyBlock,
+    shared: Mapping[str, Any],
+    kind: str,
+    own: Mapping[str, Json] | None = None,
+    base: Mapping[str, Json] | None = None,
+    swept: Sequence[str] = (),
+    tuned: Sequence[str] = (),
+) -> str:
+    """Return the default label of a row: its policy, and each setting that is not the default.
+
+    Settings that all rows of a file share, and those that the model's kind ignores, are left out.
+    `own` are the trainings that the row states, `base` the file's; keys in `swept` are named, those
+    in `tuned` are not.
+    """
+    own, base = own or {}, base or {}
+    if not block.has_stage:
+        return apart(NONE, own, [base], swept)
+    entry = find_plugin("policy", block.name)
+    known = schema.fields_of(entry.plugin)
+    values = {key: field.default for key, field in known.items() if not field.is_required}
+    defaults = {key: _like(value, block.fields[key]) for key, value in values.items()}
+    if block.members:
+        fields, usual = _of_members(block, defaults, shared, kind)
+    else:
+        fields = {**block.fields, **asdict(block.denoising)}
+        denoising = denoising_block({**entry.facts, **shared}, entry.where, {})
+        objective = asdict(of_kind(denoising, {}, kind, "") if kind else denoising)
+        usual = {**defaults, **objective}
+    settings = untuned({**fields, **own}, dict.fromkeys(tuned))
+    return apart(block.name, settings, [{**usual, **base}], swept)
+
+
+def _of_members(
+    block: PolicyBlock, defaults: dict[str, Json], shared: Mapping[str, Any], kind: str
+) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return fields and defaults of a row that draws members, each as its default label."""
+    key = hooks.MEMBERS.name
+
+    def shown(items: Sequence[Any]) -> Json:
+        blocks = [policy_block(named(item, key), key, shared, kind) for item in items]
+        return [automatic(each, shared, kind) for each in blocks]
+
+    usual = {**defaults, **({key: shown(defaults[key])} if key in defaults else {})}
+    return {**block.fields, key: shown(block.fields[key])}, usual
+
+
+def _like(default: Any, value: Json) -> Json:
+    """Return a field's default as JSON; a budget gets the default warm-up of `value`'s steps."""
+    found = keys.plain(default)
+    if not (isinstance(found, dict) and isinstance(value, dict)):
+        return found
+    if {"steps", "warmup"} <= found.keys() & value.keys():
+        return {**found, "warmup": budgets.warmup(found["warmup"], value["steps"])}
+    return found
+
+
+def baseline_row(given: str, policies: Sequence[PolicyBlock], where: str) -> str:
+    """Return the label of the row that is labelled `given`, or of the only row of that policy.
+
+    If there are several such rows, or several whose labels begin so, and they differ in trainings
+    and objective alone, `given` stands for them: each row is compared with the one most like it.
+    Raises ConfigError at `where`.
+    """
+    labels = [block.label for block in policies]
+    if given in labels:
+        return given
+    named = [block for block in policies if block.name == given]
+    named = named or [block for block in policies if block.label.startswith(f"{given} ")]
+    if len(named) == 1:
+        return named[0].label
+    if named and all(
+        (each.name, each.fields) == (named[0].name, named[0].fields) for each in named
+    ):
+        return given
+    add = "" if named else f"add {given} to policies, or "
+    raise ConfigError(
+        f"{where}: {unknown('row', given, labels)}; {add}name the row that others are compared "
+        "with, baseline: ROW"
+    )

@@ -1,0 +1,183 @@
+"""The columns of an experiment: a task's name or block, checked, becomes a TaskBlock."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.core import keys, schema
+from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.metrics import METRICS
+from maskpolicy.core.schema import at
+from maskpolicy.experiment import pointers, yaml_file
+from maskpolicy.experiment.definition import (
+    HUB,
+    WORLD,
+    TaskBlock,
+    resolved_task,
+)
+from maskpolicy.experiment.policy_blocks import name_all, named, warn_of_equal_settings
+from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
+from maskpolicy.plugins import discovery, hooks, registry
+from maskpolicy.plugins.discovery import find_metric, find_plugin
+from maskpolicy.plugins.registry import Registered
+
+SHORT_ANSWERS = (
+    "{metric} looks for a short answer, which the rows of this world do not name, so that it "
+    "compares with whole sentences and gives 0: set world.wow_values: true"
+)
+_HUB_NAME = re.compile(r"(hf://datasets/)?\w[\w.-]*/[\w.-]+")
+log = logging.getLogger(__name__)
+
+
+def task_blocks(
+    items: Sequence[Any], where: str, folders: Sequence[Path], data: str
+) -> tuple[TaskBlock, ...]:
+    """Return the columns of an experiment with distinct labels; see `task_block`."""
+    given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    for index, item in enumerate(given):
+        _check_places(item, f"{where}[{index}]")
+    blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
+    differ = [resolved_task(block) for block in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    settings = [{key: each[key] for key in each if key != "label"} for each in differ]
+    warn_of_equal_settings("columns", labels, settings, where)
+    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
+
+
+def _check_places(given: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a key of a column's block that belongs elsewhere in the file."""
+    plugin = find_plugin("task", given["name"], where=where).plugin
+    known = {*schema.fields_of(plugin), *(field.name for field in fields(TaskBlock))}
+    for key in given:
+        if key not in known and (pointer := pointers.of_task(key)) is not None:
+            raise ConfigError(f"{at(where, key)}: {pointer}")
+
+
+def task_block(
+    given: Mapping[str, Any], where: str, folders: Sequence[Path], data: str = WORLD
+) -> TaskBlock:
+    """Return one column from its keys; `data` is the default of its key `data`.
+
+    Paths are looked up in `folders`, then in the working directory. Raises ConfigError at `where`.
+    """
+    name = given["name"]
+    entry = find_plugin("task", name, where=where)
+    framework = {f.name for f in fields(TaskBlock)} - {"fields"}
+    own = {key: value for key, value in given.items() if key not in framework}
+    values = schema.block(entry.plugin, own, where, others=framework)
+    made = discovery.build(entry, values, where)
+    ours = {key: value for key, value in given.items() if key in framework}
+    block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
+    block["data"] = data_source(block["data"], at(where, "data"), folders)
+    chosen = hooks.METRIC.of(made)
+    usual = chosen or entry.facts.get("metric")
+    _check_metrics(block["metrics"], entry, usual, where)
+    labels = hooks.LABELS.of(made) or entry.facts.get("labels", ())
+    _check_labels(block["metrics"] or (usual,), labels, where)
+    if block["metrics"] and chosen and chosen not in block["metrics"]:
+        _check_choice(entry, own, values, chosen, where)
+    block["fields"] = keys.plain(values, where)
+    return TaskBlock(**block)
+
+
+def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: str) -> None:
+    """Raise ConfigError for a metric that is unknown, named twice or not for such answers.
+
+    `usual` is the task's own metric, which shows whether its labels are numbers.
+    """
+    kind = kind_of(entry)
+    has_numbers = usual in METRICS and METRICS[usual].numbers
+    for index, name in enumerate(names):
+        place, instead = f"{at(where, 'metrics')}[{index}]", f"name another, such as {usual}"
+        try:
+            metric = find_metric(name)
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from None
+        if name in names[:index]:
+            raise ConfigError(f"{place}: {name} is named twice: remove one")
+        if name in registry.names("metric"):
+            continue
+        if metric.parts and not TASK_KINDS[kind].has_classes:
+            raise ConfigError(
+                f"{place}: {name} scores labels, and this task has {kind}s: {instead}"
+            )
+        if metric.numbers != has_numbers:
+            what = (
+                "texts, and the answers of this task are numbers"
+                if has_numbers
+                else ("numbers, and the answers of this task are none")
+            )
+            raise ConfigError(f"{place}: {name} compares {what}: {instead}")
+
+
+def _check_labels(names: Sequence[Any], labels: Sequence[str], where: str) -> None:
+    """Raise ConfigError for a metric that is for tasks with other labels; () are not known."""
+    for name in names:
+        wanted = METRICS[name].labels if name in METRICS else ()
+        if labels and wanted and set(labels) != set(wanted):
+            raise ConfigError(
+                f"{at(where, 'metrics')}: {name} is for the labels {', '.join(wanted)}, and this "
+                f"task has {', '.join(labels)}: name another, such as accuracy"
+            )
+
+
+def _check_choice(
+    entry: Registered,
+    stated: Mapping[str, Any],
+    values: Mapping[str, Any],
+    chosen: str,
+    where: str,
+) -> None:
+    """Raise ConfigError for a key that chooses a metric, which the block's `metrics` leaves out."""
+    known = schema.fields_of(entry.plugin)
+    for key in stated:
+        if known[key].is_required:
+            continue
+        usual = discovery.build(entry, {**values, key: known[key].default}, where)
+        if hooks.METRIC.of(usual) != chosen:
+            raise ConfigError(
+                f"{at(where, key)}: chooses the metric {chosen}, and metrics does not name it: "
+                "name it there, or drop one of the two keys"
+            )
+
+
+def warn_of_missing_answers(
+    tasks: Sequence[TaskBlock], world: Mapping[str, Any], where: str
+) -> None:
+    """Log a warning for each task of the world with a metric that finds no short answer in it."""
+    for index, block in enumerate(tasks):
+        for name in block.metrics:
+            if lacks_short_answers(block.name, block.data, name, world):
+                log.warning("%s[%d].metrics: %s", where, index, SHORT_ANSWERS.format(metric=name))
+
+
+def lacks_short_answers(task: str, data: str, metric: str, world: Mapping[str, Any]) -> bool:
+    """Return whether a metric looks for short answers, which the world's rows of a task lack."""
+    from maskpolicy.experiment.world_settings import NEEDS_VALUES
+
+    looks = metric in METRICS and METRICS[metric].short
+    return looks and data == WORLD and task in NEEDS_VALUES and not world.get("wow_values")
+
+
+def data_source(
+    given: str, where: str, folders: Sequence[Path], names: Sequence[str] = (WORLD, HUB)
+) -> str:
+    """Return the source of tasks: one of `names`, or the absolute path of a folder."""
+    if given in names:
+        return given
+    found = yaml_file.locate(given, folders) if given else None
+    if found is None or not found.is_dir():
+        more = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
+        if found is not None:
+            raise ConfigError(f"{where}: {given} is a file: name its folder, {Path(given).parent}")
+        if _HUB_NAME.fullmatch(given):
+            more = "; a data set of the Hub is saved to files first (docs/tasks.md)"
+        raise ConfigError(
+            f"{where}: {unknown('source', given, names)} or a folder that exists{more}"
+        )
+    return str(found)

@@ -1,0 +1,49 @@
+"""What is known of each kind of task, by what is answered: one row a kind.
+
+The head that is fine-tuned is in models.finetuning, the guesses without a model in data.majority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ
+from maskpolicy.plugins.registry import Registered
+
+TEXT, LABEL, SPAN = "text", "label", "span"
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """The facts of one kind."""
+
+    model: str  # the kind of model that is fine-tuned on such tasks
+    auto_class: str  # of Transformers, for the fine-tuned model
+    hub: str  # the Hub's name of such tasks
+    reads_context: bool = True  # whether a context is always a part of what the model reads
+    has_classes: bool = False  # whether answers are classes, or numbers in their place
+
+
+TASK_KINDS: Mapping[str, TaskKind] = {
+    TEXT: TaskKind(SEQ2SEQ, "AutoModelForSeq2SeqLM", "text2text-generation", reads_context=False),
+    LABEL: TaskKind(
+        ENCODER, "AutoModelForSequenceClassification", "text-classification", has_classes=True
+    ),
+    SPAN: TaskKind(ENCODER, "AutoModelForQuestionAnswering", "question-answering"),
+}
+
+
+def kind_of(task: Registered) -> str:
+    """Return the name of a registered task's kind; raises ConfigError for an unknown one."""
+    name = task.facts.get("kind", TEXT)
+    if name not in TASK_KINDS:
+        where = f"{task.where}: @task({task.name!r})"
+        raise ConfigError(f"{where}: {unknown('kind', name, TASK_KINDS)}")
+    return str(name)
+
+
+def of_model(kind: str) -> tuple[str, ...]:
+    """Return the kinds of tasks that a kind of model is fine-tuned on."""
+    return tuple(name for name, facts in TASK_KINDS.items() if facts.model == kind)

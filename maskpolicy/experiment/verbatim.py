@@ -1,0 +1,231 @@
+"""Experiments as they are written: shipped ones, and those that `run` keeps in its folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.core import schema
+from maskpolicy.core.errors import ConfigError, StoreError, unknown
+from maskpolicy.core.files import write_file
+from maskpolicy.experiment import yaml_file
+
+WRITTEN = "experiment.yaml"  # in a run's folder
+_HEAD = (
+    "# The experiment of this folder as it was written: `maskpolicy run` takes this file too.\n"
+    "# Relative paths in `experiment` and `keys` are looked up in `folders`; `folders`,\n"
+    "# `plugins` and `file`, from which the text comes, are relative to this file.\n"
+)
+
+
+@dataclass(frozen=True)
+class WrittenExperiment:
+    """An experiment as a command line states it: the text of its file, and the overrides."""
+
+    experiment: str  # the YAML text
+    name: str
+    folders: tuple[Path, ...]  # absolute: relative paths are looked up in them, in this order
+    keys: tuple[str, ...] = ()  # words such as intermediate.steps=2000
+    plugins: tuple[Path, ...] = ()  # absolute: files that --plugin names
+    home: Path | None = None  # the folder of the run that kept it
+    file: Path | None = None  # absolute: the user's file; None if there is none
+
+    def without_file(self) -> WrittenExperiment:
+        """Return the experiment without its file, whose folder holds nothing of the user's."""
+        return replace(self, file=None, folders=(Path.cwd(),))
+
+
+@dataclass(frozen=True)
+class KeptKeys:
+    """The keys of a file that `save` wrote."""
+
+    name: str
+    experiment: str
+    folders: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    file: str = ""
+
+
+def read_experiment(
+    path: Path, keys: Sequence[str] = (), plugins: Sequence[str | Path] = ()
+) -> WrittenExperiment:
+    """Return the experiment of an ordinary file, or of one that `save` wrote.
+
+    `path` may be the name of a shipped experiment (`file_of`). `keys` and `plugins` of the
+    command line are added after those of the file. Raises ConfigError.
+    """
+    path = file_of(path)
+    text = yaml_file.read_text(path)
+    here, home = Path.cwd(), path.resolve().parent
+    named = tuple(Path(plugin).resolve() for plugin in plugins)
+    kept = _kept(text, f"{path}: ")
+    if kept is None:
+        folders = _distinct(home, here)
+        file = path.resolve()
+        return WrittenExperiment(text, path.stem, folders, tuple(keys), named, file=file)
+    new = () if kept.keys[len(kept.keys) - len(keys) :] == tuple(keys) else tuple(keys)
+    looked_up = [(home / folder).resolve() for folder in kept.folders]
+    known = [(home / plugin).resolve() for plugin in kept.plugins]
+    return WrittenExperiment(
+        kept.experiment,
+        kept.name,
+        _distinct(*looked_up, *([here] if new else [])),
+        (*kept.keys, *new),
+        _distinct(*known, *named),
+        path.parent,
+        (home / kept.file).resolve() if kept.file else None,
+    )
+
+
+def save(asked: WrittenExperiment, folder: Path) -> None:
+    """Keep an experiment in the folder of its run.
+
+    Paths are relative to that folder, so that both can move together. Raises StoreError if the
+    folder holds another file of that name.
+    """
+    path = folder / WRITTEN
+    if path.exists() and not (is_saved(folder) or is_lost(folder)):
+        raise StoreError(f"{path}: was not written by `maskpolicy run`: choose another --out")
+    start = folder.resolve()
+    values = {
+        "name": asked.name,
+        "folders": [os.path.relpath(place, start) for place in asked.folders],
+        "plugins": [os.path.relpath(plugin, start) for plugin in asked.plugins],
+        **({"file": os.path.relpath(asked.file, start)} if asked.file else {}),
+        "keys": list(asked.keys),
+        "experiment": asked.experiment,
+    }
+    write_file(path, f"{_HEAD}{_dumped(values)}".encode())
+
+
+def is_saved(folder: Path) -> bool:
+    """Return whether a folder holds the experiment of a run; raises ConfigError for bad YAML."""
+    return _saved(folder) is not None
+
+
+def is_lost(folder: Path) -> bool:
+    """Return whether a loss of power left only the name of a run's experiment, or zeros."""
+    path = folder / WRITTEN
+    return path.is_file() and not path.read_bytes().strip(b"\0")
+
+
+def other_file(folder: Path, asked: WrittenExperiment) -> Path | None:
+    """Return the file of another experiment whose run a folder holds; None if there is none.
+
+    An experiment that was edited is the same one, and so is one whose file was moved or copied
+    unchanged. Raises ConfigError for bad YAML.
+    """
+    kept = _saved(folder)
+    if kept is None or not kept.file or kept.experiment == asked.experiment:
+        return None
+    file = (folder.resolve() / kept.file).resolve()
+    return file if file.is_file() and file != asked.file else None
+
+
+def _saved(folder: Path) -> KeptKeys | None:
+    path = folder / WRITTEN
+    return _kept(yaml_file.read_text(path), f"{path}: ") if path.is_file() else None
+
+
+def _kept(text: str, where: str) -> KeptKeys | None:
+    """Return the keys of a file that `save` wrote, or None for another; raises ConfigError."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None  # the parser of ordinary files reports the error
+    if not isinstance(found, dict) or "experiment" not in found:
+        return None
+    return KeptKeys(**schema.block(KeptKeys, found, where))
+
+
+def _dumped(values: dict[str, Any]) -> str:
+    """Return YAML that loads to exactly `values`, with the experiment as a block if possible."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as literal blocks."""
+
+    def text(dumper: Any, value: str) -> Any:
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    made: str = yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    # PyYAML does not read back every character that it writes unescaped
+    return made if yaml.safe_load(made) == values else yaml.safe_dump(values, sort_keys=False)
+
+
+def _distinct(*paths: Path) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(paths))
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """An experiment file of maskpolicy's own."""
+
+    name: str  # as `run` takes it: quickstart, paper/mae-lm
+    summary: str  # the first line of the file, a comment
+    path: Path
+
+
+def shipped() -> list[Shipped]:
+    """Return the experiments that come with maskpolicy, the small ones before those of paper/."""
+    folder = Path(next(iter(import_module("maskpolicy.experiments").__path__)))
+    files = sorted(folder.rglob("*.yaml"), key=lambda path: (path.parent, path.name))
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in files]
+    return [Shipped(name, _summary(path), path) for name, path in zip(names, files, strict=True)]
+
+
+def file_of(asked: Path) -> Path:
+    """Return the file of `run FILE`: FILE itself, or the shipped experiment of this name.
+
+    An existing file is preferred. Raises ConfigError for an unknown name, and for a name that a
+    YAML file in the same folder also has, because it is ambiguous.
+    """
+    paths = {each.name: each.path for each in shipped()}
+    found = paths.get(asked.as_posix())
+    if asked.suffix or (asked.exists() and not (found and asked.is_dir())):
+        return asked
+    beside = (asked.with_name(f"{asked.name}{ending}") for ending in (".yaml", ".yml"))
+    here = [path for path in beside if path.is_file()]
+    if found is None:
+        name = asked.as_posix()
+        if here:
+            raise ConfigError(f"unknown experiment {name!r}: for the file, write {here[0]}")
+        said = unknown(
+            "experiment", name, paths, _meant(name, paths), "maskpolicy list experiments"
+        )
+        raise ConfigError(f"{said}, or name a file")
+    for own in here:
+        if not own.samefile(found):
+            raise ConfigError(
+                f"{asked}: is maskpolicy's own experiment, and {own} is here: "
+                f"write {own} for the file, or {found} for maskpolicy's"
+            )
+    return found
+
+
+def name_of(file: Path) -> str | None:
+    """Return the name of the shipped experiment that a file holds, or None for any other file."""
+    here = file.resolve()
+    return next((each.name for each in shipped() if each.path.resolve() == here), None)
+
+
+def _meant(asked: str, names: Collection[str]) -> list[str]:
+    """Return the names that are most like `asked`, whatever folders they are in."""
+    last = {name: name.rpartition("/")[2] for name in names}
+    near = get_close_matches(asked, sorted({*last.values()}), n=1)
+    return [name for name in names if last[name] in near and "/" not in asked]
+
+
+def _summary(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return lines[0].removeprefix("# ") if lines[0].startswith("#") else ""

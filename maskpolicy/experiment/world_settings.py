@@ -1,0 +1,167 @@
+"""The settings of the embedded world and how they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from maskpolicy.core import keys, schema
+from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.keys import omitted
+from maskpolicy.core.schema import Count, Range, Share
+
+ASKED = (
+    *("place of birth", "year of birth", "place of death"),
+    *("year of death", "employer", "school"),
+)
+"""The relations of people that tasks ask for; `data.world.wordings` words them."""
+NEVER = ("teacher", "river", "award", "date of marriage")
+"""The relations of people that nobody asks for."""
+HELD_OUT = ("place of death", "school", "year of discovery")
+"""The relations that zsRE asks for in its dev file only, unless settings say else."""
+RECORD = "world.json"  # beside the tasks of a written world: its settings
+GOLD = {"gold_entities": "entities", "asked": "asked"}  # columns of its corpora: keys of their rows
+NEEDS_VALUES = ("wow",)  # tasks whose rows have a short answer only with `wow_values`
+WITH_ERRORS = "entities_with_errors"  # a further column, and its key
+Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
+SUBJECT_KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Kinds of subjects; docs/world.md says which task needs which."""
+AtLeast0: TypeAlias = Annotated[int, Range(ge=0)]
+AtLeast2: TypeAlias = Annotated[int, Range(ge=2)]
+AtLeast4: TypeAlias = Annotated[int, Range(ge=4)]
+Exponent: TypeAlias = Annotated[float, Range(ge=0)]
+Part: TypeAlias = Annotated[float, Range(gt=0, lt=1)]
+PartOrNone: TypeAlias = Annotated[float, Range(ge=0, lt=1)]
+Years: TypeAlias = Annotated[int, Range(ge=1, le=60)]
+"""Years in a pool: few enough that people die after they were born, and not at 150."""
+
+
+@dataclass(frozen=True)
+class EntityErrors:
+    """The errors of the column `entities_with_errors`, which is there if any share is not 0."""
+
+    # share of the gold entities that a further column, entities_with_errors, lacks
+    dropped: Share = 0.0
+    wrong: Share = 0.0  # share in whose place that column marks as many other words
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the world depends on: the same settings give the same bytes."""
+
+    seed: AtLeast0 = 0  # of all that is drawn
+    kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects; their tasks are written with them
+    people: AtLeast4 = 150  # subjects of the tasks' corpus, half of them in the train files
+    general_people: Count = 250  # subjects of the general corpus, all others
+    writers: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
+    birds: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
+    salts: AtLeast4 = 100  # subjects of the tasks' corpus, if `kinds` names them
+    entries: Count = 18  # differently worded entries for each person; others have as many per fact
+    facts: AtLeast0 = 1  # facts that an entry states; 0: all of its subject's
+    asked: Count = 5  # asked relations of each person
+    never: AtLeast0 = 1  # never-asked relations of each person
+    relations: tuple[str, ...] = ()  # asked relations in use; none given: all
+    others: tuple[str, ...] = ()  # never-asked relations in use; none given: all
+    questions: Count = 1  # TriviaQA wordings for each fact
+    skew: Exponent = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
+    train_share: Part = 0.5  # share of the tasks' subjects in the train files
+    name_parts: AtLeast0 = 0  # given names and surnames each; 0: four full names for each subject
+    towns: AtLeast2 = 40  # in the pool that facts are drawn from
+    companies: Count = 30  # employers in the pool
+    schools: Count = 20  # in the pool
+    years: Years = 40  # years of birth, and as many of death
+    rivers: Count = 20  # in the pool; nobody asks for them
+    prizes: Count = 20  # in the pool; nobody asks for them
+    teachers: Count = 40  # in the pool; nobody asks for them
+    dates: Count = 60  # in the pool; nobody asks for them
+    evidence: bool = True  # write TriviaQA's evidence, one file for each subject
+    # share of situations in the general corpus; as many about other subjects in situations.jsonl
+    situations: PartOrNone = omitted(0.0)
+    entity_errors: EntityErrors = omitted(EntityErrors())
+    # relations of people that zsRE's train file lacks; none given: place of death and school, and
+    # of birds the year of discovery
+    heldout: tuple[str, ...] = omitted(())
+    # share of the entries that go on after the fact, so that values do not stand at their end
+    endings: Share = omitted(0.0)
+    wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
+
+    def general(self, kind: str) -> int:
+        """Return the number of the general corpus's subjects of a kind: a like share of each."""
+        if kind == "people":
+            return self.general_people
+        share = self.general_people / self.people
+        if kind == "writers":  # they share the surnames of the others: not too many namesakes
+            share = min(share, 5)
+        return max(1, round(int(getattr(self, kind)) * share))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its corpora."""
+        return (*GOLD, *([WITH_ERRORS] if self.entity_errors != EntityErrors() else []))
+
+    @property
+    def text(self) -> Settings:
+        """The settings that decide the corpora: worlds that differ only in tasks have the same."""
+        return replace(self, heldout=(), wow_values=False)
+
+    def holds_out(self, relation: str) -> bool:
+        """Return whether zsRE asks for a relation in its dev file only."""
+        return relation in (self.heldout or HELD_OUT)
+
+    def count(self, kind: str) -> int:
+        """Return the number of subjects of a kind in both corpora together."""
+        return self.general(kind) + int(getattr(self, kind))
+
+
+def make(options: Mapping[str, Any]) -> Settings:
+    """Return checked settings from the `world:` block of an experiment; raises ConfigError."""
+    settings = Settings(**schema.block(Settings, options, "world"))
+    for key in ("kinds", "relations", "others", "heldout"):
+        _check_once(getattr(settings, key), f"world.{key}")
+    if "people" not in settings.kinds:
+        raise ConfigError("world.kinds: must name people, whose towns and names the others share")
+    asked = _in_use("relations", settings.relations, ASKED)
+    never = _in_use("others", settings.others, NEVER)
+    for key, number, chosen in (
+        ("relations", settings.asked, asked),
+        ("others", settings.never, never),
+    ):
+        if number > len(chosen):
+            count = "asked" if key == "relations" else "never"
+            raise ConfigError(
+                f"world.{key}: needs {number} or more, only {len(chosen)} in use: name more, or "
+                f"set world.{count}: {len(chosen)}"
+            )
+    _in_use("heldout", settings.heldout, asked)
+    if len({settings.holds_out(relation) for relation in asked}) < 2:
+        key, do = "relations", "keep place of death or school, and one of the others"
+        if settings.heldout:
+            key, do = "heldout", "name fewer"
+        raise ConfigError(
+            f"world.{key}: zsRE needs a relation of its train file and one of its dev file: {do}"
+        )
+    if settings.entity_errors.dropped + settings.entity_errors.wrong > 1:
+        raise ConfigError(
+            "world.entity_errors: dropped and wrong together are more than 1: lower one of them"
+        )
+    return settings
+
+
+def _in_use(key: str, names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the relations that the setting `key` names, or all; raises ConfigError."""
+    for index, name in enumerate(names):
+        if name not in known:
+            raise ConfigError(f"world.{key}[{index}]: {unknown('relation', name, known)}")
+    return tuple(name for name in known if not names or name in names)
+
+
+def _check_once(names: Sequence[str], where: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(f"{where}[{index}]: {name} is named twice: remove one")
+
+
+def check(settings: Settings) -> None:
+    """Raise ConfigError unless a world can be made with these settings."""
+    make(keys.to_json(settings))

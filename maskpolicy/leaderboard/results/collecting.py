@@ -1,0 +1,379 @@
+"""Write the results and predictions of a finished graph to the folder of its run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from maskpolicy.core import keys
+from maskpolicy.core.files import json_bytes, read_json, remove_parts, write_file
+from maskpolicy.core.metrics import Total
+from maskpolicy.core.types import Json
+from maskpolicy.data.majority import FILE
+from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment import learned_policies
+from maskpolicy.experiment.budgets import TRAININGS, settled
+from maskpolicy.experiment.definition import (
+    HUB,
+    WORLD,
+    Experiment,
+    PolicyBlock,
+    TaskBlock,
+    resolved,
+    resolved_policy,
+    resolved_task,
+)
+from maskpolicy.experiment.policy_blocks import compares_corpora
+from maskpolicy.experiment.sweeps import DEV
+from maskpolicy.experiment.world_settings import RECORD
+from maskpolicy.leaderboard.results.cell import (
+    EARLY,
+    LEFT_OUT,
+    SETTINGS,
+    STEP,
+    Result,
+    Run,
+    cell_name,
+    dropped,
+    early_cell_name,
+    read_result,
+    result_bytes,
+)
+from maskpolicy.pipeline.graph import picking
+from maskpolicy.pipeline.graph.events import Outcome
+from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.stages import Graph
+from maskpolicy.pipeline.stages.evaluation import AUDIT
+from maskpolicy.pipeline.stages.model_training import WORK
+from maskpolicy.pipeline.stages.params import (
+    AnnotateParams,
+    CondenseParams,
+    FeedbackParams,
+    FinetuneParams,
+    FitParams,
+    GeneralParams,
+    IntermediateParams,
+)
+from maskpolicy.pipeline.stages.preparation import SHARD_KINDS
+from maskpolicy.pipeline.stages.tuned_rows import is_by_task
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import ROW_TRAININGS
+
+log = logging.getLogger(__name__)
+_TOKENS = ("source_tokens", "target_tokens")
+_CODE = (  # stages whose version a result records
+    *(*TRAININGS, "intermediate-part", "intermediate-feedback"),
+    *("annotate", "count", "condense", "evaluate"),
+)
+
+
+def collect(
+    experiment: Experiment,
+    graph: Graph,
+    outcomes: Mapping[str, Outcome],
+    store: Store,
+    out: Path,
+) -> Run:
+    """Write results/, predictions/ and experiment.json below `out`, each file atomically.
+
+    Cells of checkpoints of the intermediate stage go to steps/, which leaderboards do not read.
+    Cells without an outcome were left out by --only: their file in `out` is reused if it comes
+    from the same stages. Other files in results/ stay, but `cell.read_run` ignores them. Raises
+    StoreError if `out` cannot be written.
+    """
+    find = partial(_result, experiment, graph, outcomes, store)
+    ended: dict[str, Result | None] = {}
+    for cell, stage in graph.cells.items():
+        name = cell_name(*cell)
+        path = out / "results" / f"{name}.json"
+        ended[name] = result = _written(find(cell, stage, path), path)
+        if result is not None and stage.key in outcomes:
+            _save_answers(result, stage, store, out / "predictions" / f"{name}.jsonl")
+    before: dict[str, Result | None] = {}
+    for (policy, task, seed, step), stage in graph.early.items():
+        name = early_cell_name(policy, task, seed, step)
+        path = out / EARLY / f"{name}.json"
+        before[name] = _written(find((policy, task, seed), stage, path, {STEP: step}), path)
+    _remove_broken(out)
+    about = {"name": experiment.name, **resolved(experiment)}
+    left_out = [name for name, result in [*ended.items(), *before.items()] if result is None]
+    write_file(out / SETTINGS, json_bytes(about | ({LEFT_OUT: left_out} if left_out else {})))
+    run = Run(
+        folder=out,
+        results=tuple(filter(None, ended.values())),
+        baseline=experiment.baseline,
+        policies=tuple(block.label for block in experiment.policies),
+        tasks=tuple(block.label for block in experiment.tasks),
+        early=tuple(filter(None, before.values())),
+        experiment=experiment.name,
+        left_out=tuple(name for name in left_out if name in ended),
+        dropped=dropped(out),
+    )
+    if run.dropped:
+        log.info("%s: %s; --out keeps runs apart", out, run.about_dropped)
+    return run
+
+
+def _written(result: Result | None, path: Path) -> Result | None:
+    """Write a result, if there is one, to its file, and return it."""
+    if result is not None:
+        write_file(path, result_bytes(result))
+    return result
+
+
+def _save_answers(result: Result, stage: Stage, store: Store, path: Path) -> None:
+    """Write the predictions of a cell, or remove them if it failed."""
+    answers = None if result.error is not None else store.file(stage.key, "predictions.jsonl")
+    if answers is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_file(path, answers.read_bytes())
+
+
+def _result(
+    experiment: Experiment,
+    graph: Graph,
+    outcomes: Mapping[str, Outcome],
+    store: Store,
+    cell: tuple[str, str, int],
+    stage: Stage,
+    path: Path,
+    more: Mapping[str, Json] = MappingProxyType({}),
+) -> Result | None:
+    """Return the result of a cell; if it was not run, from the file at `path`.
+
+    None if that file does not exist or comes from other stages. `more` is added to its config.
+    """
+    policy = next(block for block in experiment.policies if block.label == cell[0])
+    task = next(block for block in experiment.tasks if block.label == cell[1])
+    taken = chosen(experiment, policy, task, stage, store)
+    behind = topological([stage]) if taken is None else [*topological([taken.stage]), stage]
+    config = cell_config(experiment, policy if taken is None else taken.block, task, cell[2])
+    result = Result(
+        *cell,
+        sources.facts(find_plugin("task", task.name)).group,
+        {**(config if taken is None else candidate_config(policy, config)), **more},
+        {each.name: each.key for each in behind if each.kind not in SHARD_KINDS},
+        tuning=None if taken is None else taken.tuning,
+        origin=_origin(task.data),
+        code=_code(behind),
+        majority=_about_task(graph.majority.get(task.label), FILE, store),
+        audit=_about_task(graph.audits.get(task.label), AUDIT, store),
+        shrunk=_shrunk(behind, store),
+    )
+    outcome = outcomes.get(stage.key)
+    if outcome is None:
+        known = read_result(path) if path.is_file() else None
+        if known is None or known.metrics is None or known.stages.get(stage.name) != stage.key:
+            return None
+        return replace(
+            result,
+            metrics=known.metrics,
+            work=known.work,
+            tuning=result.tuning or known.tuning,
+            majority=result.majority or known.majority,
+            audit=result.audit or known.audit,
+            shrunk=result.shrunk or known.shrunk,
+        )
+    # verified again, and fetched again from a bucket: other commands may prune local copies
+    found = None if outcome.artifact is None else store.file(stage.key, "result.json")
+    metrics = None if found is None else Total.from_json(read_json(found))
+    error = outcome.error or (None if metrics is not None else "its artifact is not in the store")
+    return replace(result, metrics=metrics, work=_work(behind, store), error=error)
+
+
+def _about_task(stage: Stage | None, file: str, store: Store) -> Json:
+    """Return the output of a task's majority or audit stage, or None if it is not in the store."""
+    path = None if stage is None else store.file(stage.key, file)
+    return None if path is None else read_json(path)
+
+
+def _origin(data: str) -> str:
+    """Return world, hub or files; a folder written by `maskpolicy world` counts as world."""
+    if data in (WORLD, HUB):
+        return data
+    written = any((folder / RECORD).is_file() for folder in (Path(data), Path(data).parent))
+    return WORLD if written else "files"
+
+
+def _code(behind: Sequence[Stage]) -> Json:
+    """Return the versions of the stages in _CODE, and a digest of the policy's dependencies.
+
+    These are the user's code and the result of the policy's `depends`, e.g. a pipeline's version.
+    """
+    found = {stage.kind: stage for stage in behind if stage.kind in _CODE}
+    rests_on: dict[str, Json] = {"code": None, "depends": None}
+    below = {each.key for one in behind if one.kind == "general" for each in topological([one])}
+    for stage in found.values():
+        if isinstance(stage.params, GeneralParams):
+            if code := stage.params.code or stage.params.member_code:
+                rests_on["general"] = code
+        elif stage.key in below:
+            continue  # what the policy of the general stage rests on; all rows share it
+        elif isinstance(stage.params, IntermediateParams):
+            rests_on["code"] = stage.params.code
+        elif isinstance(stage.params, AnnotateParams | CondenseParams | FeedbackParams):
+            rests_on["depends"] = stage.params.depends
+    versions = {kind: stage.version for kind, stage in found.items()}
+    return {
+        "versions": versions,
+        "policy": keys.digest(rests_on) if any(rests_on.values()) else None,
+    }
+
+
+def _work(behind: Iterable[Stage], store: Store) -> Json:
+    """Return work.json of the intermediate stage, or None without such a stage."""
+    for stage in behind:
+        if stage.kind == "intermediate" and (path := store.file(stage.key, "work.json")):
+            return read_json(path)
+    return None
+
+
+def _shrunk(behind: Iterable[Stage], store: Store) -> Json:
+    """Return how far micro-batches shrank in the trainings in which memory ran out, or None."""
+    trainings = (stage for stage in behind if stage.kind in (*TRAININGS, "intermediate-part"))
+    records = {each.name: store.recall(each.key) or {"record": {}} for each in trainings}
+    facts = {name: known["record"].get("facts") or {} for name, known in records.items()}
+    return {name: each["shrunk"] for name, each in facts.items() if "shrunk" in each} or None
+
+
+def _remove_broken(out: Path) -> None:
+    """Remove what processes that have ended left half written in a run's folder."""
+    for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
+        remove_parts(folder)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The candidate that a cell was taken from."""
+
+    block: PolicyBlock
+    stage: Stage  # its evaluation on test
+    tuning: Json  # see `chosen`
+
+
+def chosen(
+    experiment: Experiment, block: PolicyBlock, task: TaskBlock, stage: Stage, store: Store
+) -> Chosen | None:
+    """Return what a tuned row chose for a cell; None for other rows, and before there is a choice.
+
+    `tuning` has the values that were tried and their scores on dev, the index of the chosen ones
+    and the label of their stages, the tasks and seeds that the scores are means over, and the cost
+    of all candidates.
+    """
+    if not block.candidates:
+        return None
+    choice = stage.inputs[picking.CHOICE]
+    path = store.file(choice.key, picking.FILE)
+    if path is None:
+        return None
+    choice_made = read_json(path)
+    index = int(choice_made["candidate"])
+    by_task = is_by_task(block)
+    tasks = [task.label] if by_task else [each.label for each in experiment.tasks]
+    tuning = {
+        "on": DEV,
+        "by": "task" if by_task else "row",
+        "tried": [tuned_values(each, block.tune) for each in block.candidates],
+        "scores": choice_made["scores"],
+        "chosen": index,
+        "label": block.candidates[index].label,
+        "tasks": tasks,
+        "seeds": list(experiment.seeds),
+        "cost": _cost(choice, ("finetune",) if by_task else ROW_TRAININGS, store),
+    }
+    return Chosen(block.candidates[index], stage.inputs[choice_made["input"]], tuning)
+
+
+def tuned_values(block: PolicyBlock, tune: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the values of the tuned keys in a candidate."""
+    settings = {**block.fields, **vars(block.denoising), **block.trainings}
+    return {key: _at(settings, key) for key in tune if key != "on"}
+
+
+def _at(settings: Mapping[str, Any], key: str) -> Json:
+    first, _, rest = key.partition(".")
+    return _at(settings[first], rest) if rest else settings[first]
+
+
+def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json]:
+    """Return trainings and steps behind a choice by kind, and tokens of the intermediate ones.
+
+    All candidates count, and all tasks and seeds that the choice rests on.
+    """
+    found: dict[str, Counter[str]] = {}
+    for stage in topological([choice]):
+        if stage.kind == "evaluate":
+            found.setdefault(stage.kind, Counter()).update(evaluations=1)
+        params = stage.params
+        if stage.kind in kinds and isinstance(
+            params, FitParams | IntermediateParams | FinetuneParams
+        ):
+            known = found.setdefault(stage.kind, Counter())
+            known.update(trainings=1, steps=params.spec.steps)
+            path = store.file(stage.key, WORK)
+            work = read_json(path) if path is not None else {}
+            known.update({name: work[name] for name in _TOKENS if name in work})
+    return {kind: dict(about) for kind, about in found.items()}
+
+
+def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, seed: int) -> Json:
+    """Return exactly the settings that one cell depends on.
+
+    A `none` cell thus has no settings of the intermediate stage, and is equal in runs that differ
+    only in that stage.
+    """
+    specs: dict[str, Any] = {"general": experiment.general}
+    specs |= {name: experiment.budget(name, policy) for name in ROW_TRAININGS}
+    specs = {name: settled(spec, name) for name, spec in specs.items()}
+    corpus = experiment.corpus_of(policy)
+    whole = resolved(replace(experiment, corpus=corpus, **specs))
+    for name in TRAININGS:
+        del whole[name]["checkpoint_every"]  # does not affect results
+    config = {
+        "policy": _unlabelled(resolved_policy(policy)),
+        "task": _unlabelled(resolved_task(task)),
+        "model": whole["model"],
+        "finetune": whole["finetune"],
+    }
+    if policy.trainings:
+        config["trainings"] = policy.trainings
+    if policy.tune:
+        config["tune"] = policy.tune
+    if experiment.model.is_scratch:
+        config["general"] = whole["general"]
+        config["general_seeds"] = experiment.general_seeds
+        config["general_seed"] = experiment.general_of(experiment.run_of(seed))
+    if WORLD in (task.data, corpus.name) or experiment.model.is_scratch:
+        config["world"] = whole["world"]
+    if policy.has_stage:
+        names = ["corpus", "intermediate", "intermediate_seeds"]
+        if compares_corpora(policy) and experiment.contrast_corpus is not None:
+            names.append("contrast_corpus")
+        if learned_policies.is_learned(policy):
+            names.append("fit")
+            tasks = learned_policies.trained_on(experiment, policy)
+            config["train_on"] = [_unlabelled(resolved_task(one)) for one in tasks]
+        config |= {name: whole[name] for name in names}
+        config["intermediate_seed"] = experiment.run_of(seed)
+    return json.loads(keys.canonical(config))  # the same types and order as read from a file
+
+
+def candidate_config(policy: PolicyBlock, config: Json) -> Json:
+    """Return a candidate's settings, with what the row itself states: budgets, and what to tune."""
+    stated = {"trainings": policy.trainings, "tune": policy.tune}
+    rest = {key: value for key, value in config.items() if key != "trainings"}
+    stated = {key: value for key, value in stated.items() if value}
+    return json.loads(keys.canonical({**rest, **stated}))
+
+
+def _unlabelled(block: Mapping[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in block.items() if key != "label"}

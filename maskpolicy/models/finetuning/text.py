@@ -1,0 +1,203 @@
+"""Text tasks: a text-to-text model writes its answer, or gives a choice the best likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.types import Example
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.models import text_to_text
+from maskpolicy.models.families import limits
+from maskpolicy.models.finetuning.head_params import AnswerParams, HeadParams
+from maskpolicy.models.training.batching import BATCH, IGNORE, Batch, Pairs, collate, in_batches
+from maskpolicy.models.training.interfaces import Progress
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import Cut, ExampleSteps, tokenize
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_SLACK = 8  # tokens that an answer may be longer than the longest one in train
+loss, training_loss = text_to_text.token_loss, text_to_text.training_loss
+
+
+def start(folder: Path, examples: Sequence[Example], seed: int) -> Any:
+    """Return the pre-trained model as it is: its LM head is the task's."""
+    return load(folder)
+
+
+def load(folder: Path) -> Any:
+    """Return a model of a folder."""
+    return text_to_text.load(str(folder))
+
+
+def steps(
+    model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: AnswerParams
+) -> ExampleSteps:
+    """Return the steps over (source, first target); bound the model's answers by the longest."""
+    specials = text_to_text.specials(tokenizer, model)
+    text_to_text.complete_generation(model, specials)
+    made = ExampleSteps.of(examples, tokenizer, specials, spec, params.keep)
+    longest = int(made.pairs.targets.lengths.max()) + _SLACK
+    _, most = limits(model.config)
+    model.generation_config.max_new_tokens = longest if most is None else min(longest, most - 1)
+    return made
+
+
+def answer(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    params: AnswerParams,
+    spec: Training,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Return the model's answer to each example: written, or the likeliest of its choices."""
+    import torch
+
+    model.to(torch.bfloat16 if spec.precision == "bf16" else torch.float32)
+    sources, limit = [example.source for example in examples], spec.max_source
+    if params.choose == "generate":
+        return generate(
+            model, tokenizer, sources, max_source=limit, keep=params.keep, progress=progress
+        )
+    choices = _choices(examples)
+    means = likelihoods(model, tokenizer, sources, choices, spec, params.keep, progress)
+    pairs = zip(choices, means, strict=True)  # of equal choices the first one wins
+    return [of_source[int(np.argmax(values))] for of_source, (values, _) in pairs]
+
+
+def cuts(
+    tokenizer: Any, examples: Sequence[Example], spec: Training, params: HeadParams, training: bool
+) -> list[Cut]:
+    """Count the sources that lose an end, and the targets or choices that do.
+
+    Only the targets of train are read by the model.
+    """
+    found = [_cut("sources", [one.source for one in examples], tokenizer, spec, "max_source")]
+    if training:
+        first = [one.targets[0] for one in examples]
+        found.append(_cut("targets", first, tokenizer, spec, "max_target"))
+    elif params.choose == "likelihood":
+        every = [choice for given in _choices(examples) for choice in given]
+        found.append(_cut("choices", every, tokenizer, spec, "max_target"))
+    return found
+
+
+def _cut(what: str, texts: Sequence[str], tokenizer: Any, spec: Training, key: str) -> Cut:
+    lengths = tokenize(texts, tokenizer).lengths + Specials.of(tokenizer).added(key)
+    return Cut.of(what, lengths, getattr(spec, key), key)
+
+
+def _choices(examples: Sequence[Example]) -> list[tuple[str, ...]]:
+    for example in examples:
+        if not example.choices:
+            raise DataError(f"example {example.id!r} has no choices: leave choose: likelihood out")
+    return [example.choices for example in examples]
+
+
+def generate(
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str] | Ragged,
+    *,
+    max_source: int,
+    keep: str = "start",
+    batch: int = BATCH,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Return the greedy answer to each source, in order, without special tokens and outer blanks.
+
+    Sources are texts, or rows of token ids: the name of a mask in a text is ordinary text.
+    Sources of like length share a batch of `batch`; longer ones are cut to `max_source` tokens.
+    Of the model's generation_config, max_new_tokens and special tokens are used, nothing else.
+    """
+    import torch
+
+    specials = text_to_text.specials(tokenizer, model)
+    text_to_text.complete_generation(model, specials)
+    ids = sources if isinstance(sources, Ragged) else tokenize(sources, tokenizer)
+    rows = specials.wrap(ids, max_source, keep)
+    order = np.argsort(rows.lengths, kind="stable")
+    answers = [""] * len(rows)
+    device = next(model.parameters()).device
+    with text_to_text.greedy_generation(model):
+        for chosen in in_batches(model, order, batch, progress):
+            taken = rows.take(chosen)
+            with torch.inference_mode():
+                output = model.generate(
+                    input_ids=torch.from_numpy(taken.padded(specials.pad)).to(device),
+                    attention_mask=torch.from_numpy(taken.inside).to(device),
+                )
+            texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+            for index, text in zip(chosen.tolist(), texts, strict=True):
+                answers[index] = text.strip()
+    return answers
+
+
+def likelihoods(
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    spec: Training,
+    keep: str = "start",
+    progress: Progress | None = None,
+) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Return each source's choices' mean log-likelihoods of tokens, (c,), and their tokens, (c,).
+
+    The tokens include the special ones. Pairs of like length share a batch, and pairs of a source
+    in one batch share its encoder states.
+    """
+    import torch
+
+    specials = text_to_text.specials(tokenizer, model)
+    rows = specials.wrap(tokenize(sources, tokenizer), spec.max_source, keep)
+    owners = np.repeat(np.arange(len(choices)), [len(given) for given in choices])
+    texts = [text for given in choices for text in given]
+    targets = specials.wrap_targets(tokenize(texts, tokenizer), spec.max_target)
+    pairs = Pairs(rows.take(owners), targets)
+    order = np.lexsort((owners, pairs.sources.lengths))
+    means = np.zeros(len(pairs))
+    device = next(model.parameters()).device
+    for chosen in in_batches(model, order, progress=progress):
+        made = collate(pairs.take(chosen), specials.pad, specials.start)
+        with torch.inference_mode():
+            means[chosen] = _mean_log_likelihoods(model, made.to(device), owners[chosen])
+    bounds = np.cumsum([0, *map(len, choices)])
+    lengths = pairs.targets.lengths
+    return [(means[a:b], lengths[a:b]) for a, b in pairwise(bounds)]
+
+
+def _mean_log_likelihoods(model: Any, batch: Batch, owners: NDArray[np.int64]) -> Any:
+    """Return the mean over each row's labels, shape (b,), on the CPU.
+
+    Rows of one owner, (b,), have the same source.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+    from transformers.modeling_outputs import BaseModelOutput
+
+    found = np.unique(owners, return_index=True, return_inverse=True)[1:]
+    first, own = (torch.from_numpy(each).to(batch.source.device) for each in found)
+    states = model.get_encoder()(
+        input_ids=batch.source[first], attention_mask=batch.seen[first]
+    ).last_hidden_state
+    logits = model(
+        encoder_outputs=BaseModelOutput(last_hidden_state=states[own]),
+        attention_mask=batch.seen,
+        decoder_input_ids=batch.decoder,
+        use_cache=False,
+    ).logits.float()
+    losses = cross_entropy(
+        logits.transpose(1, 2), batch.labels, reduction="none", ignore_index=IGNORE
+    )
+    return (-losses.sum(1) / (batch.labels != IGNORE).sum(1)).cpu().numpy()

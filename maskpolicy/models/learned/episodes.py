@@ -1,0 +1,177 @@
+"""Build episodes from questions, and the steps of the outer loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from maskpolicy.core.schema import Count, Positive
+from maskpolicy.core.seeding import generator
+from maskpolicy.core.types import Example, Passage
+from maskpolicy.data.corpus.passages import first_tokens
+from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.models.learned.fit_tools import Context
+from maskpolicy.models.training.batching import Batch, Order, Pair, Pairs, collate
+from maskpolicy.models.training.interfaces import Step
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import ExampleSteps
+from maskpolicy.plugins.discovery import find_plugin
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Settings of an episode."""
+
+    candidates: Count = 8  # number of candidate spans of a context to compare (K)
+    hard: bool = True  # straight-through: mask one candidate, but give all a gradient
+    temperature: Positive = 1.0  # of the Gumbel-softmax at the first outer step
+    cooled: Positive = 0.3  # temperature at the last outer step; decays exponentially
+    # question of the outer loss: the one of the inner steps, or another about the same context
+    query: Literal["same", "held-out"] = "same"
+    sharing: Count = 1  # episodes that share one set of fast weights; 1: none do (the paper)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One training example: its context, source and target."""
+
+    id: str
+    passage: Passage
+    pair: Pair
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """e episodes that share one set of fast weights: passages to mask, and questions."""
+
+    ids: tuple[str, ...]
+    passages: tuple[Passage, ...]
+    noise: torch.Tensor | None  # (e, K) Gumbel noise; None: the policy's best candidate
+    temperature: float
+    step: int  # with the seed, it seeds the random choices of masking
+    support: Batch  # e questions of the inner steps: part of MAML's support set
+    query: Batch  # e questions of the outer loss: MAML's query set
+
+    def to(self, device: torch.device) -> Episodes:
+        """Return the episodes on another device."""
+        noise = None if self.noise is None else self.noise.to(device)
+        support, query = self.support.to(device), self.query.to(device)
+        return replace(self, noise=noise, support=support, query=query)
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeSteps:
+    """The steps of the outer loop: each has a fixed number of episodes and new noise.
+
+    Order, noise and held-out questions depend only on (seed, step, id).
+    """
+
+    questions: Sequence[Question]
+    episode: Episode
+    specials: Specials
+    spec: Training
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the questions."""
+        lengths = np.asarray([len(question.passage.tokens) for question in self.questions])
+        return Order(lengths, self.spec.batch_size, self.spec.seed)
+
+    @cached_property
+    def others(self) -> dict[str, list[Question]]:
+        """Map the text of each context to its questions."""
+        found: dict[str, list[Question]] = {}
+        for question in self.questions:
+            found.setdefault(question.passage.text, []).append(question)
+        return found
+
+    def __call__(self, number: int) -> Step:
+        """Make the episodes of one outer step."""
+        asked = [self.questions[item] for item, _ in self.order.step(number)]
+        size = self.episode.sharing
+        batches = [self._made(asked[i : i + size], number) for i in range(0, len(asked), size)]
+        return Step(batches, len(asked), Counter(episodes=len(asked)))
+
+    def first_choices(self, most: int) -> list[Episodes]:
+        """Return up to `most` questions, drawn with the seed, as episodes without noise."""
+        drawn = generator(self.spec.seed, 0, "", "first").permutation(len(self.questions))[:most]
+        return [self._made([self.questions[i]], 0, noisy=False) for i in sorted(drawn.tolist())]
+
+    def _made(self, asked: Sequence[Question], number: int, noisy: bool = True) -> Episodes:
+        import torch
+
+        draws = [generator(self.spec.seed, number, one.id, "gumbel") for one in asked]
+        noise = np.stack([rng.gumbel(size=self.episode.candidates) for rng in draws])
+        queries = [self._query(one, number) for one in asked]
+        return Episodes(
+            ids=tuple(one.id for one in asked),
+            passages=tuple(one.passage for one in asked),
+            noise=torch.from_numpy(noise) if noisy else None,
+            temperature=temperature(self.episode, number, self.spec.steps),
+            step=number,
+            support=self._collated(asked),
+            query=self._collated(queries),
+        )
+
+    def _query(self, asked: Question, number: int) -> Question:
+        """Return the question of the outer loss: `asked`, or another about the same context."""
+        if self.episode.query == "same":
+            return asked
+        others = [one for one in self.others[asked.passage.text] if one.id != asked.id]
+        return others[generator(self.spec.seed, number, asked.id, "held").integers(len(others))]
+
+    def _collated(self, questions: Sequence[Question]) -> Batch:
+        pairs = Pairs.of([question.pair for question in questions])
+        return collate(pairs, self.specials.pad, self.specials.start)
+
+
+def questions(
+    contexts: Sequence[Context], task: str, tokenizer: Any, specials: Specials, spec: Training
+) -> list[Question]:
+    """Return the questions of a task's contexts, with the (source, target) pairs of fine-tuning.
+
+    A context longer than `spec.max_source` is cut to its first words.
+    """
+    keep = sources.facts(find_plugin("task", task)).keep
+    examples = [Example(one.id, one.group, one.source, one.targets) for one in contexts]
+    pairs = ExampleSteps.of(examples, tokenizer, specials, spec, keep).pairs
+    return [
+        Question(one.id, _cut(one.passage, specials.room(spec.max_source)), pair)
+        for one, pair in zip(contexts, pairs, strict=True)
+    ]
+
+
+def _cut(passage: Passage, most: int) -> Passage:
+    """Return the first words of a passage that make up at most `most` tokens."""
+    words = passage.words[passage.words[:, 1] <= most]
+    return first_tokens(passage, int(words[-1, 1]) if len(words) else 0)
+
+
+def usable(questions: Sequence[Question], episode: Episode) -> list[Question]:
+    """Return the questions that can form an episode.
+
+    The context must have a word to mask and, for a held-out query, another question.
+    """
+    kept = [question for question in questions if len(question.passage.words)]
+    if episode.query == "held-out":
+        asked: dict[str, set[str]] = {}  # ids, as two columns of a task repeat the same question
+        for question in kept:
+            asked.setdefault(question.passage.text, set()).add(question.id)
+        kept = [question for question in kept if len(asked[question.passage.text]) > 1]
+    return kept
+
+
+def temperature(episode: Episode, number: int, steps: int) -> float:
+    """Return the temperature at outer step `number` of `steps`, counted from 0."""
+    done = number / max(1, steps - 1)
+    cooled: float = (episode.cooled / episode.temperature) ** done
+    return episode.temperature * cooled

@@ -1,0 +1,296 @@
+"""The arguments of a policy's `fit`: tokenised contexts of its tasks, and the training loop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Denoising, Example, Json, Passage, Spans, as_spans
+from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.data.taskfiles import examples
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.task_kinds import LABEL, TEXT
+from maskpolicy.models import text_to_text
+from maskpolicy.models.families import bounded
+from maskpolicy.models.finetuning import TASK_HEADS, Head, label
+from maskpolicy.models.finetuning.head_params import AnswerParams
+from maskpolicy.models.finetuning.text import likelihoods
+from maskpolicy.models.loading import input_embeddings, load_tokenizer
+from maskpolicy.models.training.batching import Batch
+from maskpolicy.models.training.interfaces import Loss, Step, Trains
+from maskpolicy.models.training.steps import ExampleSteps
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.experiment.budgets import Training
+    from maskpolicy.models.training.specials import Specials
+
+COUNTS = "counts.json"
+LABELS = "labels"  # in COUNTS: the contexts are the examples of a label task
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """One example of a task with the text that a policy reads."""
+
+    id: str
+    group: str
+    source: str  # the question; of a label task the text, or the first of two
+    targets: tuple[str, ...]  # every acceptable answer; training uses the first; or the label
+    passage: Passage  # the context; of a label task its source
+    answers: Spans  # (n, 2) tokens, ranges of whole words; may overlap; n may be 0
+    choices: tuple[str, ...] = ()  # of a label task: all labels
+    second: Passage | None = None  # of a label task: the second text
+
+    @property
+    def words(self) -> list[str]:
+        """The words of its passage, and of the second text behind them."""
+        texts = [self.passage, *([self.second] if self.second else [])]
+        return [word for text in texts for word in text.texts(text.words)]
+
+    @property
+    def example(self) -> Example:
+        """The example of a label task."""
+        second = None if self.second is None else self.second.text
+        given = (self.id, self.group, self.source, self.targets)
+        return Example(*given, context=second, choices=self.choices)
+
+    def shortened(self, kept: NDArray[np.bool_]) -> Example:
+        """Return the example with some of its `words` alone, `kept` (w,).
+
+        A word keeps the blanks in front of it.
+        """
+        first = len(self.passage.words)
+        pair = None if self.second is None else _text(self.second, kept[first:])
+        return replace(self.example, source=_text(self.passage, kept[:first]), context=pair)
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """The contexts of one task, including those without an answer."""
+
+    task: str
+    train: tuple[Context, ...]
+    dev: tuple[Context, ...]
+    counts: Mapping[str, Json]  # by split: examples, without_context, without_answer, retrieved, ..
+    label: str = ""  # the name in `train_on`; "": the task's name
+
+    @property
+    def name(self) -> str:
+        """The task's name in `train_on`; two columns of one task have different labels."""
+        return self.label or self.task
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What `fit` needs besides its data: artifacts, and the run of its stage."""
+
+    model: Path  # the model before its intermediate stage
+    tokenizer: Path
+    init: Path | None  # folder of the fitted policy that the field `init` names
+    run: Trains
+    denoising: Denoising = field(default_factory=Denoising)  # of a policy that fits to it
+    classifier: Path | None = None  # the model fine-tuned on the task, if the policy needs it
+
+    def train(
+        self, module: Any, steps: Callable[[int], Step], loss: Loss, spec: Training, **more: Any
+    ) -> dict[str, Any]:
+        """Train `module` in place with the training loop; see `training.loop.train`."""
+        return self.run.train(module, steps, loss, spec, **more)
+
+    def load_model(self, **settings: Any) -> Any:
+        """Load the text-to-text model in float32 on the device; see `models.text_to_text.load`."""
+        model: Any = text_to_text.load(str(self.model), **settings)
+        return model.to(self.device)
+
+    def load_classifier(self, task: Contexts, spec: Training) -> Classifier:
+        """Load the model that was fine-tuned on a label task, on the device.
+
+        `spec` bounds the texts that it reads. Raises ConfigError for a policy that does not set
+        `needs_classifier`.
+        """
+        if self.classifier is None:
+            raise ConfigError("there is no classifier: set needs_classifier in the policy's class")
+        choices = task.train[0].choices
+        return Classifier.load(self.classifier, self.load_tokenizer(), choices, spec)
+
+    def load_tokenizer(self) -> PreTrainedTokenizerBase:
+        """Load the model's tokenizer."""
+        return load_tokenizer(str(self.tokenizer))
+
+    def specials(self, model: Any) -> Specials:
+        """Return the special tokens of the tokenizer, for a model that `load_model` loaded."""
+        return text_to_text.specials(self.load_tokenizer(), model)
+
+    def embeddings(self) -> torch.Tensor:
+        """Return the model's input embeddings, (vocabulary, width) in float32, on the CPU."""
+        return input_embeddings(str(self.model))
+
+    @property
+    def device(self) -> torch.device:
+        """The accelerator if available, else the CPU."""
+        return hardware.device()
+
+
+def _text(passage: Passage, kept: NDArray[np.bool_]) -> str:
+    ends = passage.offsets[passage.words[:, 1] - 1, 1].tolist()
+    starts = [0, *ends[:-1]]
+    parts = (passage.text[a:b] for a, b, keep in zip(starts, ends, kept, strict=True) if keep)
+    return "".join(parts).strip()
+
+
+def require(policy: str, fitted: Path | None) -> Path:
+    """Return the folder that `annotate` gets of a fitted policy; raises ConfigError if it is None.
+
+    `policy` is its name, for the message.
+    """
+    if fitted is None:
+        raise ConfigError(
+            f"policy {policy}: is learned and needs a fitted policy: name a finished run "
+            "with --run (or `fitted=` in Python)"
+        )
+    return fitted
+
+
+def load_contexts(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:
+    """Load and tokenise the contexts of a "contexts" artifact; `label` names them in reports."""
+    about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
+    read = _read_labelled if about.get(LABELS) else _read
+    splits = [read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
+    return Contexts(about["task"], splits[0], splits[1], about["counts"], label)
+
+
+def _read(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
+    with path.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    passages = tokenize([Document(row["id"], row["context"]) for row in rows], tokenizer)
+    return tuple(_context(row, passage) for row, passage in zip(rows, passages, strict=True))
+
+
+def _read_labelled(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
+    found = examples.read_rows(path)
+    firsts = tokenize([Document(one.id, one.source) for one in found], tokenizer)
+    pairs = [Document(one.id, one.context) for one in found if one.context is not None]
+    seconds = tokenize(pairs, tokenizer)
+    return tuple(
+        Context(
+            one.id,
+            one.group,
+            one.source,
+            one.targets,
+            first,
+            as_spans([]),
+            one.choices,
+            None if one.context is None else next(seconds),
+        )
+        for one, first in zip(found, firsts, strict=True)
+    )
+
+
+def _context(row: Json, passage: Passage) -> Context:
+    spans = [passage.at([span]) for span in row["answers"]]
+    answers = np.unique(np.concatenate([as_spans([]), *spans]), axis=0)
+    targets = tuple(row["targets"])
+    return Context(row["id"], row["group"], row["source"], targets, passage, as_spans(answers))
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """A model of either kind, fine-tuned on a label task.
+
+    An encoder has a head for classification. A text-to-text model reads both texts of a pair as one
+    source, two lines, and gives a label the likelihood of its text.
+    """
+
+    model: Any
+    tokenizer: Any
+    choices: tuple[str, ...]
+    params: AnswerParams
+    spec: Training
+
+    @classmethod
+    def load(
+        cls, folder: Path, tokenizer: Any, choices: Sequence[str], spec: Training
+    ) -> Classifier:
+        """Load a model that the stage "finetune-classifier" made, on the device."""
+        from transformers import AutoConfig
+
+        from maskpolicy.models.loading import load_weights
+
+        is_text = load_weights(AutoConfig, str(folder)).is_encoder_decoder
+        params = AnswerParams(head=TEXT if is_text else LABEL, keep="start")
+        model = TASK_HEADS[params.head].load(folder)
+        spec = bounded(spec, model)
+        model.to(hardware.device()).eval()
+        return cls(model, tokenizer, tuple(choices), params, spec)
+
+    @property
+    def head(self) -> Head:
+        """What fine-tunes such a model."""
+        return TASK_HEADS[self.params.head]
+
+    def log_probabilities(self, examples: Sequence[Example]) -> NDArray[np.float64]:
+        """Return the log-probability of each label, (n, c); the labels' probabilities add up to 1.
+
+        Only `source` and `context` of the examples are read.
+        """
+        from scipy.special import log_softmax
+
+        if not examples:
+            return np.zeros((0, len(self.choices)))
+        if self.params.head == LABEL:
+            scores = label.logits(self.model, self.tokenizer, examples, self.spec)
+            return np.asarray(log_softmax(np.stack(scores).astype(np.float64), axis=1))
+        made = readable(examples, TEXT)
+        sources, choices = [example.source for example in made], [self.choices] * len(made)
+        means = likelihoods(self.model, self.tokenizer, sources, choices, self.spec)
+        totals = np.stack([mean * lengths for mean, lengths in means])
+        return np.asarray(log_softmax(totals, axis=1))
+
+    def steps(self, examples: Sequence[Example]) -> ExampleSteps:
+        """Return the steps over examples in a seeded order, as fine-tuning reads them."""
+        made = readable(examples, self.params.head)
+        return self.head.steps(self.model, self.tokenizer, made, self.spec, self.params)
+
+    def gradients(self, batch: Batch) -> NDArray[np.float32]:
+        """Return the gradient of each example's loss in the one-hot input of each token, (b, n).
+
+        It is that of the entry that is 1: the embedding of the token times the gradient in it.
+        Special tokens have one too; what padding has is undefined.
+        """
+        import torch
+
+        is_text = self.params.head == TEXT
+        reader = self.model.get_encoder() if is_text else self.model
+        found: list[Any] = []
+        embedding = reader.get_input_embeddings()
+        hook = embedding.register_forward_hook(lambda module, given, out: found.append(out))
+        try:
+            loss, _ = self.head.loss(self.model, batch.to(hardware.device()))
+        finally:
+            hook.remove()
+        (gradient,) = torch.autograd.grad(loss, found[0])  # an encoder comes before its decoder
+        return np.asarray((gradient * found[0]).sum(-1).detach().float().cpu())
+
+
+def readable(examples: Sequence[Example], head: str) -> list[Example]:
+    """Return examples of a label task as a model with this head reads them.
+
+    A text-to-text model reads both texts of a pair as two lines of its source.
+    """
+    if head != TEXT:
+        return list(examples)
+    return [
+        one if one.context is None else replace(one, source=f"{one.source}\n{one.context}")
+        for one in examples
+    ]

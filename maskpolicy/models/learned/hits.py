@@ -1,0 +1,119 @@
+"""hits@k: how often the answer is among a policy's best spans, compared with baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import comb
+
+from maskpolicy.core.types import Json, Passage, Spans
+from maskpolicy.data.corpus.annotation import annotate
+from maskpolicy.data.taskfiles.evidence import plain
+from maskpolicy.models.learned.fit_tools import Context, Contexts
+from maskpolicy.plugins import discovery
+
+TOP = (1, 5, 20)
+SALIENT = "salient-span"  # baseline policy; ENTITIES is its column
+ENTITIES = "entities"
+LONGEST = 10  # maximum number of words in a random span
+
+
+def report(data: Sequence[Contexts], found: Sequence[Sequence[Spans]]) -> Json:
+    """Return hits@k and precision@k of each task for k = 1, 5, 20 on the dev contexts.
+
+    `found` has the spans, best first, of each dev context with an answer (see `answered`).
+    "hits" is the share of these contexts whose answer is among the k best spans; "precision" is the
+    share of these spans that answer any question about the same text. The baselines draw k entities
+    or k spans of up to LONGEST words uniformly; their figures are exact expectations.
+    """
+    return {one.name: _of_task(one, spans) for one, spans in zip(data, found, strict=True)}
+
+
+def _of_task(task: Contexts, found: Sequence[Spans]) -> Json:
+    contexts = answered(task.dev)
+    asked: dict[str, set[str]] = {}
+    for context in contexts:
+        asked.setdefault(context.passage.text, set()).update(_answers(context))
+    right = [
+        [_text(context.passage, span) in asked[context.passage.text] for span in spans.tolist()]
+        for context, spans in zip(contexts, found, strict=True)
+    ]
+    ranks = [rank(context, spans) for context, spans in zip(contexts, found, strict=True)]
+    own = {
+        "hits": {str(k): _mean([place < k for place in ranks]) for k in TOP},
+        "precision": {str(k): _mean([_mean(one[:k]) or 0.0 for one in right]) for k in TOP},
+    }
+    return {
+        "contexts": len(contexts),
+        "without_answer": len(task.dev) - len(contexts),
+        "policy": own,
+        SALIENT: _salient(contexts, asked),
+        "random": _random(contexts),
+    }
+
+
+def answered(contexts: Sequence[Context]) -> list[Context]:
+    """Return the contexts that hold an answer."""
+    return [context for context in contexts if len(context.answers)]
+
+
+def rank(context: Context, spans: Spans) -> float:
+    """Return the rank, from 0, of the first of `spans` that is an answer; infinity if none is.
+
+    A span is an answer if its normalised text equals that of an answer in the context.
+    """
+    wanted = _answers(context)
+    places = (i for i, span in enumerate(spans.tolist()) if _text(context.passage, span) in wanted)
+    return next(places, float("inf"))
+
+
+def _answers(context: Context) -> set[str]:
+    return {_text(context.passage, span) for span in context.answers.tolist()}
+
+
+def _text(passage: Passage, span: Sequence[int]) -> str:
+    first, end = span
+    return plain(passage.text[passage.offsets[first, 0] : passage.offsets[end - 1, 1]])
+
+
+def _salient(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json:
+    passages = [context.passage for context in contexts]
+    columns = annotate(discovery.instance("policy", SALIENT, {}), passages)
+    counts = []
+    for context, spans in zip(contexts, columns.get(ENTITIES, []), strict=True):
+        texts = [_text(context.passage, span) for span in spans.tolist()]
+        own, shared = _answers(context), asked[context.passage.text]
+        hits = sum(text in own for text in texts), sum(text in shared for text in texts)
+        counts.append((len(texts), *hits))
+    return _drawn(counts)
+
+
+def _random(contexts: Sequence[Context]) -> Json:
+    places: dict[str, set[tuple[int, int]]] = {}
+    for context in contexts:
+        found = {(first, end) for first, end in context.answers.tolist()}
+        places.setdefault(context.passage.text, set()).update(found)
+    counts = []
+    for context in contexts:
+        words = len(context.passage.words)
+        spans = sum(max(0, words - more) for more in range(LONGEST))
+        own, shared = len(context.answers), len(places[context.passage.text])
+        counts.append((spans, min(own, spans), min(shared, spans)))
+    return _drawn(counts)
+
+
+def _drawn(counts: Sequence[tuple[int, int, int]]) -> Json:
+    """Return the expected figures of spans drawn uniformly without replacement.
+
+    `counts` has per context: the number of spans, of those that answer its own question, and of
+    those that answer any question about its text.
+    """
+    hits = {}
+    for k in TOP:
+        misses = (comb(n - own, k) / comb(n, k) if n > k else own == 0 for n, own, _ in counts)
+        hits[str(k)] = _mean([1 - miss for miss in misses])
+    precision = _mean([shared / n if n else 0.0 for n, _, shared in counts])
+    return {"hits": hits, "precision": {str(k): precision for k in TOP}}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,95 @@
+"""Tag words of passages with the network of learned policies: which of them are to be masked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.types import Passage, Spans
+from maskpolicy.models.learned import windows
+from maskpolicy.models.learned.fit_tools import require
+from maskpolicy.models.learned.windows import Window
+
+if TYPE_CHECKING:
+    import torch
+
+    from maskpolicy.models.learned.extractor import Extractor, Texts
+
+_LEAST = "least.json"  # the probability from which a word is tagged
+
+
+def cut(passage: Passage, tagged: NDArray[np.bool_]) -> list[Window]:
+    """Return the windows of a passage, whose gold are its `tagged` words, (w,)."""
+    return [
+        Window.of(passage, begin, end, [(at, 0) for at in np.flatnonzero(tagged[begin:end])])
+        for begin, end in (windows.bounds(passage.words) if len(passage.words) else ())
+    ]
+
+
+def loss(module: Extractor, texts: Texts) -> tuple[torch.Tensor, int]:
+    """Return the sum of the texts' mean cross-entropies of their words, and the number of texts.
+
+    A word is in `gold` or not; its two logits are those of its first token.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    logits = module(texts.tokens, texts.lengths).float()
+    rows = torch.arange(len(logits), device=logits.device)[:, None]
+    tagged = texts.words.new_zeros(texts.words.shape[:2])
+    there = texts.gold[..., 0] >= 0
+    tagged[there.nonzero(as_tuple=True)[0], texts.gold[there][:, 0]] = 1
+    losses = cross_entropy(
+        logits[rows, texts.words[..., 0]].transpose(1, 2), tagged, reduction="none"
+    )
+    inside = torch.arange(tagged.shape[1], device=logits.device) < texts.counts[:, None]
+    return (losses.where(inside, 0).sum(1) / texts.counts).sum(), len(logits)
+
+
+def save(module: Extractor, passages: Sequence[Passage], share: float, folder: Path) -> float:
+    """Write a tagger to a folder, and return the probability from which it tags a word.
+
+    That is where it tags `share` of the words of `passages`: where few words are to be tagged, a
+    probability above one half may be rare.
+    """
+    found = np.concatenate([*probabilities(module.eval(), passages), np.zeros(1)])
+    least = float(np.quantile(found[:-1], 1 - share)) if len(found) > 1 else 1.0
+    module.save(folder)
+    (folder / _LEAST).write_text(json.dumps(least))
+    return least
+
+
+def tag(policy: str, fitted: Path | None, passages: Sequence[Passage]) -> list[Spans]:
+    """Return the tagged words of each passage, each (n, 2) tokens.
+
+    `fitted` is the folder of a tagger. Raises ConfigError if it is None.
+    """
+    from maskpolicy.core import hardware
+    from maskpolicy.models.learned.extractor import Extractor
+
+    module = Extractor.load(require(policy, fitted)).to(hardware.device())
+    least = json.loads((require(policy, fitted) / _LEAST).read_text())
+    found = probabilities(module, passages)
+    return [one.words[share >= least] for one, share in zip(passages, found, strict=True)]
+
+
+def probabilities(module: Extractor, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
+    """Return the probability of each word of each passage that it is to be tagged, each (w,)."""
+    import torch
+
+    found = [np.zeros(0, np.float32)] * len(passages)
+    there = [place for place, passage in enumerate(passages) if len(passage.words)]
+    lengths = [len(passages[place].tokens) for place in there]
+    with torch.inference_mode():
+        for batch in windows.batches(lengths, windows.BATCH):
+            chosen = [there[i] for i in batch]
+            _, logits = windows.read(module, [passages[place] for place in chosen])
+            shares = logits.softmax(-1)[..., 1].cpu().numpy()
+            for row, place in enumerate(chosen):
+                found[place] = shares[row, passages[place].words[:, 0]]
+    return found

@@ -1,0 +1,195 @@
+"""A seeded batch order that groups items by length, and the tensors of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.seeding import generator
+from maskpolicy.models.training.interfaces import Progress
+
+if TYPE_CHECKING:
+    import torch
+
+IGNORE = -100
+"""Label of positions that the loss ignores, as in PyTorch and Transformers."""
+BATCH = 64  # inputs of a batch for answers
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The items of each optimizer step, as a function of (seed, step) alone.
+
+    Each epoch is a permutation of all items. Within windows of `window` steps, items are sorted by
+    length, split into steps, and the steps are shuffled. This keeps padding small, and each item
+    still occurs once per epoch.
+    """
+
+    lengths: NDArray[np.int64]  # (n,) tokens of each item
+    size: int  # items per step
+    seed: int
+    window: int = 32  # steps
+
+    def step(self, number: int) -> list[tuple[int, int]]:
+        """Return the (item, epoch) pairs of optimizer step `number`, counted from 0."""
+        epochs, places = divmod(
+            np.arange(number * self.size, (number + 1) * self.size), len(self.lengths)
+        )
+        found: list[tuple[int, int]] = []
+        for epoch in range(epochs[0], epochs[-1] + 1):
+            items = self._epoch(epoch)[places[epochs == epoch]]
+            found += [(item, epoch) for item in items.tolist()]
+        return found
+
+    def steps_of(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Return the step, (k,), that holds each of `items`, (k,), in an epoch."""
+        places = np.argsort(self._epoch(epoch))[items]  # a permutation and its inverse
+        found: NDArray[np.int64] = (epoch * len(self.lengths) + places) // self.size
+        return found
+
+    @lru_cache(maxsize=2)  # noqa: B019 (an Order lives as long as its stage)
+    def _epoch(self, epoch: int) -> NDArray[np.int64]:
+        rng = generator(self.seed, epoch, "", "order")
+        items = rng.permutation(len(self.lengths))
+        whole = len(items) - len(items) % self.size
+        steps: list[NDArray[np.int64]] = []
+        for begin in range(0, whole, self.window * self.size):
+            window = items[begin : min(begin + self.window * self.size, whole)]
+            window = window[np.argsort(self.lengths[window], kind="stable")]
+            rows = window.reshape(-1, self.size)
+            steps.append(rows[rng.permutation(len(rows))].ravel())
+        return np.concatenate([*steps, items[whole:]])
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One source and its target, both with special tokens. An empty target adds no loss.
+
+    For a text-to-text model the target holds token ids. Otherwise it holds labels: one for each
+    source token (IGNORE: no loss), a class (or a number), or the start and end of a span.
+    """
+
+    source: NDArray[np.int32]
+    target: NDArray[Any]
+    excluded: NDArray[np.bool_] | None = None  # (len(source),) True: not in the encoder's input
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs(Sequence[Pair]):
+    """A sequence of pairs, stored as flat arrays."""
+
+    sources: Ragged
+    targets: Ragged
+    excluded: NDArray[np.bool_] | None = None  # aligned with sources.flat
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair]) -> Pairs:
+        """Pack a sequence of pairs."""
+        excluded = None
+        if any(pair.excluded is not None for pair in pairs):
+            none = [
+                np.zeros(len(p.source), bool) if p.excluded is None else p.excluded for p in pairs
+            ]
+            excluded = np.concatenate(none)
+        sources = Ragged.of((pair.source for pair in pairs), np.int32)
+        return cls(sources, Ragged.of((pair.target for pair in pairs), np.int32), excluded)
+
+    def take(self, rows: NDArray[np.int64]) -> Pairs:
+        """Return the pairs at `rows`, (k,), in that order."""
+        excluded = None
+        if self.excluded is not None:
+            excluded = Ragged(self.excluded, self.sources.bounds).take(rows).flat
+        return Pairs(self.sources.take(rows), self.targets.take(rows), excluded)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, index: Any) -> Any:
+        index = range(len(self))[index]
+        excluded = self.excluded
+        if excluded is not None:
+            excluded = excluded[self.sources.bounds[index] : self.sources.bounds[index + 1]]
+        return Pair(self.sources[index], self.targets[index], excluded)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Tensors of one micro-batch of b pairs, padded to n source tokens and m target tokens."""
+
+    source: torch.Tensor  # (b, n) ids
+    seen: torch.Tensor  # (b, n) bool, False at padding
+    decoder: torch.Tensor | None  # (b, m) decoder input ids; None without a decoder
+    labels: torch.Tensor  # (b, m), IGNORE at padding
+    excluded: torch.Tensor | None = None  # (b, n) bool
+
+    def to(self, device: torch.device) -> Batch:
+        """Return a copy of the batch on `device`."""
+        fields: dict[str, Any] = {
+            k: v if v is None else v.to(device) for k, v in vars(self).items()
+        }
+        return Batch(**fields)
+
+
+def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
+    """Split the pairs of one step, sorted by length, into chunks of at most `budget` padded tokens.
+
+    A single pair above the budget gets a chunk of its own. Pairs with an empty target are dropped:
+    they count towards the batch size, but add no loss.
+    """
+    targets, sources = pairs.targets.lengths, pairs.sources.lengths
+    order = np.lexsort((sources, targets))
+    order = order[targets[order] > 0]
+    if len(order) * (sources.max(initial=0) + targets.max(initial=0)) <= budget:
+        return [pairs.take(order)] if len(order) else []
+    starts: list[int] = []
+    widest = 0
+    sizes = zip(sources[order].tolist(), targets[order].tolist(), strict=True)
+    for place, (source, target) in enumerate(sizes):
+        widest = max(widest, source)
+        if not starts or (place + 1 - starts[-1]) * (widest + target) > budget:
+            starts.append(place)
+            widest = source
+    return [pairs.take(rows) for rows in np.split(order, starts[1:]) if len(rows)]
+
+
+def collate(pairs: Pairs, pad: int, start: int | None) -> Batch:
+    """Pad pairs to a batch; the decoder's input is the target shifted right, starting with `start`.
+
+    Without a decoder, `start` is None.
+    """
+    import torch
+
+    source, labels = pairs.sources.padded(pad), pairs.targets.padded(IGNORE)
+    decoder = None
+    if start is not None:
+        shifted = np.full_like(labels, start)
+        shifted[:, 1:] = np.where(labels[:, :-1] == IGNORE, pad, labels[:, :-1])
+        decoder = torch.from_numpy(shifted)
+    seen = pairs.sources.inside
+    excluded = None
+    if pairs.excluded is not None and pairs.excluded.any():
+        table = np.zeros(seen.shape, bool)
+        table[seen] = pairs.excluded
+        excluded = torch.from_numpy(table)
+    plain = [torch.from_numpy(array) for array in (source, seen, labels)]
+    return Batch(plain[0], plain[1], decoder, plain[2], excluded)
+
+
+def in_batches(
+    model: Any, order: NDArray[np.int64], size: int = BATCH, progress: Progress | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of each batch: `size` of `order`, which sorts the inputs by length.
+
+    The model is set to evaluation.
+    """
+    model.eval()
+    for begin in range(0, len(order), size):
+        yield order[begin : begin + size]
+        if progress:
+            progress(min(begin + size, len(order)), len(order), "")

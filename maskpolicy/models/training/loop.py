@@ -1,0 +1,333 @@
+"""The training loop of general and intermediate stages, fine-tuning, and learned policies."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import MaskpolicyError, StageError, cause
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.models.training.interfaces import Keep, Loss, Progress, Start, Step, StepCheckpoints
+from maskpolicy.models.training.optimization import Optimization, rate
+from maskpolicy.models.training.tracking import Log
+
+_log = logging.getLogger(__name__)
+_REPORT = 25  # steps between two reports of the loss: each report waits for the device
+_LONG = 10.0  # seconds after which the speed is measured also between two reports of the loss
+
+
+def train(
+    module: Any,
+    steps: Callable[[int], Step],
+    loss: Loss,
+    spec: Training,
+    checkpoints: StepCheckpoints,
+    progress: Progress,
+    *,
+    workers: int = 0,
+    validate: Callable[[Any], float] | None = None,
+    validate_last: bool = False,
+    on_step: Callable[[int, Any], None] | None = None,
+    log: Log | None = None,
+    until: int = 0,
+    keep: Mapping[int, Keep] | None = None,
+    name: str = "",
+    start: Start = Start(),  # noqa: B008 (it is frozen)
+    state: Path | None = None,
+) -> dict[str, Any]:
+    """Train `module` in place for `spec.steps` optimizer steps.
+
+    `steps(number)` returns the data of one step and must depend on `number` alone. The loss is the
+    mean over all units of the step, however they are split into micro-batches or distributed over
+    accelerate's processes (only the first process writes checkpoints).
+    Training resumes from the newest checkpoint, bit for bit on a CPU. `validate(module)` returns a
+    score (higher is better) every `spec.eval_every` steps, and with `validate_last` after the last
+    one; the best weights are restored at the end. `log(done, values)` sends loss, learning rate and
+    dev score to a tracker. `on_step(done, module)` is called after each step. `keep[done]` receives
+    a copy of the module as if training had ended there. `until` stops training before `spec.steps`
+    without changing the learning rate schedule. `name` is that of the training in log lines. A
+    training may be cut into parts with the bits of one: a part that is not the last one stops at
+    `until` and writes its whole state to the folder `state`, and the next one begins at `start`.
+    If memory runs out in a micro-batch, the step is repeated with micro-batches of half the size,
+    and so are all steps after it.
+    Returns {"steps", "loss", "work"}; after validation also {"best_step", "best_score", "scores"},
+    the last as (step, score) pairs; if memory ran out also {"shrunk": {"micro_tokens", "step"}}.
+    Raises StageError for a NaN or infinite loss or weight, before the weights are kept, validated
+    or returned, and for a step that memory does not allow even one example at a time.
+    """
+    hardware.keep_freed_memory()
+    run = Optimization(module, spec, until or spec.steps)
+    done = run.restore(checkpoints, start)
+    if not run.finished(done):
+        if done > start.done and name:
+            _log.info("%s: continues after step %d of %d", name, done, run.end)
+        watch = _Watch(
+            progress, log, on_step, validate, keep or {}, validate_last, is_part=state is not None
+        )
+        progress(done, run.end, "")
+        feed = Feed(steps, run, done, workers, name)
+        done = _loop(run, feed, loss, watch, checkpoints)
+    if state is not None:
+        run.check(done)
+        run.save(state)
+    found = run.finish(done)
+    hardware.return_freed_memory()
+    return found
+
+
+def _loop(
+    run: Optimization, feed: Feed, loss: Loss, watch: _Watch, checkpoints: StepCheckpoints
+) -> int:
+    """Run the remaining (number, step) pairs and return the number of steps done.
+
+    A signal that ends the process is handled after the current step and a checkpoint.
+    """
+    import torch
+
+    saved = time.monotonic()
+    loss = torch.compile(loss) if run.spec.compile else loss
+    run.module.train()
+    alone = run.accelerator.num_processes == 1  # others would wait for one that ends
+    with torch.random.fork_rng(devices=run.random_devices), deferred(alone) as is_ending:
+        for number, step in feed:
+            while not run.step(number, step, loss):
+                step = feed.shrink(number)
+            done = number + 1
+            watch.tokens += step.tokens
+            watch.after(run, done)
+            ending, finished = is_ending(), run.finished(done)
+            due = time.monotonic() - saved >= run.spec.checkpoint_every
+            if ending or (due and not finished):
+                saved = time.monotonic()
+                if run.is_first and run.is_sound():
+                    checkpoints.save(done, run.save)
+            if ending or finished:
+                break
+    if not run.finished(done):  # the handler of the signal did not end the process
+        raise KeyboardInterrupt
+    return done
+
+
+@dataclass
+class _Watch:
+    """The callbacks of a training (see `train`), each called when it is due."""
+
+    progress: Progress
+    log: Log | None
+    on_step: Callable[[int, Any], None] | None
+    validate: Callable[[Any], float] | None
+    keep: Mapping[int, Keep]
+    validate_last: bool = False
+    is_part: bool = False  # the loss is reported as if training did not end here
+    loss: str = ""  # the last reported one
+    tokens: int = 0  # since the last report
+    since: float = field(default_factory=time.monotonic)  # time of the last report
+    speed: str = ""  # tokens per second at that time
+
+    def after(self, run: Optimization, done: int) -> None:
+        """Call whatever is due after `done` steps; raises StageError (see `train`)."""
+        if self.on_step:
+            self.on_step(done, run.module)
+        if done % _REPORT == 0 or (done == run.end and not self.is_part):
+            loss = run.report(done)
+            self.loss = f"loss {loss:.3f}"
+            self._measure()
+            if self.log:
+                self.log(done, {"loss": loss, "lr": rate(run.spec, done - 1)})
+        elif time.monotonic() - self.since > _LONG:
+            self._measure()
+        self.progress(done, run.end, ", ".join(filter(None, (self.loss, self.speed))))
+        if done in self.keep:
+            loss = run.check(done)
+            self.keep[done](run.weights.copied(), dict(run.work), loss)
+        every = run.spec.eval_every
+        is_due = every and (done % every == 0 or (self.validate_last and done == run.end))
+        if self.validate and is_due:
+            score = run.validate(done, self.validate)
+            run.module.train()
+            if self.log:
+                self.log(done, {"dev": score})
+
+    def _measure(self) -> None:
+        now = time.monotonic()
+        if self.tokens and now > self.since:
+            self.speed = f"{self.tokens / (now - self.since):.0f} tokens/s"
+        self.tokens, self.since = 0, now
+
+
+class Feed:
+    """The (number, step) pairs that a training has left."""
+
+    def __init__(
+        self, steps: Callable[[int], Step], run: Optimization, done: int, workers: int, name: str
+    ) -> None:
+        """Take what `loop.train` got; a resumed training keeps its smaller micro-batches."""
+        self._run, self._workers, self._name = run, workers, name
+        self._most = run.shrunk.get("micro_tokens", run.spec.micro_tokens)
+        self._steps = _with_micro_tokens(steps, self._most) if run.shrunk else steps
+        self._data = prefetch(self._steps, done, run.end, workers)
+
+    def __iter__(self) -> Iterator[tuple[int, Step]]:
+        while (numbered := next(self._data, None)) is not None:
+            yield numbered
+
+    def shrink(self, number: int) -> Any:
+        """Halve micro_tokens until a step has more micro-batches, and return that step.
+
+        All later steps have the same limit. Raises StageError if the step cannot be divided.
+        """
+        before, most = len(self._steps(number).batches), self._most
+        while most > 1:
+            most //= 2
+            steps = _with_micro_tokens(self._steps, most)
+            if len(steps(number).batches) > before:
+                break
+        else:
+            raise StageError(
+                f"memory ran out in step {number + 1}, whose micro-batches cannot be smaller: "
+                "lower max_source, max_target or the size of the model"
+            )
+        if self._name:
+            _log.warning(
+                "%s: memory ran out in step %d: it goes on with micro_tokens=%d instead of %d",
+                self._name,
+                number + 1,
+                most,
+                self._most,
+            )
+        self._most, self._steps = most, steps
+        self._run.shrunk = {"micro_tokens": most, "step": number + 1}
+        self._data.close()  # ends the processes that computed steps ahead
+        hardware.return_freed_memory()
+        self._data = prefetch(steps, number, self._run.end, self._workers)
+        return next(self._data)[1]
+
+
+def _with_micro_tokens(steps: Any, most: int) -> Any:
+    """Return the same steps with at most so many padded tokens in a micro-batch."""
+    if not hasattr(steps, "spec"):
+        return steps  # e.g. a function, whose micro-batches have no such limit
+    return replace(steps, spec=replace(steps.spec, micro_tokens=most))
+
+
+T = TypeVar("T")
+_AHEAD = 8  # steps that each worker computes in advance
+
+
+def prefetch(
+    made: Callable[[int], T], start: int, end: int, workers: int
+) -> Generator[tuple[int, T]]:
+    """Yield (number, made(number)) for `start` <= number < `end`, computed in `workers` processes.
+
+    With 0 workers, they are computed in this process, one at a time. Raises the error of `made`;
+    in a worker, errors other than MaskpolicyError become a StageError with the same line.
+    """
+    from torch.utils.data import DataLoader
+
+    numbers = range(start, end)
+    if not workers:
+        yield from ((number, made(number)) for number in numbers)
+        return
+    dataset: Any = _Items(made, numbers)
+    loader: Any = DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=_AHEAD)
+    for number, item in zip(numbers, loader, strict=True):
+        if isinstance(item, MaskpolicyError):
+            raise item
+        yield number, item
+
+
+class _Items(Sequence[T]):
+    """A map-style dataset that returns errors, because the DataLoader would rewrite their lines."""
+
+    def __init__(self, made: Callable[[int], T], numbers: range) -> None:
+        self.made, self.numbers = made, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return self.made(self.numbers[index])
+        except MaskpolicyError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - raised again in the training's process
+            return StageError(cause(error))
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HANDLED = (signal.SIGUSR2,)  # Slurm's notice, if submitit handles it
+
+
+@contextmanager
+def deferred(enabled: bool = True) -> Iterator[Callable[[], bool]]:
+    """Keep the first signal that would end this process until the block ends; a second one acts.
+
+    Yields a function that returns True once a signal has come. The signal is then handled as it
+    would have been without the block. Signals are not kept outside the main thread, or unless
+    `enabled`.
+    """
+    came: list[int] = []
+    before = _handlers() if enabled else {}
+
+    def keep(number: int, frame: object) -> None:
+        if came:
+            _restore_handlers(before)
+            signal.raise_signal(number)
+        came.append(number)
+
+    for number in before:
+        signal.signal(number, keep)
+    try:
+        yield lambda: bool(came)
+    finally:
+        _restore_handlers(before)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def _handlers() -> dict[int, signal._HANDLER]:
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    known = {number: signal.getsignal(number) for number in (*_ENDING, *_HANDLED)}
+    return {
+        number: handler
+        for number, handler in known.items()
+        if callable(handler) or (number in _ENDING and handler == signal.SIG_DFL)
+    }
+
+
+def _restore_handlers(handlers: dict[int, signal._HANDLER]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def held_out_losses(
+    module: Any,
+    loss: Loss,
+    steps: Callable[[int], Step],
+    count: int,
+    progress: Progress = lambda done, total, note: None,
+) -> tuple[list[float], list[int]]:
+    """Return the summed loss and the number of units of each of the first `count` steps.
+
+    The module must be on the device; it is in evaluation mode afterwards.
+    """
+    import torch
+
+    module.eval()
+    sums, units = [], []
+    with torch.no_grad():
+        for number in range(count):
+            found = [loss(module, each.to(hardware.device())) for each in steps(number).batches]
+            sums.append(float(sum(value.item() for value, _ in found)))
+            units.append(sum(size for _, size in found))
+            progress(number + 1, count, "")
+    return sums, units

@@ -1,0 +1,398 @@
+"""The state of a training: weights, optimizer steps, validation, saving and restoring."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import StageError, cause
+from maskpolicy.core.seeding import generator
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.models.training.interfaces import Loss, Start, Step, StepCheckpoints
+
+
+class Optimization:
+    """The state of a training: weights, optimizer, counts, and the best weights so far."""
+
+    def __init__(self, module: Any, spec: Training, end: int) -> None:
+        import torch
+        from accelerate import Accelerator
+
+        self.spec, self.module, self.end = spec, module, end
+        # without `cpu`, accelerate does not connect the processes of a CPU
+        self.accelerator = Accelerator(cpu=hardware.device().type == "cpu")
+        self.device = self.accelerator.device
+        module.to(self.device)
+        self.weights = Weights(module, spec.precision == "bf16")
+        groups = [
+            {"params": [self.weights.decayed], "weight_decay": spec.weight_decay},
+            {"params": [self.weights.plain], "weight_decay": 0.0},
+        ]
+        settings: dict[str, Any] = {"lr": spec.lr, "betas": spec.betas, "eps": spec.eps}
+        self.optimizer = torch.optim.AdamW(groups, **settings, fused=True)
+        self.is_first = self.accelerator.is_main_process
+        self.random_devices = [self.device] if self.device.type == "cuda" else []
+        self.work: Counter[str] = Counter()
+        self.total = torch.zeros((), device=self.device)
+        self.seen = self.last = 0.0
+        self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "master": None}
+        self.scores: list[tuple[int, float]] = []  # step and score of each validation
+        self.failed: str | None = None
+        self.shrunk: dict[str, int] = {}  # micro_tokens and step, once memory has run out
+
+    def step(self, number: int, data: Step, loss: Loss) -> bool:
+        """Take one optimizer step on the mean loss over all units of the step.
+
+        Returns False, with nothing changed, if memory ran out in a micro-batch of any process.
+        """
+        import torch
+
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        draws = f"step {rank}" if rank else "step"  # so that processes draw different dropout
+        torch.manual_seed(int(generator(self.spec.seed, number, "", draws).integers(2**63)))
+        part = self._gradient(data, loss)
+        if self._is_lacking(part):
+            from accelerate.utils.memory import clear_device_cache
+
+            clear_device_cache(garbage_collection=True)
+            self.weights.collected.zero_()
+            return False
+        self.work.update(data.work)
+        self.total += self.accelerator.reduce(part, "sum") if ranks > 1 else part
+        self.seen += data.units
+        self.weights.collect()
+        if ranks > 1:
+            self.weights.gradient.copy_(self.accelerator.reduce(self.weights.gradient, "sum"))
+        if self.spec.max_grad_norm:
+            parts = [self.weights.decayed, self.weights.plain]
+            torch.nn.utils.clip_grad_norm_(parts, self.spec.max_grad_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate(self.spec, number)
+        self._change_weights(number)
+        return True
+
+    def _change_weights(self, number: int) -> None:
+        """Let the optimizer change the weights; raises StageError if memory runs out in it.
+
+        Smaller micro-batches would not help: their activations have been released.
+        """
+        try:
+            self.optimizer.step()
+        except Exception as error:
+            if not _ran_out(error):
+                raise
+            raise StageError(
+                f"memory ran out for the optimizer in step {number + 1}, where smaller "
+                "micro-batches do not help: take a smaller model, or a machine with more memory"
+            ) from error
+        self.weights.spread()
+
+    def _gradient(self, data: Step, loss: Loss) -> Any:
+        """Accumulate this process's part of the gradient, and return the sum of its losses.
+
+        Returns None if memory runs out. With several processes, one that fails in another way
+        continues until the next `check` in all of them: raising at once would leave the others
+        waiting.
+        """
+        import torch
+
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        part = torch.zeros_like(self.total)
+        try:
+            for batch in data.batches[rank::ranks]:
+                value, _ = loss(self.module, batch.to(self.device))
+                (value / max(1, data.units)).backward()
+                part += value.detach()
+        except Exception as error:
+            if _ran_out(error):
+                return None
+            if ranks == 1:
+                raise
+            self.failed = self.failed or cause(error)
+            part.fill_(math.nan)
+        return part
+
+    def _is_lacking(self, part: Any) -> bool:
+        import torch
+
+        if self.accelerator.num_processes == 1:
+            return part is None
+        own = torch.tensor(float(part is None), device=self.device)
+        return bool(self.accelerator.reduce(own, "sum").item())
+
+    def report(self, done: int) -> float:
+        """Return the mean loss since the last report, and start a new mean."""
+        self.last = self.check(done)
+        self.total.zero_()
+        self.seen = 0.0
+        return self.last
+
+    def check(self, done: int) -> float:
+        """Return the mean loss since the last report; the reported one if no step was taken since.
+
+        All processes call it and raise together. Raises StageError if the loss or a weight is NaN
+        or infinite, or with the first process's error if any process failed.
+        """
+        mean = self.total.item() / self.seen if self.seen else self.last
+        if self.is_sound():
+            return mean
+        self._raise_first(self.failed)
+        what = "weights became nan" if math.isfinite(mean) else f"loss became {mean}"
+        raise StageError(
+            f"the {what} before step {done}: lower lr (now {self.spec.lr}), "
+            "raise warmup, or set precision: fp32"
+        )
+
+    def is_sound(self) -> bool:
+        """Return True if loss and weights are finite; waits for the device."""
+        return math.isfinite((self.total + self.weights.master.sum()).item())
+
+    def validate(self, done: int, validate: Callable[[Any], float]) -> float:
+        """Validate, and keep the weights if the score of the first process is the best so far.
+
+        Returns that score; raises StageError as `check`, or if validation fails in any process.
+        """
+        self.check(done)
+        own, failed = math.nan, None
+        try:
+            own = validate(self.module)
+        except Exception as error:
+            if self.accelerator.num_processes == 1:
+                raise
+            failed = cause(error)
+        self._raise_first(failed)
+        score = float(self._gathered(own)[0])
+        self.scores.append((done, score))
+        if score > self.best["score"]:
+            self.best = {"score": score, "step": done, "master": self.weights.master.clone()}
+        return score
+
+    def _raise_first(self, failed: str | None) -> None:
+        """Raise the error of the first process that failed, in every process."""
+        for line in filter(None, self._gathered(failed)):
+            raise StageError(line)
+
+    def _gathered(self, value: Any) -> Any:
+        """Return the values of all processes, in order of rank."""
+        if self.accelerator.num_processes == 1:
+            return [value]
+        from accelerate.utils import gather_object
+
+        return gather_object([value])
+
+    def finished(self, done: int) -> bool:
+        """Return True if all steps are done, or early stopping ends the training."""
+        waited = done - self.best["step"]
+        patience = self.spec.patience * self.spec.eval_every
+        stopped = bool(self.best["step"] and patience and waited >= patience)
+        return done >= self.end or stopped
+
+    def finish(self, done: int) -> dict[str, Any]:
+        """Restore the best weights, if any were kept, and return the result of `loop.train`."""
+        result = {"steps": done, "loss": self.last, "work": dict(self.work)}
+        if self.best["master"] is not None:
+            self.weights.load(self.best["master"])
+            result |= {"best_step": self.best["step"], "best_score": self.best["score"]}
+            result["scores"] = self.scores
+        if self.shrunk:
+            result["shrunk"] = self.shrunk
+        self.weights.release()
+        self.module.eval()
+        return result
+
+    def save(self, folder: Path) -> None:
+        """Write the state to the folder of a checkpoint."""
+        from safetensors.torch import save_file
+
+        tensors = {"master": self.weights.master}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+        if self.best["master"] is not None:
+            tensors["best"] = self.best["master"]
+        save_file(tensors, folder / "state.safetensors")
+        best = [self.best["score"], self.best["step"]] if self.best["step"] else None
+        facts = {
+            "work": self.work,
+            "last": self.last,
+            "seen": self.seen,
+            "total": self.total.item(),
+            "best": best,
+            "scores": self.scores,
+        }
+        if self.shrunk:
+            facts["shrunk"] = self.shrunk
+        (folder / "state.json").write_text(json.dumps(facts))
+
+    def restore(self, checkpoints: StepCheckpoints, start: Start) -> int:
+        """Load the newest checkpoint, or else the state at `start`; return the steps done."""
+        found = checkpoints.latest()
+        if found is not None:
+            self._load(found[1])
+            return found[0]
+        if start.state is not None:
+            self._load(start.state)
+        self.work.update(start.work)
+        return start.done
+
+    def _load(self, folder: Path) -> None:
+        from safetensors.torch import load_file
+
+        # safetensors does not know cpu:0
+        place = "cpu" if self.device.type == "cpu" else str(self.device)
+        tensors = load_file(folder / "state.safetensors", device=place)
+        facts = json.loads((folder / "state.json").read_text())
+        self.weights.load(tensors.pop("master"))
+        if facts["best"]:
+            score, step = facts["best"]
+            self.best = {"score": score, "step": step, "master": tensors.pop("best")}
+        state: dict[int, dict[str, Any]] = {}
+        for name, value in tensors.items():
+            _, index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.work.update(facts["work"])
+        self.last, self.seen = facts["last"], facts["seen"]
+        self.scores = [(step, score) for step, score in facts.get("scores", ())]
+        self.shrunk = facts.get("shrunk", {})
+        self.total.fill_(facts["total"])
+
+
+def load_trained(module: Any, spec: Training, state: Path | None) -> None:
+    """Move a module to the device, with the weights of a saved state (None: its own).
+
+    It computes in the precision of `spec`, as in training.
+    """
+    from safetensors import safe_open
+
+    module.to(hardware.device())
+    weights = Weights(module, spec.precision == "bf16")
+    if state is not None:
+        with safe_open(state / "state.safetensors", framework="pt") as file:
+            weights.load(file.get_tensor("master"))
+
+
+def rate(spec: Training, step: int) -> float:
+    """Return the learning rate of a step, counted from 0, under `spec.schedule` with warm-up."""
+    if step < spec.warmup:
+        return spec.lr * (step + 1) / spec.warmup
+    if spec.schedule == "constant":
+        return spec.lr
+    left = (spec.steps - step) / max(1, spec.steps - spec.warmup)
+    if spec.schedule == "cosine":
+        return spec.lr * 0.5 * (1 - math.cos(math.pi * left))
+    return spec.lr * left
+
+
+_ROTARY = "inv_freq"  # buffers of rotary positions
+
+
+class Weights:
+    """Stores a module's parameters and gradients in flat buffers, fp32 or bf16.
+
+    The optimizer updates one fp32 master tensor. In bf16, the module's parameters are views of a
+    rounded copy, which one operation per step refreshes. So no operation casts weights, and
+    optimizer, clipping and checkpoints handle two tensors instead of hundreds. Matrices come first:
+    `decayed` and `plain` are the parts with and without weight decay.
+    """
+
+    def __init__(self, module: Any, bf16: bool) -> None:
+        import torch
+
+        self.module, self.bf16 = module, bf16
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        named.sort(key=lambda pair: pair[1].ndim <= 1)  # stable: matrices first
+        self.names = [name for name, _ in named]
+        self.parameters = [parameter for _, parameter in named]
+        sizes = [parameter.numel() for parameter in self.parameters]
+        self.master = torch.cat([p.detach().flatten().float() for p in self.parameters])
+        self.gradient = torch.zeros_like(self.master)
+        others = self._others(module).items()
+        self.whole = {name: t.clone() for name, t in others} if bf16 else {}
+        if bf16:
+            module.to(torch.bfloat16)
+            for name, buffer in module.named_buffers():
+                if name.endswith(_ROTARY):  # rounded, far positions would rotate by other angles
+                    buffer.data = self.whole[name].clone()
+            self.computed = self.master.to(torch.bfloat16)
+            self.collected = torch.zeros_like(self.computed)
+        else:
+            self.computed, self.collected = self.master, self.gradient
+        values, gradients = self.computed.split(sizes), self.collected.split(sizes)
+        for parameter, value, gradient in zip(self.parameters, values, gradients, strict=True):
+            parameter.data = value.view_as(parameter)
+            parameter.grad = gradient.view_as(parameter)
+        matrices = sum(p.numel() for p in self.parameters if p.ndim > 1)
+        self.decayed = self._part(0, matrices)
+        self.plain = self._part(matrices, len(self.master))
+
+    def _others(self, module: Any) -> dict[str, Any]:
+        frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+        found = frozen | dict(module.named_buffers())
+        return {name: t.detach() for name, t in found.items() if t.is_floating_point()}
+
+    def _part(self, begin: int, end: int) -> Any:
+        import torch
+
+        part = torch.nn.Parameter(self.master[begin:end])
+        part.grad = self.gradient[begin:end]
+        return part
+
+    def collect(self) -> None:
+        """Copy the module's gradients to the master's."""
+        if self.bf16:
+            self.gradient.copy_(self.collected)
+
+    def spread(self) -> None:
+        """Copy the updated master to the module, and zero the module's gradients."""
+        if self.bf16:
+            self.computed.copy_(self.master)
+        self.collected.zero_()
+
+    def load(self, master: Any) -> None:
+        """Copy another master into the weights."""
+        self.master.copy_(master)
+        self.spread()
+
+    def release(self) -> None:
+        """Replace the module's parameters by fp32 tensors of their own, equal to the master.
+
+        Frozen parameters and buffers that training did not change get their unrounded values back.
+        """
+        self._restore(self.module)
+
+    def copied(self) -> Any:
+        """Return a copy of the module as after `release`; training can continue."""
+        module = deepcopy(self.module)
+        self._restore(module)
+        return module
+
+    def _restore(self, module: Any) -> None:
+        import torch
+
+        module.float()
+        named = dict(module.named_parameters())
+        sizes = [named[name].numel() for name in self.names]
+        with torch.no_grad():
+            for name, tensor in self._others(module).items():
+                whole = self.whole.get(name)
+                if whole is not None and torch.equal(tensor, whole.bfloat16().to(whole.dtype)):
+                    tensor.copy_(whole)
+            for name, value in zip(self.names, self.master.split(sizes), strict=True):
+                named[name].data = value.view_as(named[name]).clone()
+                named[name].grad = None
+
+
+def _ran_out(error: Exception) -> bool:
+    """Return whether an error says that a GPU or a CPU has no memory left."""
+    import torch
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or should_reduce_batch_size(error)

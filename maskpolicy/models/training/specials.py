@@ -1,0 +1,209 @@
+"""The special tokens of a tokenizer: around texts, for masks, and before a decoder's target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.data.corpus.passages import backend_of
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.masking.denoising import DenoisingPairs
+from maskpolicy.masking.sentinels import Marks
+from maskpolicy.models.training.batching import IGNORE, Pairs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ENDS = 2  # special tokens of a text: <s> and </s>
+Ends: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""The special tokens before and after a text."""
+_SENTINELS = ("<extra_id_{}>", "▁<extra_id_{}>")  # of T5, and of mT5's own vocabulary
+
+
+@dataclass(frozen=True)
+class Specials:
+    """The special tokens that pairs and batches need."""
+
+    bos: int  # EOS if the tokenizer has no such token (T5)
+    eos: int
+    pad: int
+    mask: int  # with sentinels, the first of them
+    start: int | None  # the decoder's first input: </s> in BART; None without a decoder
+    sentence_mask: int | None = None  # replaces spans of whole sentences (Pegasus); None: `mask`
+    sentinels: tuple[int, ...] = ()  # <extra_id_0>, .. (T5)
+    source_ends: Ends | None = None  # None: <s> and </s>
+    target_ends: Ends | None = None  # None: <s> and </s>
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:
+        """Read them from a tokenizer; `start` is the model's decoder_start_token_id.
+
+        A tokenizer without <s> or </s> gives [CLS] or [SEP] instead (BERT). A text gets the special
+        tokens that the tokenizer adds, or <s> and </s> if it adds none. Its target ends with </s>
+        and does not repeat `start`. Without `start` it is </s>; the language code of a tokenizer
+        that writes it after </s> (mBART); or <pad> for a tokenizer without <s> (T5, Pegasus).
+        """
+        t = tokenizer
+        bos = t.cls_token_id if t.bos_token_id is None else t.bos_token_id
+        eos = t.sep_token_id if t.eos_token_id is None else t.eos_token_id
+        found = tuple(_sentinels(t))
+        mask = found[0] if found else t.mask_token_id
+        made = cls(eos if bos is None else bos, eos, t.pad_token_id, mask, eos)
+        # Pegasus' mask of sentences, which only its tokenizers have beside <mask_2>
+        sentence = _id(t, "<mask_1>") if t.mask_token == "<mask_2>" else None
+        made = replace(made, sentence_mask=sentence, sentinels=found)
+        ends = added_ends(t)
+        if bos is None and ends == ((), ()):
+            ends = ((), (eos,))
+        if ends in (((), ()), ((bos,), (eos,))):
+            return made if start is None else replace(made, start=start)
+        before, after = ends
+        has_code = after[-1:] not in ((), (eos,))  # of a language
+        if start is None:
+            start = after[-1] if has_code else t.pad_token_id if bos is None else eos
+        target = (() if before == (start,) else before, (eos, start) if has_code else (eos,))
+        return replace(made, start=start, source_ends=ends, target_ends=target)
+
+    @classmethod
+    def of_encoder(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
+        """Read them for a model without a decoder; ConfigError if it lacks one."""
+        for name, other in (("mask", "mask"), ("bos", "cls")):
+            if all(getattr(tokenizer, f"{each}_token_id") is None for each in (name, other)):
+                raise ConfigError(f"model: its tokenizer has no {name} token")
+        made = cls.of(tokenizer)
+        return replace(made, start=None, mask=tokenizer.mask_token_id, sentinels=())
+
+    @property
+    def marks(self) -> Marks:
+        """The tokens that replace masked text."""
+        return Marks(self.mask, self.sentence_mask, self.sentinels)
+
+    def added(self, key: str) -> int:
+        """Return the number of special tokens of a text that `key` bounds.
+
+        `key` is max_source or max_target.
+        """
+        ends = self.source_ends if key == "max_source" else self.target_ends
+        return ENDS if ends is None else sum(map(len, ends))
+
+    def room(self, max_source: int) -> int:
+        """Return the most tokens of text that a source of `max_source` tokens holds."""
+        return max(0, max_source - self.added("max_source"))
+
+    def without_room(self, max_source: int) -> str:
+        """Return why sources of at most `max_source` tokens would hold no text, or ""."""
+        if self.room(max_source):
+            return ""
+        return (
+            f"the tokenizer adds {self.added('max_source')} special tokens to a text, so sources "
+            f"of max_source: {max_source} tokens hold no text"
+        )
+
+    def pairs(self, written: DenoisingPairs, spec: Training) -> Pairs:
+        """Add the ends to masked passages; an empty target stays empty."""
+        targets = self.wrap_targets(written.targets, spec.max_target, empty=False)
+        return self._pairs(written, targets, spec)
+
+    def at_positions(self, written: DenoisingPairs, spec: Training) -> Pairs:
+        """Add the ends; targets hold one label per source token, IGNORE except at `<mask>`.
+
+        Requires one `<mask>` per masked token, and the masked tokens as targets.
+        """
+        flat = np.full(len(written.sources.flat), IGNORE, np.int32)
+        flat[written.sources.flat == self.mask] = written.targets.flat
+        labels = self._around(Ragged(flat, written.sources.bounds), spec.max_source, IGNORE)
+        return self._pairs(written, _emptied(labels, written.spans > 0), spec)
+
+    def _pairs(self, written: DenoisingPairs, targets: Ragged, spec: Training) -> Pairs:
+        sources = self.wrap(written.sources, spec.max_source)
+        excluded = None
+        if written.excluded is not None:
+            marks = Ragged(written.excluded, written.sources.bounds)
+            excluded = self._around(marks, spec.max_source, False).flat
+        return Pairs(sources, targets, excluded)
+
+    def _around(self, rows: Ragged, limit: int, value: int) -> Ragged:
+        """Frame values of the sources' tokens; those of the special tokens are `value`."""
+        before, after = self.source_ends or ((0,), (0,))
+        return _framed(rows, limit, "start", [value] * len(before), [value] * len(after))
+
+    def wrap(self, ids: Ragged, limit: int, keep: str = "start", empty: bool = True) -> Ragged:
+        """Return each row as a source, `<s> ids </s>`, truncated to `limit` tokens.
+
+        `keep` names the side that truncation keeps, "start" or "end". With `empty` False, empty
+        rows stay empty.
+        """
+        framed = _framed(ids, limit, keep, *(self.source_ends or ((self.bos,), (self.eos,))))
+        return framed if empty else _emptied(framed, ids.lengths > 0)
+
+    def wrap_targets(self, ids: Ragged, limit: int, empty: bool = True) -> Ragged:
+        """Return each row as a target, truncated to `limit` tokens; see `wrap`."""
+        before, after = self.target_ends or ((self.bos,), (self.eos,))
+        framed = _framed(ids, limit, "start", before, after)
+        return framed if empty else _emptied(framed, ids.lengths > 0)
+
+
+def added_ends(tokenizer: PreTrainedTokenizerBase) -> Ends:
+    """Return the special tokens that a fast tokenizer adds before and after a text."""
+    pad = tokenizer.pad_token or tokenizer.eos_token or ""
+    backend = backend_of(tokenizer)
+    word = backend.encode(f"a {pad}", add_special_tokens=False)  # at least one token
+    made = backend.post_process(word)
+    inside = np.flatnonzero(np.asarray(made.special_tokens_mask) == 0)
+    if not len(inside):
+        return (), ()
+    return tuple(made.ids[: inside[0]]), tuple(made.ids[inside[-1] + 1 :])
+
+
+def has_masks(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return True if a tokenizer has a mask token or sentinels."""
+    return tokenizer.mask_token_id is not None or any(True for _ in _sentinels(tokenizer))
+
+
+def _sentinels(tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
+    """Yield the ids of a tokenizer's sentinels, from number 0 on."""
+    names = [name for name in _SENTINELS if _id(tokenizer, name.format(0)) is not None]
+    for number in count() if names else ():
+        found = _id(tokenizer, names[0].format(number))
+        if found is None:
+            return
+        yield found
+
+
+def _id(tokenizer: PreTrainedTokenizerBase, token: str) -> int | None:
+    found: int | None = tokenizer.backend_tokenizer.token_to_id(token)
+    return found
+
+
+def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
+    """Return the rows; those where `kept`, (n,), is False become empty."""
+    if kept.all():
+        return rows
+    return Ragged.cut(rows.take(np.flatnonzero(kept)).flat, rows.lengths * kept)
+
+
+def _framed(
+    rows: Ragged, limit: int, keep: str, before: Sequence[int], after: Sequence[int]
+) -> Ragged:
+    """Truncate each row so that it has at most `limit` elements with those `before` and `after`."""
+    more = len(before) + len(after)
+    lengths = np.minimum(rows.lengths, max(0, limit - more))
+    first = rows.bounds[:-1] if keep == "start" else rows.bounds[1:] - lengths
+    framed = Ragged.cut(rows.flat, lengths + more)
+    begins, stops = framed.bounds[:-1], framed.bounds[1:]
+    places = (first - begins - len(before)).repeat(lengths + more)
+    places += np.arange(len(places))
+    some = rows.flat if len(rows.flat) else np.zeros(1, rows.flat.dtype)
+    framed.flat = some.take(places, mode="clip")  # the ends are overwritten next
+    for at, value in enumerate(before):
+        framed.flat[begins + at] = value
+    for at, value in enumerate(reversed(after), 1):
+        framed.flat[stops - at] = value
+    return framed

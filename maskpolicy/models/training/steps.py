@@ -1,0 +1,224 @@
+"""Training data of each step: masked passages, or the examples of a task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.seeding import Streams
+from maskpolicy.core.types import Denoising, Example, Policy
+from maskpolicy.data.corpus.passages import Passages, encode
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
+from maskpolicy.masking.members import Masker, Selection
+from maskpolicy.models.training.batching import IGNORE, Order, Pairs, collate, micro_batches
+from maskpolicy.models.training.interfaces import Step
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.plugins.statistics import Statistics
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The number of texts that are truncated because they exceed the model's limit."""
+
+    what: str  # sources, targets, questions or choices
+    count: int
+    texts: int
+    limit: int  # most tokens of a text
+    key: str  # key of the budget: max_source or max_target
+
+    @classmethod
+    def of(cls, what: str, lengths: NDArray[np.int64], limit: int, key: str) -> Cut:
+        """Count the lengths, shape (n,) in tokens, above `limit`."""
+        return cls(what, int((lengths > limit).sum()), len(lengths), limit, key)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedSteps:
+    """Steps of a pre-training stage: `spec.batch_size` passages each, masked dynamically."""
+
+    passages: Passages
+    policy: Policy
+    denoising: Denoising
+    specials: Specials
+    spec: Training
+    # what the model's kind makes of masked passages
+    pairs: Callable[[Specials, DenoisingPairs, Training], Pairs] = Specials.pairs
+    views: Sequence[Passages] = ()  # the passages with the columns of each leaf; (): `passages`
+    statistics: Sequence[Statistics | None] = ()  # that `select` of each leaf reads; (): none
+
+    @cached_property
+    def masker(self) -> Masker:
+        """The policy, with the members that it draws from if it does."""
+        return Masker.of(self.policy, self.denoising, self.statistics)
+
+    @property
+    def room(self) -> int:
+        """The most tokens of a passage that a source holds; the others are cut before masking."""
+        return self.specials.room(self.spec.max_source)
+
+    @cached_property
+    def shown(self) -> list[Passages]:
+        """The passages as each leaf gets them: with its columns, cut to the room of a source."""
+        whole = self.passages.cut(self.room)
+        return [view.cut(self.room) for view in self.views] or [whole] * len(self.masker.leaves)
+
+    @cached_property
+    def is_cut(self) -> bool:
+        """Whether a passage is longer than the room of a source."""
+        return bool((self.passages.lengths > self.room).any())
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the passages, which is the same for every policy."""
+        return Order(self.passages.lengths, self.spec.batch_size, self.spec.seed)
+
+    @cached_property
+    def streams(self) -> Streams:
+        """The random generators that the policy draws from."""
+        return Streams()
+
+    def __call__(self, number: int) -> Step:
+        """Return the data of one step: its passages, masked."""
+        written = self.written(number)
+        pairs = self.pairs(self.specials, written, self.spec)
+        work = Counter(
+            passages=len(written),
+            passages_without_span=int((written.spans == 0).sum()),
+            spans=int(written.spans.sum()),
+            hidden_tokens=int(written.masked_tokens.sum()),
+            source_tokens=len(pairs.sources.flat),
+            target_tokens=_units(pairs),
+        )
+        if written.left_out:
+            work["spans_without_sentinel"] = written.left_out
+        if self.is_cut:
+            lengths = self.passages.lengths[[item for item, _ in self.order.step(number)]]
+            work["passage_tokens"] = int(lengths.sum())
+            work["cut_tokens"] = int(np.maximum(lengths - self.room, 0).sum())
+        return _step(pairs, self.specials, self.spec, work)
+
+    def too_long(self) -> tuple[int, str]:
+        """Return how many passages are truncated, and which key truncates first.
+
+        The key is max_source, or max_target if the target is the full text and its limit is lower.
+        """
+        full = any(leaf.denoising.target == "full" for leaf in self.masker.leaves)
+        keys = ["max_source", *(["max_target"] if full else [])]
+        first = min(keys, key=lambda key: int(getattr(self.spec, key)))
+        most = getattr(self.spec, first) - self.specials.added(first)
+        return int((self.passages.lengths > most).sum()), first
+
+    def masks_nothing(self, steps: int) -> bool:
+        """Return True if no token is masked in the first `steps`: there is nothing to learn.
+
+        Stops at the first masked token, so that the check is cheap for a policy that masks any.
+        """
+        found = (self._selected(number).spans for number in range(steps))
+        return not any(len(spans) for step in found for spans in step)
+
+    def masks_again(self, steps: int) -> bool:
+        """Return whether the first and the last of `steps` mask the same tokens a second time.
+
+        A policy whose rate rises from 0 masks nothing in the first step.
+        """
+        for number in {0, steps - 1}:
+            first, again = self._selected(number), self._selected(number)
+            if not all(map(np.array_equal, first.spans, again.spans)):
+                return False
+        return True
+
+    def masks_everything(self, steps: int) -> bool:
+        """Return True if the first `steps` mask every token, so that there is no word to read.
+
+        Stops at the first step that leaves a token.
+        """
+        found, marks = (self.written(number) for number in range(steps)), self.specials.marks
+        return not any(not marks.written(one.sources.flat).all() for one in found)
+
+    def written(self, number: int) -> DenoisingPairs:
+        """Return the passages of one step, masked."""
+        found, epochs = self._selected(number), [epoch for _, epoch in self.order.step(number)]
+        return mixed_pairs(
+            found.passages,
+            found.spans,
+            found.denoisings,
+            self.specials.marks,
+            self.spec.seed,
+            epochs,
+            self.room,
+        )
+
+    def _selected(self, number: int) -> Selection:
+        """Return the passages of one step with the spans to mask.
+
+        The progress of the training is that of the whole budget, also where it stops earlier.
+        """
+        items, epochs = zip(*self.order.step(number), strict=True)
+        progress = number / self.spec.steps
+        return self.masker.select(self.shown, items, self.spec.seed, epochs, self.streams, progress)
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleSteps:
+    """Steps of fine-tuning on a task's examples."""
+
+    pairs: Pairs
+    specials: Specials
+    spec: Training
+
+    @classmethod
+    def of(
+        cls,
+        examples: Sequence[Example],
+        tokenizer: PreTrainedTokenizerBase,
+        specials: Specials,
+        spec: Training,
+        keep: str = "start",
+    ) -> ExampleSteps:
+        """Tokenize source and first target of each example; truncation keeps the `keep` side."""
+        sources = tokenize([example.source for example in examples], tokenizer)
+        targets = tokenize([example.targets[0] for example in examples], tokenizer)
+        pairs = Pairs(
+            specials.wrap(sources, spec.max_source, keep),
+            specials.wrap_targets(targets, spec.max_target),
+        )
+        return cls(pairs, specials, spec)
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the examples."""
+        lengths = self.pairs.sources.lengths + self.pairs.targets.lengths
+        return Order(lengths, self.spec.batch_size, self.spec.seed)
+
+    def __call__(self, number: int) -> Step:
+        """Return the data of one step: its examples, collated."""
+        pairs = self.pairs.take(np.asarray([item for item, _ in self.order.step(number)]))
+        return _step(pairs, self.specials, self.spec, Counter(examples=len(pairs)))
+
+
+def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged:
+    """Return the ids of each text without special tokens."""
+    ids = (np.asarray(one.ids, np.int32) for one in encode(texts, tokenizer))
+    return Ragged.of(ids, np.int32)
+
+
+def _step(pairs: Pairs, specials: Specials, spec: Training, work: Counter[str]) -> Step:
+    cuts = micro_batches(pairs, spec.micro_tokens)
+    batches = [collate(cut, specials.pad, specials.start) for cut in cuts]
+    written = len(pairs.targets.flat) if specials.start is not None else 0  # by a decoder
+    return Step(batches, _units(pairs), work, len(pairs.sources.flat) + written)
+
+
+def _units(pairs: Pairs) -> int:
+    return int((pairs.targets.flat != IGNORE).sum())

@@ -1,0 +1,1 @@
+"""The engines that a run gives its stages to: this machine, a Ray cluster, or Slurm."""

@@ -1,0 +1,282 @@
+"""The engine of this machine: a few further processes, each with a pipe for what it reports."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from multiprocessing import connection, get_context, parent_process
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.pipeline.graph import processes
+from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere
+
+T = TypeVar("T")
+_TIMEOUT = 60.0  # seconds for a process to finish a step, save a checkpoint and end
+_EXIT = 10.0  # seconds for a process without a task to end by itself
+_APART = 0.5  # seconds between two reports of one stage
+
+
+class Process:
+    """A further process of this command: it imports what takes long, and waits for tasks."""
+
+    def __init__(self, gpus: str = "", imports: bool = True) -> None:
+        """Start it, with GPUs as CUDA_VISIBLE_DEVICES names them.
+
+        With `imports`, it imports PyTorch at once, unless it has to see its GPUs first.
+        """
+        spawn = get_context("spawn")
+        self._pipe, other = spawn.Pipe(duplex=False)
+        self._report: Report = _ignore
+        self._pool = ProcessPoolExecutor(1, spawn, _begin, (other, gpus))
+        with _deaf_to_interrupts():
+            started = self._pool.submit(os.getpid)  # this starts the process
+        other.close()  # so that the pipe closes when the process ends
+        self._started = started
+        if imports:
+            self._pool.submit(_import_models)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._busy: Future[Any] | None = None
+
+    def submit(self, task: Callable[[Report], T], report: Report | None = None) -> Future[T]:
+        """Call a function there; its future raises Lost if the process is killed."""
+        if report is not None:
+            self._report = report
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        try:
+            inner = self._pool.submit(_call, task)
+        except BrokenProcessPool:
+            future.set_exception(Lost("its process was killed"))
+            return future
+        inner.add_done_callback(partial(self._pass_on, future))
+        self._busy = inner
+        return future
+
+    def _pass_on(self, future: Future[T], inner: Future[T]) -> None:
+        """Give the result of the pool's future to the one that the caller has."""
+        if inner.cancelled():
+            future.set_exception(Lost("its process was ended"))
+        elif isinstance(error := inner.exception(), BrokenProcessPool):
+            self._reader.join(1.0)  # its last messages come first
+            future.set_exception(Lost("its process was killed"))
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(inner.result())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has a task that has not ended."""
+        return self._busy is not None and not self._busy.done()
+
+    def stop(self) -> None:
+        """Ask it to end: one that computes saves a checkpoint first."""
+        if self._started.done() and self._started.exception() is None and self.is_busy:
+            with suppress(ProcessLookupError):
+                os.kill(self._started.result(), signal.SIGTERM)
+
+    def end(self, timeout: float = _TIMEOUT) -> None:
+        """Wait until its task has ended, for a minute at most, and end it."""
+        if self._busy is not None:
+            wait([self._busy], timeout)
+        closing = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True})
+        closing.start()
+        closing.join(0.0 if self.is_busy else _EXIT)
+        if closing.is_alive():
+            with suppress(Exception):
+                os.kill(self._started.result(_TIMEOUT), signal.SIGKILL)
+            closing.join()
+
+    def _read(self) -> None:
+        """Pass on what the process reports, until it has ended."""
+        with suppress(EOFError, OSError):
+            while True:
+                what, *about = self._pipe.recv()
+                if what == "log":
+                    name, level, message = about
+                    logging.getLogger(name).log(level, "%s", message)
+                else:
+                    self._report(*about)
+
+
+@contextmanager
+def member(report: Report) -> Iterator[_Member]:
+    """Start one of the processes that compute a training together; see `calls.Group`."""
+    process = Process(imports=False)
+    try:
+        yield _Member(process, report)
+    finally:
+        process.end(0.0)
+
+
+class _Member:
+    """A process whose tasks report to one place."""
+
+    def __init__(self, process: Process, report: Report) -> None:
+        self._process, self._report = process, report
+
+    def submit(self, task: Callable[[Report], T]) -> Future[T]:
+        return self._process.submit(task, self._report)
+
+
+class LocalEngine:
+    """Computes as many stages at a time as it has processes; use as a context manager."""
+
+    def __init__(self, jobs: int, wide: int = 1, early: Process | None = None) -> None:
+        """Start `jobs` processes, or use `early` as one; each gets `wide` GPUs, in turn."""
+        self.capacity: int | None = jobs
+        gpus = hardware.gpu_names()
+        self._gpus = [
+            ",".join(gpus[(number * wide + i) % len(gpus)] for i in range(min(wide, len(gpus))))
+            for number in range(jobs)
+        ]
+        self._processes = [
+            early if early is not None and not number else Process(own, not own)
+            for number, own in enumerate(self._gpus)
+        ]
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.stop()
+        for process in self._processes:
+            process.end()
+
+    def submit(self, call: Call, report: Report) -> Future[Answer]:
+        """Compute a stage in a process that is free; a killed one is replaced first."""
+        number = next(n for n, process in enumerate(self._processes) if not process.is_busy)
+        future = self._processes[number].submit(partial(answer_elsewhere, call, member), report)
+        if future.done() and isinstance(future.exception(), Lost):
+            self._processes[number].end()
+            own = self._gpus[number]
+            self._processes[number] = Process(own, not own)
+            future = self._processes[number].submit(partial(answer_elsewhere, call, member), report)
+        return future
+
+
+@contextmanager
+def one_early(jobs: int | None) -> Iterator[Process | None]:
+    """Start a process before the experiment is read, if this machine probably computes with two.
+
+    It imports PyTorch meanwhile; `LocalEngine` uses it. `jobs` is the number that the user asks
+    for (None: what suits). It is killed when the block ends.
+    """
+    wanted = hardware.small_processes() if jobs is None else jobs
+    # with GPUs, CUDA_VISIBLE_DEVICES must be known before PyTorch is imported
+    is_wanted = wanted > 1 and processes.count() == 1 and not hardware.may_have_gpus()
+    process = Process() if is_wanted else None
+    try:
+        yield process
+    finally:
+        if process is not None:
+            process.end(0.0)
+
+
+def check_place(place: str, jobs: int) -> None:
+    """Raise ConfigError for several processes and a store in the memory of one."""
+    if jobs > 1 and place.startswith("memory:"):
+        raise ConfigError(f"--store {place}: processes cannot share it: add --jobs 1")
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Let processes that the block starts ignore control-C from their first moment on."""
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before is None:  # no other thread may set handlers; None: not set by Python
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ignore(done: int, total: int, note: str) -> None:
+    """Do nothing: nobody listens yet."""
+
+
+# In the further process
+
+_PIPE: list[Connection] = []
+_SENDING = threading.Lock()
+_IDLE = threading.Event()
+_IDLE.set()
+
+
+def _begin(pipe: Connection, gpus: str) -> None:
+    """Prepare the process before its first task."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that locks are given back
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    hardware.collect_garbage_rarely()
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus
+    _PIPE.append(pipe)
+    logger = logging.getLogger("maskpolicy")
+    logger.handlers = [_PipeHandler()]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _end_with_parent() -> None:
+    """End this process soon after the one that started it: a training saves a checkpoint first."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+        _IDLE.wait(_TIMEOUT)  # the pool would wait for a next task
+        os._exit(1)
+
+
+def _import_models() -> None:
+    from maskpolicy.models.model_kinds import IMPORTS
+
+    if not hardware.may_have_gpus():
+        for module in IMPORTS:
+            import_module(module)
+
+
+def _call(task: Callable[[Report], T]) -> T:
+    latest = 0.0
+
+    def report(done: int, total: int, note: str) -> None:
+        nonlocal latest
+        if time.monotonic() - latest >= _APART or done == total:
+            latest = time.monotonic()
+            _send("advance", done, total, note)
+
+    _IDLE.clear()
+    try:
+        return task(report)
+    finally:
+        _IDLE.set()
+
+
+def _send(*message: Any) -> None:
+    with suppress(OSError), _SENDING:  # the process that started this one has ended
+        _PIPE[0].send(message)
+
+
+class _PipeHandler(logging.Handler):
+    """Sends log records to the process that started this one, one at a time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _send("log", record.name, record.levelno, record.getMessage())

@@ -1,0 +1,249 @@
+"""The engine of a Slurm cluster: stages that are ready together are an array of jobs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.experiment.definition import Experiment
+from maskpolicy.experiment.resources import Slurm
+from maskpolicy.pipeline.executors.capacity import Room, room_of
+from maskpolicy.pipeline.executors.local import member
+from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere
+from maskpolicy.pipeline.graph.nodes import Stage
+
+_GATHER = 0.5  # seconds in which stages are gathered for one array
+_POLL = 10.0  # seconds between two checks of the jobs
+_APART = 12.0  # seconds between two reports of one stage
+_GRACE = 120  # seconds between the signal of preemption or time-out and the end of a task
+SLURM, LOCAL = "slurm", "local"  # names of submitit's clusters
+
+
+@dataclass
+class _Job:
+    """A stage that was submitted."""
+
+    call: Call
+    future: Future[Answer]
+    report: Report
+    job: Any
+    reported: str = ""  # the last report
+
+
+class SlurmEngine:
+    """Gives stages to Slurm through submitit; use as a context manager."""
+
+    capacity: int | None = None
+
+    def __init__(self, experiment: Experiment, logs: Path, cluster: str = SLURM) -> None:
+        """Check that jobs can be submitted from this machine; raises ConfigError.
+
+        `cluster` is a name of submitit: "slurm", or "local" for jobs on this machine.
+        """
+        check_submitit()
+        if cluster == SLURM and shutil.which("sbatch") is None:
+            raise ConfigError(
+                "--executor slurm: there is no sbatch here: run it on a login node of the cluster, "
+                "or see the scripts that it would get with --dry-run"
+            )
+        self._experiment = experiment
+        self._folder = logs.absolute() / "slurm"
+        self._cluster = cluster
+        self._waiting: list[tuple[Call, Future[Answer], Report]] = []
+        self._jobs: list[_Job] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._poller = threading.Thread(target=self._poll, daemon=True)
+        self._poller.start()
+
+    def __enter__(self) -> SlurmEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._poller.join(_POLL)
+        for job in self._jobs:
+            with suppress(Exception):
+                job.job.cancel(check=False)
+
+    def submit(self, call: Call, report: Report) -> Future[Answer]:
+        """Compute a stage in a job."""
+        future: Future[Answer] = Future()
+        with self._lock:
+            self._waiting.append((call, future, report))
+        return future
+
+    def _poll(self) -> None:
+        """Submit what waits, and settle the jobs that have ended, until the run ends."""
+        checked = 0.0
+        while not self._ended.wait(_GATHER):
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            arrays: dict[Room, list[tuple[Call, Future[Answer], Report]]] = defaultdict(list)
+            for each in waiting:
+                arrays[self._room(each[0].kind)].append(each)
+            for room, array in arrays.items():
+                self._submit(room, array)
+            if time.monotonic() - checked > (_POLL if self._cluster == SLURM else _GATHER):
+                self._jobs = [job for job in self._jobs if not self._settle(job)]
+                checked = time.monotonic()
+
+    def _room(self, kind: str) -> Room:
+        return room_of(self._experiment.resources, kind, self._experiment.slurm.gpus)
+
+    def _submit(self, room: Room, array: list[tuple[Call, Future[Answer], Report]]) -> None:
+        submitit: Any = import_module("submitit")
+        slurm = self._experiment.slurm
+        try:
+            executor = submitit.AutoExecutor(
+                self._folder / "%j", self._cluster, slurm_max_num_timeout=slurm.requeues
+            )
+            executor.update_parameters(**_for_slurm(slurm, room, self._experiment.name))
+            notes = [self._folder / f"{call.key[:16]}.json" for call, _, _ in array]
+            tasks = [
+                Task(call, room.cpus, note) for (call, _, _), note in zip(array, notes, strict=True)
+            ]
+            jobs = executor.submit_array(tasks)
+        except Exception as error:  # noqa: BLE001 - what sbatch says, as submitit raises it
+            reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            for _, future, _ in array:
+                future.set_exception(ConfigError(f"--executor slurm: {reason[0]}"))
+            return
+        self._jobs += [_Job(*each, job) for each, job in zip(array, jobs, strict=True)]
+
+    def _settle(self, job: _Job) -> bool:
+        """Set the future of a job that has ended, or pass on its report; returns whether it has."""
+        if not job.job.done():
+            with suppress(OSError, ValueError):
+                text = (self._folder / f"{job.call.key[:16]}.json").read_text()
+                if text != job.reported:
+                    job.report(*json.loads(text))
+                    job.reported = text
+            return False
+        if job.job.exception() is not None:
+            lost = f"Slurm job {job.job.job_id} ended (see {job.job.paths.stderr})"
+            job.future.set_exception(Lost(lost))
+            return True
+        answer = job.job.result()
+        if isinstance(answer, MaskpolicyError):
+            job.future.set_exception(type(answer)(f"Slurm job {job.job.job_id}: {answer}"))
+        else:
+            job.future.set_result(answer)
+        return True
+
+
+@dataclass(frozen=True)
+class Task:
+    """Computes one stage; submitit pickles and calls it."""
+
+    call: Call
+    cpus: int
+    note: Path  # where it says how far it is
+
+    def __call__(self) -> Answer | MaskpolicyError:
+        """Compute the stage; return an error that this host alone has instead of raising it."""
+        logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s")
+        logging.getLogger("maskpolicy").setLevel(logging.INFO)
+        os.environ.setdefault("TQDM_DISABLE", "1")
+        os.environ.setdefault("OMP_NUM_THREADS", str(self.cpus))
+        latest = -_APART
+
+        def report(done: int, total: int, note: str) -> None:
+            nonlocal latest
+            if time.monotonic() - latest >= _APART:
+                latest = time.monotonic()
+                with suppress(OSError):
+                    part = self.note.with_suffix(".part")
+                    part.write_text(json.dumps([done, total, note]))
+                    part.replace(self.note)
+
+        report(0, 0, "")
+        try:
+            return answer_elsewhere(self.call, member, report)
+        except MaskpolicyError as error:
+            return error
+        finally:
+            self.note.unlink(missing_ok=True)
+
+    def checkpoint(self) -> Any:
+        """Return the job that submitit queues after preemption or a time-out: the same task.
+
+        It continues from the checkpoints in the store.
+        """
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)
+
+
+def check_submitit() -> None:
+    """Raise ConfigError if submitit is not installed."""
+    if find_spec("submitit") is None:
+        raise ConfigError("--executor slurm: submitit is missing: pip install 'maskpolicy[slurm]'")
+
+
+def scripts(experiment: Experiment, order: Sequence[Stage], logs: Path) -> list[str]:
+    """Return the sbatch scripts for a run's stages, one for each size of job."""
+    check_submitit()
+    slurm: Any = import_module("submitit.slurm.slurm")
+
+    class Unsubmitted(slurm.SlurmExecutor):  # type: ignore[misc]
+        """An executor for machines without Slurm."""
+
+        @classmethod
+        def affinity(cls) -> int:
+            return 1
+
+    kinds: dict[Room, list[str]] = defaultdict(list)
+    for stage in order:
+        room = room_of(experiment.resources, stage.kind, experiment.slurm.gpus)
+        kinds[room].append(stage.kind)
+    texts = []
+    widest = sorted(kinds, key=lambda room: (room.gpus, room.cpus), reverse=True)
+    for room, stages in ((room, kinds[room]) for room in widest):
+        executor = Unsubmitted(folder=logs, max_num_timeout=experiment.slurm.requeues)
+        asked = _for_slurm(experiment.slurm, room, experiment.name)
+        names = executor._equivalence_dict()
+        given = {key.removeprefix("slurm_"): value for key, value in asked.items()}
+        executor.update_parameters(
+            **executor._convert_parameters({key: value for key, value in given.items() if names})
+        )
+        executor.parameters["map_count"] = min(experiment.slurm.tasks, len(stages))
+        text = executor._make_submission_file_text(executor._submitit_command_str, "")
+        texts.append(f"# {room} for {', '.join(sorted(set(stages)))}\n{text}")
+    return texts
+
+
+def _for_slurm(slurm: Slurm, room: Room, name: str) -> dict[str, Any]:
+    """Return the parameters of submitit's AutoExecutor for jobs of one size."""
+    partition = slurm.gpu_partition or slurm.partition if room.gpus else slurm.partition
+    asked = {
+        "name": f"maskpolicy-{name}",
+        "timeout_min": slurm.time,
+        "cpus_per_task": room.cpus,
+        "gpus_per_node": room.gpus or None,
+        "mem_gb": slurm.memory,
+        "slurm_partition": partition,
+        "slurm_account": slurm.account,
+        "slurm_qos": slurm.qos,
+        "slurm_constraint": slurm.constraint,
+        "slurm_setup": list(slurm.setup) or None,
+        "slurm_signal_delay_s": _GRACE,
+        "slurm_array_parallelism": slurm.tasks,
+        "slurm_additional_parameters": dict(slurm.more) or None,
+    }
+    return {key: value for key, value in asked.items() if value is not None}

@@ -1,0 +1,121 @@
+"""The status of an experiment: stages done, under way, failed and left, and the time left.
+
+It is read from the manifests of the store and from the events of the last run of the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from maskpolicy.core.types import Json
+from maskpolicy.pipeline.graph.costs import known_costs, time_left
+from maskpolicy.pipeline.graph.events import read_events
+from maskpolicy.pipeline.graph.nodes import Stage, users_of
+from maskpolicy.pipeline.graph.planning import lacking, plan_digest, undecided
+from maskpolicy.pipeline.store.artifacts import Store
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A stage that a run computes; the times are by the clock of the run's host."""
+
+    stage: str
+    host: str  # of the command
+    pid: int
+    since: str
+    done: int  # units, e.g. steps
+    total: int | None  # None: unknown
+    note: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A stage that failed in the last run; the next one tries it again."""
+
+    stage: str
+    error: str
+    host: str
+    time: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of an experiment's stages."""
+
+    plan: str  # its digest
+    is_running: bool  # whether a command computes it
+    done: int  # in the store, or not needed any more
+    under_way: tuple[UnderWay, ...]
+    failed: tuple[Failed, ...]
+    blocked: int  # stages that depend on a failed one
+    left: int  # all others
+    seconds: float | None  # estimate of the time left; None: unknown
+    measured: int  # finished stages whose times the estimate uses
+    unknown: tuple[str, ...]  # kinds of stages without a finished one to estimate from
+
+
+def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) -> Status:
+    """Return the status of an experiment; writes nothing, and reads no files of artifacts."""
+    plan = plan_digest(order)
+    missing = lacking(targets, store, store.committed().__contains__)
+    perhaps = undecided(order, missing, store)  # one of each set of candidates is computed
+    lines, is_running = read_events(store.events(plan))
+    latest = {line["key"]: line for line in lines if line.get("key") in missing}
+    began = {line["key"]: line for line in lines if line["what"] == "started"}
+    failures = {key: line for key, line in latest.items() if line["what"] == "finished"}
+    blocked = _dependents(failures, order) & missing - failures.keys()
+    busy = {
+        key: line
+        for key, line in latest.items()
+        if is_running and line["what"] in ("started", "advanced")
+    }
+    rest = [stage for stage in order if stage.key in missing - failures.keys() - blocked]
+    costs = known_costs(order, missing, store)
+    unknown = costs.unknown(rest)
+    needs = {each.key: cost.seconds for each in rest if (cost := costs.of(each)) is not None}
+    for key, line in busy.items():
+        needs[key] = _seconds_left(line, began.get(key, line), needs.get(key, 0.0))
+    return Status(
+        plan=plan,
+        is_running=is_running,
+        done=len(order) - len(missing) - len(perhaps),
+        under_way=tuple(
+            UnderWay(
+                stage=line["stage"],
+                host=line["host"],
+                pid=line["pid"],
+                since=began.get(key, line)["time"],
+                done=line["done"],
+                total=line["total"] or None,
+                note=line["note"],
+            )
+            for key, line in busy.items()
+        ),
+        failed=tuple(
+            Failed(line["stage"], line["error"], line["host"], line["time"])
+            for line in failures.values()
+        ),
+        blocked=len(blocked),
+        left=len(rest) - len(busy),
+        seconds=None if unknown else time_left(rest, needs, users_of(order), len(busy)),
+        measured=costs.measured(rest),
+        unknown=tuple(sorted(unknown)),
+    )
+
+
+def _dependents(failed: Collection[str], order: Sequence[Stage]) -> set[str]:
+    """Return the keys of the failed stages and of all that depend on them, at any depth."""
+    keys = set(failed)
+    for stage in order:  # inputs come before their users
+        if any(needed.key in keys for needed in stage.inputs.values()):
+            keys.add(stage.key)
+    return keys
+
+
+def _seconds_left(line: Mapping[str, Json], began: Mapping[str, Json], typical: float) -> float:
+    """Return the seconds left of a stage under way, by its last report or a `typical` time."""
+    spent = (datetime.now(UTC) - datetime.fromisoformat(began["time"])).total_seconds()
+    done, total = line["done"], line["total"]
+    return max(0.0, (spent * total / done if done and total else typical) - spent)

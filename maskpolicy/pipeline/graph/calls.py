@@ -1,0 +1,322 @@
+"""A stage as a call that can travel to another process, and its computation there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError, StoreError, cause
+from maskpolicy.core.types import Json
+from maskpolicy.core.version import VERSION
+from maskpolicy.pipeline.graph import picking, processes
+from maskpolicy.pipeline.graph.nodes import Stage, compute, is_shared, module_of, params_from
+from maskpolicy.pipeline.graph.stage_run import Commit, Local, StageRun
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins import changed_files, discovery, isolation
+
+Report: TypeAlias = Callable[[int, int, str], None]
+"""report(done, total, note): how far a stage is, in units such as steps; total 0: unknown."""
+T = TypeVar("T")
+_GRACE = 5.0  # seconds in which members of a group report their errors after one has failed
+_TIMEOUT = timedelta(days=1)  # of collective operations: the first member may evaluate meanwhile
+
+
+class Lost(Exception):
+    """The process that computed a stage ended without an answer, e.g. because it was killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """All that another process, perhaps on another machine, needs to compute a stage."""
+
+    key: str
+    name: str
+    record: Mapping[str, Json]  # of the manifest: kind, version, params, inputs, ..
+    module: str  # its import registers the stage function
+    local: Local
+    files: Mapping[Path, str] = field(default_factory=dict)  # data files: sha256
+    byproducts: Mapping[str, Call] = field(default_factory=dict)  # the wanted ones, by name
+    store: str  # a folder or a URL
+    cache: str | None = None
+    run: str = ""  # the name of the run in the store
+    workers: int = 1  # processes that the stage may start
+    threads: int | None = None  # of a process that computes it; None: as they are
+    logs: Path | None = None  # a folder for the files of trackers
+    folder: str = ""  # the working directory of the command
+    version: str = VERSION
+    plugins: isolation.State | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the stage."""
+        return str(self.record["kind"])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a call: the seconds of a committed artifact, an error, or neither."""
+
+    seconds: float = 0.0
+    error: str | None = None  # one line; the stage failed
+    exception: Exception | None = None
+    is_busy: bool = False  # another command of this host computes the stage
+    lost: tuple[str, ...] = ()  # names of inputs that are not in the store
+
+
+def call_of(stage: Stage, store: Store, byproducts: Mapping[str, Stage], **about: Any) -> Call:
+    """Return the call of a stage; `about` are the fields that all calls of a run share."""
+    return Call(
+        key=stage.key,
+        name=stage.name,
+        record=stage.record(),
+        module=module_of(stage.kind),
+        local=stage.local,
+        files=stage.files,
+        byproducts={name: call_of(each, store, {}, **about) for name, each in byproducts.items()},
+        store=store.place,
+        **about,
+    )
+
+
+def answer(call: Call, store: Store, report: Report, group: Group | None) -> Answer:
+    """Compute a stage in this process and commit its artifact, unless another process does.
+
+    `group` starts the processes of a training that several compute together. If the stage function
+    raises, the answer holds the error. Raises StoreError if the store cannot be used.
+    """
+    with store.lock(call.key) as is_mine:
+        if not is_mine:
+            return Answer(is_busy=True)
+        if (artifact := store.get(call.key)) is not None:
+            return Answer(artifact.manifest["seconds"])
+        inputs = {name: str(key) for name, key in call.record["inputs"].items()}
+        needed = picking.needed_names(call.kind, inputs, store)
+        lost = tuple(name for name in needed if store.get(inputs[name]) is None)
+        if lost:
+            return Answer(lost=lost)
+        paths = {name: store.path(key) for name, key in inputs.items()}
+        computed = _compute(call, store, paths, report, group)
+        if computed.error is not None:  # another host may have dropped an input meanwhile
+            lost = tuple(name for name in needed if not store.has(inputs[name]))
+        return Answer(lost=lost) if lost else computed
+
+
+def _compute(
+    call: Call, store: Store, inputs: Mapping[str, Path], report: Report, group: Group | None
+) -> Answer:
+    record = {**call.record, "facts": {}}
+    run = _stage_run(call, store, report, record["facts"])
+    params = params_from(call.kind, call.record["params"])
+    clear, digest = run.checkpoints.clear, store.hash_file
+    try:
+        with (
+            store.write(call.key, record) as out,
+            changed_files.guarded(params, clear, call.files, digest),
+        ):
+            if call.local.processes > 1 and group is not None:
+                run.facts.update(_together(call, out, group, report))
+            else:
+                if is_shared(call.kind):
+                    processes.call(call.key)
+                compute(call.kind, call.record["params"], inputs, out, run)
+    except (StoreError, Lost):
+        raise
+    except Exception as error:  # noqa: BLE001 - only what depends on this stage fails
+        return Answer(run.checkpoints.seconds, cause(error), _portable(error))
+    artifact = store.get(call.key)
+    if artifact is None:
+        raise StoreError(
+            f"store {store.place}: {call.name} was damaged while it was written: check the disk"
+        )
+    return Answer(artifact.manifest["seconds"])
+
+
+def _stage_run(call: Call, store: Store, report: Report, facts: dict[str, Json]) -> StageRun:
+    return StageRun(
+        checkpoints=store.checkpoints(call.key),
+        local=call.local,
+        workers=call.workers,
+        facts=facts,
+        advance=report,
+        name=call.name,
+        logs=call.logs,
+        byproducts={name: _committer(each, store) for name, each in call.byproducts.items()},
+    )
+
+
+def _committer(call: Call, store: Store) -> Commit:
+    """Return a function that commits a by-product, unless it is there or being computed.
+
+    It does not wait for the by-product's lock, because this process already holds that of the
+    stage: two processes that wait for each other's locks would never go on.
+    """
+
+    def commit(write: Callable[[Path], None], facts: Mapping[str, Json]) -> None:
+        with store.lock(call.key) as is_mine:
+            if is_mine and store.get(call.key) is None:
+                changed_files.compare(params_from(call.kind, call.record["params"]))
+                with store.write(call.key, {**call.record, "facts": dict(facts)}) as out:
+                    write(out)
+
+    return commit
+
+
+def _portable(error: Exception) -> Exception:
+    """Return the error, or a StageError with its text if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - an error's class may do anything
+        return StageError(cause(error))
+    return error
+
+
+# In another process
+
+
+def answer_elsewhere(call: Call, group: Group, report: Report) -> Answer:
+    """Compute a stage in a process that knows nothing of the run yet; see `answer`.
+
+    Raises ConfigError if this host has another version of maskpolicy, or another store.
+    """
+    store = _arrive(call)
+    if not store.knows_run(call.run):
+        raise ConfigError(
+            f"the store {store.place} is another one on {platform.node()}: put it on a file system "
+            "that all hosts share, or in a bucket (--store s3://..)"
+        )
+    return answer(call, store, report, group)
+
+
+def _arrive(call: Call) -> Store:
+    """Load what a stage needs before it is computed, and open the store."""
+    if call.version != VERSION:
+        raise ConfigError(
+            f"{platform.node()} has maskpolicy {VERSION}, and the command {call.version}: install "
+            "the same version on all hosts"
+        )
+    if call.folder and Path(call.folder).is_dir():
+        os.chdir(call.folder)
+    if call.plugins is not None:
+        isolation.take(call.plugins)
+        discovery.load_files(call.plugins.roots)
+    import_module(call.module)
+    if call.threads is not None:
+        _set_threads(call.threads)
+    return _opened(call.store, call.cache)
+
+
+@cache
+def _opened(place: str, folder: str | None) -> Store:
+    from maskpolicy.pipeline.store.opening import open_store
+
+    return open_store(place, folder)
+
+
+def _set_threads(count: int) -> None:
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(count))
+    if "torch" in sys.modules or count > 1:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+# In several processes of one machine
+
+
+class Member(Protocol):
+    """A further process of this machine, which is ended when the block of `Group` ends."""
+
+    def submit(self, task: Callable[[Report], T]) -> Future[T]:
+        """Call a function there, with what reports to the caller of `Group`."""
+        ...
+
+
+Group: TypeAlias = Callable[[Report], AbstractContextManager[Member]]
+"""group(report): start a further process; use as a context manager."""
+
+
+def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, Json]:
+    """Compute a stage in `call.local.processes` processes, as torchrun would; returns its facts.
+
+    Raises what the stage function raises, and Lost if a member was killed.
+    """
+    import torch
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    count = call.local.processes
+    rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    threads = call.threads or torch.get_num_threads()
+    member = replace(call, local=replace(call.local, processes=1), threads=max(1, threads // count))
+    _opened(call.store, call.cache).checkpoints(call.key).latest()  # a damaged one is moved away
+    with ExitStack() as members:
+        futures: list[Future[dict[str, Json]]] = []
+        for rank in range(count):
+            process = members.enter_context(group(report if rank == 0 else _ignore))
+            task = partial(_member, member, out, rank, count, rendezvous.port)
+            futures.append(process.submit(task))
+        wait(futures, return_when=FIRST_EXCEPTION)
+        errors = [
+            error
+            for future in wait(futures, timeout=_GRACE).done
+            if (error := future.exception()) is not None
+        ]
+        if errors:  # when one fails or is killed, the communication of the others fails too
+            raise min(errors, key=_blame)
+        return futures[0].result()
+
+
+def _blame(error: BaseException) -> int:
+    """Return a rank of errors of a group: the lowest is the cause of the others."""
+    if isinstance(error, Lost):
+        return 1
+    return 0 if isinstance(error, MaskpolicyError) else 2
+
+
+def _ignore(done: int, total: int, note: str) -> None:
+    """Do nothing: only the first member reports."""
+
+
+def _member(call: Call, out: Path, rank: int, count: int, port: int, report: Report) -> Any:
+    """Compute a stage as member `rank` of `count`; the first one writes files and returns facts."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    os.environ |= {name: str(number) for name, number in place.items()}
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # also where the host has no address
+    store = _arrive(call)
+    import torch
+    from accelerate import PartialState
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    torch.set_num_threads(call.threads or 1)
+    PartialState(
+        cpu=hardware.device().type == "cpu",
+        store=TCPStore("127.0.0.1", port, is_master=False),
+        rank=rank,
+        world_size=count,
+        timeout=_TIMEOUT,
+    )
+    inputs = {name: store.path(str(key)) for name, key in call.record["inputs"].items()}
+    run = _stage_run(call, store, report, {})
+    if rank:
+        logging.getLogger("maskpolicy").setLevel(logging.ERROR)
+        run = StageRun(store.checkpoints(call.key), call.local, call.workers)
+    with TemporaryDirectory() as nowhere, isolation.checked():
+        compute(call.kind, call.record["params"], inputs, Path(nowhere) if rank else out, run)
+    torch.distributed.barrier()  # others may still communicate with this process
+    with suppress(Exception):
+        torch.distributed.destroy_process_group()
+    return run.facts

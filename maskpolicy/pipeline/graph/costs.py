@@ -1,0 +1,162 @@
+"""What stages cost: seconds and bytes, estimated from those of the same kind that were computed."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from maskpolicy.core.types import Json
+from maskpolicy.pipeline.graph.nodes import Stage, users_of
+from maskpolicy.pipeline.store.artifacts import Store
+
+_SAMPLE = 20  # finished stages of a kind that an estimate uses
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a stage."""
+
+    seconds: float
+    size: int  # bytes of its artifact
+
+
+class Costs:
+    """The mean costs of finished stages, by kind; those of a training are per passage."""
+
+    def __init__(self) -> None:
+        """Start without any stage."""
+        # the newest of each kind, with the seconds of one unit of work
+        self._known: dict[str, deque[Cost]] = defaultdict(lambda: deque(maxlen=_SAMPLE))
+        self._foreign: set[str] = set()  # kinds that are known from other experiments alone
+
+    def learn(self, kind: str, params: Json, seconds: float, size: int = 0) -> None:
+        """Add a finished stage of this experiment, in place of those of other experiments."""
+        if kind in self._foreign:
+            self._foreign.remove(kind)
+            sizes = [each.size for each in self._known.pop(kind)]
+            size = size or round(mean(sizes))
+        self._known[kind].append(Cost(seconds / _work(params), size))
+
+    def learn_manifests(self, found: Iterable[Json], *, foreign: bool = False) -> None:
+        """Add the stages of manifests, oldest first; `foreign`: of other experiments."""
+        kinds = set()
+        for known in found:
+            record = known["record"]
+            size = sum(entry["size"] for entry in known["files"])
+            self.learn(record["kind"], record.get("params"), float(known["seconds"]), size)
+            kinds.add(record["kind"])
+        self._foreign |= kinds if foreign else set()
+
+    def of(self, stage: Stage) -> Cost | None:
+        """Return the estimated cost of a stage; None without a finished one of its kind."""
+        known = tuple(self._known.get(stage.kind, ()))  # another thread may add one meanwhile
+        if not known:
+            return None
+        seconds = mean(each.seconds for each in known) * _work(stage.keyed)
+        return Cost(seconds, round(mean(each.size for each in known)))
+
+    def unknown(self, stages: Iterable[Stage]) -> set[str]:
+        """Return the kinds of these stages without a finished one."""
+        return {stage.kind for stage in stages if not self._known.get(stage.kind)}
+
+    def measured(self, stages: Iterable[Stage]) -> int:
+        """Return the number of finished stages that the estimates of these stages use."""
+        return sum(len(self._known.get(kind, ())) for kind in {stage.kind for stage in stages})
+
+
+def _work(params: Json) -> float:
+    """Return the passages or examples that a training sees, and 1 for any other stage."""
+    spec = params.get("spec") if isinstance(params, Mapping) else None
+    if not isinstance(spec, Mapping):
+        return 1.0
+    return float(spec.get("steps") or 1) * float(spec.get("batch_size") or 1)
+
+
+def known_costs(
+    order: Sequence[Stage],
+    missing: Collection[str],
+    store: Store,
+    *,
+    elsewhere: Callable[[], Iterable[Json]] | None = None,
+) -> Costs:
+    """Return the costs of the kinds of the `missing` stages.
+
+    They are learnt from the finished stages of `order`, dropped ones too. With `elsewhere`, which
+    reads the manifests of the store, kinds without a finished stage in `order` are learnt from
+    those of the same experiment, or else from those of all.
+    """
+    costs = Costs()
+    rest = [stage for stage in order if stage.key in missing]
+    kinds = {stage.kind for stage in rest}
+    count = dict.fromkeys(kinds, 0)
+    for stage in order:
+        wanted = stage.key not in missing and count.get(stage.kind, _SAMPLE) < _SAMPLE
+        if wanted and (known := store.recall(stage.key)) is not None:
+            count[stage.kind] += 1
+            costs.learn_manifests([known])
+    if elsewhere is not None and (lacking := costs.unknown(rest)):
+        _learn_elsewhere(costs, lacking, {stage.experiment for stage in rest}, elsewhere())
+    return costs
+
+
+def _learn_elsewhere(
+    costs: Costs, kinds: Collection[str], experiments: Collection[str], manifests: Iterable[Json]
+) -> None:
+    found: dict[str, list[Json]] = {kind: [] for kind in kinds}
+    for known in manifests:
+        kind = known["record"].get("kind")
+        if kind in found:
+            found[kind].append(known)
+    for records in found.values():
+        logical = [(known["record"].get("logical") or {}).get("experiment") for known in records]
+        own = [known for known, name in zip(records, logical, strict=True) if name in experiments]
+        newest = sorted(own or records, key=lambda known: str(known["committed"]))[-_SAMPLE:]
+        costs.learn_manifests(newest, foreign=True)
+
+
+def time_left(
+    rest: Sequence[Stage],
+    needs: Mapping[str, float],
+    users: Mapping[str, Sequence[Stage]],
+    workers: int,
+) -> float:
+    """Return the seconds until `rest`, in topological order, is computed by some workers.
+
+    `needs` has the seconds of each stage. The result is their sum divided by the number of
+    workers, or the time of the longest path, if that is longer.
+    """
+    paths: dict[str, float] = defaultdict(float)
+    for stage in reversed(rest):
+        after = max((paths[user.key] for user in users[stage.key]), default=0.0)
+        paths[stage.key] = needs[stage.key] + after
+    return max(sum(needs[stage.key] for stage in rest) / max(1, workers), *paths.values(), 0.0)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a number of stages will take, as far as it is known."""
+
+    seconds: float  # by `workers` at a time
+    work: float  # seconds by one
+    workers: int
+    written: int  # bytes of all artifacts
+    kept: int  # bytes of those that are not dropped after use
+    measured: int  # finished stages that these estimates use
+    unknown: tuple[str, ...]  # kinds of stages without a finished one, which are left out
+
+
+def expected(rest: Sequence[Stage], costs: Costs, workers: int) -> Expected:
+    """Return what the stages of `rest`, in topological order, will take."""
+    known = {stage.key: costs.of(stage) or Cost(0.0, 0) for stage in rest}
+    needs = {key: cost.seconds for key, cost in known.items()}
+    return Expected(
+        seconds=time_left(rest, needs, users_of(rest), workers),
+        work=sum(needs.values()),
+        workers=workers,
+        written=sum(cost.size for cost in known.values()),
+        kept=sum(known[stage.key].size for stage in rest if not stage.transient),
+        measured=costs.measured(rest),
+        unknown=tuple(sorted(costs.unknown(rest))),
+    )

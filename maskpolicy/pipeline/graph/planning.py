@@ -1,0 +1,188 @@
+"""Plan a run without computing anything: the state of each stage, and the reason for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from maskpolicy.core.keys import differences, digest
+from maskpolicy.core.types import Json
+from maskpolicy.pipeline.graph import picking
+from maskpolicy.pipeline.graph.nodes import Stage, sinks, topological
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.isolation import code_digest
+
+State: TypeAlias = Literal["done", "to do", "begun", "outdated"]
+_SHOWN = 4  # reasons in one line
+_DIGITS = 16  # of a plan's digest
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The state of a stage and its reason.
+
+    What is done needs no computation. What is to do was never computed, what is begun has a
+    process or a checkpoint, and what is outdated was computed with other inputs or parameters.
+    """
+
+    stage: Stage
+    state: State
+    why: str
+
+
+def plan(
+    stages: Iterable[Stage],
+    store: Store,
+    *,
+    targets: Iterable[Stage] | None = None,
+    records: Iterable[Json] | None = None,
+) -> list[Planned]:
+    """Return the state of every stage in topological order; reads manifests and writes nothing.
+
+    `targets` are the stages whose artifacts are wanted, by default the sinks of the graph, and
+    `records` the manifests of the store, if they are known.
+    """
+    order = topological(stages)
+    wanted = sinks(order) if targets is None else list(targets)
+    store.prefetch(stage.key for stage in order)
+    needed = missing(wanted, store)
+    history = _history(store.records() if records is None else records) if needed else {}
+    choices = undecided(order, needed, store)
+    planned: dict[str, Planned] = {}
+    for stage in order:
+        if (choice := choices.get(stage.key)) is not None:
+            why = f"is computed only if {choice.name} takes it"
+            planned[stage.key] = Planned(stage, "to do", why)
+        else:
+            planned[stage.key] = _planned(stage, store, needed, history, planned)
+    for stage in order:
+        for byproduct in stage.byproducts.values() if stage.key in needed else ():
+            known = planned.get(byproduct.key)
+            if known is not None and known.state in ("to do", "outdated"):
+                planned[byproduct.key] = replace(known, why=f"is a by-product of {stage.name}")
+    return list(planned.values())
+
+
+def plan_digest(order: Iterable[Stage]) -> str:
+    """Return a short digest of a plan's keys and of the files of its plugins.
+
+    Keys hold digests of policies and tasks, but not of metrics, which such a file may also define.
+    """
+    stages = list(order)
+    files = {Path(file) for stage in stages for file in stage.local.plugins}
+    plugins = sorted(code_digest(file) for file in files if file.is_file())
+    return digest([sorted(stage.key for stage in stages), plugins])[:_DIGITS]
+
+
+def undecided(order: Iterable[Stage], needed: Collection[str], store: Store) -> dict[str, Stage]:
+    """Return what is computed only if a choice takes it that is itself in `needed`: key -> choice.
+
+    These stages are not in the store.
+    """
+    found: dict[str, Stage] = {}
+    for stage in order:
+        if stage.key in needed and picking.options(stage):
+            choice = stage.inputs[picking.CHOICE]
+            if choice.key in needed:
+                only = picking.undecided([stage], store, lambda one: one.key in needed)
+                found |= {key: choice for key in only if store.peek(key) is None}
+    return found
+
+
+def missing(targets: Iterable[Stage], store: Store) -> set[str]:
+    """Return the keys to compute: missing targets, and their missing inputs at any depth."""
+    return lacking(targets, store, lambda key: store.peek(key) is not None)
+
+
+def lacking(targets: Iterable[Stage], store: Store, is_there: Callable[[str], bool]) -> set[str]:
+    """Return the keys to compute, as `missing` does; `is_there(key)`: whether it is committed.
+
+    What only a choice that is not made yet may take is left out.
+    """
+    keys: set[str] = set()
+    waiting = list(targets)
+    while waiting:
+        stage = waiting.pop()
+        if stage.key not in keys and not is_there(stage.key):
+            keys.add(stage.key)
+            waiting.extend(picking.needed(stage, store))
+    return keys
+
+
+def _history(records: Iterable[Json]) -> dict[Json, list[str]]:
+    """Return the keys of manifests by `logical`; the newest comes first."""
+    found = [(known["committed"], known["key"], known["record"]) for known in records]
+    history: dict[Json, list[str]] = defaultdict(list)
+    for _, key, record in sorted(found, key=lambda each: each[0], reverse=True):
+        history[_logical(record.get("logical") or {})].append(key)
+    return history
+
+
+def _logical(known: Mapping[str, Json]) -> Json:
+    return tuple(known.get(name) for name in ("experiment", "kind", "label"))
+
+
+def _planned(
+    stage: Stage,
+    store: Store,
+    needed: set[str],
+    history: Mapping[Json, list[str]],
+    before: Mapping[str, Planned],
+) -> Planned:
+    if stage.key not in needed:
+        is_there = store.peek(stage.key) is not None
+        return Planned(stage, "done", "" if is_there else "not needed")
+    begun = _begun(stage, store)
+    if begun:
+        return Planned(stage, "begun", begun)
+    keys = history.get(_logical(stage.logical), [])
+    known = store.recall(keys[0]) if keys and stage.key not in keys else None
+    if known is not None:
+        return Planned(stage, "outdated", _changes(known["record"], stage, before))
+    return Planned(stage, "to do", _absence(stage, store, stage.key in keys, before))
+
+
+def _begun(stage: Stage, store: Store) -> str:
+    steps = store.checkpoints(stage.key).steps()
+    if store.is_busy(stage.key):
+        return "another process is computing it"
+    if steps:
+        return f"resumes from the checkpoint of step {steps[-1]}"
+    if store.was_interrupted(stage.key):
+        return "was interrupted before its first checkpoint"
+    return ""
+
+
+def _changes(old: Json, stage: Stage, before: Mapping[str, Planned]) -> str:
+    lines = differences(old["version"], stage.version, f"version of stage {stage.kind}")
+    lines += differences(old["params"], stage.keyed, stage.kind)
+    for name in sorted({*old["inputs"], *stage.inputs}):
+        needed = stage.inputs.get(name)
+        if needed is None:
+            lines.append(f"input {name} is no longer taken")
+        elif name not in old["inputs"]:
+            lines.append(f"input {name} is new")
+        elif old["inputs"][name] != needed.key:
+            state = before[needed.key].state
+            lines.append(f"input {name} changed" + ("" if state == "done" else f" ({state})"))
+    return _listed(lines)
+
+
+def _absence(stage: Stage, store: Store, dropped: bool, before: Mapping[str, Planned]) -> str:
+    if store.has(stage.key):
+        return "its files do not match their manifest: the next run puts them in quarantine"
+    reasons = ["was dropped after use, and is needed again"] if dropped else []
+    reasons += [
+        f"input {name} is {before[needed.key].state}"
+        for name, needed in sorted(stage.inputs.items())
+        if before[needed.key].state != "done"
+    ]
+    return _listed(reasons) or "was never computed"
+
+
+def _listed(reasons: Sequence[str]) -> str:
+    more = [f"and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else []
+    return "; ".join([*reasons[:_SHOWN], *more])

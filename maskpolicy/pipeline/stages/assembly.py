@@ -1,0 +1,329 @@
+"""Build the graph of stages of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from maskpolicy.core.files import sha256
+from maskpolicy.data.corpus.shards import CutFile
+from maskpolicy.experiment import learned_policies
+from maskpolicy.experiment.budgets import Training, settled
+from maskpolicy.experiment.definition import Experiment, PolicyBlock, TaskBlock
+from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
+from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.stages import (  # noqa: F401 (they register the stages)
+    count,
+    evaluation,
+    feedback,
+    model_training,
+)
+from maskpolicy.pipeline.stages.input_graph import Digest, Inputs, Text, scan
+from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
+from maskpolicy.pipeline.stages.params import (
+    EvaluateParams,
+    FeedbackParams,
+    FinetuneParams,
+    GeneralParams,
+    IntermediateParams,
+    Split,
+)
+from maskpolicy.pipeline.stages.policy_inputs import PolicyInputs, policy_params
+from maskpolicy.pipeline.stages.task_columns import Columns
+from maskpolicy.pipeline.stages.task_inputs import TaskInputs
+from maskpolicy.pipeline.stages.training_text import VALIDATION_PREFIX
+from maskpolicy.pipeline.stages.tuned_rows import TunedRow
+from maskpolicy.plugins import hooks
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The stages of an experiment, and the stage that computes each cell of its leaderboard."""
+
+    stages: tuple[Stage, ...]  # of kinds "evaluate" and "take"; all trainings are behind them
+    cells: Mapping[tuple[str, str, int], Stage]  # by policy label, task label and seed
+    pretrained: Mapping[tuple[str, int], Stage]  # models to fine-tune, by policy label and run
+    early: Mapping[tuple[str, str, int, int], Stage] = field(default_factory=dict)  # and by step
+    majority: Mapping[str, Stage] = field(default_factory=dict)  # by task label
+    audits: Mapping[str, Stage] = field(default_factory=dict)  # by task label
+
+    @property
+    def targets(self) -> tuple[Stage, ...]:
+        """The stages that a run computes: audits, cells, models to keep and majority guesses.
+
+        Audits come first, so that problems of the data are reported before hours of training.
+        """
+        tuned = [stage.inputs["model"] for stage in self.stages if "model" in stage.inputs]
+        kept = (stage for stage in tuned if not stage.transient)
+        return (*self.audits.values(), *self.stages, *kept, *self.majority.values())
+
+
+def build(experiment: Experiment, digest: Digest = sha256, cut: CutFile = scan) -> Graph:
+    """Return the graph of an experiment without computing any stage.
+
+    `digest` returns the sha256 of a data file, and `cut` its cuts. Raises ConfigError or DataError
+    if the graph cannot be built, e.g. for a missing file or a setting that a stage does not
+    support.
+    """
+    return _Builder(Inputs(experiment, digest, cut)).graph()
+
+
+def tokenizer(experiment: Experiment, digest: Digest = sha256) -> Stage:
+    """Return the stage that trains or loads the tokenizer of an experiment."""
+    return Inputs(experiment, digest, cut=None).tokenizer
+
+
+def statistics(experiment: Experiment, row: int, digest: Digest = sha256) -> list[Stage | None]:
+    """Return the stages of the statistics that a row's policy reads, or each that it draws."""
+    builder = _Builder(Inputs(experiment, digest, cut=None))
+    leaves = leaf_blocks(experiment.policies[row], f"policies[{row}]")
+    return [builder.row_inputs.statistics(leaf) for leaf, _ in leaves]
+
+
+class _Builder:
+    def __init__(self, inputs: Inputs) -> None:
+        self.experiment, self.inputs = inputs.experiment, inputs
+        self.kind = MODEL_KINDS[self.experiment.model.kind]
+        self.tasks = TaskInputs(inputs)
+        self.row_inputs = PolicyInputs(inputs, self.base, inputs.text)
+        self.models: dict[tuple[str, int, int], Stage] = {}
+        self.feedback_inputs: dict[tuple[str, int, int], dict[str, Stage]] = {}
+        self.general: dict[int, Stage] = {}
+        self.columns = Columns(inputs, self.tasks)
+        self.tuned: dict[str, TunedRow] = {}
+
+    def graph(self) -> Graph:
+        """Build all cells, majority guesses and audits."""
+        pretrained = {
+            (block.label, run): self.pretrained(block, run)
+            for block in self.experiment.policies
+            if not block.candidates
+            for run in self.experiment.runs
+        }
+        cells = {
+            (block.label, task.label, seed): self.cell(block, task, seed)
+            for block in self.experiment.policies
+            for task in self.experiment.tasks
+            for seed in self.experiment.seeds
+        }
+        early = self.early()
+        majority = {task.label: self.columns.majority(task) for task in self.experiment.tasks}
+        audits = {task.label: self.columns.audit(task) for task in self.experiment.tasks}
+        every = (*cells.values(), *early.values())
+        return Graph(every, cells, pretrained, early, majority, audits)
+
+    def early(self) -> dict[tuple[str, str, int, int], Stage]:
+        """Build the cells of the models at checkpoint_steps of the intermediate stage.
+
+        Later steps come first: their training also saves the models of earlier steps.
+        """
+        return {
+            (block.label, task.label, seed, step): self.cell(block, task, seed, step)
+            for block in self.experiment.policies
+            for step in reversed(self.steps_of(block))
+            for task in self.experiment.tasks
+            for seed in self.experiment.seeds
+        }
+
+    def steps_of(self, block: PolicyBlock) -> list[int]:
+        """The checkpoint_steps before the end of a row's intermediate stage."""
+        if not block.has_stage:
+            return []
+        every = block.candidates or (block,)
+        steps = min(self.experiment.budget("intermediate", each).steps for each in every)
+        return [step for step in self.experiment.checkpoint_steps if step < steps]
+
+    def cell(
+        self, block: PolicyBlock, task: TaskBlock, seed: int, until: int = 0, split: Split = "test"
+    ) -> Stage:
+        """The scores of a row on a task; `until` and `split` as in `TunedRow`."""
+        if block.candidates:
+            if block.label not in self.tuned:
+                self.tuned[block.label] = TunedRow(block, self.inputs, self.tasks, self.cell)
+            return self.tuned[block.label].take(task, seed, until)
+        model = self.pretrained(block, self.experiment.run_of(seed), until)
+        name = f"{block.label} at {until}" if until else block.label
+        label = f"{name}, {task.label}, seed {seed}"
+        return self.evaluate(block, task, model, seed, label, split)
+
+    def base(self, run: int) -> Stage:
+        """The model that an intermediate run starts from; policy `none` fine-tunes it directly."""
+        if not self.experiment.model.is_scratch:
+            return self.inputs.weights
+        number = self.experiment.general_of(run)
+        if number not in self.general:
+            self.general[number] = self._general(number)
+        return self.general[number]
+
+    def _general(self, number: int) -> Stage:
+        """A model built from scratch, pre-trained on the general corpus."""
+        spec, model = self.experiment.general, self.experiment.model
+        params = GeneralParams(
+            **self._general_objective(),
+            preset=model.name,
+            spec=settled(replace(spec, seed=spec.seed + number), "general"),
+            layers=model.layers,
+            relative_positions=model.relative_positions,
+            **self.inputs.of_kind(),
+        )
+        inputs: dict[str, Stage | None] = {
+            "tokenizer": self.inputs.tokenizer,
+            "corpus": self.inputs.general_corpus,
+        }
+        if (block := self.experiment.general_policy) is not None:
+            general = Text(self.inputs.general_corpus)
+            own = PolicyInputs(self.inputs, self.base, lambda leaf: general)
+            inputs |= own.annotations(block, number) | own.select_statistics(block)
+        label = f"{model.name}, model {number}" if number else model.name
+        return self.inputs.resumable(self.inputs.stage("general", label, params, **inputs), spec)
+
+    def _general_objective(self) -> dict[str, Any]:
+        """The fields of `GeneralParams` that say what is masked, and how that is written."""
+        block = self.experiment.general_policy
+        if block is None:
+            return {"policy": GENERAL_POLICY, "fields": {}, "how": self.kind.general}
+        found = policy_params(block)
+        return {**found, "code": found["code"] or None, "how": block.denoising}
+
+    def pretrained(self, block: PolicyBlock, run: int, until: int = 0) -> Stage:
+        """The model that a row fine-tunes, after its intermediate stage if it has one.
+
+        With `until`, the model after that number of steps, although the stage continues.
+        """
+        key = (block.label, run, until)
+        if key not in self.models:
+            self.models[key] = self._pretrained(block, run, until)
+        return self.models[key]
+
+    def _pretrained(self, block: PolicyBlock, run: int, until: int) -> Stage:
+        if not block.has_stage:
+            return self.base(run)
+        if block.denoising.mask_exclusion:
+            self.inputs.check_exclusion()
+        spec = self.spec(block, run)
+        end = until or spec.steps or 1
+        bounds = feedback.bounds(block, spec, self.experiment.where)
+        first = max(bound for bound in bounds if bound < end)
+        label = f"{block.label}, run {run}"
+        if until:
+            label = f"{label}, first {until} of {spec.steps} steps"
+        made = self.intermediate("intermediate", label, block, run, first, until)
+        before = range(first + 1, until or spec.steps)
+        return made.adjusted(byproducts=self.kept(block, run, before))
+
+    def spec(self, block: PolicyBlock, run: int) -> Training:
+        """The budget of a row's intermediate run."""
+        spec = self.experiment.budget("intermediate", block)
+        validates = self.inputs.validation is not None
+        return settled(replace(spec, seed=spec.seed + run), "intermediate", has_text=validates)
+
+    def kept(self, block: PolicyBlock, run: int, steps: range) -> dict[str, Stage]:
+        """The models at those of checkpoint_steps that a training passes on its way."""
+        found = [step for step in self.steps_of(block) if step in steps]
+        return {str(step): self.pretrained(block, run, step) for step in found}
+
+    def intermediate(
+        self, kind: str, label: str, block: PolicyBlock, run: int, first: int, until: int
+    ) -> Stage:
+        """A training on masked passages from step `first` to step `until` (0: to its end)."""
+        spec = self.spec(block, run)
+        params = IntermediateParams(
+            **policy_params(block),
+            how=block.denoising,
+            spec=spec,
+            until=until,
+            first=first,
+            **self.inputs.of_kind(),
+        )
+        inputs = self.training_inputs(block, run) | self.feedback(block, run, first)
+        return self.inputs.resumable(self.inputs.stage(kind, label, params, **inputs), spec)
+
+    def training_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
+        """The inputs of each part of an intermediate training."""
+        return {
+            "model": self.base(run),
+            "tokenizer": self.inputs.tokenizer,
+            "corpus": self.inputs.text(block).corpus,
+            **self.row_inputs.annotations(block, run),
+            **self.row_inputs.select_statistics(block),
+            **self.validation_inputs(block, run),
+        }
+
+    def validation_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
+        """The text that an intermediate training is validated on, with the policy's columns."""
+        text = self.inputs.validation
+        if text is None:
+            return {}
+        found = {"corpus": text.corpus, **self.row_inputs.annotations(block, run, text)}
+        return {f"{VALIDATION_PREFIX}{name}": made for name, made in found.items()}
+
+    def feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
+        """What the part of a training that begins at step `first` takes from the parts before.
+
+        "feedback" are the columns that the policy computes with the model of step `first`, and
+        "state" is the whole state of the training there. A row without feedback has neither.
+        """
+        key = block.label, run, first
+        if key not in self.feedback_inputs:
+            size, steps = feedback.every(block), self.spec(block, run).steps
+            self.feedback_inputs[key] = (
+                self._feedback(block, run, first, size) if size and steps else {}
+            )
+        return self.feedback_inputs[key]
+
+    def _feedback(self, block: PolicyBlock, run: int, first: int, size: int) -> dict[str, Stage]:
+        spec, name, found = self.spec(block, run), f"{block.label}, run {run}", {}
+        inputs = self.training_inputs(block, run)
+        if learned_policies.is_learned(block):
+            inputs["fit"] = self.row_inputs.fit(block, run)
+        if first:
+            begin = first - size
+            label = f"{name}, steps {begin + 1} to {first}"
+            part = self.intermediate("intermediate-part", label, block, run, begin, first)
+            kept = self.kept(block, run, range(begin + 1, first + 1))
+            found["state"] = part.adjusted(byproducts=kept, transient=True)
+            inputs["before"] = self.feedback(block, run, begin)[FEEDBACK]
+        params = FeedbackParams(
+            **policy_params(block),
+            how=block.denoising,
+            spec=spec,
+            depends=hooks.DEPENDS.of(block.policy)(),
+            first=first,
+            until=min(first + size, spec.steps),
+            **self.inputs.of_kind(),
+        )
+        label = f"{name}, after {first} of {spec.steps} steps"
+        made = self.inputs.stage("intermediate-feedback", label, params, **inputs, **found)
+        return {FEEDBACK: made.adjusted(transient=True), **found}
+
+    def evaluate(
+        self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str, split: Split
+    ) -> Stage:
+        """Fine-tune a row's model on a task, and answer the examples of a split."""
+        column, spec = self.columns.column(task), self.experiment.budget("finetune", block)
+        spec = settled(replace(spec, seed=seed), "finetune")
+        shared = column.params | {"spec": spec}
+        metric, *others = column.metrics
+        chooses = bool(spec.eval_every)  # the metric chooses the weights
+        finetune = FinetuneParams(
+            **shared,
+            metric=metric.name if chooses else column.own_metric,
+            metric_version=metric.version if chooses else 1,
+        )
+        tokenizer, learnt = self.inputs.tokenizer, self.tasks.examples(task, "train")
+        inputs = {"tokenizer": tokenizer, "examples": learnt}
+        tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
+        tuned = tuned.adjusted(transient="finetune" not in self.experiment.keep_models)
+        tuned = self.inputs.resumable(tuned, spec)
+        evaluate = EvaluateParams(
+            **shared,
+            metric=metric.name,
+            metric_version=metric.version,
+            besides=tuple((other.name, other.version) for other in others),
+            split=split,
+        )
+        name = label if split == "test" else f"{label}, {split}"
+        inputs = {"tokenizer": tokenizer, "examples": self.tasks.examples(task, split)}
+        return self.inputs.stage("evaluate", name, evaluate, model=tuned, **inputs)

@@ -1,0 +1,88 @@
+"""A stage that lets a pre-trained model fill in masked values, under the right and a wrong name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.types import Denoising, Json
+from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.data.world.probed_entries import MASK, blanks
+from maskpolicy.experiment.world_settings import Settings
+from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.masking.sentinels import Marks
+from maskpolicy.models import text_to_text
+from maskpolicy.models.finetuning.text import generate
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.pipeline.graph.nodes import stage
+from maskpolicy.pipeline.graph.stage_run import StageRun
+
+ANSWERS = "cloze.json"
+_SLACK = 8  # tokens that an answer may have beyond the longest text, which it may repeat
+_MOST = 510  # most tokens of a source
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeParams:
+    """The world to take values from, and the denoising objective that trained the model."""
+
+    world: Settings
+    how: Denoising
+
+
+@stage("cloze", version=3)
+def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Mask each value of the world's entries by itself and let a model fill it in.
+
+    Writes a row for each value: its kind and relation, and whether the model filled it in correctly
+    under the name of its subject ("own") and of another subject ("other").
+    """
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    model: Any = text_to_text.load(str(inputs["model"]))
+    model.to(hardware.device())
+    found = list(blanks(params.world))
+    if not found:
+        raise DataError("cloze: this world has no two subjects that could exchange their names")
+    full = params.how.target == "full"
+    texts = [blank.text for blank in found] + [blank.renamed for blank in found]
+    values = [blank.value for blank in found] * 2
+    marks = text_to_text.specials(tokenizer, model).marks
+    sources, longest = _masked(texts, values, tokenizer, marks)
+    model.generation_config.max_new_tokens = longest + _SLACK
+    answers = generate(model, tokenizer, sources, max_source=_MOST, progress=run.progress)
+    right = [  # a full target is the whole text, which must contain the value
+        value in answer if full else answer == value
+        for answer, value in zip(answers, values, strict=True)
+    ]
+    rows = [
+        {"kind": blank.kind, "relation": blank.relation, "own": own, "other": other}
+        for blank, own, other in zip(found, right, right[len(found) :], strict=False)
+    ]
+    (out / ANSWERS).write_text(json.dumps(rows), encoding="utf-8")
+
+
+def _masked(
+    texts: Sequence[str], values: Sequence[str], tokenizer: Any, marks: Marks
+) -> tuple[Ragged, int]:
+    """Return the ids of texts whose value is masked, and the length of the longest text."""
+    documents, places = [], []
+    for number, (text, value) in enumerate(zip(texts, values, strict=True)):
+        start = text.index(MASK)
+        documents.append(Document(str(number), text.replace(MASK, value, 1)))
+        places.append([[start, start + len(value)]])
+    passages = list(tokenize(documents, tokenizer))
+    spans = [one.at(place) for one, place in zip(passages, places, strict=True)]
+    written = denoising_pairs(passages, spans, Denoising(), marks, 0, [0] * len(passages))
+    return written.sources, max(len(one.tokens) for one in passages)
+
+
+def read(folder: Path) -> Sequence[Json]:
+    """Return the rows that the stage wrote."""
+    rows: list[Json] = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
+    return rows

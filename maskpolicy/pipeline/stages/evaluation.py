@@ -1,0 +1,165 @@
+"""Stages of a task: its examples, their audit, a majority guess, and the scores of a model."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from maskpolicy.core import hardware, hub, metrics
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.metrics import Total
+from maskpolicy.core.types import Example, Json
+from maskpolicy.data import majority as guesses
+from maskpolicy.data.taskfiles import audit as audits
+from maskpolicy.data.taskfiles import examples as task_examples
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.task_kinds import TASK_KINDS
+from maskpolicy.models.families import bounded, limits, within
+from maskpolicy.models.finetuning import TASK_HEADS
+from maskpolicy.models.loading import load_tokenizer, load_weights, set_attention
+from maskpolicy.pipeline.graph.nodes import stage
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.stages.params import (
+    AuditParams,
+    EvaluateParams,
+    MajorityParams,
+    TaskParams,
+)
+from maskpolicy.plugins import discovery as plugin_files
+
+AUDIT = "audit.json"
+RESULT, PREDICTIONS = "result.json", "predictions.jsonl"
+log = logging.getLogger(__name__)
+
+
+@stage("train-examples")
+def train_examples(
+    params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Read the train and dev examples of a task."""
+    _read_splits(("train", "dev"), params, inputs, out, run)
+
+
+@stage("test-examples")
+def test_examples(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Read the test examples of a task."""
+    _read_splits(("test",), params, inputs, out, run)
+
+
+def _read_splits(
+    splits: Sequence[str],
+    params: TaskParams,
+    inputs: Mapping[str, Path],
+    out: Path,
+    run: StageRun,
+) -> None:
+    plugin_files.load_files(run.local.plugins)
+    block = params.task
+    folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
+    for split in splits:
+        found = task_examples.read_split(block, split, folder, contexts=False)
+        task_examples.write_rows(out / f"{split}.jsonl", found.examples)
+        run.facts[split] = {
+            "examples": len(found.examples),
+            "unlabelled": found.unlabelled,
+            "malformed": found.malformed,
+            "repeated": len(found.repeated),
+        }
+    if params.hub and block.revision:
+        hub.note("dataset", params.hub[0], run.local.revision, block.revision)
+
+
+@stage("audit", urgent=True)
+def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Count test examples that also occur in train, and texts that are truncated."""
+    most: tuple[int | None, int | None] = params.positions, params.positions
+    if params.positions is None:
+        from transformers import AutoConfig
+
+        most = limits(load_weights(AutoConfig, str(inputs["model"]), None))
+    asked = Training(max_source=params.max_source, max_target=params.max_target)
+    spec = within(asked, most)
+    head = TASK_HEADS[params.head]
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    train, test = (read_examples(inputs[split], split) for split in ("train", "test"))
+    cuts = [
+        {
+            "split": split,
+            **asdict(cut),
+            "key": cut.key if getattr(spec, cut.key) == getattr(asked, cut.key) else "positions",
+        }
+        for split, rows in (("train", train), ("test", test))
+        for cut in head.cuts(tokenizer, rows, spec, params, split == "train")
+    ]
+    shared = audits.overlap(train, test, contexts=TASK_KINDS[params.head].reads_context)
+    found = {"test_in_train": shared, "cuts": cuts}
+    (out / AUDIT).write_text(json.dumps(found, indent=1, sort_keys=True), encoding="utf-8")
+    for line in audits.notes(run.name, found):
+        log.warning("%s", line)
+
+
+def read_examples(folder: Path, split: str) -> list[Example]:
+    """Return the examples of a split from the artifact of a stage EXAMPLES[split]."""
+    return task_examples.read_rows(folder / f"{split}.jsonl")
+
+
+def labelled(folder: Path, split: str) -> list[Example]:
+    """Return the examples of a split as `read_examples` does; DataError if there are none."""
+    found = read_examples(folder, split)
+    if not found:
+        raise DataError(f"the task has no examples in {split}: give some, or tune no row on it")
+    return found
+
+
+@stage("majority", version=3)
+def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Guess the test answers of a task without a model, and score the guesses."""
+    train, dev = (read_examples(inputs["train"], split) for split in ("train", "dev"))
+    test = read_examples(inputs["test"], "test")
+    material = guesses.Material(
+        train, metric=params.metric, keep=params.keep, unanswerable=params.unanswerable
+    )
+    found = guesses.best(material, dev, test, params.kind)
+    text = json.dumps(asdict(found), indent=1, sort_keys=True)
+    (out / guesses.FILE).write_text(text, encoding="utf-8")
+
+
+@stage("evaluate", version=4)
+def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Predict the answers of one split of a task, and score them."""
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    head = TASK_HEADS[params.head]
+    model = head.load(inputs["model"])
+    model.to(hardware.device())
+    spec = bounded(params.spec, model)
+    set_attention(model, spec.attention)
+    test = labelled(inputs["examples"], params.split)
+    predictions = head.answer(model, tokenizer, test, params, spec, run.progress)
+    found = score(params.metric, predictions, test)
+    answered = zip(test, predictions, found.scores, strict=True)
+    lines = [json.dumps(_answer(*each), ensure_ascii=False) for each in answered]
+    (out / PREDICTIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    others = {name: score(name, predictions, test).score for name, _ in params.besides}
+    parts = {**found.parts, **others}
+    result = replace(found, version=params.metric_version, parts=parts).to_json()
+    (out / RESULT).write_text(json.dumps(result, indent=1, sort_keys=True))
+
+
+def _answer(example: Example, prediction: str, score: float) -> Json:
+    return {
+        "id": example.id,
+        "group": example.group,
+        "prediction": prediction,
+        "targets": list(example.targets),
+        "score": score,
+        "slices": dict(example.slices),
+    }
+
+
+def score(metric: str, predictions: Sequence[str], examples: Sequence[Example]) -> Total:
+    """Return the scores of the predictions under a task's metric, in total and per example."""
+    references = [list(metrics.answers(metric, example)) for example in examples]
+    return metrics.total(metric, predictions, references)

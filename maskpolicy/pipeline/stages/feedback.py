@@ -1,0 +1,168 @@
+"""The stage between two parts of a training: a policy's columns, by the model in training."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.ragged import RaggedWriter
+from maskpolicy.core.types import Passage
+from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import PolicyBlock
+from maskpolicy.models.families import bounded
+from maskpolicy.models.guesses import Current, Guesser, in_training, reannotated
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.training.batching import Order
+from maskpolicy.pipeline.graph.nodes import stage
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.stages.model_training import WORK
+from maskpolicy.pipeline.stages.params import FeedbackParams
+from maskpolicy.plugins import discovery as plugin_files
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.plugins.plugin_errors import plugin_name
+
+log = logging.getLogger(__name__)
+MOST_PARTS = 100  # of one training: each has two stages, and writes the weights three times
+STATE = "policy.safetensors"  # what the policy hands on
+
+
+def every(block: PolicyBlock) -> int:
+    """Return after how many steps a row's policy is annotated again; 0: never.
+
+    Raises ConfigError for a field `every` that is not a number of steps.
+    """
+    if hooks.REANNOTATE.of(block.policy) is None:
+        return 0
+    steps = hooks.EVERY.of(block.policy)
+    if not isinstance(steps, int) or steps < 1:
+        name = plugin_name("policy", block.policy)
+        raise ConfigError(f"{name}: every: must be a whole number from 1, not {steps!r:.60}")
+    return steps
+
+
+def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
+    """Return the first step of each part of a row's training, [0] for one without feedback.
+
+    Raises ConfigError for too many parts; `where` is the place of the experiment, as
+    `Experiment.where`.
+    """
+    size = every(block)
+    found = list(range(0, spec.steps, size)) if size and spec.steps else [0]
+    if len(found) > MOST_PARTS:
+        least = -(-spec.steps // MOST_PARTS)
+        raise ConfigError(
+            f"{where}policies: {block.label}: every: {size} cuts the {spec.steps} steps of the "
+            f"intermediate stage into {len(found)} parts, of which {MOST_PARTS} are possible: "
+            f"set every to {least} or more"
+        )
+    return found
+
+
+@stage("intermediate-feedback")
+def feedback(params: FeedbackParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Compute a policy's columns of the passages that the next part of its training reads.
+
+    inputs: those of the training, "state" of the part before, and "before": the stage of this kind
+    before that part. Without "state", the model is that before the intermediate stage.
+    """
+    plugin_files.load_files(run.local.plugins)
+    policy: Any = instance("policy", params.policy, params.fields)
+    annotated = [inputs["annotate"]] if "annotate" in inputs else []
+    passages = Passages.open(inputs["corpus"], *annotated)
+    items = _read(passages, params)
+    chosen = _Chosen(Passages(passages.arrays, remembered=0), items)
+    current = _current(params, inputs, len(items), run)
+    if current.guesser is None and params.until == params.spec.steps:
+        log.warning(
+            "%s: the model's head is new, so it predicts nothing before the first step, and it is "
+            "not asked again: set `every` below the %d steps",
+            run.name,
+            params.spec.steps,
+        )
+    _write(reannotated(policy, chosen, current), items, len(passages), out)
+    if current.state:
+        save_file(dict(sorted(current.state.items())), out / STATE)
+    work = {"feedback_tokens": current.tokens} if current.tokens else {}
+    (out / WORK).write_text(json.dumps(work))
+
+
+def _read(passages: Passages, params: FeedbackParams) -> NDArray[np.int64]:
+    """Return the passages that the steps from `first` to `until` read, (n,), in ascending order."""
+    order = Order(passages.lengths, params.spec.batch_size, params.spec.seed)
+    steps = (order.step(number) for number in range(params.first, params.until))
+    return np.unique(np.asarray([item for step in steps for item, _ in step], np.int64))
+
+
+class _Chosen(Sequence[Passage]):
+    """Some passages of a corpus, read when they are asked for."""
+
+    def __init__(self, passages: Passages, items: NDArray[np.int64]) -> None:
+        self._passages, self._items = passages, items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Passage: ...
+    @overload
+    def __getitem__(self, index: slice) -> _Chosen: ...
+    def __getitem__(self, index: int | slice) -> Passage | _Chosen:
+        if isinstance(index, slice):
+            return _Chosen(self._passages, self._items[index])
+        return self._passages[int(self._items[index])]
+
+
+def _current(
+    params: FeedbackParams, inputs: Mapping[str, Path], count: int, run: StageRun
+) -> Current:
+    """Return the model in training; one with a new head cannot predict tokens at step 0."""
+    kind = MODEL_KINDS[params.kind]
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    model, guesser, done = kind.load(str(inputs["model"]), None), None, 0
+    if "state" in inputs or not kind.has_new_head(model, params.how):
+        spec = bounded(params.spec, model)
+        specials = kind.specials(tokenizer, model)
+        layers, state = params.decoder_layers, inputs.get("state")
+        module = in_training(kind, model, params.how, layers, spec, state)
+        guesser = Guesser(module, kind, specials, spec, params.how)
+
+    def report(passages: int) -> None:
+        nonlocal done
+        done += passages
+        run.progress(min(done, count), count, "passages")
+
+    before = inputs["before"] / STATE if "before" in inputs else None
+    return Current(
+        vocabulary=len(tokenizer),
+        steps=params.first,
+        guesser=guesser,
+        state=load_file(before) if before is not None and before.exists() else {},
+        fitted=inputs.get("fit"),
+        report=report,
+    )
+
+
+def _write(
+    columns: Mapping[str, Sequence[NDArray[Any]]],
+    items: NDArray[np.int64],
+    total: int,
+    out: Path,
+) -> None:
+    """Write the columns of the passages `items`; the others of the corpus have empty arrays."""
+    empty = {name: rows[0][:0] for name, rows in columns.items()}
+    rows, places = zip(*columns.values(), strict=True), set(items.tolist())
+    with RaggedWriter(out / PASSAGES_FILE) as file:
+        for place in range(total):
+            is_read = place in places
+            file.append(dict(zip(columns, next(rows), strict=True)) if is_read else empty)

@@ -1,0 +1,146 @@
+"""Stages of learned policies: read the contexts of a task, and fit a policy on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.core import hub
+from maskpolicy.core.errors import MaskpolicyError
+from maskpolicy.core.types import Denoising, Json, Spans
+from maskpolicy.data.corpus import annotation
+from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.data.taskfiles import examples
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.learned_policies import TRAIN_ON
+from maskpolicy.models.learned import contexts as task_contexts
+from maskpolicy.models.learned import fit_tools, hits
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.pipeline.graph.nodes import stage
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.stages.params import FitParams, TaskParams
+from maskpolicy.plugins import discovery as plugin_files
+from maskpolicy.plugins import hooks, plugin_errors
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
+
+CONTEXTS = "contexts-"  # inputs of the stage "fit": contexts-00, contexts-01, ..
+CLASSIFIER = "classifier"  # the input of a policy that needs one
+CANDIDATES = "candidates"  # the column of a learned policy's spans, best first
+REPORT = "report.json"
+
+
+@stage("contexts")
+def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Read the contexts and answers of a task's train and dev for learned policies.
+
+    Those of a label task are its examples, in the form of the stage "examples". inputs: "world",
+    unless the data is elsewhere, and "corpus" for tasks that retrieve contexts.
+    """
+    plugin_files.load_files(run.local.plugins)
+    block = params.task
+    folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
+    counts: dict[str, Json] = {}
+    texts = _Texts(inputs["corpus"]) if "corpus" in inputs else ()
+    for split in task_contexts.SPLITS:
+        path = out / f"{split}.jsonl"
+        if params.labels:
+            found, counts[split] = task_contexts.find_labelled(block, split, folder)
+            examples.write_rows(path, found)
+            continue
+        rows, counts[split] = task_contexts.find_contexts(block, split, folder, texts)
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        path.write_text("".join(lines), encoding="utf-8")
+    about: dict[str, Json] = {"task": block.name, "counts": counts}
+    about |= {fit_tools.LABELS: True} if params.labels else {}
+    (out / fit_tools.COUNTS).write_text(json.dumps(about, indent=1), encoding="utf-8")
+    run.facts.update(counts)
+    if params.hub and block.revision:
+        hub.note("dataset", params.hub[0], run.local.revision, block.revision)
+
+
+class _Texts(Sequence[str]):
+    """The texts of a corpus's passages, read on access, since most tasks retrieve none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rows = Passages.open(folder).arrays["texts"]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows.text(index)
+
+
+@stage("fit", version=2, shared=True)
+def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Fit a learned policy.
+
+    inputs: "model", "tokenizer", the contexts of each task, "init" if it starts from another, and
+    "classifier" and "statistics" if it needs them.
+    """
+    plugin_files.load_files(run.local.plugins)
+    policy: Any = instance("policy", params.policy, params.fields)
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
+    labels = params.fields.get(TRAIN_ON, ())
+    pairs = zip(folders, labels, strict=True)
+    data = [fit_tools.load_contexts(folder, tokenizer, label) for folder, label in pairs]
+    spec = replace(params.spec, checkpoint_every=run.local.checkpoint_every)
+    denoising = params.how or Denoising()
+    tools = fit_tools.Tools(
+        inputs["model"],
+        inputs["tokenizer"],
+        inputs.get("init"),
+        run,
+        denoising,
+        inputs.get(CLASSIFIER),
+    )
+    statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
+    report = {
+        "training": _fitted(policy, data, spec, out, tools, statistics),
+        "contexts": {one.name: dict(one.counts) for one in data},
+    }
+    report["dev"] = _dev(policy, data, out, statistics)
+    text = json.dumps(report, indent=1, sort_keys=True)
+    (out / REPORT).write_text(f"{text}\n", encoding="utf-8")
+    run.facts.update(report)
+
+
+def _fitted(
+    policy: Any,
+    data: list[fit_tools.Contexts],
+    spec: Training,
+    out: Path,
+    tools: fit_tools.Tools,
+    statistics: Statistics | None,
+) -> Json:
+    more = plugin_errors.statistics_for(hooks.FIT, policy, statistics)
+    try:
+        return policy.fit(data, spec, out, tools, **more)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise plugin_errors.plugin_error("policy", policy, "fit", error) from error
+
+
+def _dev(
+    policy: Any, data: list[fit_tools.Contexts], fitted: Path, statistics: Statistics | None
+) -> Json:
+    """Return how often an answer of dev is among the best spans; None if none are ranked."""
+    if hooks.LEARNS_FROM.of(policy) == "labels":
+        return None
+    found: list[list[Spans]] = []
+    for one in data:
+        passages = [context.passage for context in hits.answered(one.dev)]
+        columns: dict[str, list[Any]] = {CANDIDATES: []}
+        if passages:
+            columns = annotation.annotate(policy, passages, fitted, statistics=statistics)
+        if CANDIDATES not in columns:
+            return None
+        found.append(columns[CANDIDATES])
+    return hits.report(data, found)

@@ -1,0 +1,332 @@
+"""The inputs of trainings as stages: world, tokenizer, model, corpora and their statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from maskpolicy.core import hub, keys
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.corpus import documents
+from maskpolicy.data.corpus.documents import ShardSource, Source, WorldSource, WorldText
+from maskpolicy.data.corpus.passages import TextShare
+from maskpolicy.data.corpus.shards import CutFile
+from maskpolicy.data.corpus.shards import shards as cut_corpus
+from maskpolicy.data.datafiles import rows as cuts
+from maskpolicy.data.datafiles.rows import Cut, Unit
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import (
+    CorpusBlock,
+    Experiment,
+    PolicyBlock,
+)
+from maskpolicy.experiment.model_and_corpus import MixedText, mixed_texts, shown, unmixed
+from maskpolicy.experiment.policy_blocks import apart
+from maskpolicy.models.families import check_exclusion
+from maskpolicy.models.loading import model_type, pads_or_truncates
+from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.stages.params import (
+    AnnotateParams,
+    AnnotateShardParams,
+    CondenseParams,
+    CorpusParams,
+    CorpusShardParams,
+    CountParams,
+    CountShardParams,
+    ModelTokenizer,
+    NewTokenizer,
+    PretrainedParams,
+)
+from maskpolicy.pipeline.stages.preparation import MIXED, SHARD
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.plugin_errors import plugin_name
+
+INTERMEDIATE = "intermediate"  # begins the labels of the corpora of intermediate stages
+GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=CorpusBlock.limit)
+"""The corpus that pre-trains models built from scratch."""
+Digest = Callable[[Path], str]
+"""digest(data file) -> its sha256."""
+_Shards: TypeAlias = list[tuple[ShardSource, CorpusBlock]]
+
+
+def scan(path: Path, size: int, unit: Unit) -> Sequence[Cut]:
+    """Return the cuts of a data file; `Store.cut_file` remembers them."""
+    return cuts.scan(path, size, unit)[1]
+
+
+@dataclass(frozen=True)
+class Text:
+    """The passages of a corpus, and how many shards a stage over it has."""
+
+    corpus: Stage
+    shards: int = 0  # 0: such a stage is one
+    label: str = ""  # added to the label of a stage over it
+
+
+class Inputs:
+    """The inputs of one experiment's trainings, each as a stage that is not yet computed."""
+
+    def __init__(self, experiment: Experiment, digest: Digest, cut: CutFile | None) -> None:
+        self.experiment, self.digest, self.cut = experiment, digest, cut
+        self.scratch, self.kind = experiment.model.is_scratch, MODEL_KINDS[experiment.model.kind]
+        self.local = Local(plugins=experiment.plugins, tracker=experiment.tracker)
+        self.known_parts: dict[str, tuple[Source, _Shards]] = {}
+        self.known_texts: dict[str, Text] = {}
+
+    def stage(self, kind: str, label: str, params: object, **inputs: Stage | None) -> Stage:
+        """Return a stage of this experiment, without the inputs that are None."""
+        given = {name: stage for name, stage in inputs.items() if stage is not None}
+        return Stage(kind, label, params, given, self.local, self.experiment.name)
+
+    @cached_property
+    def world(self) -> Stage:
+        """The embedded world."""
+        from maskpolicy.data.world import make
+
+        return self.stage("world", "", make(self.experiment.world))
+
+    @cached_property
+    def text_world(self) -> Stage:
+        """The world that corpora are read from: one for all settings that differ in tasks only."""
+        from maskpolicy.data.world import make
+
+        settings = make(self.experiment.world)
+        same = settings == settings.text
+        return self.world if same else self.stage("world", "text", settings.text)
+
+    @cached_property
+    def tokenizer(self) -> Stage:
+        """The model's tokenizer, or one trained on the general and intermediate corpora."""
+        model = self.experiment.model
+        if not self.scratch:
+            return self.external("tokenizer")
+        corpus = unmixed(self.experiment.corpus)
+        corpora = (GENERAL_SOURCE, self.source)
+        params = NewTokenizer(
+            vocabulary=self.kind.presets[model.name].vocabulary,
+            # it is trained on documents, so the length of passages does not matter
+            corpora=tuple(replace(source, words=None) for source in corpora),
+        )
+        made = self.stage("tokenizer", model.name, params, world=self.text_world)
+        made = made.adjusted(files=documents.digests(self.source, corpus))
+        return self.located(made, corpus=corpus, revision=corpus.revision)
+
+    def located(self, stage: Stage, **local: Any) -> Stage:
+        """Return the stage with settings that are not part of its key; see `Local`."""
+        return stage.adjusted(local=replace(stage.local, **local))
+
+    @cached_property
+    def weights(self) -> Stage:
+        """The weights of a model that is not built from scratch."""
+        return self.external("pretrained")
+
+    def resumable(self, stage: Stage, spec: Training) -> Stage:
+        """Return the training with the interval of its checkpoints, and its processes."""
+        processes = self.experiment.resources.of(stage.kind).members
+        every = spec.checkpoint_every
+        return self.located(stage, checkpoint_every=every, processes=processes)
+
+    def external(self, kind: str) -> Stage:
+        """A stage that loads a model's weights or tokenizer from a folder or the Hub.
+
+        `kind` is "pretrained" or "tokenizer". Raises ConfigError for a folder without a model.
+        """
+        model = self.experiment.model
+        folder = Path(model.name)
+        if not folder.is_dir():
+            where = f"{self.experiment.where}model"
+            pinned = hub.commit("model", model.name, model.revision, where)
+            params = self._external(kind, name=model.name, revision=pinned)
+            return self.located(self.stage(kind, model.name, params), revision=model.revision)
+        if not (folder / "config.json").is_file():
+            raise ConfigError(
+                f"{self.experiment.where}model: {folder}: has no config.json: name a folder to "
+                "which Transformers saved a model and its tokenizer"
+            )
+        own = [".json", ".txt"]
+        if not (folder / "tokenizer.json").is_file():
+            own.append(".model")  # of SentencePiece, from which Transformers makes the tokenizer
+        files = [path for path in sorted(folder.iterdir()) if path.suffix in own]
+        if kind == "pretrained":
+            files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
+        digests = {path.name: self.digest(path) for path in files}
+        params = self._external(kind, name="", revision=None, files=digests)
+        made = self.stage(kind, folder.name, params)
+        made = made.adjusted(files={folder / name: known for name, known in digests.items()})
+        return self.located(made, folder=str(folder))
+
+    def check_exclusion(self) -> None:
+        """Raise ConfigError if masks cannot be excluded from the input of a folder's model."""
+        model = self.experiment.model
+        if Path(model.name).is_dir() and (known := model_type(model.name)):
+            check_exclusion(known, model.kind)
+
+    def _external(self, kind: str, **of_model: Any) -> ModelTokenizer:
+        if kind == "tokenizer":
+            pads = pads_or_truncates(self.experiment.model.name, of_model["revision"])
+            return ModelTokenizer(**of_model, pads=pads)
+        return PretrainedParams(**of_model, **self.of_kind(), head=self.experiment.model.head)
+
+    @property
+    def source(self) -> Source:
+        """What the passages of the intermediate stage depend on, apart from texts mixed in."""
+        return self.parts(unmixed(self.experiment.corpus))[0]
+
+    def parts(self, corpus: CorpusBlock) -> tuple[Source, _Shards]:
+        """What the passages of a corpus depend on, and its shards; none if it is one stage."""
+        key = keys.canonical(corpus)
+        if key not in self.known_parts:
+            # first, as the pass that finds the cuts of a file also hashes it
+            shards = [] if self.cut is None else cut_corpus(corpus, self.digest, self.cut)
+            is_other = corpus == self.experiment.contrast_corpus
+            where = f"{self.experiment.where}{'contrast_corpus' if is_other else 'corpus'}"
+            self.known_parts[key] = documents.identify(corpus, self.digest, where), shards
+        return self.known_parts[key]
+
+    def corpus(self, label: str, source: Source, **shards: Stage) -> Stage:
+        """The passages of a corpus."""
+        world = self.text_world if isinstance(source, WorldSource) else None
+        params = CorpusParams(corpus=source)
+        inputs = {"tokenizer": self.tokenizer, "world": world, **shards}
+        return self.stage("corpus", label, params, **inputs)
+
+    @cached_property
+    def general_corpus(self) -> Stage:
+        """The corpus of the general stage."""
+        return self.corpus("general", GENERAL_SOURCE)
+
+    def text(self, block: PolicyBlock) -> Text:
+        """The corpus of a row's intermediate stage."""
+        corpus = self.experiment.corpus_of(block)
+        key = keys.canonical(corpus)
+        if key not in self.known_texts:
+            self.known_texts[key] = self._text(corpus)
+        return self.known_texts[key]
+
+    def _text(self, corpus: CorpusBlock) -> Text:
+        plain, usual = unmixed(corpus), unmixed(self.experiment.corpus)
+        label = apart(INTERMEDIATE, shown(vars(plain)), [shown(vars(usual))])
+        own = self.plain_text(label, plain)
+        texts = mixed_texts(corpus)
+        if not texts:
+            return own
+        params = CorpusParams(
+            corpus=self.parts(plain)[0],
+            mix=tuple(TextShare(each.name, each.share) for each in texts),
+        )
+        inputs = {f"{MIXED}{each.name}": self.mixed_in(each, corpus) for each in texts}
+        world = own.corpus.inputs.get("world")  # for those who ask what the corpus is about
+        label = " ".join([label, *(f"mix.{each.name}={each.share:g}" for each in texts)])
+        made = self.stage("corpus", label, params, corpus=own.corpus, world=world, **inputs)
+        return Text(made, own.shards)
+
+    def mixed_in(self, text: MixedText, corpus: CorpusBlock) -> Stage:
+        """The passages of a text that are mixed into a corpus."""
+        if text.corpus is not None:
+            return self.plain_text(f"mixed in, {text.name}", text.corpus).corpus
+        part = cast(WorldText, text.name)
+        source = WorldSource(part=part, words=corpus.words, limit=CorpusBlock.limit)
+        if source == GENERAL_SOURCE:
+            return self.general_corpus
+        return self.corpus(f"mixed in, {text.name}", source)
+
+    def plain_text(self, label: str, corpus: CorpusBlock) -> Text:
+        """The passages of a corpus into which nothing is mixed."""
+        source, shards = self.parts(corpus)
+        return Text(self.corpus_of(label, corpus, source, shards), len(shards))
+
+    @cached_property
+    def contrast(self) -> Text:
+        """The corpus with which policies compare that of the intermediate stage."""
+        corpus = self.experiment.contrast_corpus
+        if corpus is None:
+            return Text(self.general_corpus)
+        return self.plain_text("contrast", corpus)
+
+    @cached_property
+    def validation(self) -> Text | None:
+        """The text that an intermediate stage is validated on, if there is any."""
+        corpus = self.experiment.validation_corpus
+        if corpus is None:
+            return None
+        return replace(self.plain_text("validation", corpus), label="validation")
+
+    def corpus_of(self, label: str, corpus: CorpusBlock, source: Source, shards: _Shards) -> Stage:
+        """The passages of a corpus that a block of the experiment describes."""
+        parts = {}
+        for number, (part, block) in enumerate(shards):
+            params, name = CorpusShardParams(shard=part), f"{label} {number + 1} of {len(shards)}"
+            made = self.stage("corpus-shard", name, params, tokenizer=self.tokenizer)
+            made = made.adjusted(files=documents.digests(part, block), transient=True)
+            parts[f"{SHARD}{number:05d}"] = self.located(made, corpus=block)
+        made = self.corpus(label, source, **parts)
+        if not parts:  # else they read the files
+            made = made.adjusted(files=documents.digests(source, corpus))
+        return self.located(made, corpus=corpus, revision=corpus.revision)
+
+    def annotate(
+        self, label: str, params: AnnotateParams, text: Text, **inputs: Stage | None
+    ) -> Stage:
+        """The columns that a policy computes from a corpus."""
+        return self.over("annotate", label, params, AnnotateShardParams, text, **inputs)
+
+    def over(
+        self,
+        kind: str,
+        label: str,
+        params: Any,
+        shard_params: type,
+        text: Text,
+        **inputs: Stage | None,
+    ) -> Stage:
+        """A stage over the passages of a corpus, merged from as many shards as the corpus has."""
+        inputs, count, shards = {"corpus": text.corpus, **inputs}, text.shards, {}
+        known = {field.name for field in fields(shard_params)}
+        shared = {name: value for name, value in vars(params).items() if name in known}
+        for number in range(count):
+            part = shard_params(**shared, number=number, count=count)
+            name = f"{label} {number + 1} of {count}"
+            made = self.stage(f"{kind}-shard", name, part, **inputs)
+            shards[f"{SHARD}{number:05d}"] = made.adjusted(transient=True)
+        return self.stage(kind, label, params, **inputs, **shards)
+
+    def statistics(self, label: str, policy: Any, params: CondenseParams, text: Text) -> Stage:
+        """The statistics of a corpus that a policy reads: its sums, or what it makes of them."""
+        counted = CountParams(**vars(params))
+        pruned = replace(counted, min_count=_min_count(policy))
+        found = self.count(label, policy, pruned, text)
+        if hooks.CONDENSE.of(policy) is None:
+            return found
+        other = None
+        if hooks.CONTRAST in hooks.CONDENSE.extra(policy):
+            other = self.count(f"{label}, contrast", policy, counted, self.contrast)
+            other = other.adjusted(transient=True)
+        found = found.adjusted(transient=True)
+        return self.stage("condense", label, params, count=found, contrast=other)
+
+    def count(self, label: str, policy: Any, params: CountParams, text: Text) -> Stage:
+        """The sums of what a policy counts in a corpus, after its last pass."""
+        found = self.over("count", label, params, CountShardParams, text)
+        for number in range(2, hooks.PASSES.of(policy) + 1):
+            before, name = found.adjusted(transient=True), f"{label}, pass {number}"
+            found = self.over("count", name, params, CountShardParams, text, before=before)
+        return found
+
+    def of_kind(self) -> dict[str, Any]:
+        """The fields of `ModelParams`."""
+        model = self.experiment.model
+        return {"kind": model.kind, "decoder_layers": model.decoder_layers}
+
+
+def _min_count(policy: Any) -> int:
+    """Return the smallest sum that a policy keeps; raises ConfigError if it is not one."""
+    least = hooks.MIN_COUNT.of(policy)
+    if not isinstance(least, int) or isinstance(least, bool) or least < 1:
+        name = plugin_name("policy", policy)
+        raise ConfigError(f"{name}: min_count: must be a whole number from 1, not {least!r}")
+    return least

@@ -1,0 +1,66 @@
+"""The inputs of a training by which each leaf of its policy reads columns and statistics.
+
+The leaves are the policies that select (see `masking.members.Masker`): one, or all members of a
+mixture. A single leaf's inputs are called "annotate" and "statistics", those of several
+"annotate-00", "annotate-01", ..
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
+
+FEEDBACK = "feedback"  # the input with the columns of `reannotate`
+
+
+def annotate_names(leaves: int) -> list[str]:
+    """Return the names of the inputs with the columns of each leaf."""
+    return _numbered("annotate", leaves)
+
+
+def statistics_names(leaves: int) -> list[str]:
+    """Return the names of the inputs with the statistics that each leaf's `select` reads."""
+    return _numbered(STATISTICS, leaves)
+
+
+def _numbered(name: str, leaves: int) -> list[str]:
+    return [name] if leaves == 1 else [f"{name}-{i:02d}" for i in range(leaves)]
+
+
+def open_views(inputs: Mapping[str, Path], leaves: int) -> list[Passages]:
+    """Open the corpus of a stage once for each leaf, with the leaf's columns."""
+    return [
+        Passages.open(
+            inputs["corpus"], *(inputs[each] for each in (name, FEEDBACK) if each in inputs)
+        )
+        for name in annotate_names(leaves)
+    ]
+
+
+def open_statistics(inputs: Mapping[str, Path], leaves: int) -> list[Statistics | None]:
+    """Open the statistics that each leaf's `select` reads; None for a leaf that reads none."""
+    names = statistics_names(leaves)
+    return [Statistics.open(inputs[name]) if name in inputs else None for name in names]
+
+
+def statistics_keys(inputs: Mapping[str, str], leaves: int, store: Store) -> list[str | None]:
+    """Return the key of the statistics that each leaf of a computed training read, or None.
+
+    `inputs` are the keys of the training's inputs. A leaf's statistics are an input of the training
+    if `select` reads them, and of the stage of its columns if `annotate` does.
+    """
+    found: list[str | None] = []
+    for own, name in zip(statistics_names(leaves), annotate_names(leaves), strict=True):
+        found.append(inputs.get(own) or inputs_of(inputs.get(name), store).get(STATISTICS))
+    return found
+
+
+def inputs_of(key: str | None, store: Store) -> Mapping[str, str]:
+    """Return the keys of a computed stage's inputs by name; {} if the store lacks the stage."""
+    known = store.peek(key) if key else None
+    return known["record"]["inputs"] if known else {}

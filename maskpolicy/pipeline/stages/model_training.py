@@ -1,0 +1,338 @@
+"""Stages that train the model: general, intermediate, fine-tuning."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.core import hardware, hub
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.files import read_json
+from maskpolicy.core.types import Example
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.masking.selection import unrepeatable
+from maskpolicy.models.families import bounded
+from maskpolicy.models.finetuning import TASK_HEADS
+from maskpolicy.models.guesses import in_training, smoothed
+from maskpolicy.models.learned.fit_tools import readable
+from maskpolicy.models.loading import check_vocabulary, load_tokenizer, set_attention, set_dropout
+from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
+from maskpolicy.models.training.interfaces import Keep, Loss, Start
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import MaskedSteps
+from maskpolicy.pipeline.graph.nodes import stage
+from maskpolicy.pipeline.graph.stage_run import Commit, StageRun
+from maskpolicy.pipeline.stages.evaluation import read_examples, score
+from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
+from maskpolicy.pipeline.stages.params import (
+    FinetuneParams,
+    GeneralParams,
+    IntermediateParams,
+    PretrainedParams,
+)
+from maskpolicy.pipeline.stages.training_text import VALIDATION_FACT, Validation, masked_steps
+from maskpolicy.plugins import discovery as plugin_files
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import instance
+
+WORK = "work.json"
+log = logging.getLogger(__name__)
+_EPOCHS = 100  # of a training; more of them are worth a warning
+
+
+@stage("pretrained")
+def pretrained(
+    params: PretrainedParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Load a model that was pre-trained elsewhere."""
+    load = MODEL_KINDS[params.kind].outside
+    load(run.local.folder or params.name, params.revision, params.head).save_pretrained(out)
+    if params.name:
+        hub.note("model", params.name, run.local.revision, params.revision)
+
+
+@stage("general", version=6, shared=True)
+def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Build a preset and pre-train it on the general corpus with a policy."""
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    model = MODEL_KINDS[params.kind].build(params, tokenizer, params.spec.seed)
+    _pretrain(model, tokenizer, params, inputs, out, run)
+
+
+@stage("intermediate", version=7, shared=True)
+def intermediate(
+    params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Pre-train on masked passages.
+
+    A by-product is called by the number of steps after which the model is kept. With the input
+    "state", this is the last part of a training.
+    """
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
+    _pretrain(model, tokenizer, params, inputs, out, run)
+
+
+@stage("intermediate-part", version=5, shared=True)
+def intermediate_part(
+    params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Pre-train from step `first` to step `until`, and write the whole state of the training."""
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
+    _pretrain(model, tokenizer, params, inputs, out, run, is_part=True)
+
+
+def _pretrain(
+    model: Any,
+    tokenizer: Any,
+    params: GeneralParams | IntermediateParams,
+    inputs: Mapping[str, Path],
+    out: Path,
+    run: StageRun,
+    *,
+    is_part: bool = False,
+) -> None:
+    plugin_files.load_files(run.local.plugins)
+    check_vocabulary(tokenizer, model)
+    kind, spec = MODEL_KINDS[params.kind], _bounded(params.spec, model, run)
+    policy: Any = instance("policy", params.policy, params.fields)
+    read = policy, kind.specials(tokenizer, model), spec, params
+    steps, validation = masked_steps(*read, inputs), Validation.of(*read, inputs)
+    first, until = getattr(params, "first", 0), getattr(params, "until", 0)
+    if spec.steps and not first:
+        own = until if FEEDBACK in inputs and until else spec.steps  # whose columns are here
+        _check_steps(steps, own, params, run)
+    set_dropout(model, spec.dropout)
+    has_new_head = kind.has_new_head(model, params.how)
+    module = kind.training_module(model, params.how, params.decoder_layers, spec.seed)
+    set_attention(module, spec.attention)
+    before = None
+    if validation is not None and not has_new_head:
+        run.progress(first, spec.steps, "measures the loss before")
+        before = validation(module.to(hardware.device()))
+    keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
+    done = run.train(
+        module,
+        steps,
+        _loss(policy, kind, params, inputs, spec),
+        spec,
+        workers=run.workers - 1,
+        validate=validation and (lambda module: -validation(module)),
+        validate_last=True,
+        until=until,
+        keep=keep,
+        start=_start(first, inputs),
+        state=out if is_part else None,
+    )
+    if validation is not None:
+        after = validation(module)
+        run.facts[VALIDATION_FACT] = validation.facts(before, after, done)
+        _warn_of_loss(before, after, run)
+    if not is_part:
+        _save(kind.kept(module), done["work"], out)
+
+
+def _loss(
+    policy: Any,
+    kind: Kind,
+    params: GeneralParams | IntermediateParams,
+    inputs: Mapping[str, Path],
+    spec: Training,
+) -> Loss:
+    """Return the loss, for a policy that asks for it with labels smoothed by the model's guesses.
+
+    They are those of the model as it was at the beginning of the part.
+    """
+    share = hooks.SMOOTHING.of(policy) if FEEDBACK in inputs else 0.0
+    if not share:
+        return kind.training_loss()
+    model = kind.load(str(inputs["model"]), None)
+    if "state" not in inputs and kind.has_new_head(model, params.how):
+        return kind.training_loss()  # the model has no guesses yet
+    layers, state = params.decoder_layers, inputs.get("state")
+    reference = in_training(kind, model, params.how, layers, spec, state)
+    return smoothed(kind, reference, share)
+
+
+def _start(first: int, inputs: Mapping[str, Path]) -> Start:
+    """Return where a part begins, with the work of the `reannotate` before it."""
+    work = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}
+    return Start(first, inputs.get("state"), work)
+
+
+def _check_steps(
+    steps: MaskedSteps, count: int, params: GeneralParams | IntermediateParams, run: StageRun
+) -> None:
+    """Check the first `count` steps before a training begins, and warn of what it cannot read.
+
+    Raises ConfigError for a policy that masks other tokens when called again, and DataError for
+    steps that mask nothing, or everything.
+    """
+    _check_room(steps.specials, steps.spec, run)
+    if not steps.masks_again(count):
+        raise unrepeatable(steps.policy)
+    _check_masks(steps, params.policy, count, run)
+    _warn_of_repetition(steps, run)
+    _warn_of_truncation(steps, params.spec, run)
+    _warn_of_missing_sentinels(steps, run)
+
+
+def _check_room(specials: Specials, spec: Training, run: StageRun) -> None:
+    """Raise ConfigError for sources that hold no text."""
+    if problem := specials.without_room(spec.max_source):
+        where = f"{run.name}: " if run.name else ""
+        raise ConfigError(f"{where}{problem}: raise max_source")
+
+
+def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> None:
+    """Raise DataError if the first `count` steps mask nothing; refuse, or warn of, all masked."""
+    if steps.masks_nothing(count):
+        raise DataError(
+            f"policy {policy}: masks nothing in the {count} steps of its training: "
+            "change its fields, or use a corpus in which it masks something"
+        )
+    if not steps.masks_everything(count):
+        return
+    if steps.denoising.mask_exclusion:
+        raise DataError(
+            f"policy {policy}: masks every token of every passage, so with mask_exclusion "
+            "the encoder would read no words: change its fields to mask less"
+        )
+    if run.name:  # only the first of several processes has the name
+        log.warning(
+            "%s: policy %s masks every token of every passage, so the model reads no words: change "
+            "its fields to mask less",
+            *(run.name, policy),
+        )
+
+
+def _warn_of_repetition(steps: MaskedSteps, run: StageRun) -> None:
+    """Warn of passages that are read very often."""
+    spec, count = steps.spec, len(steps.passages)
+    times = spec.steps * spec.batch_size / count
+    if run.name and times > _EPOCHS:
+        log.warning(
+            "%s: reads each of %d passages %.0f times (%d steps of %d passages): give more text, "
+            "or lower %s.steps",
+            *(run.name, count, times, spec.steps, spec.batch_size, run.name.split()[0]),
+        )
+
+
+def _warn_of_truncation(steps: MaskedSteps, asked: Training, run: StageRun) -> None:
+    """Warn of truncated passages, and name the settings that avoid them."""
+    (cut, key), count = steps.too_long(), len(steps.passages)
+    if not cut or not run.name:  # only the first of several processes has the name
+        return
+    stage, most = run.name.split()[0], getattr(steps.spec, key)
+    lower = "" if stage == "general" else "lower corpus.words"  # the world's is fixed
+    higher = f"raise {stage}.{key}" if getattr(asked, key) == most else ""
+    advice = " or ".join(filter(None, [lower, higher])) or "the model has no more positions"
+    log.warning(
+        "%s: %d of %d passages (%.3g%%) are longer than %d tokens and are truncated: %s",
+        run.name,
+        cut,
+        count,
+        100 * cut / count,
+        most,
+        advice,
+    )
+
+
+def _warn_of_missing_sentinels(steps: MaskedSteps, run: StageRun) -> None:
+    """Warn if passages of the first step have more spans than the tokenizer has sentinels."""
+    if not (steps.specials.sentinels and steps.spec.steps and run.name):
+        return
+    if left := steps.written(0).left_out:
+        log.warning(
+            "%s: %d spans of the first %d passages stay visible, as a source has at most %d "
+            "sentinels: lower corpus.words, or mask fewer or longer spans",
+            run.name,
+            left,
+            steps.spec.batch_size,
+            steps.specials.marks.most,
+        )
+
+
+def _warn_of_loss(before: float | None, after: float, run: StageRun) -> None:
+    """Warn of a validation loss that the training did not lower."""
+    if run.name and before is not None and after >= before:
+        log.warning(
+            "%s: the validation loss did not fall (%.3f before, %.3f after): lower "
+            "intermediate.lr, or use a corpus that is more like the validation text",
+            *(run.name, before, after),
+        )
+
+
+def _keeping(kind: Kind, commit: Commit) -> Keep:
+    return lambda module, work, loss: commit(
+        partial(_save, kind.kept(module), work), {"loss": loss}
+    )
+
+
+def _save(model: Any, work: Mapping[str, int], out: Path) -> None:
+    model.eval()
+    model.save_pretrained(out)
+    (out / WORK).write_text(json.dumps(work, indent=1, sort_keys=True))
+
+
+@stage("finetune", version=6, shared=True)
+def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Fine-tune on a task's train examples.
+
+    With spec.eval_every, the result has the weights with the best score on dev.
+    """
+    splits = {split: read_examples(inputs["examples"], split) for split in ("train", "dev")}
+    _finetune(params, splits, inputs, out, run)
+
+
+@stage("finetune-classifier", version=5, shared=True)
+def finetune_classifier(
+    params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Fine-tune on a label task for a learned policy; never sees its test examples.
+
+    inputs: "model", "tokenizer", and the task's contexts as "examples".
+    """
+    splits = {
+        split: readable(read_examples(inputs["examples"], split), params.head)
+        for split in ("train", "dev")
+    }
+    _finetune(params, splits, inputs, out, run)
+
+
+def _finetune(
+    params: FinetuneParams,
+    splits: Mapping[str, list[Example]],
+    inputs: Mapping[str, Path],
+    out: Path,
+    run: StageRun,
+) -> None:
+    head = TASK_HEADS[params.head]
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    examples, dev = splits["train"], splits["dev"]
+    model = head.start(inputs["model"], examples, params.spec.seed)
+    check_vocabulary(tokenizer, model)
+    spec = _bounded(params.spec, model, run)
+    _check_room(Specials.of(tokenizer), spec, run)
+    steps = head.steps(model, tokenizer, examples, spec, params)
+    set_dropout(model, spec.dropout)
+
+    def validate(module: Any) -> float:
+        predictions = head.answer(module, tokenizer, dev, params, spec)
+        return score(params.metric, predictions, dev).score
+
+    set_attention(model, spec.attention)
+    loss, workers = head.training_loss(), run.workers - 1
+    run.train(model, steps, loss, spec, workers=workers, validate=validate)
+    model.save_pretrained(out)
+
+
+def _bounded(spec: Training, model: Any, run: StageRun) -> Training:
+    """Return the budget with lengths limited to the model's positions and local checkpointing."""
+    return bounded(replace(spec, checkpoint_every=run.local.checkpoint_every), model)

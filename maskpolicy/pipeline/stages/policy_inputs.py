@@ -1,0 +1,153 @@
+"""What a policy needs before its training: columns, statistics, and its own fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment import learned_policies
+from maskpolicy.experiment.budgets import settled
+from maskpolicy.experiment.definition import SEQ2SEQ, PolicyBlock, TaskBlock
+from maskpolicy.experiment.policy_blocks import leaf_blocks, member_code
+from maskpolicy.experiment.task_kinds import LABEL, TASK_KINDS, TEXT
+from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.stages.fit import CLASSIFIER, CONTEXTS
+from maskpolicy.pipeline.stages.input_graph import Inputs, Text
+from maskpolicy.pipeline.stages.leaf_inputs import annotate_names, statistics_names
+from maskpolicy.pipeline.stages.params import (
+    AnnotateParams,
+    CondenseParams,
+    FinetuneParams,
+    FitParams,
+)
+from maskpolicy.pipeline.stages.task_inputs import TaskInputs
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import code_digests, find_plugin
+
+
+class PolicyInputs:
+    """The stages that a policy reads before its training.
+
+    `base(run)` is the model that the training starts from, and `text(block)` what it reads.
+    """
+
+    def __init__(
+        self, inputs: Inputs, base: Callable[[int], Stage], text: Callable[[PolicyBlock], Text]
+    ) -> None:
+        self.experiment, self.inputs, self.tasks = inputs.experiment, inputs, TaskInputs(inputs)
+        self.base, self.text = base, text
+
+    def annotations(
+        self, block: PolicyBlock, run: int, text: Text | None = None
+    ) -> dict[str, Stage | None]:
+        """The columns of a row's policy, or of each policy that it draws, by name of the input.
+
+        They are of the row's corpus, or of another `text`.
+        """
+        leaves = [leaf for leaf, _ in leaf_blocks(block, "policies")]
+        found = [self.annotate(leaf, run, text or self.text(leaf)) for leaf in leaves]
+        return dict(zip(annotate_names(len(leaves)), found, strict=True))
+
+    def annotate(self, block: PolicyBlock, run: int, text: Text) -> Stage | None:
+        """The columns that a policy computes from a text; None if it computes none."""
+        policy = block.policy
+        if hooks.ANNOTATE.of(policy) is None:
+            return None
+        fit = self.fit(block, run) if learned_policies.is_learned(block) else None
+        reads = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
+        statistics = self.statistics(block) if reads else None
+        fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
+        params = AnnotateParams(**fields, depends=hooks.DEPENDS.of(policy)())
+        label = block.label if fit is None else f"{block.label}, run {run}"
+        label = f"{label}, {text.label}" if text.label else label
+        return self.inputs.annotate(label, params, text, fit=fit, statistics=statistics)
+
+    def select_statistics(self, block: PolicyBlock) -> dict[str, Stage | None]:
+        """The statistics that `select` of a row's policy reads, or of each that it draws."""
+        found: list[Stage | None] = []
+        for leaf, _ in leaf_blocks(block, "policies"):
+            reads = hooks.STATISTICS in hooks.SELECT.extra(leaf.policy)
+            found.append(self.statistics(leaf) if reads else None)
+        return dict(zip(statistics_names(len(found)), found, strict=True))
+
+    def statistics(self, block: PolicyBlock) -> Stage | None:
+        """The statistics of the corpus that a policy reads; None if it reads none."""
+        policy = block.policy
+        if not hooks.reads_statistics(policy):
+            return None
+        fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
+        params = CondenseParams(**fields, depends=hooks.DEPENDS.of(policy)())
+        return self.inputs.statistics(block.label, policy, params, self.text(block))
+
+    def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
+        """The training of a learned policy; with `of`, only as the start of that row (label)."""
+        kind = self.experiment.model.kind
+        if kind != SEQ2SEQ and learned_policies.fits_to_denoising(block):
+            raise ConfigError(
+                f"{self.experiment.where}policies: {block.name} is learned through a text-to-text "
+                f"model, but model.kind is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
+            )
+        spec = self.experiment.budget("fit", block)
+        policy = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
+        from_labels = hooks.LEARNS_FROM.of(block.policy) == "labels"
+        params = FitParams(
+            **policy,
+            spec=settled(replace(spec, seed=spec.seed + run), "fit"),
+            how=block.denoising if learned_policies.fits_to_denoising(block) else None,
+            depends=(hooks.DEPENDS.of(block.policy)() or None) if from_labels else None,
+        )
+        before = learned_policies.start(block)
+        if before is not None:
+            before = replace(before, trainings=block.trainings)
+        label = f"{of}{block.label}, run {run}"
+        methods = (hooks.FIT, hooks.ANNOTATE) if block.fields.get("train_on") else (hooks.FIT,)
+        reads = any(hooks.STATISTICS in method.extra(block.policy) for method in methods)
+        inputs: dict[str, Stage | None] = {
+            "model": self.base(run),
+            "tokenizer": self.inputs.tokenizer,
+            "init": self.fit(before, run, f"{of}{block.label}: ") if before else None,
+            "statistics": self.statistics(block) if reads else None,
+        }
+        tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
+        for index, task in enumerate(tasks):
+            inputs[f"{CONTEXTS}{index:02d}"] = self.tasks.contexts(task, self.text(block))
+        if hooks.NEEDS_CLASSIFIER.of(block.policy):
+            inputs[CLASSIFIER] = self.classifier(block, tasks[0], run)
+        return self.inputs.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
+
+    def classifier(self, block: PolicyBlock, task: TaskBlock, run: int) -> Stage:
+        """The model before its intermediate stage, fine-tuned on a label task for a row's policy.
+
+        A text-to-text model learns the labels as texts.
+        """
+        made, spec = sources.task(task), self.experiment.budget("finetune", block)
+        seed = self.experiment.budget("fit", block).seed
+        spec = settled(replace(spec, seed=seed + run), "finetune")
+        is_text = self.experiment.model.kind == TASK_KINDS[TEXT].model
+        params = FinetuneParams(
+            head=TEXT if is_text else LABEL,
+            choose="likelihood" if is_text else "generate",
+            keep=made.facts.keep,
+            metric=made.metric.name,
+            metric_version=made.metric.version if spec.eval_every else 1,
+            spec=spec,
+        )
+        tuned = self.inputs.stage(
+            "finetune-classifier",
+            f"{block.label}, {task.label}, run {run}",
+            params,
+            model=self.base(run),
+            tokenizer=self.inputs.tokenizer,
+            examples=self.tasks.contexts(task, self.text(block)),
+        )
+        return self.inputs.resumable(tuned.adjusted(transient=True), spec)
+
+
+def policy_params(block: PolicyBlock) -> dict[str, Any]:
+    """Return the fields of `PolicyParams`."""
+    code = code_digests(find_plugin("policy", block.name))
+    more = {"member_code": member_code(block)}
+    return {"policy": block.name, "fields": block.fields, "code": code, **more}

@@ -1,0 +1,169 @@
+"""Stages that prepare text: world, tokenizer, and the passages of a corpus with annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from maskpolicy.core import hub
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.types import Spans
+from maskpolicy.data.corpus import annotation, documents, shards
+from maskpolicy.data.corpus.documents import HubSource, Source
+from maskpolicy.data.corpus.passages import (
+    PASSAGES_FILE,
+    Document,
+    Passages,
+    mix,
+    open_arrays,
+    passage_rows,
+    write_passages,
+)
+from maskpolicy.experiment.definition import CorpusBlock
+from maskpolicy.experiment.world_settings import Settings
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.pipeline.graph.nodes import stage
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.stages.params import (
+    AnnotateParams,
+    AnnotateShardParams,
+    CorpusParams,
+    CorpusShardParams,
+    ModelTokenizer,
+    NewTokenizer,
+)
+from maskpolicy.plugins import discovery as plugin_files
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
+
+SHARD = "shard-"  # inputs of corpus, annotate and count: shard-00000, shard-00001, ..
+MIXED = "mix-"  # inputs of corpus: mix-general, ..
+SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
+_TOKENIZER_TEXTS = 200_000  # documents of each corpus to train a tokenizer on
+
+
+@stage("world", version=5)
+def world(params: Settings, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Generate and write the embedded world."""
+    from maskpolicy.data.world import write
+
+    write(params, out)
+
+
+@stage("tokenizer")
+def tokenizer(
+    params: NewTokenizer | ModelTokenizer, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Train a tokenizer on the text of the corpora, or load a model's."""
+    if isinstance(params, ModelTokenizer):
+        name = run.local.folder or params.name
+        made = load_tokenizer(name, params.revision, as_saved=True)
+        if params.name:
+            hub.note("model", params.name, run.local.revision, params.revision)
+    else:
+        sources = [documents.read(each, inputs, run.local.corpus) for each in params.corpora]
+        made = train_tokenizer(_texts(sources), params.vocabulary)
+    made.save_pretrained(out)
+
+
+def _texts(sources: list[Iterator[Document]]) -> Iterator[str]:
+    for source in sources:
+        yield from (document.text for document in islice(source, _TOKENIZER_TEXTS))
+
+
+@stage("corpus-shard")
+def corpus_shard(
+    params: CorpusShardParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Split a shard of a corpus into passages and tokenize them."""
+    source, corpus = params.shard, documents.located(run.local.corpus)
+    malformed = documents.malformed_rows(corpus)
+    found = documents.read_shard(source, corpus, malformed)
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    rows = passage_rows(found, tokenizer, source.words, run.progress, is_shard=True)
+    write_passages(out / PASSAGES_FILE, rows)
+    shards.save_malformed(malformed, source, corpus, out)
+
+
+@stage("corpus")
+def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Split a corpus into passages and tokenize them, merge its shards, or mix texts into it."""
+    source = params.corpus
+    if params.mix:
+        texts = {each.name: inputs[f"{MIXED}{each.name}"] for each in params.mix}
+        mix(inputs["corpus"], texts, params.mix, params.seed, out, run.progress)
+        return
+    malformed = documents.malformed_rows(source)
+    if folders := shard_folders(inputs):
+        _merge_corpus(source, documents.located(run.local.corpus), folders, out, run)
+        return
+    found = documents.read(source, inputs, run.local.corpus, malformed)
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    words = CorpusBlock.words if source.words is None else source.words
+    write_passages(out / PASSAGES_FILE, passage_rows(found, tokenizer, words, run.progress))
+    run.facts["malformed"] = malformed.count
+    if isinstance(source, HubSource) and source.hub:
+        hub.note("dataset", source.hub, run.local.revision, source.revision)
+
+
+def _merge_corpus(
+    source: Source, corpus: CorpusBlock, folders: list[Path], out: Path, run: StageRun
+) -> None:
+    malformed = documents.malformed_rows(source)
+    shards.gather_malformed(malformed, corpus, folders)
+    malformed.warn("corpus")
+    run.facts["malformed"] = malformed.count
+    if not shards.merge(folders, out):
+        raise documents.no_text(corpus, malformed)
+
+
+@stage("annotate-shard")
+def annotate_shard(
+    params: AnnotateShardParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Compute a policy's columns for a part of a corpus."""
+    opened = Passages.open(inputs["corpus"])
+    part = shards.share(len(opened), params.number, params.count)
+    write_passages(out / PASSAGES_FILE, _columns(params, opened[part], inputs, run))
+
+
+@stage("annotate")
+def annotate(params: AnnotateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Compute a policy's columns for a corpus, or merge those of its shards.
+
+    A learned policy needs the input "fit", and one that reads statistics the input "statistics".
+    """
+    if folders := shard_folders(inputs):
+        arrays = shards.merge(folders, out)
+    else:
+        opened = Passages.open(inputs["corpus"])
+        write_passages(out / PASSAGES_FILE, _columns(params, opened, inputs, run))
+        arrays = open_arrays(out)
+    if not any(array.lengths.any() for array in arrays.values()):
+        raise DataError(
+            f"policy {params.policy}: found nothing in {len(Passages.open(inputs['corpus']))} "
+            f"passages ({run.name}): it has nothing to mask in this text: name other text or "
+            "another policy"
+        )
+
+
+def _columns(
+    params: AnnotateParams, passages: Passages, inputs: Mapping[str, Path], run: StageRun
+) -> Iterator[dict[str, Spans]]:
+    """Yield a policy's columns of each passage."""
+    plugin_files.load_files(run.local.plugins)
+    policy = instance("policy", params.policy, params.fields)
+    once = Passages(passages.arrays, remembered=0)
+    statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
+    more = (inputs.get("fit"), run.workers, run.progress, statistics)
+    for columns in annotation.batches(policy, once, *more):
+        for row in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, row, strict=True))
+
+
+def shard_folders(inputs: Mapping[str, Path]) -> list[Path]:
+    """Return the folders of a corpus's shards, in order; none if it is one stage."""
+    return [inputs[name] for name in sorted(inputs) if name.startswith(SHARD)]

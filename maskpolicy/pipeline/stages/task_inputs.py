@@ -1,0 +1,126 @@
+"""The data of tasks as stages: examples, and contexts for learned policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from maskpolicy.core import hub
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.taskfiles import examples as task_examples
+from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock
+from maskpolicy.experiment.task_kinds import TASK_KINDS
+from maskpolicy.models.learned import contexts as task_contexts
+from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.stages.input_graph import Inputs, Text
+from maskpolicy.pipeline.stages.params import EXAMPLES, Split, TaskParams
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import code_digests, find_plugin
+
+
+class TaskInputs:
+    """The stages that read the files of tasks."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.experiment, self.inputs = inputs.experiment, inputs
+        self.known: dict[tuple[str, str], Stage] = {}  # by the task's label and kind
+
+    def contexts(self, block: TaskBlock, text: Text) -> Stage:
+        """The contexts of a task's train and dev for learned policies, looked up in `text`.
+
+        Its key holds nothing of test, so test answers change neither a fitted policy nor its key.
+        """
+        task = sources.task(block)
+        if TASK_KINDS[task.facts.kind].has_classes:
+            return self.of_task("contexts", block, task_contexts.SPLITS, False, labels=True)
+        corpus = text.corpus if task.facts.retrieval else None
+        outside = hooks.READING.of(task.plugin) is None
+        return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
+
+    def examples(self, block: TaskBlock, split: Split) -> Stage:
+        """The stage with the examples of a split of a task.
+
+        Train and dev are one stage and test is another, so that fine-tuning depends on no file of
+        test.
+        """
+        kind = EXAMPLES[split]
+        if (block.label, kind) not in self.known:
+            splits = [each for each in sources.SPLITS if EXAMPLES[each] == kind]
+            others = {each: 0 for each in sources.SPLITS if each not in splits}
+            own = replace(block, limit=replace(block.limit, **others))
+            self.known[block.label, kind] = self.of_task(kind, own, splits, contexts=False)
+        return self.known[block.label, kind]
+
+    def check_world(self, block: TaskBlock) -> None:
+        """Raise ConfigError, naming all affected tasks, if the world lacks a task's subjects."""
+        from maskpolicy.data.world import make
+
+        kinds = make(self.experiment.world).kinds
+        blocks = [one for one in (block, *self.experiment.tasks) if one.data == WORLD]
+        place = self.experiment.place_of
+        asked = {one.label: (place(one), _asked_about(one, place(one))) for one in blocks}
+        lacking = {label: each for label, each in asked.items() if each[1] not in ("", *kinds)}
+        if lacking:
+            where, _ = next(iter(lacking.values()))
+            tasks = ", ".join(f"{label} asks about {kind}" for label, (_, kind) in lacking.items())
+            every = ", ".join(dict.fromkeys((*kinds, *(kind for _, kind in lacking.values()))))
+            raise ConfigError(
+                f"{where}: {tasks}, which this world lacks: set world.kinds: [{every}]"
+            )
+
+    def of_task(
+        self,
+        kind: str,
+        block: TaskBlock,
+        splits: Sequence[str],
+        contexts: bool,
+        labels: bool = False,
+        **inputs: Stage | None,
+    ) -> Stage:
+        """A stage that reads `splits` of a task; with `contexts`, also those in separate files."""
+        params = TaskParams(
+            task=replace(block, label="", metrics=()),
+            code=code_digests(find_plugin("task", block.name)),
+            version=sources.task(block).facts.version,
+            labels=labels,
+        )
+        if block.data == WORLD:
+            self.check_world(block)
+            return self.inputs.stage(kind, block.label, params, world=self.inputs.world, **inputs)
+        if block.data == HUB:
+            where = self.experiment.place_of(block)
+            place = sources.hub_config(sources.task(block), where)
+            pinned = hub.commit("dataset", place[0], block.revision, where)
+            params = replace(params, hub=place, task=replace(params.task, revision=pinned))
+            made = self.inputs.stage(kind, block.label, params, **inputs)
+            return self.inputs.located(made, revision=block.revision)
+        folder = Path(block.data)
+        found = {
+            path: self.inputs.digest(path)
+            for split in splits
+            for path in task_examples.files(block, split, folder, contexts)
+        }
+        files = tuple(sorted((path.name, digest) for path, digest in found.items()))
+        params = replace(params, files=files, task=replace(params.task, data="folder"))
+        made = self.inputs.stage(kind, block.label, params, **inputs).adjusted(files=found)
+        return self.inputs.located(made, folder=block.data)
+
+
+def _asked_about(block: TaskBlock, where: str) -> str:
+    """Return the kind of subjects that a task of the world asks about; "" for any.
+
+    Raises ConfigError for a task that the world has no files of.
+    """
+    from maskpolicy.data.world import KINDS_BY_FILE
+
+    task = sources.task(block)
+    names = [path.as_posix() for path in sources.paths(task)]
+    kinds = [KINDS_BY_FILE[name] for name in names if name in KINDS_BY_FILE]
+    if not kinds:
+        raise ConfigError(
+            f"{where}: {block.label}: the embedded world has no files of task {task.name!r}, which "
+            "`tasks` or a policy's `train_on` names: set data to their folder, or to hub"
+        )
+    return kinds[0]

@@ -1,0 +1,472 @@
+"""A store: a folder of artifacts, which are committed as a whole, and verified when they are read.
+
+artifacts/KEY/        the files of a committed stage and MANIFEST.json
+checkpoints/KEY/STEP/ checkpoints of an unfinished stage, committed in the same way
+dropped/KEY.json      the manifest of an artifact that was removed after use
+temporary/KEY-HOST-*/ files that are being written; the next holder of the key removes old ones
+quarantine/KEY-*/     files that do not match their manifest
+locks/KEY.lock        is locked by the process that computes or changes the key's artifact
+in_use/ID.json        the keys that a run needs, for as long as its process holds ID
+events/PLAN.jsonl     what the last run of a plan reported
+hashes/, verified/    digests of data files, and of the files of artifacts
+files/DIGEST/         single files of artifacts in a bucket that are not needed as a whole
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from maskpolicy.core.errors import StoreError
+from maskpolicy.core.files import sha256
+from maskpolicy.core.keys import digest, plain
+from maskpolicy.core.types import Json
+from maskpolicy.data.datafiles.rows import Cut, Unit
+from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store.artifact_digests import ArtifactDigests
+from maskpolicy.pipeline.store.checkpoints import Checkpoints
+from maskpolicy.pipeline.store.data_digests import DataDigests
+from maskpolicy.pipeline.store.disk import Disk
+from maskpolicy.pipeline.store.key_locks import KEY_LENGTH, KeyLocks, check_key, is_key
+from maskpolicy.pipeline.store.mirror import Mirror
+from maskpolicy.pipeline.store.notes import Notes
+
+_log = logging.getLogger(__name__)
+_READS = 3  # of a damaged copy, of a damaged artifact in a bucket, and of neither
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A committed and verified artifact; `path` is the folder of its files."""
+
+    key: str
+    path: Path
+    manifest: Mapping[str, Json]
+
+
+class Store:
+    """A store in one folder, which any number of processes can share, but not threads of one.
+
+    With a `mirror`, the folder is a cache: what it lacks is pulled from a bucket, and what is
+    committed is pushed there.
+    """
+
+    def __init__(
+        self, root: str | Path, mirror: Mirror | None = None, option: str = "--store"
+    ) -> None:
+        """Take the folder, which the first write creates; raises StoreError if it is a file.
+
+        `option` is the command's option that names the folder.
+        """
+        self.root = Path(root).absolute()
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreError(
+                f"{option[2:]} {self.root}: is a file: name a folder with {option} or "
+                f"$MASKPOLICY_{option[2:].upper()}"
+            )
+        self.mirror = mirror
+        self._disk = Disk(self.root, option)
+        self._artifact_digests = ArtifactDigests(self._disk)
+        self._data_digests = DataDigests(self._disk)
+        self._locks = KeyLocks(self._disk)
+        self._in_use = Notes(self._disk, "in_use")
+        self._under_way: dict[str, Checkpoints] = {}
+
+    @property
+    def place(self) -> str:
+        """The folder's path, or a bucket's URL, for messages and run.json."""
+        return self.mirror.bucket.url if self.mirror else str(self.root)
+
+    def path(self, key: str) -> Path:
+        """Return the folder of a key's committed artifact; raises StoreError for a bad key."""
+        check_key(key)
+        return self.root / "artifacts" / key
+
+    def has(self, key: str) -> bool:
+        """Return whether a key has an artifact, perhaps a damaged one."""
+        return self.path(key).exists() or bool(self.mirror and key in self.mirror.committed())
+
+    def committed(self) -> set[str]:
+        """Return the keys of all artifacts; reads no manifest."""
+        there = self.mirror.committed(afresh=True) if self.mirror else set()
+        return there | {path.name for path in entries(self.root, "artifacts") if is_key(path.name)}
+
+    def get(self, key: str) -> Artifact | None:
+        """Return the verified artifact, or None. A damaged one is moved to quarantine/.
+
+        Small files are read once per process, large ones once until they change. While another
+        process holds the key, nothing is moved.
+        """
+        try:
+            return self.read(key)
+        except manifest.Damaged as error:
+            damage = error if self.mirror else None  # a mirror has moved it away
+        with self.lock(key) as is_mine:
+            for _ in range(_READS if is_mine else 0):
+                try:
+                    artifact = self.read(key)  # perhaps another process was faster
+                except manifest.Damaged as error:
+                    damage = error
+                    if self.path(key).exists():
+                        with self._artifact_digests.removing(key):
+                            self._disk.quarantine(self.path(key), key)
+                    continue
+                if artifact is not None:
+                    return artifact
+                break
+        if is_mine and damage is not None:
+            _log.warning("an artifact is damaged and will be computed again: %s", damage)
+        return None
+
+    def read(self, key: str) -> Artifact | None:
+        """Return the verified artifact, or None; unlike `get`, it moves nothing here.
+
+        Raises manifest.Damaged for an artifact that does not match its manifest.
+        """
+        folder = self.path(key)
+        if not folder.exists():
+            return self._pull(key)
+        with self._disk.explained():
+            sealed = manifest.read(folder, key=key)
+            self._artifact_digests.check(key, sealed)
+        return Artifact(key, folder, sealed)
+
+    def file(self, key: str, name: str) -> Path | None:
+        """Return one file of an artifact, or None if the store lacks it or it is damaged.
+
+        A damaged file is named in the log. Of a bucket, that file alone is fetched.
+        """
+        listed = (self.peek(key) or {"files": ()})["files"]
+        entry = next((entry for entry in listed if entry["path"] == name), None)
+        if entry is None:
+            return None
+        path = self.path(key) / name
+        if self.mirror and not self.path(key).exists():
+            path = self.root / "files" / entry["sha256"] / Path(name).name
+            with self._fetching(key) as folder:
+                if not path.exists():
+                    self.mirror.file(entry, folder / path.name)
+                    self._disk.folder("files", entry["sha256"])
+                    self._disk.place(folder / path.name, path)
+        with suppress(OSError):
+            if sha256(path) == entry["sha256"]:
+                return path
+        _log.warning(
+            "%s is damaged, and left out: `maskpolicy store verify` names all damaged files", path
+        )
+        return None
+
+    def verify(self, key: str) -> str | None:
+        """Read all files of an artifact again, and return what is damaged, as text, or None.
+
+        Digests from earlier verifications are ignored, and nothing is moved.
+        """
+        if self.mirror:
+            return self.mirror.damage(key)
+        try:
+            with self._disk.explained():
+                sealed = manifest.read(self.path(key), key=key)
+                self._artifact_digests.check(key, sealed, afresh=True)
+        except manifest.Damaged as damage:
+            return str(damage)
+        return None
+
+    def peek(self, key: str) -> Json | None:
+        """Return the manifest if the files match it by name and size, else None."""
+        path = self.path(key)
+        if self.mirror and not path.exists():
+            return self.mirror.manifests([key]).get(key)
+        try:
+            with self._disk.explained():
+                return manifest.read(path, key=key)
+        except manifest.Damaged:
+            return None
+
+    def recall(self, key: str) -> Json | None:
+        """Return the manifest of an artifact, perhaps a dropped one, or None.
+
+        The files are not checked, and may be gone.
+        """
+        for name in ("artifacts", "dropped"):
+            if (sealed := self._record(name, key)) is not None:
+                return sealed
+            if self.mirror and (there := self.mirror.manifests([key], name)):
+                return there[key]
+        return None
+
+    def records(self, dropped: bool = True) -> list[Json]:
+        """Return the manifests of all artifacts, and of dropped ones unless `dropped` is False."""
+        sealed: dict[str, Json] = {}
+        for name in ("artifacts", *(("dropped",) if dropped else ())):
+            if self.mirror:
+                there = self.mirror.manifests(sorted(self.mirror.committed(name)), name)
+                sealed = {**there, **sealed}
+            here = (path.name.removesuffix(".json") for path in entries(self.root, name))
+            for key in here:
+                if key not in sealed and (record := self._record(name, key)) is not None:
+                    sealed[key] = record
+        return list(sealed.values())
+
+    def prefetch(self, keys: Iterable[str]) -> None:
+        """Read the manifests of these keys in a bucket ahead of their use."""
+        if self.mirror:
+            self.mirror.manifests(key for key in keys if not self.path(key).exists())
+
+    @contextmanager
+    def using(self, keys: Iterable[str], name: str | None = None) -> Iterator[None]:
+        """Keep these artifacts from being pruned or dropped by others while the block runs.
+
+        `name` is the run's, by which processes on other hosts see that they have the same store.
+        """
+        run, wanted = name or run_name(), sorted(set(keys))
+        if self.mirror:
+            self.mirror.record_use(wanted)
+        with ExitStack() as held:
+            with suppress(StoreError):  # a store may be read-only
+                held.enter_context(self._locks.hold(run))
+                held.callback(self._in_use.remove, run)
+                self._in_use.write(run, {"keys": wanted, "host": self._disk.HOST})
+            yield
+
+    def in_use(self) -> set[str]:
+        """Return the keys that other running processes keep (see `using`)."""
+        needed: set[str] = set()
+        for run in sorted(self._in_use.keys()):
+            if self._locks.holds(run):
+                continue
+            with self._locks.hold(run) as has_ended:
+                note = self._in_use.read(run) or {}
+                if not has_ended:
+                    needed.update(note.get("keys", ()))
+                elif note.get("host", self._disk.HOST) == self._disk.HOST:
+                    self._in_use.remove(run)  # another host may not share its locks
+        return needed
+
+    def knows_run(self, name: str) -> bool:
+        """Return whether the run that has this name uses this store."""
+        return self.mirror is not None or self._in_use.read(name) is not None
+
+    def lock(self, key: str, wait: bool = False) -> AbstractContextManager[bool]:
+        """Hold the key while a block runs; yields whether this process holds it (`KeyLocks`)."""
+        return self._locks.hold(key, wait)
+
+    def is_busy(self, key: str) -> bool:
+        """Return whether another process of this host holds the key."""
+        return self._locks.is_busy(key)
+
+    @contextmanager
+    def write(self, key: str, record: Mapping[str, Json]) -> Iterator[Path]:
+        """Hold a key, yield a temporary folder, and commit it as the key's artifact at the end.
+
+        `record` (JSON) describes the stage; the manifest holds it as it is when the block ends. If
+        the block raises, the folder is removed and the checkpoints stay. If the key already has an
+        artifact, that one stays, and a difference is logged. Raises StoreError for a full disk.
+        """
+        plain(record, "record")  # raises an error now rather than after hours of computation
+        with self.lock(key, wait=True):
+            self._under_way[key] = checkpoints = self.checkpoints(key)
+            self._data_digests.save()
+            try:
+                with self._disk.temporary(key) as folder:
+                    yield folder
+                    facts = {
+                        "key": key,
+                        "record": plain(record, "record"),
+                        **manifest.surroundings(),
+                        "committed": datetime.now(UTC).isoformat(timespec="microseconds"),
+                        "seconds": round(checkpoints.seconds, 3),
+                    }
+                    self._commit(key, folder, facts)
+                checkpoints.clear()
+            finally:
+                del self._under_way[key]
+
+    def adopt(self, artifact: Artifact) -> None:
+        """Commit a copy of another store's artifact, with the facts of its manifest.
+
+        If the copy does not match the manifest, raises manifest.Damaged and commits nothing.
+        """
+        key, sealed = artifact.key, artifact.manifest
+        facts = {name: value for name, value in sealed.items() if name not in manifest.SEALED}
+        with self.lock(key, wait=True), self._disk.temporary(key, ours=True) as folder:
+            for entry in sealed["files"]:
+                target = folder / entry["path"]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    shutil.copyfile(artifact.path / entry["path"], target)
+                except FileNotFoundError as error:
+                    raise manifest.Damaged(f"{artifact.path} was removed meanwhile") from error
+            manifest.verify(folder, sealed, sha256)
+            self._commit(key, folder, facts)
+
+    def drop(self, key: str) -> bool:
+        """Remove an artifact that is no longer needed; keep its manifest for comparisons.
+
+        Returns False and removes nothing while another process holds the key.
+        """
+        with self.lock(key) as is_mine:
+            if is_mine and self.has(key):
+                self.checkpoints(key).clear()  # of a process that died just after its commit
+                sealed = self.peek(key)
+                if self.mirror:
+                    self.mirror.withdraw(key, f"dropped/{key}.json")
+                elif sealed is not None:
+                    with self._disk.temporary(key, ours=True) as folder:
+                        manifest.write_json(folder / manifest.NAME, sealed)
+                        dropped = self._disk.folder("dropped") / f"{key}.json"
+                        self._disk.place(folder / manifest.NAME, dropped)
+                self.forget(key)
+            return is_mine
+
+    def forget(self, key: str) -> None:
+        """Remove the folder of an artifact: of a bucket, its copy here."""
+        if self.path(key).exists():
+            with self._artifact_digests.removing(key):
+                self._disk.discard(key, self.path(key))
+
+    def tidy(self, key: str) -> None:
+        """Remove temporary folders of dead processes, and the checkpoints of a committed stage.
+
+        Does nothing while another process holds the key, or if the store is read-only.
+        """
+        done = self.has(key) and self.checkpoints(key).steps()
+        if not done and not self._disk.leftovers(key):
+            return
+        with suppress(StoreError), self.lock(key) as is_mine:  # this removes the folders
+            if is_mine and done:
+                self.checkpoints(key).clear()
+
+    def checkpoints(self, key: str) -> Checkpoints:
+        """Return the checkpoints of a key; inside `write`, always the same object.
+
+        The manifest then records its seconds.
+        """
+        return self._under_way.get(key) or Checkpoints(self._disk, key, self.mirror)
+
+    def was_interrupted(self, key: str) -> bool:
+        """Return whether the key has a temporary folder."""
+        return bool(self._disk.leftovers(key))
+
+    def hash_file(self, path: str | Path) -> str:
+        """Return the sha256 of a data file, which is read again only when it changes.
+
+        Raises DataError if the file cannot be read.
+        """
+        return self._data_digests.digest(Path(path))
+
+    def distrust_digests(self) -> None:
+        """Read each data file again, whatever is known of it."""
+        self._data_digests.distrust()
+
+    def cut_file(self, path: Path, size: int, unit: Unit) -> Sequence[Cut]:
+        """Return the cuts of a data file, as `cuts.scan`, but read again only when it changes."""
+        return self._data_digests.cuts(path, size, unit)
+
+    def touch(self, key: str) -> None:
+        """Record that an artifact was used now, if the store can be written."""
+        with suppress(OSError):
+            (self.path(key) / manifest.NAME).touch()
+
+    def events(self, plan: str) -> Path:
+        """Return the file of what the last run of a plan reported, by the plan's digest."""
+        return self._disk.root / "events" / f"{plan}.jsonl"
+
+    def _pull(self, key: str) -> Artifact | None:
+        """Fetch an artifact from the bucket, or return None; raises manifest.Damaged."""
+        if self.mirror is None:
+            return None
+        with self._fetching(key) as folder:
+            if self.path(key).exists():  # another process has just fetched it
+                return self.read(key)
+            sealed = self.mirror.pull(key, folder)
+            if sealed is None:
+                return None
+            self._disk.place(folder, self._disk.folder("artifacts") / key)
+        self._artifact_digests.learn(key, sealed)
+        return Artifact(key, self.path(key), sealed)
+
+    @contextmanager
+    def _fetching(self, key: str) -> Iterator[Path]:
+        """Yield a temporary folder for files of an artifact; one process of a host fetches it.
+
+        Its lock is not the key's, which a process may hold that computes the stage.
+        """
+        name = digest(["fetch", key])
+        with self.lock(name, wait=True), self._disk.temporary(name, ours=True) as folder:
+            yield folder
+
+    def _commit(self, key: str, temporary: Path, facts: Mapping[str, Json]) -> None:
+        """Commit a folder; the artifact of an earlier commit stays."""
+        digest_of = partial(self._artifact_digests.digest_new, temporary)
+        try:
+            with self._disk.explained():
+                sealed = manifest.seal(temporary, facts, digest_of)
+            earlier = self.get(key)
+            first = None if earlier is None else earlier.manifest
+            if first is None and self.mirror:
+                first = self.mirror.push(key, temporary, sealed)
+            if first is None:
+                first = self._place(key, temporary, sealed)
+        finally:
+            self._artifact_digests.forget(temporary)
+        if first is not None and (names := manifest.differences(first, sealed)):
+            _log.error(
+                "%s was computed twice, on %s and on %s, with different results (%s): the first is "
+                "kept; its stage is not deterministic, or the machines differ",
+                facts["record"].get("kind", key[:12]),
+                first["machine"]["name"],
+                sealed["machine"]["name"],
+                ", ".join(names),
+            )
+
+    def _place(self, key: str, temporary: Path, sealed: Json) -> Json | None:
+        """Rename a sealed folder to its artifact's; return the manifest of one that came first."""
+        try:
+            self._disk.place(temporary, self._disk.folder("artifacts") / key)
+        except StoreError:
+            if (earlier := self.get(key)) is None:  # another host has not committed it meanwhile
+                raise
+            return dict(earlier.manifest)
+        self._artifact_digests.commit(key, temporary, sealed)
+        return None
+
+    def _record(self, name: str, key: str) -> Json | None:
+        """Return a key's manifest in a sub-folder, or None; the files are not checked."""
+        check_key(key)
+        folder = self.root / name
+        try:
+            return manifest.parse(
+                folder / f"{key}.json" if name == "dropped" else folder / key / manifest.NAME
+            )
+        except (manifest.Damaged, OSError):
+            return None
+
+
+def run_name() -> str:
+    """Return a new name of a run, as long as a key, so that it can be locked."""
+    return uuid4().hex + uuid4().hex
+
+
+def entries(root: Path, name: str) -> list[Path]:
+    """Return the entries of a sub-folder whose names begin with a key."""
+    folder = root / name
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in paths if is_key(path.name[:KEY_LENGTH])]
+
+
+def available(store: Store, key: str, what: str) -> Artifact:
+    """Return an artifact of a finished run; raises StoreError when the store lacks it."""
+    artifact = store.get(key)
+    if artifact is None:
+        raise StoreError(
+            f"store {store.place}: does not hold {what}: name the store of that run with --store, "
+            "or run its experiment again"
+        )
+    return artifact

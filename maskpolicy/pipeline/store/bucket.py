@@ -1,0 +1,316 @@
+"""The objects of a bucket: whole reads and writes, create-if-absent, and listings.
+
+The store needs no other operations, and these have the same semantics in every kind of bucket: a
+created object is visible to everybody at once, and only one of several writers can create it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from maskpolicy.core.errors import MaskpolicyError, StoreError
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore, RetryConfig
+
+FORMAT = 1
+MARKER = "maskpolicy.json"
+TRIALS = "trials"
+GRACE = timedelta(days=1)  # the longest time from a file's upload to that of its manifest
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_ENDPOINT_URL, AWS_REGION)",
+    "gs": "GOOGLE_SERVICE_ACCOUNT (the path of a service account's JSON file)",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+SCHEMES = (*CREDENTIALS, "file", "memory")
+CHUNK = 8 << 20  # bytes; larger files travel in parts of this size
+_CONNECTIONS = 16
+_PARTS = 2  # of one file at a time, so that no more than _CONNECTIONS * _PARTS chunks are in memory
+_FIRST = (1, 20)  # retries, and seconds for all of them: a wrong address fails soon
+_LATER = (10, 180)  # after the first request: a run survives an outage of minutes
+_READ = "30s"  # a request fails if no byte arrives for this long
+_WHOLE = "1h"  # for a request with its body
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+_SHOWN = 400  # characters of an error
+_FULL_TEXTS = ("os error 28", "os error 122", "No space left", "quota")
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Entry(NamedTuple):
+    """An object in a listing."""
+
+    name: str
+    size: int  # bytes
+    modified: datetime  # by the bucket's clock
+
+
+class Bucket:
+    """The objects below the prefix of one URL. Methods raise StoreError with one line."""
+
+    def __init__(self, url: str, objects: ObjectStore) -> None:
+        """Take a connected object store; `open_bucket` connects one."""
+        self.url = url
+        self._objects = objects
+
+    def read(self, name: str) -> bytes | None:
+        """Return an object's bytes, or None if there is no such object."""
+        import obstore
+
+        with self._explained():
+            try:
+                return bytes(obstore.get(self._objects, name).bytes())
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, content: bytes, *, new: bool = False) -> bool:
+        """Write or replace an object; return whether this call has written it.
+
+        With `new`, an existing object stays. A request whose answer is lost is sent again, and then
+        finds the object that it wrote itself. It is recognised by its content, so each writer must
+        write another content.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._explained():
+            try:
+                obstore.put(self._objects, name, content, mode="create" if new else "overwrite")
+            except AlreadyExistsError:
+                return self.read(name) == content
+        return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; names without an object are ignored."""
+        import obstore
+
+        wanted = list(names)
+        if not wanted:
+            return
+        with self._explained():
+            try:
+                obstore.delete(self._objects, wanted)
+            except FileNotFoundError:  # never by S3; some of the others may not be deleted yet
+                for name in wanted:
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self._objects, name)
+
+    def entries(self, prefix: str) -> list[Entry]:
+        """Return the objects below a prefix (of whole folders), sorted by name."""
+        import obstore
+
+        with self._explained():
+            listed = obstore.list(self._objects, prefix, chunk_size=1000)
+            return sorted(_entry(about) for some in listed for about in some)
+
+    def upload(self, path: Path, name: str) -> bool:
+        """Write a file as an object, which becomes visible when it is complete.
+
+        An object of the same size stays if it is young; return whether this call has written it. An
+        old one might be removed by `store prune` before a manifest lists it.
+        """
+        import obstore
+
+        old = datetime.now(UTC) - GRACE / 2  # half a day: more than clocks of machines differ
+        with self._explained():
+            try:
+                there = _entry(obstore.head(self._objects, name))
+                if there.size == path.stat().st_size and there.modified >= old:
+                    return False
+            except FileNotFoundError:
+                pass
+            obstore.put(self._objects, name, path, chunk_size=CHUNK, max_concurrency=_PARTS)
+        return True
+
+    def download(self, name: str, path: Path | None) -> str | None:
+        """Write an object to a file and return the sha256 of what arrived; None if it is absent.
+
+        Without a path, it is read only.
+        """
+        import obstore
+
+        digest = hashlib.sha256()
+        with self._explained(), path.open("wb") if path else nullcontext() as file:
+            try:
+                chunks = obstore.get(self._objects, name).stream(min_chunk_size=1 << 20)
+            except FileNotFoundError:
+                return None
+            for chunk in chunks:
+                digest.update(chunk)
+                if file is not None:
+                    file.write(chunk)
+            if file is not None:
+                file.flush()
+                os.fsync(file.fileno())
+        return digest.hexdigest()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise a StoreError of one line for errors of the bucket; other errors pass."""
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except MaskpolicyError:
+            raise
+        except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # an error of a local file
+            raise _explanation(self.url, error) from error
+
+
+def _entry(about: ObjectMeta) -> Entry:
+    return Entry(about["path"], about["size"], about["last_modified"])
+
+
+def now(bucket: Bucket) -> datetime:
+    """Return the time by the bucket's clock, like `Entry.modified`; writes a small object."""
+    name = f"{TRIALS}/{uuid4().hex}"
+    bucket.write(name, b"")
+    try:
+        return next(entry.modified for entry in bucket.entries(TRIALS) if entry.name == name)
+    finally:
+        bucket.delete([name])
+
+
+def _probe(bucket: Bucket) -> None:
+    """Check that a bucket can be read, and that this version can use it; raises StoreError."""
+    marker = bucket.read(MARKER)
+    if marker is None:
+        bucket.entries("artifacts")
+        return
+    try:
+        is_ours = json.loads(marker)["format"] == FORMAT
+    except (ValueError, TypeError, KeyError):
+        is_ours = False
+    if not is_ours:
+        raise StoreError(
+            f"store {bucket.url}: {MARKER} is not of this version of maskpolicy: install the "
+            "version that wrote it, or name another bucket or prefix"
+        )
+
+
+def prepare(bucket: Bucket) -> None:
+    """Test that objects can be written, and are created if absent; raises StoreError.
+
+    The marker says that the second test was made.
+    """
+    is_new = bucket.read(MARKER) is None
+    name = f"{TRIALS}/{uuid4().hex}"
+    try:
+        bucket.write(name, b"first", new=True)
+        if is_new and bucket.write(name, b"second", new=True):
+            raise StoreError(
+                f"store {bucket.url}: its server ignores If-None-Match, so that two writers "
+                "would overwrite each other: use another server, or a newer version of it"
+            )
+    finally:
+        bucket.delete([name])
+    if is_new:
+        bucket.write(MARKER, json.dumps({"format": FORMAT}).encode(), new=True)
+
+
+def in_parallel(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
+    """Return the results of several requests; errors are raised after all of them have ended."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        return list(pool.map(work, items))
+
+
+def open_bucket(url: str) -> Bucket:
+    """Connect to a bucket and check that it can be read; raises StoreError, within seconds."""
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise StoreError(f"store {url}: is not an address ({error}): correct it") from error
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise StoreError(f"store {url}: unknown kind of address: name a folder, or one of {known}")
+    if urlsplit(url).username or urlsplit(url).query:
+        raise StoreError(
+            f"store {scheme}://...: a URL is kept in run.json and in logs: give credentials in the "
+            f"environment ({CREDENTIALS.get(scheme, 'none are needed')})"
+        )
+    try:
+        import obstore  # noqa: F401
+    except ImportError:
+        raise StoreError(
+            f"store {url}: needs the package obstore: pip install 'maskpolicy[bucket]'"
+        ) from None
+    _probe(Bucket(url, _connect(url, _FIRST)))
+    return Bucket(url, _connect(url, _LATER))
+
+
+def _connect(url: str, retries: tuple[int, int]) -> ObjectStore:
+    from obstore.exceptions import BaseError
+    from obstore.store import LocalStore, from_url
+
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        if parent_process() is not None:  # this process has a memory of its own
+            raise StoreError(f"store {url}: exists in one process only: name a file:// bucket")
+        return _memory(url)
+    if parts.scheme == "file":
+        folder = Path(unquote(parts.path))
+        if parts.netloc or not parts.path.strip("/") or not folder.is_dir():
+            raise StoreError(f"store {url}: there is no such folder on this machine: create it")
+        return LocalStore(folder)  # it keeps empty folders: removing them fails beside writers
+    try:
+        return from_url(url, client_options=_client(), retry_config=_retry(*retries))
+    except (BaseError, ValueError) as error:
+        raise _explanation(url, error) from error
+
+
+@cache
+def _memory(url: str) -> ObjectStore:
+    from obstore.store import MemoryStore
+
+    return MemoryStore()
+
+
+def _client() -> Any:
+    plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
+    return {"connect_timeout": "5s", "read_timeout": _READ, "timeout": _WHOLE, "allow_http": plain}
+
+
+def _retry(most: int, seconds: int) -> RetryConfig:
+    return {"max_retries": most, "retry_timeout": timedelta(seconds=seconds)}
+
+
+def _explanation(url: str, error: Exception) -> StoreError:
+    """Return the StoreError for an error of obstore, chosen by its text: types say too little."""
+    scheme = urlsplit(url).scheme
+    said = " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())
+    needed = CREDENTIALS.get(scheme, "the folder's permissions")
+    reasons = {
+        f"no credentials: set {needed}": (
+            "Missing",
+            "169.254.169.254",
+            "/latest/api",
+            "must be specified",
+        ),
+        "is full: free some space there, or name another --store": _FULL_TEXTS,
+        f"no permission: check {needed}": ("403 Forbidden", "401 Un", "privileges", "os error 13"),
+        "no such bucket: create it, or correct its name": ("NoSuchBucket", "404 Not Found"),
+    }
+    advice = "cannot be reached: check the address and the network"
+    for reason, texts in reasons.items():
+        if any(text in said for text in texts):
+            advice = reason
+            break
+    return StoreError(f"store {url}: {advice} ({said[:_SHOWN]})")

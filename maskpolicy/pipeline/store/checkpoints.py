@@ -1,0 +1,122 @@
+"""Checkpoints, from which an interrupted stage resumes; they are committed like artifacts."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from maskpolicy.core.errors import StoreError
+from maskpolicy.core.files import sha256
+from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store.disk import Disk
+from maskpolicy.pipeline.store.mirror import Mirror
+
+KEPT = 2
+_CROSSED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}  # another host was there meanwhile
+_log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints of one key, which only the process that computes its stage changes.
+
+    A store with a bucket has them there too, so that any machine can resume.
+    """
+
+    def __init__(self, disk: Disk, key: str, mirror: Mirror | None = None) -> None:
+        """Take the place of the checkpoints, and start the clock of this attempt."""
+        self._disk = disk
+        self._key = key
+        self._mirror = mirror
+        self._folder = disk.root / "checkpoints" / key
+        self._started = time.monotonic()
+        self._before = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent on the stage, those before the resumed checkpoint included."""
+        return self._before + time.monotonic() - self._started
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, in ascending order; nothing is verified."""
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):  # another process may remove it
+            names = []
+        there = self._mirror.steps(self._key) if self._mirror else []
+        return sorted({*there, *(int(name) for name in names if name.isdecimal())})
+
+    def save(self, step: int, write: Callable[[Path], None]) -> None:
+        """Commit the files that `write` puts into a folder, and keep the two newest checkpoints.
+
+        A checkpoint of the same step is replaced. Raises StoreError if the disk is full.
+        """
+        with self._disk.temporary(self._key) as temporary:
+            write(temporary)
+            with self._disk.explained():
+                about = {"key": self._key, "step": step, "seconds": self.seconds}
+                sealed = manifest.seal(temporary, about)
+            self._remove(step)
+            if self._mirror:
+                self._mirror.push_checkpoint(self._key, folder_name(step), temporary, sealed, KEPT)
+            self._place(temporary, step)
+        for old in self.steps()[:-KEPT]:
+            self._remove(old)
+
+    def latest(self) -> tuple[int, Path] | None:
+        """Return step and folder of the newest checkpoint that matches its manifest, or None.
+
+        A damaged checkpoint is moved to quarantine/, and the one before it is tried.
+        """
+        while steps := self.steps():
+            step = steps[-1]
+            path = self._folder / folder_name(step)
+            try:
+                if self._mirror and not path.exists():
+                    self._pull(path, self._mirror)
+                with self._disk.explained():
+                    sealed = manifest.read(path, key=self._key, step=step)
+                    manifest.verify(path, sealed, sha256)
+            except manifest.Damaged as damage:
+                _log.warning("a checkpoint is damaged, falling back: %s", damage)
+                self._disk.quarantine(path, f"{self._key}-{step}")
+                self._remove(step)
+                continue
+            self._before = sealed["seconds"]
+            return step, path
+        return None
+
+    def clear(self) -> None:
+        """Remove all checkpoints."""
+        if self._folder.is_dir():
+            self._disk.discard(self._key, self._folder)
+        if self._mirror:
+            self._mirror.remove_checkpoints(self._key)
+
+    def _pull(self, path: Path, mirror: Mirror) -> None:
+        """Fetch a checkpoint from the bucket; raises manifest.Damaged."""
+        with self._disk.temporary(self._key, ours=True) as temporary:
+            mirror.pull_checkpoint(self._key, path.name, temporary)
+            self._place(temporary, int(path.name))
+
+    def _place(self, temporary: Path, step: int) -> None:
+        """Rename a finished folder to a step's, unless another host does so with its own."""
+        target = self._disk.folder("checkpoints", self._key) / folder_name(step)
+        try:
+            self._disk.place(temporary, target)
+        except StoreError as error:
+            if getattr(error.__cause__, "errno", None) not in _CROSSED:
+                raise
+
+    def _remove(self, step: int) -> None:
+        if (self._folder / folder_name(step)).exists():
+            self._disk.discard(self._key, self._folder / folder_name(step))
+        if self._mirror:
+            self._mirror.remove_checkpoints(self._key, folder_name(step))
+
+
+def folder_name(step: int) -> str:
+    """Return the name of a checkpoint's folder."""
+    return f"{step:012d}"

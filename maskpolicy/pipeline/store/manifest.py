@@ -1,0 +1,216 @@
+"""MANIFEST.json lists the files of a finished folder with their digests; it is written last."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import stat
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from maskpolicy.core.errors import StageError, StoreError
+from maskpolicy.core.files import sha256, sync
+from maskpolicy.core.keys import digest, digest_parsed
+from maskpolicy.core.types import Json
+from maskpolicy.core.version import VERSION
+
+NAME = "MANIFEST.json"
+FORMAT = 1
+SEALED = ("format", "files", "sha256")  # what `seal` adds to the facts
+PACKAGES = (
+    *("torch", "transformers", "tokenizers", "accelerate", "safetensors", "datasets"),
+    *("evaluate", "spacy", "numpy", "scipy", "higher", "bm25s"),
+)
+
+
+_OF_CHECKPOINTS: dict[str, Any] = {"key": str, "seconds": int | float, "files": list}
+_OF_ARTIFACTS = _OF_CHECKPOINTS | {"record": dict, "machine": dict}
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class Damaged(StoreError):
+    """The files of a folder do not match its manifest."""
+
+
+def seal(
+    folder: Path, facts: Mapping[str, Json], digest_of: Callable[[Path], str] = sha256
+) -> Json:
+    """Flush a finished folder to disk, write its manifest last, and return the manifest.
+
+    The manifest holds `facts`, the list of files (path, size, sha256) and a digest of itself.
+    Raises StageError for a link or special file, and for a file with the manifest's name.
+    """
+    if (folder / NAME).exists():
+        raise StageError(f"a stage must not write {NAME}: choose another name for that file")
+    files, folders = [], [folder]
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise StageError(f"{path.relative_to(folder)}: a stage may write only plain files")
+        if path.is_dir():
+            folders.append(path)
+            continue
+        sync(path)
+        name = path.relative_to(folder).as_posix()
+        files.append({"path": name, "size": path.stat().st_size, "sha256": digest_of(path)})
+    for path in folders:
+        sync(path)
+    manifest = {"format": FORMAT, **facts, "files": files}
+    manifest["sha256"] = digest(manifest)
+    write_json(folder / NAME, manifest)
+    sync(folder)
+    return manifest
+
+
+def write_json(path: Path, value: Json) -> None:
+    """Write a manifest and flush it to disk."""
+    with path.open("wb") as file:
+        file.write(encode(value))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def parse(path: Path, **expected: Json) -> Json:
+    """Return the manifest in a file; raises Damaged if it is missing, or what `decode` raises."""
+    try:
+        return decode(path.read_bytes(), str(path), **expected)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Damaged(f"{path} is missing") from None
+
+
+def encode(manifest: Json) -> bytes:
+    """Return the bytes of a manifest's file."""
+    return f"{json.dumps(manifest, indent=1, allow_nan=False)}\n".encode()
+
+
+def decode(content: bytes, place: str, **expected: Json) -> Json:
+    """Return the manifest that `encode` wrote; raises Damaged with its `place`.
+
+    `expected` are facts that the manifest must contain. Strangers may have written it, so types are
+    checked, and that no path leads out of the folder.
+    """
+    try:
+        manifest = json.loads(content)
+        rest = {name: value for name, value in manifest.items() if name != "sha256"}
+        facts = (manifest.get("format"), manifest.get("sha256"))
+        is_whole = facts == (FORMAT, digest_parsed(rest))
+    except (ValueError, RecursionError, AttributeError) as error:  # no JSON mapping
+        raise Damaged(f"{place} is not a manifest") from error
+    if not is_whole:
+        raise Damaged(f"{place} was changed after it was written")
+    wanted = _OF_CHECKPOINTS if "step" in manifest else _OF_ARTIFACTS
+    for name, kind in wanted.items():
+        if not isinstance(manifest.get(name), kind):
+            raise Damaged(f"{place} has no {name} as the store writes it")
+    for entry in manifest["files"]:
+        if not _is_file(entry):
+            raise Damaged(f"{place} lists a file that no stage writes, or outside of its artifact")
+    for name, value in expected.items():
+        if manifest.get(name) != value:
+            raise Damaged(f"{place} belongs elsewhere: its {name} is not {value}")
+    return manifest
+
+
+def _is_file(entry: Json) -> bool:
+    """Return whether an entry of a manifest has the form of a file, and lies in its folder."""
+    if not isinstance(entry, dict):
+        return False
+    path, size, sha = (entry.get(name) for name in ("path", "size", "sha256"))
+    if not (isinstance(path, str) and type(size) is int and isinstance(sha, str)):
+        return False
+    plain = PurePosixPath(path)
+    inside = not plain.is_absolute() and ".." not in plain.parts and path not in (".", NAME)
+    return (
+        (inside and str(plain) == path and not set("\\\0") & set(path))
+        and size >= 0
+        and _SHA256.fullmatch(sha) is not None
+    )
+
+
+def differences(first: Json, second: Json) -> list[str]:
+    """Return the names of files that two manifests list with different contents."""
+    one, two = (
+        {entry["path"]: entry["sha256"] for entry in each["files"]} for each in (first, second)
+    )
+    return sorted(name for name in {*one, *two} if one.get(name) != two.get(name))
+
+
+def read(folder: Path, **expected: Json) -> Json:
+    """Return the manifest of a folder whose files match it by name and size.
+
+    `expected` are facts that the manifest must contain. Raises Damaged.
+    """
+    manifest = parse(folder / NAME, **expected)
+    listed = {entry["path"]: entry["size"] for entry in manifest["files"]}
+    try:
+        present = dict(_present(folder, listed))
+    except FileNotFoundError as error:
+        raise Damaged(f"{folder} was removed while it was read") from error
+    for name in sorted({*listed, *present}):
+        if listed.get(name) != present.get(name):
+            raise Damaged(f"{folder / name} does not match its manifest")
+    return manifest
+
+
+def verify(folder: Path, manifest: Json, digest_of: Callable[[Path], str]) -> None:
+    """Compare the sha256 of every file with the manifest; raises Damaged."""
+    for entry in manifest["files"]:
+        try:
+            found = digest_of(folder / entry["path"])
+        except FileNotFoundError:
+            found = None
+        if found != entry["sha256"]:
+            raise Damaged(f"{folder / entry['path']} does not match its manifest")
+
+
+def _present(folder: Path, listed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    # file systems and desktops add hidden files, which no manifest lists
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if name == NAME or (path.is_dir() and not path.is_symlink()):
+            continue
+        if name in listed or not path.name.startswith("."):
+            about = path.lstat()
+            yield name, about.st_size if stat.S_ISREG(about.st_mode) else -1  # -1: e.g. a link
+
+
+@cache
+def surroundings() -> dict[str, Json]:
+    """Return versions, commit and machine, which manifests hold and keys do not."""
+    versions = {"maskpolicy": VERSION, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    machine = {
+        "name": platform.node(),
+        "system": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+    return {"versions": versions, "commit": _commit(), "machine": machine}
+
+
+def _commit() -> str | None:
+    """Return the commit of maskpolicy's checkout, with "-dirty" if it was edited, or None."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(
+            [*command, "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

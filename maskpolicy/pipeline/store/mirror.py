@@ -1,0 +1,253 @@
+"""The copy of a store in a bucket: read where the folder lacks something, written on commit.
+
+maskpolicy.json          the format of the bucket
+blobs/sha256/DI/DIGEST   the files of all artifacts, each once
+artifacts/KEY.json       the manifest of an artifact; creating it is the commit
+checkpoints/KEY/STEP.json, checkpoints/KEY/files/DI/DIGEST   checkpoints of an unfinished stage
+dropped/KEY.json         the manifest of an artifact that was removed after use
+quarantine/KEY-*.json    the manifest of an artifact with damaged files
+used/DIGEST.json         the keys that a run uses; its time is that of the last use
+trials/                  objects that test the bucket, or show the time of its clock
+
+A file is written before the manifest that lists it. So a killed process leaves at most files that
+no manifest lists: the next process finds them there, or `store prune` removes them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+from maskpolicy.core.errors import StoreError
+from maskpolicy.core.files import sync
+from maskpolicy.core.keys import digest
+from maskpolicy.core.types import Json
+from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store.bucket import Bucket, Entry, in_parallel, prepare
+
+BLOBS = "blobs/sha256"
+USED = "used"
+_RECORDED = timedelta(hours=12)  # for which the record of a use is not written again
+_FRESH = 3.0  # seconds for which a listing is used again
+_ATTEMPTS = 2  # to fetch a file that arrives with another digest
+
+
+class Mirror:
+    """The artifacts and checkpoints of one bucket. Answers may be up to 3 seconds old."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        """Take a bucket; the first push prepares it."""
+        self.bucket = bucket
+        self._manifests: dict[tuple[str, datetime], Json | None] = {}
+        self._listed: dict[str, tuple[float, dict[str, Entry]]] = {}
+        self._recorded: dict[str, float] = {}
+        self._is_prepared = False
+
+    def committed(self, folder: str = "artifacts", afresh: bool = False) -> set[str]:
+        """Return the keys of artifacts, or of dropped ones; with `afresh`, from a new listing."""
+        return {_key(name) for name in self._listing(folder, afresh)}
+
+    def manifests(self, keys: Iterable[str], folder: str = "artifacts") -> dict[str, Json]:
+        """Return the manifests of those of these keys that have a readable one, by key."""
+        listed = self._listing(folder)
+        wanted = [entry for key in keys if (entry := listed.get(f"{folder}/{key}.json"))]
+        new = [each for each in wanted if (each.name, each.modified) not in self._manifests]
+        for entry, content in zip(
+            new, in_parallel(lambda each: self.bucket.read(each.name), new), strict=True
+        ):
+            parsed = None
+            with suppress(manifest.Damaged):
+                parsed = self._decode(entry.name, content)
+            self._manifests[entry.name, entry.modified] = parsed
+        parsed_of = {_key(e.name): self._manifests[e.name, e.modified] for e in wanted}
+        return {key: parsed for key, parsed in parsed_of.items() if parsed is not None}
+
+    def prepare(self) -> None:
+        """Test once that the bucket can be written; raises StoreError."""
+        if not self._is_prepared:
+            prepare(self.bucket)
+            self._is_prepared = True
+
+    def push(self, key: str, folder: Path, sealed: Json) -> Json | None:
+        """Commit a sealed folder; return the manifest of an artifact that was there before."""
+        self.prepare()
+        name, content = f"artifacts/{key}.json", manifest.encode(sealed)
+        written = self._upload(BLOBS, folder, sealed["files"])
+        while not self.bucket.write(name, content, new=True):
+            if (earlier := self.bucket.read(name)) is None:  # it was dropped meanwhile
+                continue
+            try:
+                return self._decode(name, earlier, key=key)
+            except manifest.Damaged:
+                self.withdraw(key, f"quarantine/{key}-{uuid4().hex[:12]}.json")
+        self._listed.pop("artifacts", None)
+        # files that were in the bucket before may have been pruned, as no manifest listed them
+        self._upload(BLOBS, folder, [each for each in sealed["files"] if each not in written])
+        return None
+
+    def pull(self, key: str, folder: Path) -> Json | None:
+        """Write the files of an artifact into a folder, and return its manifest; None if absent.
+
+        An artifact with damaged files is withdrawn; raises manifest.Damaged.
+        """
+        name = f"artifacts/{key}.json"
+        content = self.bucket.read(name)
+        if content is None:
+            self._listed.pop("artifacts", None)
+            return None
+        try:
+            sealed = self._decode(name, content, key=key)
+            self._download(BLOBS, folder, sealed)
+        except manifest.Damaged:
+            with suppress(StoreError):  # of a bucket that may only be read
+                self._quarantine(key)
+            raise
+        return sealed
+
+    def file(self, entry: Json, path: Path) -> None:
+        """Write one file of an artifact to a path; raises manifest.Damaged."""
+        self._fetch(BLOBS, entry["sha256"], path)
+
+    def damage(self, key: str) -> str | None:
+        """Read all files of an artifact in the bucket, and return what is damaged, as text."""
+        name = f"artifacts/{key}.json"
+        try:
+            sealed = self._decode(name, self.bucket.read(name), key=key)
+        except manifest.Damaged as damage:
+            return str(damage)
+        names = ", ".join(entry["path"] for entry in self._damaged(sealed["files"]))
+        return f"{self.bucket.url}/{name} does not match {names}" if names else None
+
+    def withdraw(self, key: str, target: str) -> bytes:
+        """Move a manifest out of artifacts/, and return its content."""
+        name = f"artifacts/{key}.json"
+        content = self.bucket.read(name)
+        if content is not None:  # another machine has not removed it meanwhile
+            self.bucket.write(target, content)
+            self.bucket.delete([name])
+        self._listed.clear()
+        return content or b""
+
+    def record_use(self, keys: Iterable[str]) -> None:
+        """Record that a run uses the artifacts of these keys, at most once in half a day."""
+        listed = sorted(keys)
+        name = f"{USED}/{digest(listed)}.json"
+        if time.monotonic() - self._recorded.get(name, -math.inf) < _RECORDED.total_seconds():
+            return
+        self._recorded[name] = time.monotonic()
+        with suppress(StoreError):  # of a bucket that may only be read
+            there = [entry for entry in self.bucket.entries(USED) if entry.name == name]
+            if not there or there[0].modified < datetime.now(UTC) - _RECORDED:
+                self.bucket.write(name, json.dumps(listed).encode())
+
+    def steps(self, key: str) -> list[int]:
+        """Return the steps that have a checkpoint in the bucket."""
+        listed = (name for name in self._listing("checkpoints") if f"/{key}/" in name)
+        steps = (_key(name) for name in listed if name.endswith(".json"))
+        return [int(step) for step in steps if step.isdecimal()]
+
+    def push_checkpoint(self, key: str, step: str, folder: Path, sealed: Json, most: int) -> None:
+        """Write a checkpoint, and delete all but the `most` newest ones of the key."""
+        prefix = f"checkpoints/{key}"
+        self._upload(f"{prefix}/files", folder, sealed["files"])
+        self.bucket.write(f"{prefix}/{step}.json", manifest.encode(sealed))
+        self._listed.pop("checkpoints", None)
+        names = [entry.name for entry in self.bucket.entries(prefix)]
+        steps = sorted(name for name in names if name.endswith(".json"))
+        kept = set(steps[-most:])
+        for name in steps[-most:]:
+            with suppress(manifest.Damaged):  # which nobody resumes from
+                files = self._decode(name, self.bucket.read(name))["files"]
+                kept |= {_blob(f"{prefix}/files", each["sha256"]) for each in files}
+        self.bucket.delete(steps[:-most])
+        self.bucket.delete([name for name in names if name not in kept])
+
+    def pull_checkpoint(self, key: str, step: str, folder: Path) -> None:
+        """Write a checkpoint into a folder; raises manifest.Damaged."""
+        prefix = f"checkpoints/{key}"
+        sealed = self._decode(
+            f"{prefix}/{step}.json", self.bucket.read(f"{prefix}/{step}.json"), key=key
+        )
+        self._download(f"{prefix}/files", folder, sealed)
+
+    def remove_checkpoints(self, key: str, step: str = "") -> None:
+        """Delete the checkpoint of a step, or all of a key's, manifests first."""
+        prefix = f"checkpoints/{key}"
+        self._listed.pop("checkpoints", None)
+        if step:
+            self.bucket.delete([f"{prefix}/{step}.json"])
+            return
+        names = sorted(entry.name for entry in self.bucket.entries(prefix))
+        self.bucket.delete([name for name in names if name.endswith(".json")])
+        self.bucket.delete(names)
+
+    def _quarantine(self, key: str) -> None:
+        """Move the manifest of a damaged artifact to quarantine/, and delete its damaged files."""
+        content = self.withdraw(key, f"quarantine/{key}-{uuid4().hex[:12]}.json")
+        with suppress(manifest.Damaged):
+            files = manifest.decode(content, key)["files"]
+            self.bucket.delete(_blob(BLOBS, each["sha256"]) for each in self._damaged(files))
+
+    def _upload(self, prefix: str, folder: Path, files: Iterable[Json]) -> list[Json]:
+        """Write those files of a folder that the bucket lacks, and return their entries."""
+        wanted = list({entry["sha256"]: entry for entry in files}.values())
+
+        def upload(entry: Json) -> bool:
+            return self.bucket.upload(folder / entry["path"], _blob(prefix, entry["sha256"]))
+
+        written = in_parallel(upload, wanted)
+        return [entry for entry, is_new in zip(wanted, written, strict=True) if is_new]
+
+    def _download(self, prefix: str, folder: Path, sealed: Json) -> None:
+        """Write files and their manifest into a folder; raises manifest.Damaged."""
+
+        def download(entry: Json) -> None:
+            path = folder / entry["path"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fetch(prefix, entry["sha256"], path)
+
+        in_parallel(download, list(sealed["files"]))
+        for inner in (path for path in folder.rglob("*") if path.is_dir()):
+            sync(inner)
+        manifest.write_json(folder / manifest.NAME, sealed)
+        sync(folder)
+
+    def _fetch(self, prefix: str, sha256: str, path: Path) -> None:
+        name = _blob(prefix, sha256)
+        if not any(self.bucket.download(name, path) == sha256 for _ in range(_ATTEMPTS)):
+            raise manifest.Damaged(f"{self.bucket.url}/{name} is missing or damaged")
+
+    def _damaged(self, files: Iterable[Json]) -> list[Json]:
+        """Read all objects, and return the entries of those that are missing or damaged."""
+        wanted = list(files)
+        digests = in_parallel(
+            lambda entry: self.bucket.download(_blob(BLOBS, entry["sha256"]), None), wanted
+        )
+        pairs = zip(wanted, digests, strict=True)
+        return [entry for entry, sha256 in pairs if sha256 != entry["sha256"]]
+
+    def _decode(self, name: str, content: bytes | None, **expected: Json) -> Json:
+        return manifest.decode(content or b"", f"{self.bucket.url}/{name}", **expected)
+
+    def _listing(self, prefix: str, afresh: bool = False) -> dict[str, Entry]:
+        """Return the objects below a prefix by name; at most 3 s old, or new with `afresh`."""
+        now = time.monotonic()
+        since, listed = self._listed.get(prefix, (-math.inf, {}))
+        if afresh or now - since > _FRESH:
+            listed = {entry.name: entry for entry in self.bucket.entries(prefix)}
+            self._listed[prefix] = now, listed
+        return listed
+
+
+def _blob(prefix: str, sha256: str) -> str:
+    return f"{prefix}/{sha256[:2]}/{sha256}"
+
+
+def _key(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".json")

@@ -1,0 +1,282 @@
+"""Measure, prune and copy stores."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from maskpolicy.core.errors import StoreError
+from maskpolicy.core.types import Json
+from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store.artifacts import Store, entries
+from maskpolicy.pipeline.store.bucket import GRACE, TRIALS, now
+from maskpolicy.pipeline.store.data_digests import DataDigests
+from maskpolicy.pipeline.store.disk import Disk
+from maskpolicy.pipeline.store.key_locks import KEY_LENGTH, is_key
+from maskpolicy.pipeline.store.mirror import USED, Mirror
+
+FOLDERS = (
+    *("artifacts", "checkpoints", "dropped", "temporary", "quarantine", "locks", "in_use"),
+    *("events", "hashes", "verified", "files"),
+)
+_DAY = 86_400  # seconds
+_MONTH = 30 * _DAY
+_IN_USE = 3600  # seconds since its last use for which the copy of an artifact stays
+
+
+def size(store: Store) -> dict[str, int]:
+    """Return the bytes in each sub-folder, or below each prefix of a bucket and in its cache.
+
+    A file that is linked into several folders counts once.
+    """
+    seen: set[tuple[int, int]] = set()
+    if store.mirror is None:
+        return {name: _folder_size(store.root / name, seen) for name in FOLDERS}
+    sizes: dict[str, int] = defaultdict(int)
+    for entry in store.mirror.bucket.entries(""):
+        sizes[entry.name.partition("/")[0]] += entry.size
+    return {**sizes, "cache": _folder_size(store.root, seen)}
+
+
+def prune(store: Store, older: float | None = None, cache: int | None = None) -> dict[str, int]:
+    """Remove what no command will need, and return the bytes freed in each sub-folder.
+
+    Removed are quarantine/; temporary folders, locks and lists of dead processes; checkpoints that
+    are damaged or whose stage is committed; manifests of dropped artifacts that were computed
+    again; and digests of files that have changed. Artifacts and resumable checkpoints stay, unless
+    no run has used them, or anything computed from them, for `older` days; what a running process
+    needs stays in any case. Local copies of a bucket's artifacts are removed until they take at
+    most `cache` bytes.
+    """
+    before = size(store)
+    since = -math.inf if older is None else time.time() - older * _DAY
+    with Disk(store.root).explained():
+        if store.mirror is None:
+            _prune_artifacts(store, since)
+        else:
+            _prune_bucket(store, store.mirror, older)
+        _prune_folder(store, since)
+        if cache is not None:
+            _prune_cache(store, cache)
+    after = size(store)
+    return {name: max(0, bytes_ - after.get(name, 0)) for name, bytes_ in before.items()}
+
+
+def _prune_artifacts(store: Store, since: float) -> None:
+    """Remove artifacts that no run has used since `since`, in seconds of the epoch."""
+    if since == -math.inf:
+        return
+    there = store.committed()
+    recent = [*store.in_use(), *(key for key in there if _used(store.path(key)) >= since)]
+    for key in _unused(there, store.records(), recent):
+        store.drop(key)
+
+
+def _prune_folder(store: Store, since: float) -> None:
+    needed = store.in_use()
+    for path in entries(store.root, "quarantine"):
+        _delete(path)
+    for name in ("checkpoints", "dropped", "temporary", "locks"):
+        for path in entries(store.root, name):
+            key = path.name[:KEY_LENGTH]
+            if name == "locks" and not store.is_busy(key):
+                path.unlink(missing_ok=True)
+                continue
+            with store.lock(key) as is_mine:
+                if is_mine:
+                    _prune_key(store, key, name, path, -math.inf if key in needed else since)
+    DataDigests(Disk(store.root)).prune()
+    for name in ("in_use", "verified", "hashes"):
+        for path in (store.root / name).glob(".*"):  # notes that were not written to the end
+            with suppress(FileNotFoundError):
+                if time.time() - path.lstat().st_mtime > _DAY:
+                    path.unlink()
+    for path in entries(store.root, "in_use"):  # of another host: longer than a run takes
+        if path.stat().st_mtime < time.time() - _MONTH and not store.is_busy(path.stem):
+            path.unlink(missing_ok=True)
+    for path in entries(store.root, "verified"):
+        if not store.path(path.name[:KEY_LENGTH]).exists():
+            path.unlink(missing_ok=True)
+
+
+def _prune_key(store: Store, key: str, name: str, path: Path, since: float) -> None:
+    is_committed = store.has(key)
+    if name == "temporary":  # of another host, which may still write to it
+        if path.exists() and time.time() - path.stat().st_mtime > _DAY:
+            _delete(path)
+    elif name == "dropped" and is_committed:
+        _delete(path)
+    elif name == "checkpoints" and path.exists():
+        checkpoints = store.checkpoints(key)
+        if is_committed or path.stat().st_mtime < since or checkpoints.latest() is None:
+            checkpoints.clear()
+
+
+def _prune_bucket(store: Store, mirror: Mirror, older: float | None) -> None:
+    """Remove from a bucket what `prune` removes from a folder.
+
+    `older` are days since the commit, or since the last record of a run that used the artifact.
+    Files that no manifest lists are removed a day after they were written.
+    """
+    bucket = mirror.bucket
+    clock = now(bucket)
+    since = None if older is None else clock - timedelta(days=older)
+    if since is not None:
+        artifacts = bucket.entries("artifacts")
+        recent = [Path(entry.name).stem for entry in artifacts if entry.modified >= since]
+        # a run that goes on records its use twice a day
+        oldest = min(since, clock - timedelta(days=1))
+        records = bucket.entries(USED)
+        for entry in records:
+            if entry.modified >= oldest:
+                with suppress(ValueError):  # not written by maskpolicy
+                    listed = json.loads(bucket.read(entry.name) or b"")
+                    recent += [key for key in listed if isinstance(key, str)]
+        bucket.delete(entry.name for entry in records if entry.modified < oldest)
+        for key in _unused(store.committed(), store.records(), recent):
+            store.drop(key)
+    there = mirror.committed(afresh=True)
+    bucket.delete(entry.name for entry in bucket.entries("quarantine"))
+    dropped = [entry.name for entry in bucket.entries("dropped")]
+    bucket.delete(name for name in dropped if Path(name).stem in there)
+    written: dict[str, list[bool]] = defaultdict(list)
+    for entry in bucket.entries("checkpoints"):
+        written[entry.name.split("/")[1]].append(since is not None and entry.modified < since)
+    for key, are_old in written.items():
+        if is_key(key) and (key in there or all(are_old) or not mirror.steps(key)):
+            store.checkpoints(key).clear()
+    listed_files = {
+        file["sha256"] for sealed in mirror.manifests(there).values() for file in sealed["files"]
+    }
+    # manifests are listed first: a file that a later commit lists is younger, or is written again
+    old = [
+        entry.name
+        for entry in (*bucket.entries("blobs"), *bucket.entries(TRIALS))
+        if entry.modified < clock - GRACE
+    ]
+    bucket.delete(name for name in old if name.rpartition("/")[2] not in listed_files)
+
+
+def _prune_cache(store: Store, most: int) -> None:
+    """Remove copies, the least recently used first, until the cache has at most so many bytes.
+
+    Copies that were used within an hour stay, and those that a running process may use.
+    """
+    shutil.rmtree(store.root / "files", ignore_errors=True)
+    needed, total = store.in_use(), _folder_size(store.root)
+    copies = [path.name for path in entries(store.root, "artifacts")]
+    for used, key in sorted((_used(store.path(key)), key) for key in copies):
+        if total <= most or time.time() - used < _IN_USE:
+            return
+        if key not in needed:
+            total -= _folder_size(store.path(key))
+            store.forget(key)
+
+
+def _folder_size(folder: Path, seen: set[tuple[int, int]] | None = None) -> int:
+    """Return the bytes of all files in a folder; a file with several links counts once.
+
+    Files in `seen` (device, inode) do not count; other files with several links are added to it.
+    """
+    total, seen = 0, set() if seen is None else seen
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # another process has removed it meanwhile
+                about = (Path(parent) / name).lstat()
+                inode = about.st_dev, about.st_ino
+                if inode not in seen:
+                    total += about.st_size
+                if about.st_nlink > 1:
+                    seen.add(inode)
+    return total
+
+
+def _used(folder: Path) -> float:
+    """Return when an artifact was used last, in seconds of the epoch; 0 without a manifest."""
+    try:
+        return (folder / manifest.NAME).stat().st_mtime
+    except OSError:  # another process may have removed the artifact
+        return 0.0
+
+
+def _unused(keys: Iterable[str], records: Iterable[Json], recent: Iterable[str]) -> list[str]:
+    """Return those of `keys` that are neither in `recent` nor an input of those, at any depth.
+
+    `records` are the manifests of all artifacts, dropped ones included.
+    """
+    inputs = {sealed["key"]: sealed["record"].get("inputs", {}).values() for sealed in records}
+    kept: set[str] = set()
+    waiting = list(recent)
+    while waiting:
+        key = waiting.pop()
+        if key not in kept:
+            kept.add(key)
+            waiting.extend(inputs.get(key, ()))
+    return sorted(set(keys) - kept)
+
+
+def _delete(path: Path) -> None:
+    """Remove a folder or file, which another process may remove at the same time."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@dataclass
+class Copied:
+    """What a copy has done; keys of artifacts."""
+
+    new: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)  # in the source
+    missing: list[str] = field(default_factory=list)  # not in the source
+    different: dict[str, list[str]] = field(default_factory=dict)  # the files that differ, by key
+
+
+def copy(
+    source: Store,
+    target: Store,
+    keys: Collection[str] | None = None,
+    track: Callable[[Sequence[str]], Iterable[str]] = iter,
+) -> Copied:
+    """Copy the artifacts of `keys` (default: all) that `target` lacks, with their manifests.
+
+    Each artifact is committed by itself, so a copy can be interrupted and repeated. Artifacts that
+    both stores have are compared by the digests in their manifests. Nothing is locked or changed
+    in `source`. An artifact in `target` that lacks files is replaced. `track` wraps the keys, and
+    may show how many of them are done. Raises StoreError if a store cannot be used.
+    """
+    if source.place == target.place:
+        raise StoreError(f"store {source.place}: cannot be copied to itself: name two stores")
+    there, done = source.committed(), target.committed()
+    wanted = sorted(there if keys is None else set(keys))
+    copied = Copied()
+    for key in track(wanted):
+        cached = [each for each in (source, target) if each.mirror and not each.path(key).exists()]
+        if key not in there:
+            if source.recall(key) is None:  # otherwise it was dropped after use
+                copied.missing.append(key)
+        elif key in done and (two := target.peek(key)) is not None:
+            one = source.peek(key)
+            if one and (names := manifest.differences(one, two)):
+                copied.different[key] = names
+        else:
+            try:
+                if (artifact := source.read(key)) is not None:
+                    target.adopt(artifact)
+                    copied.new.append(key)
+            except manifest.Damaged:
+                if source.has(key):  # otherwise it was dropped meanwhile
+                    copied.damaged.append(key)
+        for store in cached:
+            store.forget(key)
+    return copied

@@ -1,0 +1,404 @@
+"""Verdicts on claims from folders of results: rules, families, and what is missing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from claimed import BETTER, run, verdict
+
+from benchmarks.simulation import Design
+from benchmarks.simulation_of_claims import LEAST_FAVOURABLE, SIZES, rates
+from maskpolicy.analyses import Findings
+from maskpolicy.analyses.paper_claims.contrast_evidence import Evidences
+from maskpolicy.analyses.paper_claims.contrasts import LOWER, Claim, Interaction, Measured, Trend
+from maskpolicy.analyses.paper_claims.verdicts import (
+    REFUTED,
+    SHOWN,
+    UNDECIDED,
+    ClaimedDifference,
+    DirectionalClaim,
+    decide,
+    holm_of_exclusive,
+    judge,
+)
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.results.cell import STEP, Run, cell_name
+from maskpolicy.pipeline.store.artifacts import Store
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def runs(tmp_path) -> list[Run]:
+    return [run(tmp_path / "it")]
+
+
+def test_a_difference_in_the_claimed_direction_is_shown_and_in_the_other_refuted(runs, store):
+    assert verdict(BETTER, runs=runs, store=store).text == "shown"
+    worse = replace(BETTER, direction=LOWER)
+    assert verdict(worse, runs=runs, store=store).text == "refuted"
+
+
+def test_equal_rows_refute_a_claim_about_large_effects_and_leave_one_about_small_ones(runs, store):
+    same = replace(BETTER, row="like none", least=40.0)
+    assert verdict(same, runs=runs, store=store).text == "refuted"
+    small = verdict(replace(same, least=0.5), runs=runs, store=store)
+    assert small.text.startswith("undecided: only a difference of ")
+    assert small.tested[0].finds > 0.5
+
+
+def test_an_undecided_claim_names_the_comparison_that_it_lacks(runs, store):
+    good = replace(BETTER, least=0.5)
+    weak = replace(good, row="like none", tasks=("zsre",))
+    found = verdict(good, weak, runs=runs, store=store)
+    assert found.text.endswith(" points or more is found with 80% power (like none − none, zsre)")
+
+
+def test_a_claim_of_which_no_run_has_the_rows_is_undecided(runs, store):
+    absent = replace(BETTER, row="absent", if_present=True)
+    assert verdict(absent, runs=runs, store=store).text == "undecided: no run has its rows"
+
+
+def test_all_contrasts_must_hold_or_any_of_them(runs, store):
+    both = (BETTER, replace(BETTER, row="like none", least=40.0))
+    assert verdict(*both, runs=runs, store=store).text == "refuted"
+    assert verdict(*both, runs=runs, store=store, counts="any").text == "shown"
+    assert verdict(*both[1:], runs=runs, store=store, counts="any").text == "refuted"
+
+
+def test_fewer_than_five_runs_give_an_estimate_and_no_verdict(tmp_path, store):
+    few = [run(tmp_path / "few", seeds=4)]
+    found = verdict(BETTER, runs=few, store=store)
+    assert found.text == "undecided: 4 runs: a verdict needs 5"
+    assert found.tested[0].estimate.low > 0
+    two = verdict(BETTER, runs=[run(tmp_path / "two", seeds=2)], store=store)
+    assert two.text == "undecided: 2 runs: a verdict needs 5"
+    shared = [run(tmp_path / "shared", runs=1)]
+    assert "share one intermediate run" in verdict(BETTER, runs=shared, store=store).text
+
+
+def test_missing_experiments_and_rows_are_named_and_left_out_if_they_may_be(runs, store):
+    elsewhere, absent = replace(BETTER, experiment="other"), replace(BETTER, row="absent")
+    assert verdict(elsewhere, runs=runs, store=store).text == "undecided: no run of other"
+    assert verdict(absent, runs=runs, store=store).text == "undecided: it has no row absent"
+    may_be = replace(absent, if_present=True)
+    found = verdict(BETTER, may_be, runs=runs, store=store)
+    assert (found.text, len(found.tested)) == ("shown", 1)
+
+
+def test_a_mean_over_tasks_and_a_change_between_tasks(runs, store):
+    mean = verdict(replace(BETTER, tasks=("triviaqa", "zsre")), runs=runs, store=store)
+    of_tasks = [
+        verdict(replace(BETTER, tasks=(task,)), runs=runs, store=store).tested[0].estimate
+        for task in ("triviaqa", "zsre")
+    ]
+    assert mean.text == "shown"
+    every = verdict(replace(BETTER, tasks=()), runs=runs, store=store)
+    assert every.tested[0].estimate == mean.tested[0].estimate
+    estimate = mean.tested[0].estimate
+    assert estimate.difference == pytest.approx(sum(one.difference for one in of_tasks) / 2)
+    assert estimate.error > 0
+    change = Interaction(BETTER, replace(BETTER, tasks=("zsre",)), least=40.0)
+    found = verdict(change, runs=runs, store=store).tested[0]
+    less = of_tasks[0].difference - of_tasks[1].difference
+    assert found.estimate.difference == pytest.approx(less)
+    assert found.p_least < 0.05 < found.p
+
+
+def test_an_interaction_of_two_experiments(tmp_path, store):
+    both = [
+        run(tmp_path / "far", {"none": 0.6, "good": 0.2}, name="far"),
+        run(tmp_path / "near", {"none": 0.6, "good": 0.6}, name="near"),
+    ]
+    far, near = (replace(BETTER, experiment=name) for name in ("far", "near"))
+    assert verdict(Interaction(far, near, LOWER), runs=both, store=store).text == "shown"
+    other = [both[0], run(tmp_path / "first", {"none": 0.6, "good": 0.6}, name="near", first=1)]
+    text = verdict(Interaction(far, near, LOWER), runs=other, store=store).text
+    assert text == "undecided: the two differences have different seeds"
+
+
+def test_a_slope_over_a_number_of_each_row(runs, store):
+    rows = {"none": 0.0, "middle": 0.5, "good": 1.0}
+    found = verdict(Trend("it", rows, ("triviaqa",), "x"), runs=runs, store=store)
+    whole = verdict(BETTER, runs=runs, store=store).tested[0].estimate
+    assert found.text == "shown"
+    assert found.tested[0].estimate.difference == pytest.approx(whole.difference)
+    uneven = Trend("it", {"none": 0.0, "middle": 1.0, "good": 4.0}, ("triviaqa",), "x")
+    assert sum(uneven.weights.values()) == pytest.approx(0)
+    assert sum(w * uneven.rows[label] for label, w in uneven.weights.items()) == pytest.approx(1)
+
+
+def test_one_experiment_in_several_folders_is_one_and_other_settings_are_refused(tmp_path, store):
+    parts = [
+        run(tmp_path / "a", {"none": 0.1, "good": 0.8}, seeds=3),
+        run(tmp_path / "b", {"none": 0.1, "good": 0.8}, seeds=2, first=3),
+    ]
+    found = verdict(BETTER, runs=parts, store=store)
+    assert (found.text, found.tested[0].evidence.runs) == ("shown", 5)
+    foreign = run(tmp_path / "c", {"none": 0.1, "good": 0.8}, first=9, model={"name": "other"})
+    with pytest.raises(ConfigError, match=r"differ in model\.name.*give runs of one experiment"):
+        verdict(BETTER, runs=[parts[0], foreign], store=store)
+
+
+def test_an_analysis_without_a_result_is_a_note(runs, store):
+    contrast = Measured("it", "good", "frequency", "slope", other="none", least=0.1, unit="slope")
+    evidences = Evidences(runs, store)
+    claim = Claim("F0", "A sentence.", "a paper", (contrast,))
+    found = decide([claim], evidences)[0]
+    assert found.text == "undecided: frequency has no number for good or none"
+    unknown = replace(contrast, analysis="frequenzy")
+    decide([replace(claim, contrasts=(unknown,))], evidences)
+    assert any("frequenzy" in note for note in evidences.notes)
+
+
+@pytest.mark.slow
+def test_few_families_hold_a_wrong_verdict():
+    """`python -m benchmarks.simulation_of_claims` simulates other true differences."""
+    wrong, decided = rates(Design(5, sizes=SIZES, noise=0.2), LEAST_FAVOURABLE, 200)
+    assert wrong <= 0.05
+    assert 0.05 < decided < 0.5
+
+
+def estimate(difference, error=1.0, freedom=20.0, least=5.0):
+    return ClaimedDifference(np.asarray(difference), np.asarray(error), freedom, least)
+
+
+def alone(*differences, counts="all", is_whole=True):
+    return judge([DirectionalClaim(differences, counts, is_whole)])[0]
+
+
+@pytest.mark.parametrize(
+    ("difference", "error", "word"),
+    [
+        (20.0, 1.0, SHOWN),
+        (2.0, 1.0, SHOWN),  # below the smallest effect, and yet in the claimed direction
+        (1.5, 1.0, REFUTED),
+        (-1.0, 1.0, REFUTED),
+        (-20.0, 1.0, REFUTED),
+        (2.0, 2.0, UNDECIDED),
+    ],
+)
+def test_a_verdict_follows_from_difference_and_smallest_effect(difference, error, word):
+    assert alone(estimate(difference, error)).word == word
+
+
+def test_a_wide_interval_decides_nothing_whatever_its_centre():
+    for difference in (-5.0, 0.0, 5.0, 9.0):
+        assert alone(estimate(difference, 10.0, 8)).word == UNDECIDED
+
+
+def test_more_claims_make_each_verdict_harder():
+    one = DirectionalClaim([estimate(2.0, freedom=30, least=3.0)])
+    noise = DirectionalClaim([estimate(2.0, 2.0, 30)])
+    assert judge([one])[0].word == SHOWN
+    assert judge([one, noise, noise, noise])[0].word == UNDECIDED
+
+
+def test_a_claim_about_all_rests_on_the_least_certain_difference_whatever_their_number():
+    strong, weak, none = estimate(20.0), estimate(2.0), estimate(1.0, 2.0)
+    assert alone(weak).p == alone(*[strong] * 9, weak).p == stats.one_sided(2.0, 1.0, 20)
+    assert alone(*[strong] * 9, weak).word == SHOWN
+    assert alone(strong, none).word == UNDECIDED
+    assert alone(strong, estimate(-20.0)).word == REFUTED
+
+
+def test_a_claim_about_any_rests_on_the_most_certain_difference_times_their_number():
+    strong, none, less = estimate(20.0), estimate(3.0, 2.0), estimate(-20.0)
+    assert alone(less, none, strong, counts="any").word == SHOWN
+    assert alone(less, less, counts="any").word == REFUTED
+    assert alone(less, none, counts="any").word == UNDECIDED
+    two = alone(estimate(2.0), less, counts="any")
+    assert two.p == 2 * stats.one_sided(2.0, 1.0, 20)
+    weak = estimate(2.0, least=3.0)
+    assert alone(weak).word == SHOWN
+    assert alone(weak, weak, weak, counts="any").word == UNDECIDED
+
+
+def test_what_was_not_measured_may_differ():
+    strong, less = estimate(20.0), estimate(-20.0)
+    assert alone(strong, is_whole=False).word == UNDECIDED
+    assert alone(less, is_whole=False).word == REFUTED
+    assert alone(strong, counts="any", is_whole=False).word == SHOWN
+    assert alone(less, counts="any", is_whole=False).word == UNDECIDED
+
+
+def test_no_claims_have_no_verdicts():
+    assert judge([]) == []
+
+
+def shaffer(pairs: list[tuple[float, float]], level: float) -> set[tuple[int, int]]:
+    """Reject hypotheses one by one, as the procedure is defined."""
+    left = {(i, k): p for i, both in enumerate(pairs) for k, p in enumerate(both)}
+    rejected: set[tuple[int, int]] = set()
+    while left:
+        true = sum(any((i, k) not in rejected for k in (0, 1)) for i in range(len(pairs)))
+        place = min(left, key=lambda place: left[place])
+        if left.pop(place) > level / true:
+            break
+        rejected.add(place)
+    return rejected
+
+
+def test_the_adjusted_p_are_those_of_the_stepwise_procedure():
+    rng = np.random.default_rng(0)
+    for number in range(1, 6):
+        for _ in range(60):
+            both = rng.random((number, 2)) ** 6
+            one, other = holm_of_exclusive(both[:, 0], both[:, 1])
+            for level in (0.01, 0.05, 0.3):
+                wanted = shaffer([tuple(each) for each in both], level)
+                found = {
+                    (i, k) for i, k in product(range(number), (0, 1)) if (one, other)[k][i] <= level
+                }
+                assert found == wanted
+
+
+def test_without_second_hypotheses_it_is_holms_adjustment():
+    p = np.array([0.001, 0.04, 0.012, 0.3])
+    one, _ = holm_of_exclusive(p, np.zeros(4))
+    np.testing.assert_allclose(one, stats.holm(p))
+
+
+def test_a_batch_is_judged_as_each_family_alone():
+    rng = np.random.default_rng(1)
+    one, other = rng.random((2, 7, 9)) ** 4
+    whole = holm_of_exclusive(one, other)
+    for place in range(9):
+        alone = holm_of_exclusive(one[:, place], other[:, place])
+        for batch, each in zip(whole, alone, strict=True):
+            np.testing.assert_allclose(batch[:, place], each)
+
+
+TABLE = Findings(
+    ("policy", "tag", "layer", "share"),
+    tuple(
+        {"policy": f"{label}, run {number}", "tag": tag, "layer": layer, "share": share}
+        for label, base in (("good", 0.6), ("none", 0.1))
+        for number in range(5)
+        for tag, layer, share in (
+            ("NUM", 0, base + number / 100),
+            ("PROPN", 1, base + number / 50),
+            ("VERB", 2, 0.5),
+        )
+    ),
+)
+SHARE = Measured(
+    *("it", "good", "pos", "share"),
+    other="none",
+    where={"tag": ("NUM", "PROPN")},
+    least=0.1,
+    unit="share",
+)
+
+
+PROBED = Measured(
+    *("it", "good", "probe", "value"),
+    other="none",
+    reduce="last",
+    along="steps",
+    least=5.0,
+    unit="points",
+)
+
+
+class WithTable(Evidences):
+    """Evidence of which one analysis's table is known."""
+
+    made = TABLE
+
+    def table(self, name, settings, run):
+        return self.made
+
+
+class WithSteps(WithTable):
+    """Evidence of numbers after 50 and 100 steps, of which run 2 of `good` has the first only."""
+
+    made = Findings(
+        ("policy", "stage", "steps", "value"),
+        tuple(
+            {"policy": label, "stage": number, "steps": steps, "value": steps + base + number**2}
+            for label, base in (("good", 30.0), ("none", 10.0), ("short", 0.0))
+            for number in range(5)
+            for steps in (50, 100)
+            if steps == 50 or ((label, number) != ("good", 2) and label != "short")
+        ),
+    )
+
+
+@pytest.fixture
+def two_rows(tmp_path) -> list[Run]:
+    return [run(tmp_path / "it", {"none": 0.1, "good": 0.8}, ("triviaqa",))]
+
+
+def measured(contrast: Measured, runs: list[Run], tmp_path, kind=WithTable):
+    evidences = kind(runs, Store(tmp_path / "store"))
+    return decide([Claim("F0", "A sentence.", "a paper", (contrast,))], evidences)[0].tested[0]
+
+
+def test_numbers_are_summed_over_rows_and_paired_by_run(two_rows, tmp_path):
+    found = measured(replace(SHARE, resolution=0.01), two_rows, tmp_path)
+    np.testing.assert_allclose(found.evidence.values, 1.0)
+    assert found.p < 0.001
+
+
+def test_equal_numbers_of_all_runs_are_tested_with_room_for_their_rounding_or_not_at_all(
+    two_rows, tmp_path
+):
+    exact = measured(SHARE, two_rows, tmp_path)
+    assert not exact.is_tested
+    assert "same in every run" in exact.evidence.reason
+    coarse = measured(replace(SHARE, resolution=4.0), two_rows, tmp_path)
+    assert coarse.estimate.error == pytest.approx(4 * np.sqrt(2 / 12 / 5))
+
+
+def test_the_last_value_and_the_slope_over_a_column(two_rows, tmp_path):
+    alone = replace(SHARE, other=None, along="layer", where={"tag": ("NUM", "PROPN")})
+    last = measured(replace(alone, reduce="last"), two_rows, tmp_path)
+    np.testing.assert_allclose(last.evidence.values, 0.6 + np.arange(5) / 50)
+    slope = measured(replace(alone, reduce="slope", resolution=1e-3), two_rows, tmp_path)
+    np.testing.assert_allclose(slope.evidence.values, np.arange(5) / 100, atol=1e-12)
+
+
+def test_a_run_without_the_last_step_has_no_number(two_rows, tmp_path):
+    alone = measured(replace(PROBED, other=None), two_rows, tmp_path, WithSteps).evidence
+    assert alone.seeds == (0, 1, 3, 4)
+    np.testing.assert_allclose(alone.values, [130, 131, 139, 146])
+    both = measured(PROBED, two_rows, tmp_path, WithSteps).evidence
+    assert (both.seeds, both.reason) == ((), "the number is the same in every run")
+    assert both.runs == 4
+
+
+def test_two_rows_are_compared_at_the_same_last_step(two_rows, tmp_path):
+    for row, other in (("good", "short"), ("short", "good")):
+        found = measured(replace(PROBED, row=row, other=other), two_rows, tmp_path, WithSteps)
+        assert found.evidence.reason == "probe has no number for short at the last steps"
+        assert not found.evidence.is_absent
+
+
+def test_the_first_checkpoint_is_read_from_the_store(two_rows, tmp_path):
+    store, whole = Store(tmp_path / "store"), two_rows[0]
+    early = []
+    for step in (500, 250):
+        for result in whole.results:
+            name = cell_name(result.policy, result.task, result.seed)
+            key = hashlib.sha256(f"{name} {step}".encode()).hexdigest()
+            with store.write(key, {}) as out:
+                text = (whole.folder / "predictions" / f"{name}.jsonl").read_bytes()
+                (out / "predictions.jsonl").write_bytes(text)
+            stages = {f"evaluate {result.policy}, step {step}": key}
+            config = {**result.config, STEP: step}
+            early.append(replace(result, config=config, stages=stages))
+    kept = [replace(whole, early=tuple(early))]
+    first = replace(BETTER, step="first checkpoint")
+    found = verdict(first, runs=kept, store=store)
+    assert found.text == "shown"
+    assert {cell.config[STEP] for cell in early} == {250, 500}
+    assert verdict(first, runs=two_rows, store=store).text.startswith("undecided: 0 seeds")

@@ -1,0 +1,155 @@
+"""maskpolicy analyze: tables, JSON and pages of finished runs, and what has nothing to show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.leaderboard.results.cell import fingerprint
+from tests.analyses.test_analyses import WORK, cell
+
+MINE = """
+from dataclasses import dataclass
+
+from maskpolicy.analyses import Findings
+from maskpolicy.plugins.registry import analysis
+
+
+@analysis("counts-results")
+@dataclass(frozen=True)
+class Counts:
+    '''How many results there are.'''
+
+    factor: int = 1
+
+    def analyse(self, runs, store):
+        rows = [{"run": run.name, "n": self.factor * len(run.results)} for run in runs]
+        return Findings(("run", "n"), tuple(rows))
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    """Keep the store of every command in the test's own folder."""
+    monkeypatch.setenv("MASKPOLICY_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def finished() -> Path:
+    """A folder of results as `run` writes them."""
+    for policy, work in (("none", None), ("random", WORK)):
+        put({"version": 1, **cell(policy, 0, work).to_json(), "error": "not run"})
+    return Path("finished")
+
+
+def put(result: dict) -> None:
+    path = Path("finished", "results", f"{result['policy']}--zsre--0.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result))
+
+
+def fail(error: str) -> None:
+    """Let the trainings of all rows have failed."""
+    for path in Path("finished", "results").iterdir():
+        result = json.loads(path.read_text())
+        result["config"]["intermediate_seed"] = 0
+        stages = {f"intermediate {result['policy']}, run 0": "0" * 64}
+        put(result | {"stages": stages, "error": error})
+
+
+def test_analyses_are_listed(call):
+    code, out, _ = call("analyze", "--list", "--json")
+    assert code == 0
+    summaries = {entry["name"]: entry["summary"] for entry in json.loads(out)}
+    assert summaries["coverage"].startswith("How much each policy masked")
+    assert "coverage" in call("analyze", "--list")[1]
+
+
+def test_coverage_is_a_table_and_json(call, finished):
+    code, out, _ = call("analyze", "coverage", finished, "--out", "out")
+    assert code == 0
+    assert "random" in out
+    written = json.loads(Path("out", "coverage.json").read_text())
+    assert written.pop("results") == fingerprint(finished)
+    assert written.pop("summary").startswith("How much each policy masked")
+    assert written.pop("heading") == "How much each policy masked"
+    assert (written.pop("of_masks"), written.pop("place")) == (True, 20)
+    assert written["rows"][0]["hidden_tokens"] == 90
+    assert "| random |" in Path("out", "coverage.md").read_text()
+    assert json.loads(call("analyze", "coverage", finished, "--json")[1]) == written
+
+
+def test_an_analysis_of_the_users_own_takes_its_fields(call, finished):
+    Path("mine.py").write_text(MINE)
+    words = ("analyze", "counts-results", finished, "--plugin", "mine.py", "--json")
+    for keys, number in (((), 2), (("factor=3",), 6)):
+        assert json.loads(call(*words, *keys)[1])["rows"] == [{"run": "finished", "n": number}]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("", "name an analysis"),
+        ("coverage", "name one or more folders"),
+        ("covrage x", "did you mean 'coverage'?"),
+        ("coverage nowhere", "no results/*.json"),
+        ("rank nowhere", "nowhere: holds neither results nor a model: name a folder"),
+        ("coverage nowhere a=1", "coverage.a: unknown key"),
+        ("pos .", "name a folder that `maskpolicy run` wrote"),
+        ("finished coverage", "name the analysis first, then runs: analyze NAME finished"),
+        ("all nowhere", "no results/*.json"),
+        ("all finished passages=5", "one analysis"),
+        ("all finished --json", "one analysis"),
+        ("coverage finished -q -v", "name one of them"),
+    ],
+)
+def test_a_mistake_is_one_line(refused, finished, words, says):
+    assert says in refused("analyze", *words.split())
+
+
+def test_results_that_cannot_be_read_are_named(refused, finished):
+    path = next((finished / "results").iterdir())
+    text = path.read_text()
+    path.write_text(text.replace('"version": 1', '"version": 99'))
+    assert "by another version of maskpolicy" in refused("analyze", "lengths", finished)
+    path.write_text(text[:40])
+    assert f"{path.name}: not JSON" in refused("analyze", "positions", finished)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *((name, "its intermediate stage did not finish") for name in ("lengths", "overlap")),
+        *((name, "its intermediate stage did not finish") for name in ("viewer", "forgetting")),
+        *((name, "set checkpoint_steps") for name in ("efficiency", "checkpoints")),
+        ("transfer", "has no row 'salient-span'"),
+        ("mismatch", "none of its tasks has examples"),
+    ],
+)
+def test_nothing_to_show_is_one_line_that_says_why(refused, finished, name, says):
+    fail("it broke")
+    assert says in refused("analyze", name, finished, "--json")
+    assert not (finished / "analyses").exists()
+
+
+def test_all_analyses_that_find_something_are_in_the_page(call, refused, finished):
+    page = finished / "leaderboard.html"
+    page.write_text("an old page")
+    code, out, err = call("analyze", "all", finished)
+    assert code == 0
+    assert f"written to {finished / 'analyses' / 'coverage' / 'coverage.json'}" in out
+    assert "analyze transfer: nothing to show: " in err
+    assert "analyze hits: nothing to show: no row has a learned policy" in err
+    assert all(line.startswith(("analyze ", "…")) for line in err.splitlines()), err
+    assert "How much each policy masked" in page.read_text()
+    fail("\x1b[31mred")  # which must not reach the terminal
+    _, out, err = call("analyze", "all", finished)
+    assert "did not finish: \ufffd[31mred" in err and "\x1b" not in out + err
+
+
+def test_a_run_folder_that_cannot_be_written_names_out(refused, finished):
+    (finished / "analyses").write_text("a file")
+    assert "choose another --out" in refused("analyze", "coverage", finished)

@@ -1,0 +1,201 @@
+"""`maskpolicy check`: all data is read and masked, nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.pipeline.store.artifacts import Store
+
+TEXTS = (
+    "Anna Kovar was born in 1901.",
+    "The mill was built in 1934 and sold in 1950.",
+    "Boats go down the river.",
+    "Karl Berg left in 1936.",
+)
+QUESTIONS = (("When was Anna Kovar born?", "1901"), ("When was it built?", "1934!"))
+QUESTIONS += (("When did Karl Berg come?", "1935"), ("Where do boats go?", "down the river"))
+YAML = """
+model: mini
+corpus: {files: [it.txt]}
+data: world
+policies:
+  - none
+  - {name: regex, label: years, pattern: '\\d{4}', spans: all}
+  - {name: random, ratio: 1.0, corruption: token}
+tasks:
+  - {name: table, label: dates, data: tables}
+general: {steps: 1, warmup: 0}
+intermediate: {steps: 6, warmup: 0, batch_size: 2}
+finetune: {steps: 1, warmup: 0}
+"""
+MINE = """
+import random
+from dataclasses import dataclass
+
+from maskpolicy import policy
+
+
+@policy("chance")
+@dataclass(frozen=True)
+class Chance:
+    '''Mask any word.'''
+
+    def select(self, passage, rng):
+        first = random.randrange(len(passage.words))
+        return passage.words[first : first + 1]
+
+
+@policy("berg")
+@dataclass(frozen=True)
+class Berg:
+    '''Fail where Karl Berg is.'''
+
+    def select(self, passage, rng):
+        assert "Berg" not in passage.text, "no Berg"
+        return passage.words[:1]
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A working directory with an experiment, its corpus and the tables of a task."""
+    monkeypatch.chdir(tmp_path)
+    Path("it.txt").write_text("\n\n".join(TEXTS))
+    Path("tables").mkdir()
+    rows = "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in QUESTIONS)
+    for split in ("train", "dev", "test"):
+        Path("tables", f"{split}.jsonl").write_text(rows)
+    Path("it.yaml").write_text(YAML)
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("plugin") / "mine.py"
+    path.write_text(MINE)
+    return path
+
+
+@pytest.fixture
+def checked(call):
+    """Check the experiment; returns the JSON."""
+
+    def checked(*keys):
+        code, out, err = call("check", "it.yaml", *keys, "--store", "store", "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return checked
+
+
+def records(*names):
+    """Return the records of the store's artifacts, of some kinds or of all."""
+    every = (each["record"] for each in Store(Path("store")).records())
+    return [record for record in every if not names or record["kind"] in names]
+
+
+def test_what_is_read_and_masked_is_counted(call, checked):
+    found = checked()
+    notes = ["dates: 3 of 4 (75%) test questions also stand in train"]
+    examples = {"train": 3, "dev": 1, "test": 4}
+    assert found["tasks"] == [{"task": "dates", "examples": examples, "notes": notes}]
+    years, every = found["rows"]
+    assert (years["row"], years["passages"], years["sampled"]) == ("years", 4, 4)
+    assert years["epochs"] == 6 * 2 / 4
+    assert years["spans_per_passage"] == 1.0  # of 1, 2, 0 and 1
+    assert years["without_span"] == 0.25
+    assert years["answer_places"] == {"dates": 3}
+    assert years["answers_masked"] == {"dates": 2}  # 1901, 1934, and not "down the river"
+    assert every["masked_tokens"] == 1.0
+    assert every["answers_masked"] == years["answers_masked"]  # "down the river" is three spans
+    assert every["tokens_per_passage"] == years["tokens_per_passage"] > 4
+    assert 0 < years["masked_tokens"] < 0.8
+    assert found["later"] == []
+
+    out = call("check", "it.yaml", "--store", "store", "--only", "years")[1]
+    lines = [line.split() for line in out.splitlines()]
+    assert ["dates", "3", "1", "4"] in lines
+    [row] = [line for line in lines if line[:2] == ["years", "4"]]
+    assert row[-3:] == ["1.00", "25.0%", "3.0"]
+    assert ["years", "66.7%", "of", "3"] in lines
+    assert not any(line[:1] == ["random"] for line in lines)
+    assert notes[0] in out
+
+
+def test_sources_without_room_for_text_are_refused(call):
+    code, out, err = call("check", "it.yaml", "intermediate.max_source=2", "--store", "store")
+    assert code != 0
+    assert "years: the tokenizer adds 2 special tokens to a text" in out + err
+
+
+def test_nothing_is_trained_and_run_finds_what_was_computed(call, checked):
+    checked("resources={intermediate: {processes: 2}}")
+    before = {record["kind"] for record in records()}
+    assert {"corpus", "annotate", "tokenizer", "train-examples", "audit"} <= before
+    assert not before & {"general", "intermediate", "finetune", "evaluate", "fit"}
+    assert {r["local"].get("processes", 1) for r in records("masked-sample")} == {1}
+    assert not Path("runs").exists()
+    code, _, err = call("run", "it.yaml", "--store", "store", "-v")
+    assert code == 0
+    for stage in ("corpus intermediate", "annotate years", "test-examples dates"):
+        assert f"{stage}: started" not in err
+    assert "intermediate years, run 0: started" in err
+
+
+def test_rows_that_need_a_training_are_named(checked):
+    rows = "policies=[{name: supervised, train_on: [zsre]}, self-evolution, mass]"
+    world = ("corpus=world", "tasks=[zsre]", "world={people: 8, general_people: 6}")
+    found = checked(rows, *world, "baseline=mass")
+    assert found["later"] == ["supervised train_on=zsre", "self-evolution"]
+    assert [row["row"] for row in found["rows"]] == ["mass"]
+
+
+def test_policies_that_read_statistics_or_draw_others_are_masked(checked):
+    Path("it.txt").write_text("\n\n".join(TEXTS * 10))
+    pmi = "{name: pmi, min_count: 2, entries: 9}"
+    rows = checked(f"policies=[none, {pmi}, {{name: mixture, members: [mass, {pmi}]}}]")["rows"]
+    assert len(rows) == 2
+    assert all(row["masked_tokens"] > 0 for row in rows)
+
+
+def test_rows_are_named_once_and_tuned_ones_later(checked):
+    rows = (
+        "{name: regex, label: years, pattern: '\\d{4}'}",
+        "{name: regex, label: slowly, pattern: '\\d{4}', finetune: {lr: 1.0e-5}}",
+        "{name: span, label: tuned, tune: {ratio: [0.1, 0.2]}}",
+    )
+    keys = ("seeds=[0, 1]", "intermediate_seeds=2", "checkpoint_steps=[2, 3]")
+    found = checked(f"policies=[none, {', '.join(rows)}]", *keys)
+    assert [(row["row"], row["epochs"]) for row in found["rows"]] == [("years", 3), ("slowly", 3)]
+    assert found["later"] == ["tuned"]
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (
+            "policies=[none, {name: random, ratio: 1.0, corruption: token, mask_exclusion: 1.0}]",
+            "masks every token, so with mask_exclusion",
+        ),
+        ("policies=[none, {name: random, ratio: 0}]", "error: random ratio=0.0: masks nothing"),
+        ("tasks=[{name: table, data: tables, answers: solution}]", "solution"),
+        ("policies=[none, chance]", "masks other tokens when it is called again"),
+        ("policies=[none, berg]", "no Berg"),
+    ],
+)
+def test_what_run_would_refuse_is_one_line(call, plugin, key, says):
+    Path("it.txt").write_text("\n\n".join(TEXTS * 8))
+    words = ("check", "it.yaml", key, "--plugin", plugin, "--store", "store", "-q")
+    code, _, err = call(*words)
+    assert code == 2
+    assert says in err.splitlines()[-1]
+
+
+def test_rows_without_an_answer_are_counted(call):
+    with Path("tables", "test.jsonl").open("a") as lines:
+        lines.write('{"question": "Who?", "answer": ""}\n')
+    for _ in range(2):  # computed, then found
+        out = call("check", "it.yaml", "--store", "store")[1]
+        assert "dates: 1 unlabelled rows of test are left out" in out

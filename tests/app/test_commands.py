@@ -1,0 +1,257 @@
+"""The command line itself, and the commands that need no run: list, world, examples, doctor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from maskpolicy.app.screen import console
+from maskpolicy.core.version import VERSION
+
+HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
+MINE = """
+from dataclasses import dataclass
+from maskpolicy.plugins.registry import policy
+
+@policy('mine-listed')
+@dataclass(frozen=True)
+class Mine:
+    '''Hide nothing.'''
+    word: str
+    def select(self, passage, rng): return passage.pieces[:0]
+"""
+MISTAKES = [
+    ("rnu", "Did you mean 'run'?"),
+    ("quickstart", "'quickstart' is an experiment: write `maskpolicy run quickstart`"),
+    ("mine.yaml", "'mine.yaml' is an experiment: write `maskpolicy run mine.yaml`"),
+    ("plan smoke --seeds 3", "--seeds; keys are written without dashes, KEY=VALUE"),
+    ("run", "Missing argument 'FILE'. (see maskpolicy run --help)"),
+    ("store prnue", "Did you mean 'prune'? (see maskpolicy store --help)"),
+    ("run no.yaml", "no.yaml: cannot be read"),
+    ("plan no.yaml", "no.yaml: cannot be read"),
+    ("plan quickstart -q", "No such option"),
+    ("run quickstart -q -v", "-q and -v: name one of them"),
+    ("list polices", "did you mean 'policies'?"),
+    ("list tasks --markdown", "--markdown: is for `list keys` and `list hooks`"),
+    ("examples zrse --data .", "did you mean 'zsre'?"),
+    ("examples zsre --data .", "has no"),
+    ("examples zrse --data world", "did you mean 'zsre'?"),
+    ("examples zsre --data world task=3", "task: must be a block of keys"),
+    ("examples mnli --data world", "the embedded world has no files of task 'mnli'"),
+    ("examples zsre --data nowhere", "--data: unknown source 'nowhere': choose from hub"),
+    ("examples zsre --data . --split tets", "did you mean 'test'?"),
+    ("examples zsre --data . --split validation", "did you mean 'dev'?"),
+    ("examples zsre --data . x=1", "examples.x: unknown key"),
+    ("world --out w peple=1", "did you mean 'people'?"),
+    ("world --out w people", "write key=value"),
+    ("world --out w world=8", "world: must be a block of keys"),
+    ("world --out file", "is a file, not a folder: choose another --out"),
+    ("run smoke --out file", "is a file, not a folder: choose another --out"),
+    ("run smoke --out file/out", "choose another --out"),
+    ("run smoke --store file", "file: is a file: name a folder with --store"),
+    ("plan smoke --store file", "file: is a file: name a folder with --store"),
+    ("doctor --store file", "file: is a file: name a folder with --store"),
+    ("doctor --older 3", "--older: needs --prune"),
+    ("leaderboard nowhere", "nowhere: no results/*.json"),
+    (f"plan quickstart policies=[{'x' * 3000}]", " .. "),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(refused, monkeypatch, tmp_path, words, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert says in refused(*words.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.fixture
+def small_world(call, tmp_path):
+    assert call("world", "--out", tmp_path / "world", "people=8", "general_people=4")[0] == 0
+    return tmp_path / "world"
+
+
+def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize("words", [None, ["--help"], ["run", "--help"], ["list", "keys"]])
+def test_nothing_heavy_is_loaded_before_it_is_needed(words):
+    called = f"from maskpolicy.app.commands import app\napp({words}, standalone_mode=False)\n"
+    code = called if words else "import maskpolicy\n"
+    done = python("-c", f"{code}import sys\nprint(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    assert not set(HEAVY) & set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_broken_package_breaks_no_command_that_does_not_need_it(tmp_path):
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[maskpolicy.plugins]\nbroken = no_such_module:x\n")
+    for words in (["list", "policies"], ["list", "models"]):
+        done = python("-m", "maskpolicy", *words, PYTHONPATH=f"{tmp_path}:{':'.join(sys.path)}")
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_traceback_comes_with_debug_only():
+    for words, code in (([], 2), (["--debug"], 1)):
+        done = python("-m", "maskpolicy", "run", "no.yaml", *words)
+        assert ("Traceback" in done.stderr) == bool(words)
+        assert done.returncode == code
+
+
+def test_the_version_is_printed(call):
+    assert call("--version") == (0, f"maskpolicy {VERSION}\n", "")
+
+
+def listed(call, what, key="name"):
+    code, out, _ = call("list", what, "--json")
+    assert code == 0
+    return {entry[key]: entry for entry in json.loads(out)}
+
+
+def test_plugins_are_listed(call):
+    policies = listed(call, "policies")
+    assert {"none", "original", "random", "salient-span"} <= set(policies)
+    share = "a number or a schedule >= 0 and <= 1"
+    assert policies["random"]["fields"]["ratio"] == {"type": share, "default": 0.15}
+    assert policies["original"]["how"] == {"target": "full"}
+    triviaqa = listed(call, "tasks")["triviaqa"]
+    assert (triviaqa["group"], triviaqa["metric"]) == ("closed-book", "exact_match")
+    assert {"coverage", "rank", "worlds"} <= set(listed(call, "analyses"))
+    for what, name in (("policies", "random"), ("tasks", "zsre"), ("analyses", "coverage")):
+        assert name in call("list", what)[1]
+
+
+def test_keys_are_listed_with_type_default_and_meaning(call):
+    keys = {(k["block"], k["name"]): k for k in json.loads(call("list", "keys", "--json")[1])}
+    assert keys["world", "kinds"]["type"] == "a list, of people | writers | birds | salts"
+    assert keys["corpus", "words"] == {
+        **{"block": "corpus", "name": "words", "type": "a whole number >= 1", "default": 100},
+        "meaning": "words per passage",
+    }
+    assert "words per passage" in call("list", "keys")[1]
+    assert "| `words` |" in call("list", "keys", "--markdown")[1]
+
+
+def test_hooks_are_listed_with_signature_and_meaning(call):
+    hooks = {(h["kind"], h["name"]): h for h in json.loads(call("list", "hooks", "--json")[1])}
+    reading = "reading(self, row) -> tuple[str, tuple[str, ...]]"
+    assert hooks["task", "reading"]["signature"] == reading
+    assert hooks["policy", "select"]["required"]
+    assert hooks["analysis", "takes_models"]["form"] == "class variable"
+    assert "takes_models" in call("list", "hooks")[1]
+    assert "| `takes_models`, a class variable |" in call("list", "hooks", "--markdown")[1]
+
+
+def test_models_are_listed_by_family(call):
+    found = json.loads(call("list", "models", "--json")[1])
+    assert found[0]["name"] == "mini"
+    rows = {(row["name"], row["kind"]): row for row in found}
+    assert rows["mini", "seq2seq"]["masks"] == "<mask>"
+    assert rows["T5", "seq2seq"]["start"] == "<pad>"
+    assert rows["T5", "seq2seq"]["exclusion"] == "unattended"
+    assert rows["Pegasus", "seq2seq"]["masks"] == "<mask_1> for whole sentences, else <mask_2>"
+    shown = call("list", "models")[1]
+    for words in ("T5Gemma", "sentinels or mask token", "google-t5/t5-small"):
+        assert words in shown
+
+
+def test_plugin_files_are_listed_or_named(call, refused, tmp_path):
+    path, broken = tmp_path / "mine.py", tmp_path / "broken.py"
+    path.write_text(MINE)
+    keys = json.loads(call("list", "keys", "--json", "--plugin", path)[1])
+    assert [key["name"] for key in keys if key.get("of") == "mine-listed"] == ["word"]
+    policies = json.loads(call("list", "policies", "--json", "--plugin", path)[1])
+    mine = next(entry for entry in policies if entry["name"] == "mine-listed")
+    assert mine["summary"] == "Hide nothing."
+    assert mine["fields"] == {"word": {"type": "text"}}
+    assert mine["where"].startswith(str(path))
+    broken.write_text("import no_such_module_at_all\n")
+    line = refused("list", "policies", "--plugin", broken)
+    assert str(broken) in line and "no_such_module_at_all" in line
+
+
+def test_the_world_is_written_and_its_figures_printed(call, small_world, tmp_path):
+    for name in ("general.jsonl", "intermediate.jsonl", "tasks"):
+        assert (small_world / name).exists()
+    keys = ("world.people=8", "world.general_people=4")  # as in an experiment
+    code, out, _ = call("world", "--out", tmp_path / "same", *keys, "--json")
+    figures = json.loads(out)
+    assert code == 0
+    assert (tmp_path / "same" / "world.json").read_bytes() == (
+        small_world / "world.json"
+    ).read_bytes()
+    assert set(figures["tasks"]) == {
+        *("triviaqa", "webquestions", "nq", "aidayago2", "zsre", "wow", "wiqa", "quartz", "ropes"),
+        *("cola", "squad", "squad_v2"),
+    }
+    assert figures["corpora"]["intermediate"]["subjects"] > 8  # people, and the other kinds
+    assert 0 < figures["salient-span"]["intermediate"]["asked_share"] < 1
+    assert 0 <= figures["tasks"]["triviaqa"]["majority"] < 100
+    assert figures["tasks"]["squad_v2"]["rule"] in ("no answer", "first words")
+
+
+def test_examples_are_printed_as_json_lines(call, small_world):
+    tasks = ("--data", small_world / "tasks")
+    code, out, _ = call("examples", "zsre", *tasks, "--limit", 2)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [list(row) for row in rows] == [["id", "group", "source", "targets", "context"]] * 2
+    assert "[SEP]" in rows[0]["source"]
+    train, test = (
+        call("examples", "triviaqa", *tasks, "--split", split, "documents=false")[1].splitlines()
+        for split in ("train", "test")
+    )
+    assert train and test and not set(train) & set(test)
+    assert json.loads(test[0])["context"] is None
+
+
+def test_examples_tell_of_rows_that_are_left_out(call, tmp_path):
+    rows = [{"question": "where is it", "answer": ["Ulm"]}, {"question": "unlabelled"}]
+    path = tmp_path / "NQ-open.dev.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    code, out, err = call("examples", "nq", "--data", tmp_path)
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert f"{path}: 1 rows without an answer left out" in err
+
+
+def test_examples_of_the_world_are_those_that_it_writes(call, tmp_path):
+    words = ("examples", "aidayago2", "--limit", 5, "--data")
+    code, out, _ = call(*words, "world", "task.words=3")
+    assert code == 0
+    assert call("world", "--out", tmp_path / "world")[0] == 0
+    for key in ("task.words=3", "words=3"):
+        assert call(*words, tmp_path / "world" / "tasks", key)[1] == out
+    sources = [json.loads(line)["source"].split() for line in out.splitlines()]
+    assert all(len(source) < 14 for source in sources)
+
+
+def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
+    code, out, _ = call("doctor", "--store", tmp_path / "store", "--prune", "--older", "30")
+    assert code == 0
+    for word in ("versions", "torch", "hardware", "precision", "attention", "spaCy", "store"):
+        assert word in out
+
+
+def test_no_control_character_reaches_the_terminal(capsys):
+    evil = "\x1b[31mred\x1b]8;;http://evil.example\x07\x9b1m"
+    screen, table = console(), Table(evil)
+    table.add_row(evil)
+    for each in (evil, Text(evil), table):
+        screen.print(each)
+    said = capsys.readouterr().out
+    assert said.count("[31mred") == 4
+    assert said.replace("\n", "").isprintable()
+    screen.print("é 中 \u200d\xa0a\tb\nc")
+    assert capsys.readouterr().out.split("a")[0] == "é 中 \u200d\xa0"

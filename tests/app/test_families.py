@@ -1,0 +1,149 @@
+"""Commands with text-to-text models of other families than BART, and with what is none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import text_to_text
+from tokenizers import Tokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from maskpolicy.models.families import FAMILIES
+from maskpolicy.pipeline.store.artifacts import Store
+
+TEXT = "The cute dog walks in the park. Anna Kovar was born in Rome in 1901. Dogs are cute."
+SHORT = ("intermediate.steps=2", "intermediate.batch_size=2", "intermediate.warmup=1")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A working directory with a text."""
+    monkeypatch.chdir(tmp_path)
+    Path("it.txt").write_text("\n\n".join(f"{TEXT} It is number {n}." for n in range(6)))
+
+
+def saved(name) -> Path:
+    folder = Path("model").resolve()
+    text_to_text.model(name).save_pretrained(folder)
+    text_to_text.tokenizer(name).save_pretrained(folder)
+    return folder
+
+
+def words(folder, *keys):
+    """Return the words of a short pretrain command."""
+    files = ("--corpus", "it.txt", "--store", "store", "--out", "out")
+    return ("pretrain", "--model", folder, "--policy", "random", *files, *SHORT, *keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "keys"),
+    [
+        ("t5", "t5", ("mask_exclusion=1.0",)),
+        ("mbart50", "mbart", ("target=full", "permute_sentences=true")),
+        ("pegasus", "pegasus", ("join=none",)),
+        ("t5gemma", "t5gemma", ("corruption=token", "intermediate.dropout=0.1")),
+        ("led", "led", ("insert=0.5",)),
+    ],
+)
+def test_a_model_of_any_family_is_pre_trained_further(call, name, tag, keys):
+    folder = saved(name)
+    code, _, err = call(*words(folder, *keys))
+    assert code == 0, err
+    before, after = (AutoModelForSeq2SeqLM.from_pretrained(path) for path in (folder, "out"))
+    weights = after.state_dict()
+    assert any(not value.equal(weights[key]) for key, value in before.state_dict().items())
+    tokenizer = AutoTokenizer.from_pretrained("out")
+    assert tokenizer(TEXT)["input_ids"] == text_to_text.tokenizer(name)(TEXT)["input_ids"]
+    card = Path("out", "README.md").read_text()
+    assert f"- {tag}\n" in card
+    assert 'AutoModelForSeq2SeqLM.from_pretrained("out")' in card
+
+
+def padded(name) -> Path:
+    """Save a model, and a tokenizer that pads each text."""
+    folder = saved(name)
+    raw = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    raw.enable_padding(length=128, pad_id=1, pad_token="<pad>")
+    raw.enable_truncation(64)
+    raw.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_tokenizer_that_pads_is_trained_with_as_one_that_does_not_and_exported_as_it_was(call):
+    work, kinds = [], []
+    for make in (saved, padded):
+        code, _, err = call(*words(make("bart")))
+        assert code == 0, err
+        work.append(json.loads(Path("out", "maskpolicy.json").read_text())["work"])
+        every = (each["record"] for each in Store(Path("store")).records())
+        kinds.append([each["params"] for each in every if each["kind"] == "tokenizer"])
+        exported = json.loads(Path("out", "tokenizer.json").read_text())
+        shutil.rmtree("out")
+    assert work[0] == work[1]
+    assert exported["padding"]["strategy"] == {"Fixed": 128}
+    assert exported["truncation"]["max_length"] == 64
+    assert [each.get("pads") for each in kinds[0]] == [None]
+    assert sorted(each.get("pads", False) for each in kinds[1]) == [False, True]
+
+
+def test_sources_without_room_for_text_are_one_line(call):
+    code, _, err = call(*words(saved("bart"), "intermediate.max_source=2"))
+    assert code != 0
+    lines = [each for each in err.splitlines() if "hold no text" in each]
+    assert len(lines) == 1
+    assert "adds 2 special tokens to a text, so sources of max_source: 2 tokens" in lines[0]
+
+
+def test_more_spans_than_sentinels_are_told(call):
+    Path("it.txt").write_text("\n\n".join(f"{' '.join(['dog'] * 90)} {n}" for n in range(4)))
+    code, _, err = call(*words(saved("t5"), "policy.ratio=0.5"))
+    assert code == 0, err
+    (line,) = [each for each in err.splitlines() if "sentinels" in each]
+    assert "spans of the first 2 passages stay visible, as a source has at most 19" in line
+    work = json.loads(Path("out", "maskpolicy.json").read_text())["work"]
+    assert work["spans_without_sentinel"] > 0
+    assert work["spans"] == 2 * 2 * 19
+
+
+def test_a_text_is_shown_with_sentinels(call):
+    text = ("--text", "The cute dog walks in the park", "--json", "--store", "store")
+    code, out, _ = call("show", "random", "--model", saved("t5"), *text, "policy.ratio=0.3")
+    found = json.loads(out)
+    assert code == 0
+    assert found["source"].count("<extra_id_") == len(found["spans"]) > 0
+    assert found["target"].startswith("<extra_id_0>")
+    assert found["target"].endswith(f"<extra_id_{len(found['spans'])}>")
+
+
+def test_a_tokenizer_that_cannot_mask_is_refused_before_any_work(refused, capfd):
+    from transformers import BlenderbotSmallTokenizer
+
+    folder = saved("t5")
+    plain = type(text_to_text.tokenizer("t5"))(vocab=list(text_to_text.pieces(True)), extra_ids=0)
+    plain.save_pretrained(folder)
+    capfd.readouterr()  # the progress of saving
+    says = f"model {folder}: its tokenizer has neither a mask token nor sentinels"
+    assert says in refused(*words(folder))
+    Path("it.yaml").write_text(f"model: {folder}\ncorpus: world\npolicies: [none, random]\n")
+    assert says in refused("run", "it.yaml", "tasks=[triviaqa]", "--store", "store")
+
+    Path("vocab.json").write_text('{"__start__": 0, "__null__": 1, "__end__": 2, "a": 3}')
+    Path("merges.txt").write_text("#version: 0.2\n")
+    text_to_text.model("bart").save_pretrained("slow")
+    BlenderbotSmallTokenizer("vocab.json", "merges.txt").save_pretrained("slow")
+    capfd.readouterr()
+    line = refused(*words("slow"))
+    assert "its tokenizer is not a fast one (no character offsets)" in line
+    assert not list(Path().glob("store/artifacts/*"))
+
+
+def test_the_docs_have_every_text_to_text_family():
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    rows = [line.replace("`", "") for line in page.splitlines() if line.startswith("| ")]
+    for family in FAMILIES:
+        if family.kind == "seq2seq":
+            facts = (family.name, family.masks, family.start, family.ends)
+            assert f"| {' | '.join((*facts, family.positions, family.exclusion))} |" in rows

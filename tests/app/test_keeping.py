@@ -1,0 +1,140 @@
+"""Stores are copied, verified, measured and pruned by commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from stores import commit, names, text_of
+
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.opening import open_store
+from maskpolicy.pipeline.store.upkeep import size
+
+KEYS = [letter * 64 for letter in "abc"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return the path of a store with three artifacts."""
+    store = Store(tmp_path / "store")
+    for number, key in enumerate(KEYS):
+        commit(store, key, f"text {number}", kind="train")
+    return store.root
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    """Return the URL of an empty bucket, whose cache is in the environment."""
+    (tmp_path / "bucket").mkdir()
+    monkeypatch.setenv("MASKPOLICY_CACHE", str(tmp_path / "cache"))
+    return f"file://{tmp_path}/bucket"
+
+
+def texts(store):
+    return {key: text_of(store, key) for key in sorted(store.committed())}
+
+
+# copy
+
+
+def test_artifacts_travel_with_their_manifests_and_fill_no_cache(call, folder, url, tmp_path):
+    assert call("store", "copy", folder, url)[:2] == (0, f"3 artifacts copied to {url}\n")
+    assert call("store", "copy", url, tmp_path / "back")[0] == 0
+    assert names(open_store(url, tmp_path / "cache"), "artifacts") == []
+    one, two = Store(folder), Store(tmp_path / "back")
+    assert texts(one) == texts(two) == texts(open_store(url, tmp_path / "other"))
+    assert [one.peek(key) for key in KEYS] == [two.peek(key) for key in KEYS]
+    commit(one, "d" * 64, "new")
+    for number in (1, 0):
+        said = f"{number} artifacts copied to {url}\n"
+        assert call("store", "copy", folder, url)[1] == said
+
+
+def test_only_what_a_run_used_is_copied(call, folder, url, tmp_path):
+    Store(folder).drop(KEYS[1])  # as a run drops what nothing needs again
+    stages = [{"key": key} for key in (KEYS[0], KEYS[1], "e" * 64)]
+    (tmp_path / "run.json").write_text(json.dumps({"stages": stages}))
+    code, out, _ = call("store", "copy", folder, url, "--run", tmp_path)
+    assert (code, out) == (0, f"1 artifacts copied to {url}, 1 not in {folder}\n")
+
+
+def test_different_and_damaged_artifacts_are_told_and_not_copied(call, folder, url):
+    commit(open_store(url), KEYS[0], "other")
+    (Path(folder) / "artifacts" / KEYS[1] / "deep/file.txt").write_text("jext 1")
+    code, out, err = call("store", "copy", folder, url)
+    assert (code, out) == (1, f"1 artifacts copied to {url}\n")
+    assert f"{KEYS[0]} has different files in both: deep/file.txt" in err
+    assert f"{KEYS[1]} is damaged in {folder}: not copied" in err
+    assert texts(open_store(url)) == {KEYS[0]: "other", KEYS[2]: "text 2"}
+
+
+ERRORS = {
+    "copy {none} {url}": "there is no such folder",
+    "copy {folder} {folder}": "cannot be copied to itself",
+    "copy {folder} {url} --run {none}": "holds no finished run",
+    "copy {folder} ftp://host/x": "unknown kind of address",
+    **dict.fromkeys(
+        (f"{name} --store {{here}}" for name in ("verify", "du", "prune")),
+        "nothing has written artifacts there: name another folder",
+    ),
+    **dict.fromkeys(
+        (f"prune --cache-size {text}" for text in ("much", "9" * 400, "9" * 300 + "T")),
+        "write a number and a unit",
+    ),
+    "prune --store {folder} --older 1e6": "write a number of days",
+    "prune --store {folder} --older inf": "write a number of days",
+    "prune --store {folder} --cache-size 1GB": "only a bucket has a cache",
+}
+
+
+@pytest.mark.parametrize("words", ERRORS, ids=lambda words: words[:40])
+def test_what_a_command_cannot_do_is_one_line(refused, folder, url, tmp_path, words):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "notes.txt").touch()
+    places = {"none": tmp_path / "none", "here": tmp_path / "here", "folder": folder, "url": url}
+    assert ERRORS[words] in refused("store", *words.format(**places).split())
+
+
+# verify, du, prune
+
+
+@pytest.mark.parametrize("place", ["folder", "url"])
+def test_verify_finds_what_is_damaged_and_du_measures(call, folder, url, place):
+    call("store", "copy", folder, url)
+    where = {"folder": str(folder), "url": url}[place]
+    code, out, _ = call("store", "du", "--store", where)
+    assert (code, "artifacts" in out) == (0, True)
+    assert ["train", "3", "93", "B"] in [line.split() for line in out.splitlines()]
+    code, out, _ = call("store", "verify", "--store", where)
+    assert (code, out) == (0, f"3 artifacts, 0 damaged: {where}\n")
+    root = Path(folder) if place == "folder" else Path(url.removeprefix("file://"))
+    (path,) = [path for path in root.rglob("*") if path.is_file() and path.read_text() == "text 1"]
+    path.write_text("jext 1")
+    code, out, err = call("store", "verify", "--store", where)
+    assert code == 1
+    assert "does not match" in out and "3 artifacts, 1 damaged" in out
+    assert "computes it again" in err
+
+
+def test_prune_tells_what_it_frees(call, folder):
+    (Path(folder) / "quarantine" / f"{KEYS[0]}-x").mkdir(parents=True)
+    (Path(folder) / "quarantine" / f"{KEYS[0]}-x" / "file").write_text("x" * 1000)
+    assert call("store", "prune", "--store", folder)[1] == f"freed 1000 B of {folder}\n"
+    assert Store(folder).committed() == set(KEYS)
+
+
+def test_prune_shrinks_the_cache_to_a_size(call, folder, url, tmp_path):
+    call("store", "copy", folder, url)
+    store = open_store(url, tmp_path / "cache")
+    assert list(texts(store)) == names(store, "artifacts") == KEYS
+    for age, key in enumerate(KEYS):
+        past = time.time() - 7200 - age * 100
+        os.utime(store.path(key) / "MANIFEST.json", (past, past))
+    for most, left in ((f"{size(store)['cache'] - 100}", KEYS[:2]), ("0GB", [])):
+        assert call("store", "prune", "--store", url, "--cache-size", most)[0] == 0
+        assert names(store, "artifacts") == left
+    assert list(texts(store)) == KEYS

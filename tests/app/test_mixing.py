@@ -1,0 +1,140 @@
+"""A run whose rows read texts of their own, from the corpus to the board and its analyses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.analyses import masked_sample
+from maskpolicy.analyses.masked_sample import Sampling
+from maskpolicy.data.corpus import passages
+from maskpolicy.data.corpus.passages import INDEX_FILE, Passages
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.pipeline.store.artifacts import Store
+
+pytestmark = pytest.mark.slow
+REHEARSAL = "{name: original, label: rehearsal, corpus: {mix: {general: 0.2, situations: 0.1}}}"
+ROWS = f"""
+model: mini
+corpus: world
+policies:
+  - none
+  - original
+  - {REHEARSAL}
+  - name: salient-span
+    label: wiki
+    corpus: {{mix: {{wiki: {{files: [wiki.txt], share: 0.3}}}}}}
+  - {{name: pmi, min_count: 2, label: pmi, corpus: {{files: [wiki.txt]}}}}
+tasks: [zsre]
+world: {{people: 8, general_people: 12, entries: 6, situations: 0.3}}
+general: {{steps: 2, batch_size: 4, warmup: 1}}
+intermediate: {{steps: 3, batch_size: 4, warmup: 1}}
+finetune: {{steps: 2, batch_size: 4, warmup: 1}}
+"""
+WIKI = "The mill of Lindau burnt in 1934. It was built again by Karl Berg in 1936.\n\n" * 5
+
+
+@pytest.fixture(scope="module")
+def home(run_tiny) -> Path:
+    """A folder with a run: tiny.yaml, out/ and store/."""
+    return run_tiny(ROWS, {"wiki.txt": WIKI})
+
+
+@pytest.fixture
+def copy(home, tmp_path):
+    for name in ("tiny.yaml", "wiki.txt"):
+        shutil.copy(home / name, tmp_path)
+    return tmp_path
+
+
+def analysed(call, home, name, *keys):
+    words = ("analyze", name, home / "out", *keys, "--store", home / "store", "--json")
+    code, out, err = call(*words)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_each_row_is_sampled_from_the_text_that_it_trained_on(home):
+    store, run = Store(home / "store"), read_run(home / "out")
+    samples, notes, missing = masked_sample.samples([run], Sampling(passages=500), store)
+    assert (notes, missing) == ([], False)
+    texts = {}
+    for each in samples:
+        ids = [each.passages[place].id for place in each.places.tolist()]
+        names = [one.split("/")[0] if "/" in one else "" for one in ids]
+        texts[each.row.label] = {name: names.count(name) / len(names) for name in {*names}}
+    for label, shares in {
+        "original": {"": 1.0},
+        "rehearsal": {"": 0.7, "general": 0.2, "situations": 0.1},
+        "wiki": {"": 0.7, "wiki": 0.3},
+    }.items():
+        assert texts[label] == pytest.approx(shares, abs=0.02)
+    pmi = next(one for one in samples if one.row.params.policy == "pmi")
+    assert len(pmi.passages) == 5
+
+
+def test_analyses_take_each_row_with_its_own_text(call, home):
+    pairs = {(row["policy"], row["other"]) for row in analysed(call, home, "overlap")["rows"]}
+    assert not any({"rehearsal", "wiki"} & {*pair} for pair in pairs if len({*pair}) > 1)
+    rows = analysed(call, home, "coverage")["rows"]
+    assert {"original", "rehearsal", "wiki"} <= {row["policy"] for row in rows}
+    losses = {
+        row["policy"]: row for row in analysed(call, home, "forgetting", "passages=16")["rows"]
+    }
+    assert losses["original"]["before"] == losses["rehearsal"]["before"]
+    assert losses["original"]["after"] != losses["rehearsal"]["after"]
+    assert analysed(call, home, "frequency")["rows"]
+    said = analysed(call, home, "rank", "passages=8")["notes"]
+    assert "rows read different corpora, and each is measured on its own" in said[0]
+
+
+def test_the_board_its_page_and_a_card_name_each_rows_text(call, home, tmp_path):
+    board = (home / "out" / "leaderboard.md").read_text()
+    assert "20% from general, 10% from situations (rehearsal)" in board
+    assert "30% from wiki (wiki)" in board
+    assert "corpus.mix" in (home / "out" / "leaderboard.html").read_text()
+    words = ("export", home / "out", "rehearsal", "--store", home / "store")
+    assert call(*words, "--out", tmp_path / "model")[0] == 0
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "| passages from general | 20% |" in card
+
+
+def test_runs_whose_rows_differ_in_text_are_joined(call, home, copy):
+    rows = "policies=[none, original, {name: random, corpus: {mix: {general: 0.4}}}]"
+    words = ("run", copy / "tiny.yaml", rows, "--out", copy / "b", "--store", home / "store")
+    code, _, err = call(*words)
+    assert code == 0, err
+    code, out, err = call("leaderboard", home / "out", copy / "b", "--json")
+    assert code == 0, err
+    labels = [row["policy"] for row in json.loads(out)["rows"]]
+    assert {"none", "original", "rehearsal", "random corpus.mix.general=0.4"} <= {*labels}
+    assert labels.count("original") == 1
+
+
+def test_a_mix_that_was_interrupted_has_the_same_bytes(home, copy, monkeypatch, call):
+    places = passages._places
+
+    def broken(*given):
+        yield from list(places(*given))[:2]
+        raise OSError("the disk is gone")
+
+    words = ("run", copy / "tiny.yaml", f"policies=[none, {REHEARSAL}]")
+    words = (*words, "--out", copy / "out", "--store", copy / "store")
+    with monkeypatch.context() as patch:
+        patch.setattr(passages, "_places", broken)
+        assert call(*words)[0] != 0
+    assert call(*words)[0] == 0
+    one, other = (
+        next(each for each in read_run(place / "out").results if each.policy == "rehearsal")
+        for place in (home, copy)
+    )
+    assert one.corpus_key == other.corpus_key
+    first, second = (Store(place / "store").path(one.corpus_key) for place in (home, copy))
+    files = [*first.glob("*.safetensors"), first / INDEX_FILE]
+    assert len(files) == 4
+    for path in files:
+        assert path.read_bytes() == (second / path.name).read_bytes()
+    assert len(Passages.open(first)) == len(Passages.open(second))

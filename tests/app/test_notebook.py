@@ -1,0 +1,370 @@
+"""Experiments run, and their results read, from Python."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import folders
+import matplotlib.figure
+import numpy as np
+import pytest
+import small
+import yaml
+
+import maskpolicy as mp
+from maskpolicy.app.finished import in_python, translated
+from maskpolicy.plugins import discovery
+
+ANALYSES = """
+from dataclasses import dataclass
+
+from maskpolicy import Findings, analysis
+from maskpolicy.analyses import Figure
+from maskpolicy.analyses.plots import Bars, Lines, Marked, Series
+
+
+@analysis("counts-cells")
+@dataclass(frozen=True)
+class Counts:
+    '''How many cells there are.'''
+
+    def analyse(self, runs, store):
+        return Findings(("n",), ({"n": len(runs[0].results)},), ("n: the number of cells",))
+
+
+@analysis("two-figures")
+@dataclass(frozen=True)
+class TwoFigures:
+    '''Two figures, and a text.'''
+
+    def analyse(self, runs, store):
+        lines = Lines("of a", "x", "y", [Series("a", [1, 2], [0, 1]), Series("b", [2, 1], [0, 1])])
+        figures = (
+            Figure("First", "how", (lines, lines)),
+            Figure("Texts", "how", (Marked("a", "Ada wrote", [(0, 3, 1.0)]),)),
+            Figure("Second", "how", (Bars("of b", "y", ["c"], [Series("a", [1])]),)),
+        )
+        return Findings(("n",), ({"n": 1},), figures=figures)
+"""
+SHORT = {"steps": 2, "warmup": 1, "batch_size": 2, "precision": "fp32"}
+TINY = {
+    **{"model": "mini", "corpus": "world", "data": "world"},
+    "world": {"people": 8, "general_people": 4},
+    **{"general": SHORT, "intermediate": SHORT, "finetune": SHORT},
+    "policies": ["none", "random"],
+    "tasks": ["zsre", "triviaqa"],
+    "seeds": [0, 1],
+}
+ONE_STEP = "finetune.steps=1"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("notebook")
+
+
+@pytest.fixture(scope="module")
+def done(place) -> mp.Runs:
+    (place / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    folders = {"out": place / "out", "store": place / "store"}
+    return mp.run(place / "tiny.yaml", ONE_STEP, **folders, progress=False)
+
+
+def test_scores_have_a_row_for_each_cell(done):
+    frame = done.scores()
+    columns = ["run", "policy", "task", "seed", "metric", "score", "n", "error"]
+    assert list(frame.columns) == columns
+    rows = [(p, t, s) for p in ("none", "random") for t in ("zsre", "triviaqa") for s in (0, 1)]
+    assert set(zip(frame.policy, frame.task, frame.seed, strict=True)) == {*rows}
+    assert set(frame.run) == {"out"} and frame.error.isna().all()
+    assert ((frame.score >= 0) & (frame.score <= 100) & (frame.n > 0)).all()
+
+
+def test_the_leaderboard_has_a_row_for_each_policy_and_task(done):
+    frame = done.leaderboard().set_index(["policy", "task"])
+    means = done.scores().groupby(["policy", "task"]).score.mean()
+    assert len(frame) == len(means) == 4
+    for index, mean in means.items():
+        assert frame.loc[index, "mean"] == pytest.approx(mean, abs=1e-4)
+    assert set(frame.baseline) == {"none"} and set(frame.seeds) == {2}
+    difference = means["random", "zsre"] - means["none", "zsre"]
+    assert frame.loc[("random", "zsre")].delta == pytest.approx(difference, abs=1e-4)
+    assert frame.majority.notna().all()
+
+
+def test_answers_have_questions_and_the_scores_of_their_cell(done):
+    frame = done.answers(policy="random", task="zsre")
+    assert set(frame.policy) == {"random"} and set(frame.task) == {"zsre"}
+    assert frame.question.str.len().min() > 0 and frame.answers.map(len).min() > 0
+    scores = done.scores().set_index(["policy", "task", "seed"]).score
+    for seed, answers in frame.groupby("seed"):
+        assert 100 * answers.score.mean() == pytest.approx(scores["random", "zsre", seed])
+    assert len(done.answers()) == sum(done.scores().n)
+
+
+def test_masks_are_those_of_the_training(done):
+    frame = done.masks("random", passages=5)
+    assert len(frame) == 5
+    for text, spans, masked in frame.itertuples(index=False):
+        assert [text[a:b] for a, b in spans] == masked
+
+
+def test_figures_and_pages_are_made(done, tmp_path, monkeypatch):
+    for figure in (done.plot(), done.plot("lengths", passages=5)):
+        assert isinstance(figure, matplotlib.figure.Figure) and figure.axes
+    assert done.plot()._repr_png_().startswith(b"\x89PNG")
+    table = done._repr_html_()
+    assert table.startswith("<table>") and "<td>random</td>" in table
+    page = done.page(tmp_path / "page.html")
+    assert page.read_text().lower().startswith("<!doctype html")
+    assert "zsre" in repr(done) and len(repr(done)) < 6000
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "random" in repr(done) and "\x1b" not in repr(done)
+
+
+def test_all_figures_of_an_analysis_are_drawn(done, tmp_path):
+    (tmp_path / "mine.py").write_text(ANALYSES)
+    discovery.load_files([tmp_path / "mine.py"])
+    figure = done.plot("two-figures")
+    assert [part.get_suptitle() for part in figure.subfigs] == ["First", "Second"]
+    titles = [[axis.get_title() for axis in part.axes] for part in figure.subfigs]
+    assert titles == [["of a", "of a"], ["of b"]]
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    said = "plot counts-cells: has a table and no plot: `maskpolicy analyze counts-cells RUN`"
+    with pytest.raises(mp.DataError, match=said):
+        done.plot("counts-cells")
+
+
+def test_finished_runs_are_loaded_and_joined_if_they_can_be_compared(done, place):
+    store, quiet = place / "store", {"progress": False, "store": place / "store"}
+    assert mp.load(place / "out", store=store).scores().equals(done.scores())
+    two = mp.run(TINY | {"seeds": [2]}, ONE_STEP, out=place / "two", store=store)
+    joined = mp.load(place / "out", place / "two", store=store)
+    assert sorted(set(joined.scores().seed)) == [0, 1, 2]
+    assert joined.masks("random", passages=3).equals(done.masks("random", passages=3))
+    assert len(two.scores()) == 4
+    again = mp.run(TINY | {"seeds": [1]}, out=place / "two", **quiet)  # a dict has no file
+    assert set(again.scores().seed) == {1}
+    with pytest.raises(mp.StoreError, match=r"the results of .*tiny.yaml: choose another out"):
+        mp.run(TINY, out=place / "out", store=store)
+    with pytest.raises(mp.ConfigError, match=r"finetune.steps"):
+        mp.load(place / "out", place / "two", store=store)
+    assert len(mp.load(place / "out", place / "two", store=store, mixed=True).scores()) == 12
+
+
+def test_dicts_without_a_name_have_folders_of_their_own(done, place, monkeypatch):
+    monkeypatch.chdir(place)
+    keys, quiet = {**TINY, "seeds": [0]}, {"store": "store", "progress": False}
+    turned, other = dict(reversed(keys.items())), {**keys, "seeds": [1]}
+    runs = [mp.run(each, ONE_STEP, **quiet) for each in (keys, turned, other)]
+    names = [each.runs[0].folder.name for each in runs]
+    assert names[0] == names[1] != names[2]
+    assert all(re.fullmatch("experiment-[0-9a-f]{8}", name) for name in names)
+    assert set(runs[0].scores().seed) == {0} and set(runs[2].scores().seed) == {1}
+    mp.run({**keys, "name": "kept"}, ONE_STEP, **quiet)
+    kept = yaml.safe_load(Path("runs", "kept", "experiment.yaml").read_text())
+    assert (kept["name"], kept["folders"]) == ("kept", ["../.."])  # and no temporary folder
+    assert "file" not in kept
+
+
+@pytest.mark.parametrize(
+    ("function", "words", "more", "says"),
+    [
+        ("run", ("missing.yaml",), {}, "cannot be read"),
+        ("run", (TINY | {"polices": []},), {}, "unknown key 'polices'"),
+        ("run", (TINY | {"name": "../up"},), {}, "is not a name for a folder"),
+        ("run", (TINY, 3), {}, "overrides: must be texts"),
+        ("run", (TINY,), {"jobs": "two"}, "jobs: must be a whole number, not text 'two'"),
+        ("run", (TINY,), {"jobs": 0}, "jobs: must be >= 1, not 0"),
+        ("run", (TINY,), {"jobs": True}, "jobs: must be a whole number"),
+        ("run", (TINY,), {"jobs": 9999}, "jobs=9999: name at most"),
+        ("run", (TINY,), {"threads": -1}, "threads: must be >= 1, not -1"),
+        ("run", (None,), {}, "experiment: must be a file, a name or a dict of keys, not NoneType"),
+        ("run", ([TINY],), {}, "not list"),
+        ("run", (TINY | {"seeds": {1, 2}},), {}, "experiment: holds a set"),
+        ("run", (TINY,), {"plugins": "mine.py"}, "mine.py: no such file"),
+        ("run", (TINY,), {"only": "randm"}, "unknown row 'randm'"),
+        ("run", (TINY | {"name": "mine", "polices": []},), {}, "mine: polices: unknown key"),
+        ("run", (TINY | {"name": 3},), {}, "name: 3 is not a name for a folder below runs/"),
+        ("run", ({},), {"name": 3}, "run: unknown argument 'name': choose from cache, "),
+        ("run", ({},), {"plugin": "a.py"}, "did you mean 'plugins'"),
+        ("run", (), {}, "run: missing a required argument: 'experiment': its arguments are"),
+        ("load", (), {}, "name one or more folders"),
+        ("load", (["out"],), {}, "one after the other"),
+        ("load", ("a",), {"out": "b"}, "load: unknown argument 'out': choose from baseline"),
+        ("mask", ("a",), {"ratio": 1}, "mask: missing a required argument: 'policy'"),
+        ("mask", (["a", "b"], "random"), {}, "text: must be one text, not list"),
+        ("mask", ("", "random"), {}, "text: has no words: give some text"),
+        ("mask", ("a b", "random"), {"seed": -1}, "seed: must be a whole number from 0, not -1"),
+        ("mask", ("a b", "random"), {"spams": 2}, "spams"),
+        (
+            "pretrain",
+            ("mini", "random", "a.txt", "out"),
+            {"workers": 0},
+            "workers: must be >= 1, not 0",
+        ),
+        ("pretrain", ("mini", "random", "b.txt", "out"), {}, "no such file"),
+    ],
+)
+def test_wrong_arguments_are_named(tmp_path, monkeypatch, function, words, more, says):
+    monkeypatch.chdir(tmp_path)
+    if function == "mask":
+        more = {"tokenizer": small.tokenizer(), **more} if len(words) == 2 else more
+    with pytest.raises(mp.ConfigError) as error:
+        getattr(mp, function)(*words, **more)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda runs: runs.masks("none"), "masks of none"),
+        (lambda runs: runs.masks("randon"), "unknown policy 'randon': did you mean 'random'"),
+        (lambda runs: runs.plot("coverege"), "unknown analysis 'coverege'"),
+        (lambda runs: runs.answers(task="zrse"), "unknown task 'zrse'"),
+    ],
+)
+def test_what_a_run_does_not_have_is_named(done, call, says):
+    with pytest.raises(mp.ConfigError, match=says):
+        call(done)
+
+
+@pytest.mark.parametrize(
+    ("message", "meant"),
+    [
+        ("--jobs 64: name at most 2", "jobs=64: name at most 2"),
+        ("found by --plugin FILE", "found by plugins=FILE"),
+        ("--store s3://a/b: cannot be read", "store=s3://a/b: cannot be read"),
+        ("name it with --store, or run again", "name it with store, or run again"),
+        ("--text: has no words: give some text", "text: has no words: give some text"),
+        ("--storeroom stays", "--storeroom stays"),
+    ],
+)
+def test_options_become_keyword_arguments_in_errors(message, meant):
+    @in_python
+    def fails():
+        raise mp.StageError(message)
+
+    assert translated(message) == meant
+    with pytest.raises(mp.StageError) as caught:
+        fails()
+    assert str(caught.value) == meant
+
+
+@pytest.mark.slow
+def test_values_may_be_numpys(done, place):
+    keys = TINY | {"seeds": np.arange(2), "finetune": TINY["finetune"] | {"lr": np.float64(1e-4)}}
+    again = mp.run(keys, out=place / "numpy", store=place / "store", progress=False)
+    assert len(again.scores()) == 8
+
+
+def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):
+    broken = TINY | {"intermediate": {"steps": 2, "lr": 1e30, "warmup": 0, "precision": "fp32"}}
+    with pytest.raises(mp.MaskpolicyError, match=r"leaderboard.md say why"):
+        mp.run(broken, out=place / "broken", store=place / "store", progress=False)
+    frame = mp.load(place / "broken", store=place / "store").scores()
+    assert set(frame[frame.error.notna()].policy) == {"random"}
+    with pytest.raises(mp.DataError, match="no results"):
+        mp.load(place / "nothing")
+
+
+def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
+    text = "Ada Lovelace was born in London. She wrote of engines."
+    given = {"tokenizer": small.tokenizer(), "store": tmp_path}
+    masked = mp.mask(text, "salient-span", spans=2, **given)
+    assert mp.mask(text, {"name": "salient-span", "spans": 2}, **given) == masked
+    assert [text[a:b] for a, b, _ in masked.spans] == [part for *_, part in masked.spans]
+    assert "<mask>" in masked.source and masked.target
+
+
+def test_own_text_is_trained_on_and_exported(place, tmp_path):
+    (tmp_path / "a.txt").write_text("Ada Lovelace was born in London.\n\nShe wrote of engines.\n")
+    (tmp_path / "b.txt").write_text("Mary Shelley lived in Rome.\n\nShe wrote of a creature.\n")
+    keys = [f"{part}.{k}={v}" for part in ("general", "intermediate") for k, v in SHORT.items()]
+    words = ("mini", "random", tmp_path / "a.txt", tmp_path / "model")
+    more = {"validation": tmp_path / "b.txt", "store": place / "store", "progress": False}
+    out = mp.pretrain(*words, *keys, **more)
+    record = json.loads((out / "maskpolicy.json").read_text())
+    assert record["validation_loss"]["step"] in (1, 2)
+    assert out == (tmp_path / "model").resolve()
+    names = {path.name for path in out.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
+    assert "maskpolicy pretrain --model mini" in (out / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_runs_once(tmp_path):
+    run = f"found = mp.run({TINY!r}, progress=False)\nprint(len(found.scores()))\n"
+    (tmp_path / "it.py").write_text(f"import maskpolicy as mp\n{run}")
+    words = [sys.executable, "it.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
+    assert [*tmp_path.glob("runs/experiment-*/leaderboard.html")]
+
+
+ADVICE = """
+import sys, types
+sys.modules["ipywidgets"] = None
+sys.modules["ipykernel.zmqshell"] = types.ModuleType("ipykernel.zmqshell")
+sys.modules["IPython"] = shell = types.ModuleType("IPython")
+shell.get_ipython = object
+import maskpolicy as mp
+try:
+    mp.run("no-such-file.yaml")
+except mp.ConfigError:
+    import tqdm.auto  # which advises when it is first imported
+"""
+
+
+def test_a_notebook_without_widgets_gets_no_advice_of_other_libraries():
+    words = [sys.executable, "-c", ADVICE]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+    assert "IProgress" not in done.stderr
+
+
+def written(folder, **more):
+    return folders.write(folder, {"none": 0.1, "few": 0.5, "many": 0.8}, ("zsre",), **more)
+
+
+def test_a_setting_of_the_name_of_a_column_has_one_of_its_own(tmp_path):
+    folder = written(tmp_path / "run")
+    for path in (folder / "results").iterdir():
+        cell = json.loads(path.read_text())
+        number = {"few": 2, "many": 3}.get(cell["policy"])
+        if number:
+            cell["config"]["policy"] |= {"name": "mine", "n": number, "seed": 7 * number}
+        path.write_text(json.dumps(cell))
+    runs = mp.load(folder, store=tmp_path / "store")
+    scores, board = runs.scores(), runs.leaderboard()
+    assert set(scores.seed) == {0, 1, 2} and set(scores.n) == {60}
+    assert set(board.n) == {60} and list(board.columns).count("n") == 1
+    for frame in (scores, board):
+        rows = frame.set_index("policy")["policy.n"]
+        assert ({*rows[["few"]]}, {*rows[["many"]]}) == ({2}, {3})
+    assert {"policy.seed", "seed"} <= {*scores.columns}
+    assert {"seed", "seeds"} <= {*board.columns}
+
+
+def test_what_was_not_tested_is_unknown_in_columns_of_numbers(tmp_path):
+    board = mp.load(written(tmp_path / "run", seeds=2)).leaderboard()
+    assert board.p.isna().all() and board.rank_low.isna().all()
+    assert not len(board[board.significant])
+    assert board.low.dtype == board.p_holm.dtype == "float64"
+
+
+def test_scores_need_no_store(tmp_path, monkeypatch):
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    folder = written(tmp_path / "home" / "run")
+    for name in ("store", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (folder / "run.json").write_text(json.dumps({"store": "../../store"}))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    runs = mp.load(folder)
+    assert set(runs.scores().policy) == {"none", "few", "many"}
+    with pytest.raises(mp.ConfigError, match="outside of the run and the working directory"):
+        runs.masks("few")

@@ -1,0 +1,226 @@
+"""A packed run is joined by somebody who has neither its folder nor its store."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import fake_hub
+import folders
+import pytest
+from folders import DEAD, half_written
+
+import maskpolicy as mp
+from maskpolicy.app import packing
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
+from maskpolicy.pipeline.store.artifacts import Store
+
+COUNTS = """
+from dataclasses import dataclass
+
+from maskpolicy import Findings, analysis
+
+
+@analysis("counts")
+@dataclass(frozen=True)
+class Counts:
+    '''How many results there are.'''
+
+    def analyse(self, runs, store):
+        return Findings(("n",), tuple({"n": len(run.results)} for run in runs))
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run() -> Path:
+    return folders.write(Path("mine"), {"none": 0.2, "random": 0.6}, n=12)
+
+
+@pytest.fixture
+def packed(run) -> Path:
+    return packing.pack(run, Path("it.zip"))
+
+
+def board(call, *words: object) -> dict:
+    return json.loads(call("leaderboard", *words, "--json")[1])
+
+
+def zipped(name: str, files: dict[str, str]) -> None:
+    with zipfile.ZipFile(name, "w") as file:
+        for path, text in files.items():
+            file.writestr(path, text)
+
+
+def test_a_packed_run_gives_the_same_leaderboard(call, run):
+    (run / "logs").mkdir()
+    (run / "logs" / "events").write_text("large")
+    (run / "notes.txt").write_text("of the user")
+    expected = board(call, run)
+    assert call("pack", run, "--out", "it.zip")[:2] == (0, "written to it.zip\n")
+    assert packing.pack(run, Path("b.zip")).read_bytes() == Path("it.zip").read_bytes()
+    names = zipfile.ZipFile("it.zip").namelist()
+    assert {name.split("/")[0] for name in names} == {"mine"}
+    assert not any("logs" in name or "notes" in name for name in names)
+    other = folders.write(Path("other"), {"none": 0.2, "span": 0.4}, n=12)
+    joined = board(call, packing.pack(other, Path("other.zip")), run)
+    assert {row["policy"] for row in joined["rows"]} == {"none", "random", "span"}
+    shutil.rmtree(run)
+    assert board(call, "it.zip") == expected
+    assert call("leaderboard", "it.zip", "--html", "it.html")[0] == 0
+    assert "random" in Path("it.html").read_text()
+
+
+def test_what_a_killed_pack_left_is_removed_by_the_next_one(run, tmp_path):
+    parts = [
+        half_written(tmp_path / name, writer)
+        for name in ("a.zip", "b.zip")
+        for writer in (DEAD, os.getppid())
+    ]
+    packing.pack(run, tmp_path / "a.zip")
+    assert [part.exists() for part in parts] == [False, True, True, True]
+
+
+def test_runs_of_one_name_are_packed_to_files_of_their_own(call):
+    for place in ("runs/findings/a", "runs/paper/a", "runs/a", "a"):
+        folders.write(Path(place), {"none": 0.2}, n=12)
+    names = [packing.default_file(Path(place)).name for place in ("runs/a", "a", "runs/paper/a")]
+    assert names == ["a.zip", "a.zip", "paper-a.zip"]
+    assert call("pack", "runs/findings/a")[1] == "written to findings-a.zip\n"
+    assert zipfile.ZipFile("findings-a.zip").namelist()[0].startswith("a/")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("pack empty --out new.zip", "no results"),
+        ("pack mine --out it.tar", "it.tar: `pack` writes a zip file: end the name in .zip"),
+        ("pack mine --out it", "it: `pack` writes a zip file: end the name in .zip"),
+        ("pack it.zip --out new.zip", "it.zip: is packed already"),
+        ("leaderboard bad.zip", "is no zip file that can be read"),
+        ("leaderboard damaged.zip", "is no zip file that can be read"),
+        ("leaderboard other.zip", "make it with `pack`"),
+        ("leaderboard nowhere.zip", "nowhere.zip: no such file"),
+        ("leaderboard up.zip", "leads out of its folder"),
+        ("leaderboard root.zip", "leads out of its folder"),
+        ("leaderboard deep.zip", "leads out of its folder"),
+        ("leaderboard half.zip", "error: half.zip/mine/results/a.json: not JSON"),
+        ("show random --text a --run two.zip", "two.zip: holds 2 runs: unpack it, and name one"),
+    ],
+)
+def test_what_is_no_packed_run_is_one_line(refused, run, packed, words, says):
+    Path("empty").mkdir()
+    Path("bad.zip").write_text("no zip")
+    content = bytearray(packed.read_bytes())
+    start = 30 + len(zipfile.ZipFile(packed).infolist()[0].filename)  # of the first file's data
+    content[start : start + 8] = b"\xff" * 8
+    Path("damaged.zip").write_bytes(content)
+    zipped("other.zip", {"a/b.txt": "x"})
+    zipped("half.zip", {"mine/results/a.json": "["})
+    for name, path in (("up", "../out"), ("root", "/etc/out"), ("deep", "mine/../../out")):
+        zipped(f"{name}.zip", {f"{path}.json": "{}"})
+    results = {path.name: path.read_text() for path in sorted((run / "results").iterdir())}
+    zipped("two.zip", {f"{a}/results/{name}": results[name] for a in "ab" for name in results})
+    before = sorted(Path().rglob("*"))
+    assert says in refused(*words.split())
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_a_zip_file_that_is_too_large_is_refused(packed, monkeypatch):
+    monkeypatch.setattr(packing, "_BYTES", 10)
+    with pytest.raises(DataError, match="too many"), packing.opened([packed]):
+        pass
+
+
+def test_a_packed_run_is_read_like_its_folder(call, run, packed):
+    Path("mine.py").write_text(COUNTS)
+    loaded = mp.load(packed, store="store")
+    assert loaded.scores().equals(mp.load(run, store="store").scores())
+    assert len(loaded.answers(policy="random", task="zsre")) == 36
+    folder = loaded.runs[0].folder
+    words = ("--json", "--store", "store", "--plugin", "mine.py")
+    of_run, of_packed = (call("analyze", "counts", each, *words) for each in (run, packed))
+    assert of_run[:2] == of_packed[:2] and of_run[0] == 0
+    assert "a packed run: --out DIR writes" in of_packed[2]
+    del loaded
+    gc.collect()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("analyze", "lengths", "it.zip"),
+        ("show", "random", "--text", "Ada met Bob.", "--run", "it.zip"),
+        ("export", "--out", "model", "--task", "zsre", "it.zip", "random"),
+    ],
+)
+def test_what_needs_a_store_says_that_a_packed_run_has_none(refused, run, words):
+    for path in (run / "results").iterdir():
+        result = json.loads(path.read_text())
+        result["stages"]["tokenizer mini"] = "0" * 64
+        path.write_text(json.dumps(result))
+    packing.pack(run, Path("it.zip"))
+    said = refused(*words)
+    assert "it.zip: a packed run has no store" in said
+    assert "name the store of that run with --store" in said
+    with pytest.raises(mp.MaskpolicyError, match="a packed run has no store") as caught:
+        mp.load("it.zip").plot("lengths")
+    assert "--store" not in str(caught.value)
+
+
+def test_what_a_folder_beside_a_packed_run_lacks_is_named(run, packed):
+    store = Store(Path("store"))
+    said = f"random: its corpus is not in the store {store.place}"
+    with (
+        packing.opened([run, packed]) as runs,
+        pytest.raises(StoreError) as caught,
+        runs.naming(store),
+    ):
+        raise StoreError(said)
+    assert str(caught.value) == f"{said} ({packed}: a packed run has no store of its own)"
+
+
+@pytest.mark.parametrize("place", ["hf://me/it", "hf://datasets/me", "hf://datasets/me/../it"])
+def test_a_name_that_is_none_of_the_hub_is_refused(place):
+    with pytest.raises(ConfigError, match="write hf://datasets/OWNER/NAME"):
+        packing.fetched(place)
+
+
+@pytest.mark.slow
+def test_a_run_goes_to_the_hub_and_is_joined_from_there(call, run, tmp_path):
+    expected, packed = board(call, run), tmp_path / "mine.zip"
+    with fake_hub.serving() as hub:
+
+        def command(*words, home="home", **more):
+            return fake_hub.command(hub, tmp_path / home, *words, **more)
+
+        push = ("pack", run, "--out", packed, "--push", "me/results")
+        done = command(*push, "--private")
+        assert done.returncode == 0, done.stderr
+        assert f"pushed to {hub.address}/datasets/me/results" in done.stdout
+        repository = hub.repositories["datasets/me/results"]
+        assert repository.private
+        assert repository.files["mine.zip"] == packed.read_bytes()
+        place = "hf://datasets/me/results"
+        assert f"maskpolicy leaderboard {place}" in done.stdout
+        for _ in range(2):  # the second time from the cache
+            done = command("leaderboard", place, "--json", home="other-home")
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout) == expected
+        done = command("leaderboard", "hf://datasets/me/nothing")
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert "hf://datasets/me/nothing: cannot be fetched" in done.stderr
+        assert command(*push).returncode == 0  # into the repository that is there
+        done = command(*push, token="another")
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert "error: --push me/results: " in done.stderr
+    assert "cannot be reached" in command(*push).stderr

@@ -1,0 +1,193 @@
+"""A run's folder over several commands: parts, experiments that shrink, the file that it keeps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.app.commands import app
+from maskpolicy.experiment.verbatim import WRITTEN
+from maskpolicy.leaderboard.results.cell import read_run
+
+TINY = """
+model: mini
+corpus: world
+policies: [none, random, original]
+tasks: [zsre, wow]
+world: {people: 8, general_people: 6}
+general: {steps: 2, warmup: 1, batch_size: 4}
+intermediate: {steps: 2, warmup: 1, batch_size: 4}
+finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
+"""
+
+
+@pytest.fixture(scope="module")
+def parted(tmp_path_factory):
+    """Run one cell of a tiny experiment, then one task; folder, and the folders after each."""
+    folder = tmp_path_factory.mktemp("parted")
+    (folder / "tiny.yaml").write_text(TINY)
+    words = ["run", folder / "tiny.yaml", "--store", folder / "store", "--out", folder / "out"]
+    for name, only in (("cell", "random/zsre"), ("task", "/wow"), ("row", "none")):
+        assert not app([*map(str, words), "--only", only], standalone_mode=False)
+        shutil.copytree(folder / "out", folder / name)
+    return folder
+
+
+def board(folder: Path) -> tuple[dict[str, set[str]], str]:
+    """Return the tasks of each row that have a score, and all notes."""
+    found = json.loads((folder / "leaderboard.json").read_text())
+    rows = {
+        row["policy"]: {task for task, score in row["scores"].items() if score}
+        for row in found["rows"]
+    }
+    return rows, "\n".join(found["notes"])
+
+
+def test_a_part_runs_alone_and_the_board_says_what_was_left_out(parted):
+    rows, notes = board(parted / "cell")
+    assert rows == {"random": {"zsre"}}
+    assert "5 cells were left out by --only: none--zsre--0, none--wow--0, " in notes
+    assert "none, the baseline, was left out: rows are compared with random" in notes
+    keys = {
+        stage["kind"] for stage in json.loads((parted / "cell" / "run.json").read_text())["stages"]
+    }
+    assert "annotate" not in keys
+    ran = json.loads((parted / "cell" / "run.json").read_text())["stages"]
+    assert sum(stage["kind"] == "finetune" for stage in ran) == 1
+
+
+def test_a_part_keeps_what_is_there_already(parted):
+    assert board(parted / "task")[0] == {
+        "none": {"wow"},
+        "random": {"zsre", "wow"},
+        "original": {"wow"},
+    }
+    rows, notes = board(parted / "row")
+    assert rows["none"] == {"zsre", "wow"}
+    assert "1 cell was left out by --only: original--zsre--0" in notes
+    again = read_run(parted / "row")
+    assert again.left_out == ("original--zsre--0",)
+    assert len(again.results) == 5
+
+
+def run(call, parted, out, *words, text=TINY):
+    (out.parent / "tiny.yaml").write_text(text)
+    words = ("run", out.parent / "tiny.yaml", "--store", parted / "store", "--out", out, *words)
+    code, _, err = call(*words)
+    assert code == 0, err
+
+
+def test_a_part_does_not_show_what_other_settings_gave(call, parted, tmp_path):
+    out = shutil.copytree(parted / "row", tmp_path / "out")
+    text = TINY.replace("finetune: {steps: 2", "finetune: {steps: 3")
+    run(call, parted, out, "--only", "/zsre", text=text)
+    assert board(out)[0]["none"] == {"zsre"}
+    assert (out / "results" / "none--wow--0.json").is_file()
+    assert {result.task for result in read_run(out).results} == {"zsre"}
+
+
+def test_an_experiment_that_shrank_deletes_nothing(call, parted, tmp_path):
+    out = shutil.copytree(parted / "row", tmp_path / "out")
+    text = TINY.replace(", original]", "]").replace("[zsre, wow]", "[wow]")
+    before = {path.name for path in (out / "results").iterdir()}
+    run(call, parted, out, text=text)
+    rows, notes = board(out)
+    assert rows == {"none": {"wow"}, "random": {"wow"}}
+    assert "kept in results/: 3 results of cells that the experiment no longer has" in notes
+    assert {path.name for path in (out / "results").iterdir()} == before
+    assert (out / "questions" / "zsre.jsonl").is_file()
+    run(call, parted, out, "--only", "none/wow", text=text)
+    assert board(out)[0] == rows
+    joined = call("leaderboard", out, "--json")[1]
+    assert {row["policy"] for row in json.loads(joined)["rows"]} == set(rows)
+
+
+@pytest.mark.parametrize(
+    ("only", "says"),
+    [
+        ("randm", "--only randm: unknown row 'randm': did you mean 'random'?"),
+        ("random/zrse", "--only random/zrse: unknown task 'zrse': did you mean 'zsre'?"),
+        ("/zrse", "unknown task 'zrse'"),
+        ("zsre", "--only zsre: is a task: write /zsre"),
+        ("random,none", "unknown row 'random,none'"),
+        ("random,none", "; give --only once for each"),
+    ],
+)
+def test_a_part_that_is_not_there_is_one_line(refused, parted, tmp_path, only, says):
+    words = (parted / "tiny.yaml", "--store", parted / "store", "--only", only)
+    assert says in refused("plan", *words)
+    assert says in refused("run", *words, "--out", tmp_path / "out")
+
+
+def test_a_plan_of_a_part_lists_nothing_else(call, parted):
+    words = ("plan", parted / "tiny.yaml", "--store", parted / "store", "seeds=[7]")
+    lines = call(*words, "--only", "original/wow")[1].splitlines()
+    assert sum("evaluate" in line for line in lines) == 1
+    assert not any("-examples zsre" in line for line in lines)
+    table = next(
+        n for n, line in enumerate(lines) if line.split()[:3] == ["task", "test", "examples"]
+    )
+    assert [line.split()[0] for line in lines[table + 1 :]] == ["wow"]
+
+
+def test_the_experiment_as_written_runs_from_the_runs_folder(call, parted, tmp_path, monkeypatch):
+    kept = shutil.copytree(parted / "row", tmp_path / "moved") / WRITTEN
+    monkeypatch.chdir(tmp_path)
+    assert call("run", kept, "--store", parted / "store")[0] == 0
+    assert len(read_run(tmp_path / "moved").results) == 6
+    for name in ("experiment.json", "results/none--wow--0.json"):
+        again = json.loads((kept.parent / name).read_text())
+        before = json.loads((parted / "row" / name).read_text())
+        before.pop("left_out", None)
+        assert again == before
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_cut_and_what_stands_in_train_is_told(parted):
+    notes = board(parted / "row")[1]
+    assert "train sources were cut to 24 tokens: finetune.max_source is the limit" in notes
+    one = json.loads((parted / "row" / "results" / "none--wow--0.json").read_text())
+    cuts = {(cut["split"], cut["what"]): cut for cut in one["audit"]["cuts"]}
+    assert cuts["train", "sources"]["count"] > 0
+    assert cuts["test", "sources"]["limit"] == 24
+
+
+def test_equal_train_and_test_files_are_told(call, tmp_path):
+    rows = [{"id": f"{n}", "question": f"what is {n}?", "answer": f"it is {n}"} for n in range(12)]
+    (tmp_path / "data").mkdir()
+    for split in ("train", "dev"):
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (tmp_path / "data" / f"{split}.jsonl").write_text(lines)
+    (tmp_path / "own.py").write_text(TASK)
+    text = TINY.replace("[zsre, wow]", "[parts-own]") + "data: data\nplugins: [own.py]\n"
+    text = text.replace("[none, random, original]", "[none]")
+    (tmp_path / "same.yaml").write_text(text)
+    words = ("--store", tmp_path / "store", "--out", tmp_path / "out")
+    code, _, err = call("run", tmp_path / "same.yaml", *words)
+    assert code == 0, err
+    # dev is carved from train: that question is not in train any more
+    assert "(91.7%) test questions also stand in train" in board(tmp_path / "out")[1]
+    assert "test questions also stand in train" in err
+
+
+TASK = """
+from dataclasses import dataclass
+
+from maskpolicy.plugins.registry import task
+from maskpolicy.core.types import Example
+
+
+@task(
+    "parts-own",
+    group="closed-book",
+    metric="exact_match",
+    files={"train": "train.jsonl", "dev": "dev.jsonl"},
+)
+@dataclass(frozen=True)
+class Own:
+    def example(self, row):
+        return Example(row["id"], "", row["question"], (row["answer"],))
+"""

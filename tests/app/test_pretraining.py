@@ -1,0 +1,310 @@
+"""maskpolicy pretrain: an ordinary Transformers folder, its card, and what it replaces."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import encoders as tiny
+import pytest
+import small
+import yaml
+
+from maskpolicy.app.transformers_folders import place
+from maskpolicy.models.scratch import build_encoder
+
+TEXT = "Ada Lovelace was born in London in 1815. She wrote notes about engines."
+SHORT = ("intermediate.steps=3", "intermediate.batch_size=4", "intermediate.warmup=1")
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory) -> Path:
+    """A folder with a BART and its tokenizer, as Transformers writes them."""
+    folder = tmp_path_factory.mktemp("models") / "small-bart"
+    small.tokenizer().save_pretrained(folder)
+    small.bart(max_position_embeddings=512).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def texts(tmp_path) -> Path:
+    """A folder with two text files."""
+    for name in ("one", "two"):
+        lines = [f"{TEXT} Engine number {n} is of kind {name}." for n in range(9)]
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(lines))
+    return tmp_path
+
+
+@pytest.fixture
+def words(bart, store, texts):
+    """The words of a short pretrain command, less --out."""
+    files = ("--corpus", texts / "one.txt", "--corpus", texts / "t*.txt")
+    policy = ("--policy", "random", "policy.ratio=0.5", "target=full")
+    return ("pretrain", "--model", bart, *files, *policy, *SHORT, "--store", store)
+
+
+@pytest.fixture
+def encoder_words(store, texts):
+    """Return a function from the folder of an encoder to the words of a command, less --out."""
+
+    def encoder_words(folder, *more):
+        files = ("--corpus", texts / "one.txt", "--policy", "random", "model.kind=encoder")
+        return ("pretrain", "--model", folder, *files, *SHORT, "--store", store, *more)
+
+    return encoder_words
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(call, words, bart, tmp_path):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    out = tmp_path / "out"
+    out.mkdir()  # an empty folder may be there
+    code, printed, _ = call(*words, "--out", out)
+    assert code == 0
+    assert f"written to {out}" in printed
+    after, before = (AutoModelForSeq2SeqLM.from_pretrained(path) for path in (out, bart))
+    ids, same = (
+        AutoTokenizer.from_pretrained(path)(TEXT, return_tensors="pt").input_ids
+        for path in (out, bart)
+    )
+    assert ids.tolist() == same.tolist()
+    assert after.generate(ids, max_new_tokens=3).shape[0] == 1
+    assert not after.lm_head.weight.equal(before.lm_head.weight)
+
+    card = (out / "README.md").read_text()
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert (front["base_model"], front["library_name"]) == ("small-bart", "transformers")
+    assert {"maskpolicy", "policy:random"} <= set(front["tags"])
+    rows = ("| ratio | 0.5 |", "| target | full |", "| steps | 3 |", "| passages | 12 |")
+    for row in (*rows, "| one.txt | `", "| two.txt | `"):
+        assert row in card
+    record = json.loads((out / "maskpolicy.json").read_text())
+    assert (record["work"]["passages"], record["spec"]["steps"]) == (12, 3)
+    assert str(tmp_path) not in card + json.dumps(record)
+    command = "pretrain --model small-bart --corpus one.txt --corpus 't*.txt' --policy random "
+    assert f"{command}policy.ratio=0.5 target=full {' '.join(SHORT)} --out out\n" in card
+    assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 512
+
+
+def test_an_encoder_is_pre_trained_further_as_mae_lm(call, encoder_words, tmp_path):
+    from transformers import AutoModel
+
+    folder, out = tmp_path / "small-roberta", tmp_path / "out"
+    small.tokenizer().save_pretrained(folder)
+    build_encoder("mini", small.tokenizer(), 0, layers=1).save_pretrained(folder)
+    mae = ("model.decoder_layers=1", "mask_exclusion=1.0")
+    code, _, err = call(*encoder_words(folder, *mae), "--out", out)
+    assert code == 0, err
+    after, before = (
+        AutoModel.from_pretrained(path, add_pooling_layer=False).state_dict()
+        for path in (out, folder)
+    )
+    assert after.keys() == before.keys()
+    assert any(not after[name].equal(before[name]) for name in after)
+    card = (out / "README.md").read_text()
+    assert 'AutoModel.from_pretrained("out")' in card and "| mask exclusion | 1.0 |" in card
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert", "distilbert"])
+def test_an_encoder_of_another_family_keeps_its_head(call, encoder_words, tmp_path, family):
+    from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+    folder, out, mae = (tmp_path / name for name in ("small", "out", "mae"))
+    tiny.saved(family, folder)
+    words = encoder_words(folder, "--policy", "salient-span")
+    code, _, err = call(*words, "--out", out)
+    assert code == 0, err
+    after, before = (AutoModelForMaskedLM.from_pretrained(path).eval() for path in (out, folder))
+    ids = AutoTokenizer.from_pretrained(out)(TEXT, return_tensors="pt")["input_ids"]
+    assert not after(input_ids=ids).logits.equal(before(input_ids=ids).logits)
+    assert after.state_dict().keys() == before.state_dict().keys()
+    card = (out / "README.md").read_text()
+    assert 'AutoModelForMaskedLM.from_pretrained("out")' in card
+    assert family in yaml.safe_load(card.split("---\n")[1])["tags"]
+    code, _, err = call(*words, "mask_exclusion=1.0", "model.decoder_layers=1", "--out", mae)
+    assert code == 0, err
+    body, same = (AutoModel.from_pretrained(path).state_dict() for path in (mae, folder))
+    assert body.keys() == same.keys()
+    assert 'AutoModel.from_pretrained("mae")' in (mae / "README.md").read_text()
+
+
+def test_a_head_can_be_chosen(call, encoder_words, tmp_path):
+    from transformers import AutoModelForMaskedLM
+
+    folder = tiny.saved("roberta", tmp_path / "small")
+    for head in ("own", "new", "auto"):
+        words = encoder_words(folder, f"model.head={head}", "--out", tmp_path / head)
+        assert call(*words)[0] == 0
+    assert AutoModelForMaskedLM.from_pretrained(tmp_path / "own").lm_head.bias.any()
+    bodies = [(tmp_path / head / "model.safetensors").read_bytes() for head in ("new", "auto")]
+    assert bodies[0] == bodies[1] != (tmp_path / "own" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (("mask_exclusion=1.0",), "mask_exclusion: mobilebert models cannot"),
+        (
+            ("model.kind=seq2seq", "model.head=own"),
+            "model.head: is for an encoder of a folder or Hub name only",
+        ),
+    ],
+)
+def test_what_a_family_cannot_do_is_one_line(refused, capfd, encoder_words, tmp_path, keys, says):
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    tokenizer = tiny.tokenizer("bert")
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32}
+    shape |= {"vocab_size": len(tokenizer), "num_attention_heads": 2, "embedding_size": 16}
+    config = AutoConfig.for_model("mobilebert", **shape)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path / "small")
+    tokenizer.save_pretrained(tmp_path / "small")
+    capfd.readouterr()
+    assert says in refused(*encoder_words(tmp_path / "small", *keys), "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_without_a_mask_token_is_one_line(call, encoder_words, tmp_path):
+    folder = tiny.saved("bert", tmp_path / "small")
+    tokenizer = tiny.tokenizer("bert").__class__.from_pretrained(folder)
+    tokenizer.mask_token = None
+    tokenizer.save_pretrained(folder)
+    code, _, err = call(*encoder_words(folder), "--out", tmp_path / "out")
+    (line,) = (line for line in err.splitlines() if line.startswith("error: "))
+    assert "its tokenizer has neither a mask token nor sentinels" in line
+    assert code == 2
+
+
+def test_passages_that_the_model_cannot_see_whole_are_told(call, words, tmp_path):
+    (tmp_path / "one.txt").write_text("\n\n".join(f"{TEXT} " * 40 + str(n) for n in range(9)))
+    words = (*words, "corpus.words=600", "target=spans", "--out", tmp_path / "out")
+    code, _, err = call(*words, "intermediate.max_source=600")
+    assert code == 0
+    (line,) = (line for line in err.splitlines() if "longer than" in line)
+    assert "intermediate random" in line and "longer than 512 tokens and are truncated" in line
+    assert line.rstrip().endswith("lower corpus.words")
+    assert "| max source | 512 |" in (tmp_path / "out" / "README.md").read_text()
+    err = call(*words, "intermediate.max_source=100")[2]
+    assert "longer than 100 tokens" in err
+    assert "lower corpus.words or raise intermediate.max_source" in err
+
+
+def test_the_same_command_replaces_the_folder_by_the_same_bytes(call, words, tmp_path, monkeypatch):
+    def full(source: object, target: Path) -> None:
+        Path(target).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "deep" / "out"
+    call(*words, "--out", out)
+    before = contents(out)
+    (out / "old.txt").write_text("of an earlier run")
+    code, printed, _ = call(*words, "--out", out)
+    assert code == 0
+    assert contents(out) == before
+    assert printed.count("intermediate") == 1
+    monkeypatch.setattr(shutil, "copyfile", full)
+    code, _, err = call(*words, "--out", out)
+    assert code == 2
+    says = "cannot be written: No space left on device; choose another --out"
+    assert err.splitlines()[-1].endswith(says)
+    assert contents(out) == before
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_processes_that_write_one_folder_do_so_one_after_the_other(tmp_path):
+    part = tmp_path / "part"
+    part.mkdir()
+    for number in range(20):
+        (part / f"{number}.json").write_text("{}")
+    record = {"version": 1, "stage": "a", "work": {}}
+    outs = [tmp_path / "made" / name for name in ("out", "out.b", "out[1]")]
+    outs[0].parent.mkdir()
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda out: place(out, [part], "", record), outs * 8))
+    assert sorted(path.name for path in outs[0].parent.iterdir()) == ["out", "out.b", "out[1]"]
+    assert all(len(contents(out)) == 22 for out in outs)
+
+
+def test_a_folder_that_cannot_be_used_is_refused_before_any_work(refused, words, bart, tmp_path):
+    theirs, file = tmp_path / "theirs", tmp_path / "one.txt"
+    theirs.mkdir()
+    (theirs / "notes.txt").write_text("")
+    for text in (None, '{"stages": {}}', "{", "[]"):  # made by nobody, by `export`, and damaged
+        if text is not None:
+            (theirs / "maskpolicy.json").write_text(text)
+        line = refused(*words, "--out", theirs)
+        assert "was not made by `maskpolicy pretrain`: choose another --out" in line
+    assert "is a file, not a folder" in refused(*words, "--out", file)
+    assert "cannot be created" in refused(*words, "--out", file / "a" / "b")
+    base = Path(shutil.copytree(bart, tmp_path / "base"))
+    of_base = [base if word == bart else word for word in words]
+    line = refused(*of_base, "--out", tmp_path / "elsewhere" / ".." / "base")
+    assert "--out is the folder of --model, which would be lost" in line
+
+
+def test_a_folder_made_with_other_settings_is_replaced_and_that_is_told(call, words, tmp_path):
+    out = tmp_path / "out"
+    for _ in range(2):
+        assert "will be replaced" not in call(*words, "--out", out)[2]
+    code, _, err = call(*words, "intermediate.steps=2", "--out", out)
+    assert code == 0
+    line = next(line for line in err.splitlines() if "will be replaced" in line)
+    assert str(out) in line and "(intermediate.steps: 3 -> 2)" in line
+    assert json.loads((out / "maskpolicy.json").read_text())["spec"]["steps"] == 2
+    other = ["whole-word" if word == "random" else word for word in words]
+    err = call(*other, "--out", out)[2]
+    assert '(policy: "random" -> "whole-word"; intermediate.steps: 2 -> 3)' in err
+    assert "(policy.ratio: 0.5 -> 0.4)" in call(*other, "policy.ratio=0.4", "--out", out)[2]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("ratio=0.2", "ratio: is a field of the policy random: write policy.ratio=.."),
+        ("policy.rato=1", "policy.rato: unknown key 'rato': did you mean 'ratio'?"),
+        ("intermediate.stesp=1", "intermediate.stesp: unknown key"),
+        ("intermedaite.steps=1", "did you mean 'intermediate'?"),
+        ("corpus.wrods=9", "did you mean 'words'?"),
+        ("corpus=world", "use --corpus"),
+        ("model=mini", "use --model"),
+        ("tasks=[zsre]", "tasks: cannot be set here"),
+        ("general.steps=3", "only a model built from scratch"),
+        ("steps", "write key=value"),
+        ("--policy none", "has no intermediate stage"),
+        ("--policy radnom", "did you mean 'random'?"),
+        ("--model nowhere/at/all", "there is no folder"),
+        ("--model nothing", "nothing: has no config.json: name a folder"),
+        ("--corpus /", "'/' is a folder: name its files, e.g. '/*.txt'"),
+        ("--corpus no*.txt", "no such file 'no*.txt'"),
+        ("--corpus /dev/null", "'/dev/null' is not a regular file"),
+        ("--corpus one.txt two.txt", "quote a pattern"),  # as the shell writes t*.txt
+    ],
+)
+def test_a_mistake_is_one_line(refused, bart, texts, monkeypatch, more, says):
+    monkeypatch.chdir(texts)
+    Path("nothing").mkdir()
+    words = ("pretrain", "--model", bart, "--corpus", "one.txt", "--policy", "random")
+    assert says in refused(*words, *more.split(), "--out", "out")
+    assert not Path("out").exists()
+
+
+def test_a_corpus_without_any_entity_is_exit_code_2(call, bart, store, tmp_path):
+    (tmp_path / "plain.txt").write_text("it was so.\n\nand so on it went.\n")
+    words = ("--model", bart, "--corpus", tmp_path / "plain.txt", "--policy", "salient-span")
+    code, _, err = call("pretrain", *words, "--store", store, "--out", tmp_path / "out")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: policy salient-span: found nothing in 2")
+    assert err.count("found nothing") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,379 @@
+"""maskpolicy run, plan, leaderboard and export: one small run, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+from statistics import mean
+
+import fake_hub
+import folders
+import pytest
+from huggingface_hub import ModelCard
+from small import EXPERIMENT
+
+from maskpolicy.experiment import yaml_file
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+EXPERIMENTS = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("findings/*.yaml")])
+PAPER = sorted((FOLDER / "paper").glob("*.yaml"))
+BROKEN = """
+from dataclasses import dataclass
+
+from maskpolicy.plugins.registry import policy
+
+
+@policy("breaks")
+@dataclass(frozen=True)
+class Breaks:
+    def select(self, passage, rng):
+        raise ValueError("no such luck")
+"""
+FULL = """
+import resource, sys
+from maskpolicy.app.commands import app
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+sys.exit(app(sys.argv[2:], standalone_mode=False) or 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(run_tiny):
+    """A folder with tiny.yaml, its store, and out/."""
+    return run_tiny(EXPERIMENT)
+
+
+@pytest.fixture
+def tiny(call, finished):
+    """Call a command with tiny.yaml and its store; returns exit code, stdout and stderr."""
+
+    def tiny(verb, *words):
+        return call(verb, finished / "tiny.yaml", "--store", finished / "store", *words)
+
+    return tiny
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "run.json"
+    }
+
+
+def full(limit: int, *words: object) -> tuple[int, list[str]]:
+    """Run a command on a disk that takes no file beyond so many bytes; returns code and stderr."""
+    argv = [sys.executable, "-c", FULL, str(limit), *map(str, words)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    return done.returncode, done.stderr.splitlines()
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_one_line_and_loses_nothing_that_is_committed(call, tmp_path):
+    (tmp_path / "it.yaml").write_text(EXPERIMENT)
+    store = tmp_path / "store"
+    words = ("run", tmp_path / "it.yaml", "--store", store, "--out", tmp_path / "out")
+    code, lines = full(400_000, *words)  # the weights have no room, all that is before them has
+    assert (code, lines[-1].partition(" (")[0]) == (2, f"error: store {store}: no room to write")
+    held = {path: path.read_bytes() for path in store.glob("artifacts/*/*.*")}
+    assert held
+    assert call(*words)[0] == 0
+    assert {path: path.read_bytes() for path in held} == held
+
+
+def test_a_full_disk_under_the_world_names_its_folder(tmp_path):
+    code, lines = full(3000, "world", "--out", tmp_path / "w", "people=8", "general_people=4")
+    says = f"error: {tmp_path / 'w'}: cannot be written: File too large; choose another --out"
+    assert (code, lines) == (2, [says])
+
+
+def test_all_is_written_before_output_that_fails(finished, tmp_path):
+    words = [finished / "tiny.yaml", "--store", finished / "store", "--out", tmp_path / "out"]
+    argv = [sys.executable, "-m", "maskpolicy", "run", *map(str, words)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("No space left on device")
+    whole, found = contents(finished / "out"), contents(tmp_path / "out")
+    assert found.keys() == whole.keys()
+    same = [name for name in whole if name not in ("experiment.yaml", "leaderboard.html")]
+    assert [found[name] for name in same] == [whole[name] for name in same]
+
+
+def test_a_run_writes_leaderboard_results_predictions_and_its_record(finished):
+    out = finished / "out"
+    board = json.loads((out / "leaderboard.json").read_text())
+    assert [row["policy"] for row in board["rows"]] == ["none", "random"]
+    assert set(contents(out)) == {
+        *("experiment.json", "experiment.yaml", "questions/zsre.jsonl"),
+        *(f"leaderboard.{form}" for form in ("json", "md", "csv", "tex", "html")),
+        *("analyses/viewer/viewer.json", "analyses/viewer/viewer.md"),
+        *("results/none--zsre--0.json", "results/random--zsre--0.json"),
+        *("predictions/none--zsre--0.jsonl", "predictions/random--zsre--0.jsonl"),
+    }
+    record = json.loads((out / "run.json").read_text())
+    facts = {"seconds", "parts", "hardware", "versions", "commit", "machine", "stages"}
+    assert facts <= set(record)
+    work = json.loads((out / "results" / "random--zsre--0.json").read_text())["work"]
+    assert work["passages"] == 8 and work["hidden_tokens"] > 0
+    assert json.loads((out / "results" / "none--zsre--0.json").read_text())["work"] is None
+
+
+def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finished, monkeypatch):
+    monkeypatch.setenv("MASKPOLICY_STORE", str(finished / "store"))
+    monkeypatch.chdir(finished)
+    code, out, err = call("run", "tiny.yaml", "-v")
+    assert code == 0
+    assert "what each part took" in out
+    assert "= world: is in the store" in err
+    next_command = f"maskpolicy analyze all runs/tiny --store {finished / 'store'}"
+    assert out.splitlines()[-1] == f"to explain the scores: {next_command}"
+    one, other = contents(finished / "runs" / "tiny"), contents(finished / "out")
+    assert one.pop("experiment.yaml") != other.pop("experiment.yaml")  # each says where it was run
+    pages = [each.pop("leaderboard.html").splitlines() for each in (one, other)]
+    assert one == other
+    differ = [a for a, b in zip(*pages, strict=True) if a != b]
+    named = b"<h3>tiny.yaml</h3>"  # like the run's folder
+    assert all(b'id="data-record"' in line or line == named for line in differ), differ
+    stages = json.loads((finished / "runs" / "tiny" / "run.json").read_text())["stages"]
+    assert all(stage["from_store"] for stage in stages)
+    took = {stage["kind"]: stage["seconds"] for stage in stages}  # of the run that computed them
+    assert took["intermediate"] > 0 and took["finetune"] > 0
+
+
+def test_the_next_command_names_no_store_that_is_found_without(
+    call, finished, monkeypatch, tmp_path
+):
+    shutil.copytree(finished / "store", tmp_path / ".maskpolicy" / "store")
+    shutil.copy(finished / "tiny.yaml", tmp_path)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call("run", "tiny.yaml")
+    assert code == 0
+    assert out.splitlines()[-1] == "to explain the scores: maskpolicy analyze all runs/tiny"
+
+
+def test_a_plan_says_which_differences_would_be_found(call, tiny, finished, tmp_path):
+    out = tiny("plan")[1]
+    assert "a test needs 3 seeds, each with its own intermediate run (here: seeds 1" in out
+    assert "defaults: 0.2 logits between runs" in out
+    [line] = [line for line in out.splitlines() if line.split()[:1] == ["zsre"]]
+    cell = json.loads((finished / "out" / "results" / "none--zsre--0.json").read_text())
+    assert line.split()[1] == str(cell["metrics"]["n"])  # the split is in the store
+    assert "points" in line
+    empty = call("plan", finished / "tiny.yaml", "--store", tmp_path / "empty")[1]
+    assert "300 test examples" in empty and "time and bytes: unknown for" in empty
+
+
+def test_a_plan_finds_nothing_on_a_task_whose_metric_is_not_tested(call, tmp_path):
+    words = ("plan", "zoo-encoder", "--store", tmp_path / "store")
+    out = call(*words)[1]
+    assert "No test on cola: the metric is a correlation" in out
+    head = out.index("significant with 80% probability")
+    assert "squad" in out[head:] and "cola" not in out[head:]
+    assert "cola" not in call(*words, "--only", "none/squad")[1]
+    alone = call(*words, "tasks=[cola]")[1]
+    assert "No test on cola" in alone and "80% probability" not in alone
+
+
+def test_a_plan_of_an_empty_store_groups_what_is_missing(call, tmp_path):
+    lines = call("plan", "nine-tasks", "--store", tmp_path / "store")[1].splitlines()
+    [line] = [line for line in lines if line.split()[:3] == ["to", "do", "finetune"]]
+    assert "finetune none, triviaqa, seed 0, and 71 more" in line
+    assert "input model is to do" in line
+    assert sum(line.split()[:3] == ["to", "do", "intermediate"] for line in lines) == 3
+
+
+def test_a_plan_tells_what_is_done_from_what_a_change_makes_outdated(tiny, finished):
+    before = contents(finished / "store")
+    assert "outdated" not in tiny("plan")[1]
+    lines = tiny("plan", "intermediate.steps=3")[1].splitlines()
+    states = {tuple(line.split()[:3]) for line in lines}
+    assert ("outdated", "intermediate", "random,") in states
+    assert ("outdated", "evaluate", "random,") in states
+    assert ("done", "evaluate", "none,") in states
+    assert any("steps: 2 -> 3" in line for line in lines)
+    assert "finetune.warmup: 3 is more than the 2 steps" in tiny("plan", "finetune.warmup=3")[2]
+    assert contents(finished / "store") == before
+
+
+def test_a_plan_tells_what_its_stages_will_take(tiny, finished):
+    plan = json.loads(tiny("plan", "intermediate.steps=4", "--json")[1])
+    assert plan["counts"] == {"done": plan["counts"]["done"], "outdated": 3}
+    [stage] = [each for each in plan["stages"] if each["kind"] == "intermediate"]
+    manifests = (finished / "store" / "artifacts").glob("*/MANIFEST.json")
+    records = [json.loads(path.read_text()) for path in manifests]
+    seconds = [r["seconds"] for r in records if r["record"]["kind"] == "intermediate"]
+    assert stage["seconds"] == pytest.approx(2 * mean(seconds), abs=0.002)  # 4 steps for 2
+    assert stage["state"] == "outdated"
+    assert plan["expected"]["work"] > stage["seconds"]
+    assert plan["expected"]["written"] > stage["bytes"] > 0
+    assert plan["expected"]["unknown"] == []
+    assert "estimated from" in tiny("plan", "intermediate.steps=4")[1]
+
+
+def test_the_page_is_named_and_opened(tiny, finished, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or len(opened) == 1)
+    page = finished / "out" / "leaderboard.html"
+    code, out, err = tiny("run", "--out", page.parent, "--open", "-q")
+    assert (code, err, opened) == (0, "", [page.resolve().as_uri()])
+    assert f"page: {page}" in out
+    assert "--open: there is no browser here" in tiny("run", "--out", page.parent, "--open")[2]
+
+
+def test_a_failed_stage_fails_its_cells_and_nothing_else(tiny, tmp_path):
+    (tmp_path / "breaks.py").write_text(BROKEN)
+    out_folder = tmp_path / "out"
+    keys = ("policies=[none, breaks]", "--plugin", tmp_path / "breaks.py", "--out", out_folder)
+    code, out, err = tiny("run", *keys)
+    assert code == 2  # the fault of the user's plugin
+    why = f"the notes of {out_folder / 'leaderboard.md'} say why"
+    assert err.splitlines()[-1] == f"error: 1 of 2 cells failed: {why}"
+    assert (out + err).count("no such luck") == 1
+    assert "Traceback" not in err
+    board = json.loads((out_folder / "leaderboard.json").read_text())
+    assert board["rows"][1]["scores"] == {"zsre": None}
+    assert board["rows"][0]["scores"]["zsre"] is not None
+    assert any("breaks, zsre, seed 0" in n and "no such luck" in n for n in board["notes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("\n \n\n", "it.txt: the corpus holds no text: name files"),
+        (
+            "it was so.\n\nand so on it went.\n",
+            "policy salient-span: found nothing in 2 passages",
+        ),
+    ],
+)
+def test_data_that_a_stage_cannot_use_is_exit_code_2_and_its_line(tiny, tmp_path, text, says):
+    (tmp_path / "it.txt").write_text(text)
+    keys = ("policies=[none, salient-span]", f"corpus={{files: [{tmp_path}/it.txt]}}")
+    code, out, err = tiny("run", *keys, "--out", tmp_path / "out")
+    assert code == 2
+    assert (out + err).count(says) == 1
+    assert err.splitlines()[-1].startswith("error: ")
+    assert f"cells failed: the notes of {tmp_path / 'out' / 'leaderboard.md'}" in err
+    assert says in (tmp_path / "out" / "leaderboard.md").read_text()
+    assert (tmp_path / "out" / "leaderboard.json").is_file()
+
+
+def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):
+    run, page = finished / "out", tmp_path / "new" / "it.html"
+    code, out, err = call("leaderboard", run, "--json", "--out", tmp_path, "--html", page)
+    assert code == 0
+    assert f"written to {tmp_path}\nwritten to {page}\n" in err
+    assert json.loads(out) == json.loads((run / "leaderboard.json").read_text())
+    for name in ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex"):
+        assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
+    assert page.read_bytes() == (run / "leaderboard.html").read_bytes()
+    assert "hidden tokens" in call("leaderboard", run, "--work")[1]
+
+
+def test_what_cannot_be_exported_or_written_is_one_line(refused, finished, tmp_path):
+    words = ("export", finished / "out", "random", "--out", tmp_path / "bart")
+    tuned = (*words, "--task", "zsre")
+    assert (
+        "the model of random fine-tuned on zsre was not kept: add keep_models: [finetune] to"
+        in (refused(*tuned, "--store", finished / "store"))
+    )
+    assert "name the store of that run" in refused(*tuned, "--store", tmp_path / "empty")
+    assert "--push bart: write OWNER/NAME" in refused(*words, "--push", "bart")
+    assert not (tmp_path / "bart").exists()
+    page = finished / "tiny.yaml" / "it.html"
+    assert "choose another --html" in refused("leaderboard", finished / "out", "--html", page)
+
+
+@pytest.mark.slow
+def test_a_model_goes_to_the_hub_with_a_card_that_names_it(finished, tmp_path):
+    out = tmp_path / "bart"
+    words = ("export", finished / "out", "random", "--out", out, "--store", finished / "store")
+    with fake_hub.serving() as hub:
+        done = fake_hub.command(hub, tmp_path / "home", *words, "--push", "me/masked-bart")
+        assert done.returncode == 0, done.stderr
+        files = hub.repositories["models/me/masked-bart"].files
+    assert f"pushed to {hub.address}/me/masked-bart" in done.stdout
+    written = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert {name: files[name] for name in written} == written
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.model_name == "me/masked-bart"
+    assert {each.metric_type for each in card.data.eval_results} == {"kilt_accuracy"}
+    assert 'from_pretrained("me/masked-bart")' in card.text
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_models_without_fine_tuning_are_warned_of(call, tmp_path, verb):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(EXPERIMENT.replace("policies: [none, random]", "policies: [none]"))
+    out = ("--out", tmp_path / "out") if verb == "run" else ()
+    steps = ("finetune.steps=0", "finetune.warmup=0")
+    _, _, err = call(verb, path, *steps, "--store", tmp_path / "store", *out)
+    assert err.count("finetune.steps: is 0: every model is evaluated as pre-trained") == 1
+    assert "finetune.steps" not in call("plan", path, "--store", tmp_path / "store")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("results/none--zsre--0.json", '{"version": 1, "po', "not JSON"),
+        ("results/none--zsre--0.json", '{"version": 2}', "by another version of maskpolicy"),
+        ("predictions/none--zsre--0.jsonl", '{"id": "a', "line 1"),
+    ],
+)
+def test_a_folder_that_is_damaged_gives_one_line(refused, finished, tmp_path, name, content, says):
+    shutil.copytree(finished / "out", tmp_path / "copy")
+    (tmp_path / "copy" / name).write_text(content)
+    line = refused("leaderboard", tmp_path / "copy", "--html", tmp_path / "it.html")
+    assert says in line and Path(name).name in line
+    assert not (tmp_path / "it.html").exists()
+
+
+@pytest.fixture(scope="module")
+def official(tmp_path_factory):
+    return folders.official(tmp_path_factory.mktemp("official"))
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_the_papers_experiments_are_planned_without_a_network(call, tmp_path, official, path):
+    text = official / "kilt_knowledgesource.json"
+    keys = (f"data={official}", f"corpus.files=[{text}]", "seeds=[0]", "intermediate_seeds=1")
+    if path.stem == "multiple-choice":
+        keys = (*keys, f"policies.2.corpus.mix.other.files=[{text}]")
+    code, out, err = call("plan", path, *keys, "--store", tmp_path / "store")
+    assert code == 0, err
+    for block in yaml_file.values(yaml_file.read_text(path), "")["policies"][-2:]:
+        label = block if isinstance(block, str) else block["label"]
+        assert f"{label}, run 0" in out
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_experiment_is_planned(call, tmp_path, path):
+    code, out, _ = call("plan", path, "--store", tmp_path / "store")
+    assert code == 0
+    assert "to do" in out
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_task_that_the_world_lacks_is_refused_before_any_work(refused, call, tmp_path, verb):
+    path, store = tmp_path / "birds.yaml", tmp_path / "store"
+    text = "{model: mini, corpus: world, data: world, policies: [none], tasks: [triviaqa, nq, wiqa]"
+    path.write_text(text + ", world: {kinds: [people, writers]}}")
+    out = ("--out", tmp_path / "out") if verb == "run" else ()
+    line = refused(verb, path, "--store", store, *out)
+    assert line.strip() == (
+        f"error: {path}: tasks[1]: nq asks about birds, wiqa asks about salts, which this world "
+        "lacks: set world.kinds: [people, writers, birds, salts]"
+    )
+    path.write_text(path.read_text().replace("writers", "writers, salts, birds"))
+    assert call("plan", path, "--store", store)[0] == 0
+    encoder = ("model={kind: encoder, name: mini}", "tasks=[mnli]")
+    line = refused(verb, path, *encoder, "--store", store, *out)
+    assert "mnli: the embedded world has no files of task 'mnli'" in line
+    assert not store.exists()

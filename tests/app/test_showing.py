@@ -1,0 +1,330 @@
+"""maskpolicy show and gallery: what policies mask in a text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.analyses.plots import look
+from maskpolicy.app.preview import PolicyOfRun, warn_of_edits
+from maskpolicy.leaderboard.results.cell import Result
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins import discovery, registry
+from maskpolicy.plugins.discovery import code_digests, find_plugin
+
+TEXT = "Godisa Hiddal was born in Mukby in 1850. She worked for Klunatek Company."
+ROOT = Path(__file__).parents[2]
+HEAD = """
+from dataclasses import dataclass
+import numpy as np
+from maskpolicy import as_spans, policy
+
+"""
+FITTED = f"""{HEAD}
+@policy("fitted-words", target="spans")
+@dataclass(frozen=True)
+class FittedWords:
+    '''Hide the words that a fit has chosen.'''
+    most: int = 9
+
+    def annotate(self, passages, fitted=None):
+        words = set((fitted / "words.txt").read_text().split()) if fitted else set()
+        found = []
+        for each in passages:
+            texts = [
+                each.text[each.offsets[first, 0] : each.offsets[end - 1, 1]]
+                for first, end in each.words.tolist()
+            ]
+            found.append(as_spans([w for w, t in zip(each.words.tolist(), texts) if t in words]))
+        return {{"chosen": found}}
+
+    def select(self, passage, rng):
+        return passage.columns["chosen"][: self.most]
+"""
+CARELESS = f"""{HEAD}
+@policy("careless", target="spans")
+@dataclass(frozen=True)
+class Careless:
+    '''Mask words that numpy's global generator draws.'''
+    def select(self, passage, rng):
+        return passage.words[np.random.permutation(len(passage.words))[:1]]
+"""
+EDITED = f"""{HEAD}
+@policy("edited-since", target="spans")
+@dataclass(frozen=True)
+class Edited:
+    def select(self, passage, rng):
+        return passage.words[:1]
+"""
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Without the handler that an earlier command of this process left."""
+    logging.getLogger("maskpolicy").setLevel(logging.WARNING)
+    yield
+    logging.getLogger("maskpolicy").handlers.clear()
+
+
+@pytest.fixture(scope="session")
+def bart(tmp_path_factory) -> Path:
+    """A folder with a tokenizer of its own."""
+    folder = tmp_path_factory.mktemp("bart")
+    train_tokenizer([TEXT] * 9, 400).save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "bart"}')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory) -> Path:
+    """A store that keeps mini's tokenizer once it is made."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def shown(call, bart):
+    """Show a policy on TEXT; returns the JSON."""
+
+    def shown(*words: object, text: str = TEXT) -> dict:
+        code, out, err = call("show", *words, "--text", text, "--model", bart, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return shown
+
+
+@pytest.mark.parametrize("policy", ["random", "salient-span"])
+def test_spans_are_characters_of_the_text(shown, policy):
+    found = shown(policy)
+    assert found["spans"]
+    assert all(TEXT[start:end] == part for start, end, part in found["spans"])
+    assert found["source"].count("<mask>") == len(found["spans"])
+    parts = [part for _, _, part in found["spans"]]
+    assert [part.strip() for part in found["target"].split("<mask>")] == parts
+
+
+def test_fields_objective_and_seed_can_be_set(shown):
+    assert shown("salient-span", "policy.spans=3", "target=full")["target"] == TEXT
+    assert len(shown("salient-span", "policy.spans=3")["spans"]) == 3
+    assert shown("original")["target"] == TEXT
+    assert shown("original", "policy.target=spans")["target"] != TEXT
+    whole = shown("random", "policy.ratio=1.0", "corruption=token")
+    assert set(whole["source"].split("<mask>")) == {""}
+    assert shown("random") == shown("random") != shown("random", "--seed", 1)
+
+
+def test_a_schedule_is_shown_at_the_progress_that_is_asked_for(shown):
+    key = "policy.ratio={start: 0.0, end: 1.0}"
+    counts = [len(shown("random", key, "--progress", done)["spans"]) for done in (0, 0.2)]
+    assert counts[0] == 0 < counts[1]
+    assert shown("random", key, "--progress", 0.5) == shown("random", "policy.ratio=0.5")
+
+
+def test_a_mixture_is_shown_with_the_objective_of_the_member_that_is_drawn(shown):
+    members = "policy.members=[{name: mass, ratio: 1.0}, {name: random, ratio: 1.0, target: full}]"
+    one, other = (shown("mixture", members, f"policy.weights={w}") for w in ("[1, 0]", "[0, 1]"))
+    assert one["target"] == other["target"] == TEXT
+    assert len(one["spans"]) == 1 < len(other["spans"])
+
+
+def test_a_text_in_which_nothing_is_hidden(call, shown, bart):
+    text = "the it and of"
+    assert shown("salient-span", text=text) == {"spans": [], "source": text, "target": ""}
+    out = call("show", "salient-span", "--text", text, "--model", bart)[1]
+    assert "masked  nothing" in out
+
+
+def test_without_a_model_minis_tokenizer_is_made_once_and_kept(call, store):
+    words = ("show", "salient-span", "--text", TEXT, "--store", store)
+    code, out, _ = call(*words)
+    assert code == 0
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert lines["text"] == TEXT
+    assert lines["masked"] in lines["target"]
+    assert "<mask>" in lines["source"]
+    kept = sorted((store / "artifacts").iterdir())
+    assert call(*words)[1] == out
+    assert sorted((store / "artifacts").iterdir()) == kept
+
+
+def test_a_store_that_cannot_be_written_is_read(call, small_disk):
+    place = Path(small_disk("size=16m"))
+    words = ("show", "random", "--text", TEXT, "--seed", 3, "--json", "--store", place)
+    first = call(*words)
+    small_disk("remount,ro,size=16m")
+    code, out, said = call(*words)
+    assert (code, out) == first[:2]
+    assert "cannot be written: what is computed is not kept" in said
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, bart) -> Path:
+    """A folder with a run of a fitted policy, its store, and its plugin."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "fitted.py").write_text(FITTED)
+    artifacts = Store(folder / "store")
+    with artifacts.write("a" * 64, {}) as out:
+        load_tokenizer(str(bart)).save_pretrained(out)
+    with artifacts.write("b" * 64, {}) as out:
+        (out / "words.txt").write_text("Mukby\n1850\n")
+    results = folder / "run" / "results"
+    results.mkdir(parents=True)
+    for label, most, stages in (("all", 9, {"fit all, run 0": "b" * 64}), ("blind", 5, {})):
+        block = {"name": "fitted-words", "most": most, "target": "full"}
+        keys = {"tokenizer mini": "a" * 64, **stages}
+        result = Result(label, "zsre", 0, "group", {"policy": block}, keys, error="not run")
+        path = results / f"{label}--zsre--0.json"
+        path.write_text(json.dumps({"version": 1, **result.to_json()}))
+    about = {"plugins": [str(folder / "fitted.py")], "tasks": [{"label": "zsre"}]}
+    about["policies"] = [{"label": "all"}, {"label": "blind"}]
+    (folder / "run" / "experiment.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_a_run_gives_its_row_tokenizer_and_fitted_policy(call, refused, finished, tmp_path):
+    words = ("--run", finished / "run", "--plugin", finished / "fitted.py", "--text", TEXT)
+    words = (*words, "--json", "--store", finished / "store")
+    found = json.loads(call("show", "all", *words)[1])
+    assert [part for _, _, part in found["spans"]] == ["Mukby", "1850"]
+    assert found["target"] == TEXT
+    changed = json.loads(call("show", "all", "policy.most=1", "target=spans", *words)[1])
+    assert changed["target"] == "Mukby"
+    assert json.loads(call("show", "blind", *words)[1])["spans"] == []
+    says = "has the rows all, blind: name one of these"
+    assert says in refused("show", "fitted-words", *words)
+    assert "did you mean 'blind'?" in refused("show", "blidn", *words)
+    line = refused("show", "all", *words, "--store", tmp_path / "x")
+    assert "name the store of that run with --store" in line
+
+
+def test_a_policy_that_was_edited_since_the_run_is_told(tmp_path, caplog):
+    path, store, key = tmp_path / "mine.py", Store(tmp_path / "store"), "a" * 64
+    path.write_text(EDITED)
+    discovery.load_files([path], fresh=True)
+    code = code_digests(find_plugin("policy", "edited-since"))
+    with store.write(key, {"params": {"code": code}}):
+        pass
+    row = PolicyOfRun({"name": "edited-since"}, Path(), "mine", {}, key)
+    with caplog.at_level(logging.WARNING):
+        warn_of_edits(row, store)
+        assert caplog.messages == []
+        path.write_text(EDITED.replace("[:1]", "[:2]"))
+        discovery.load_files([path], fresh=True)
+        warn_of_edits(row, store)
+    line = "mine: mine.py changed since the run: what is shown may not be what the run masked"
+    assert caplog.messages == [line]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["radnom"], "did you mean 'random'?"),
+        (["none"], "masks nothing"),
+        (["random", "policy.rato=1"], "policy.rato: unknown key 'rato': did you mean 'ratio'?"),
+        (["random", "ratio=0.2"], "ratio: is a field of the policy random: write policy.ratio=.."),
+        (["random", "policy.ratio=x"], "policy.ratio: must be a number"),
+        (["random", "policy.target=ful"], "did you mean 'full'?"),
+        (["random", "tagret=full"], "did you mean 'target'?"),
+        (["random", "policy=x"], "name the policy itself"),
+        (["random", "policy.name=x"], "name the policy itself"),
+        (["random", "--model", "mimi"], "did you mean 'mini'?"),
+        (["random", "--plugin", "no.py"], "no.py: no such file"),
+        (["random", "--run", "nowhere"], "no results/*.json"),
+        (["random", "--progress", 1], "--progress: must be below 1, not 1"),
+        (["random", "--text", " \n"], "has no words"),
+        (["random", "--text", "a\udc80"], "surrogate"),
+        (["random", "--file", "it.txt"], "by --text TEXT, or texts by --file FILE"),
+        (["random", "policy.ratio={start: 0.1, end: 2}"], "ratio.end: must be >= 0 and <= 1, not"),
+        (["regex", "policy.pattern=("], "error: policy.pattern: '(' is not valid: missing )"),
+        (
+            ["careless", "--plugin", "careless.py", "--text", " ".join(map(str, range(200)))],
+            "policy careless: `select` masks other tokens when it is called again",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(refused, monkeypatch, tmp_path, bart, words, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "careless.py").write_text(CARELESS)
+    assert says in refused("show", "--text", TEXT, "--model", bart, *words)
+
+
+def test_the_texts_of_a_file_are_shown(call, refused, bart, tmp_path):
+    texts, rows = tmp_path / "it.txt", tmp_path / "it.jsonl"
+    texts.write_text("".join(f"Mukby {number}.\n\n" for number in range(30)))
+    words = ("show", "regex", "policy.pattern=Mukby", "--model", bart, "--json")
+    found = json.loads(call(*words, "--file", texts)[1])
+    assert [each["text"] for each in found] == [f"Mukby {number}." for number in range(20)]
+    rows.write_text('{"text": "Mukby."}\n{"text": 3}\n')
+    assert "it.jsonl, line 2: key 'text' must be text" in refused(*words, "--file", rows)
+    rows.write_text("")
+    assert "it.jsonl: has no text" in refused(*words, "--file", rows)
+    assert "by --text TEXT, or texts by --file FILE" in refused(*words)
+
+
+def test_policies_and_seeds_stand_side_by_side(call, bart, tmp_path):
+    page = tmp_path / "new" / "it.html"
+    rows = ("random", "regex policy.pattern=Mukby")
+    words = ("show", *rows, "target=full", "--seeds", 2, "--text", f"{TEXT} <b>", "--model", bart)
+    code, out, err = call(*words, "--html", page, "--json")
+    assert code == 0 and f"written to {page}" in err
+    found = json.loads(out)
+    pairs = [(row, seed) for row in rows for seed in (0, 1)]
+    assert [(each["policy"], each["seed"]) for each in found] == pairs
+    assert all(each["target"] == each["text"] == f"{TEXT} <b>" for each in found)
+    assert found[0]["spans"] != found[1]["spans"]
+    assert [part for _, _, part in found[2]["spans"]] == ["Mukby"]
+    html = page.read_text(encoding="utf-8")
+    assert "<b>" not in html and html.count("<mark>Mukby</mark>") == 2
+    assert html.count("<h2>") == 1 and html.count("the full text") == 4
+    assert "regex policy.pattern=Mukby, seed 1\ntext    " in call(*words)[1]
+
+
+@pytest.mark.slow
+def test_the_gallery_of_the_docs_is_what_the_command_prints_today(call, store):
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    more = [row for row in rows if " " in row]
+    assert f'"{more[0]}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
+    code, out, _ = call("gallery", *more, "--store", store)
+    assert code == 0
+    assert out == page, "run `make gallery`"
+
+
+@pytest.mark.slow
+def test_a_gallery_has_the_policies_of_plugins_and_says_what_is_not_there(call, bart, tmp_path):
+    (tmp_path / "fitted.py").write_text(FITTED.replace("fitted-words", "fitted-too"))
+    plugin = ("--plugin", tmp_path / "fitted.py", "--model", bart, "--text", TEXT)
+    code, out, err = call("gallery", "regex policy.pattern=Godisa", *plugin)
+    assert code == 0, err
+    assert "| `fitted-too` | `" in out
+    assert "| `regex policy.pattern=Godisa` | `<mask> Hiddal was" in out
+    assert "`column` needs `column`; " in out and "`supervised` learns from a model" in out
+    entries = [registry.entry("policy", name) for name in registry.names("policy")]
+    own = {each.name for each in entries if registry.is_builtin(each.plugin)}
+    assert {*re.findall(r"`([a-z0-9-]+)` (?:\||needs|learns)", out)} == {*own, "fitted-too"}
+
+
+@pytest.mark.slow
+def test_a_gallery_of_some_rows_is_drawn(call, bart, tmp_path):
+    file, words = tmp_path / "new" / "rows.svg", ("--model", bart, "--text", TEXT, "--alone")
+    rows = ("random", "regex policy.pattern=Godisa")
+    code, out, err = call("gallery", *rows, *words, "--picture", file)
+    assert code == 0, err
+    assert tuple(re.findall(r"^\| `([^`]+)` \|", out, re.MULTILINE)) == rows
+    drawn = file.read_text(encoding="utf-8")
+    is_drawn = [f"stroke: {look.color(place)}" in drawn for place in range(3)]
+    assert is_drawn == [True, True, False]
+
+
+def test_a_gallery_names_a_mistake_before_any_work(refused, tmp_path):
+    store = ("--store", tmp_path / "store")
+    assert "unknown policy 'nope'" in refused("gallery", "nope", *store)
+    line = refused("gallery", "--picture", "rows.gif", *store)
+    assert "--picture: rows.gif: end the name in .svg or .png" in line
+    assert not (tmp_path / "store").exists()

@@ -1,0 +1,108 @@
+"""Policies that read statistics of the corpus, in run, show, analyze and pretrain."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import small
+
+from maskpolicy.pipeline.store.artifacts import Store
+
+TEXT = "Anna Kovar was born in Rome. Lindau is a town on the Oder."
+YAML = """
+model: {folder}/bart
+corpus: {{files: [{folder}/it.txt], words: 12}}
+contrast_corpus: {{files: [{folder}/general.txt], words: 12}}
+data: world
+policies:
+  - none
+  - {{name: pmi, min_count: 3, entries: 20}}
+  - {{name: rare-word, ratio: 0.2}}
+  - {{name: mixture, label: both, members: [rare-word, difference-masking]}}
+tasks: [zsre]
+plugins: [{folder}/rare.py]
+world: {{people: 12, general_people: 6}}
+fit: {{steps: 0}}
+intermediate: {{steps: 2, batch_size: 4, precision: fp32}}
+finetune: {{steps: 1, precision: fp32}}
+"""
+RARE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+# another name than on the page, whose own test may have registered that in this process
+RARE = RARE.partition("# rare.py\n")[2].partition("```")[0].replace('"rare"', '"rare-word"')
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A small model, two corpora, and an own policy."""
+    folder = tmp_path_factory.mktemp("made")
+    small.bart().save_pretrained(folder / "bart")
+    small.tokenizer().save_pretrained(folder / "bart")
+    texts = [f"{text} Number {number}." for number in range(4) for text in small.TEXTS]
+    (folder / "it.txt").write_text("\n\n".join(texts))
+    (folder / "general.txt").write_text("Boats go down the river.\n\nIt rained in the town.")
+    (folder / "rare.py").write_text(RARE)
+    (folder / "it.yaml").write_text(YAML.format(folder=folder))
+    return folder
+
+
+@pytest.fixture
+def finished(call, folder) -> Path:
+    """The folder of a finished run, beside its store."""
+    words = ("run", folder / "it.yaml", "--store", folder / "store", "--out", folder / "run")
+    code, _, err = call(*words)
+    assert code == 0, err
+    return folder / "run"
+
+
+def test_a_run_gives_the_statistics_of_its_corpus(call, finished):
+    def shown(name, *more):
+        words = ("--run", finished, "--text", TEXT, "--json", "--store", finished.parent / "store")
+        plugin = ("--plugin", finished.parent / "rare.py")
+        code, out, err = call("show", name, *words, *plugin, *more)
+        assert code == 0, err
+        return [part for _, _, part in json.loads(out)["spans"]]
+
+    assert shown("pmi", "policy.ratio=1.0")
+    rare = shown("rare-word", "policy.ratio=0.2")  # 15 words; these occur in no text
+    assert len(rare) == 3 and set(rare) <= set(TEXT.replace(".", " .").split())
+    assert shown("both", "--seed", 1)
+    configs = [json.loads(path.read_text())["config"] for path in finished.glob("results/*.json")]
+    assert sum("contrast_corpus" in config for config in configs) == 1  # of the row that reads it
+    words = ("analyze", "coverage", finished, "--store", finished.parent / "store", "--plugin")
+    code, out, err = call(*words, finished.parent / "rare.py")
+    assert code == 0, err
+    assert "rare" in out and "pmi" in out and "both" in out
+
+
+def test_a_run_whose_statistics_are_not_in_the_store_is_one_line(refused, finished, tmp_path):
+    store = Store(finished.parent / "store")
+    kept = next(finished.glob("results/pmi*.json"))
+    key = json.loads(kept.read_text())["stages"]["tokenizer bart"]
+    shutil.copytree(store.path(key), tmp_path / "store" / "artifacts" / key)
+    line = refused("show", "pmi", "--run", finished, "--store", tmp_path / "store", "--text", TEXT)
+    says = "the intermediate stage of pmi entries=20 min_count=3 is not there: name the store"
+    assert says in line
+
+
+def test_pretrain_counts_first_and_takes_general_text(call, refused, folder, tmp_path):
+    words = ("pretrain", "--model", folder / "bart", "--corpus", folder / "it.txt")
+    words += ("intermediate.steps=1", "intermediate.batch_size=2", "--store", tmp_path / "store")
+    pmi = ("--policy", "pmi", "policy.min_count=3", "--out", tmp_path / "pmi")
+    other = ("--policy", "difference-masking", "--out", tmp_path / "other")
+    line = refused(*words, *other)
+    assert "difference-masking compares the corpus with general text: set contrast_corpus" in line
+    for more in (pmi, (*other, f"contrast_corpus={{files: [{folder}/general.txt]}}")):
+        code, _, err = call(*words, *more)
+        assert code == 0, err
+
+
+def test_a_corpus_without_frequent_ngrams_is_one_line(call, folder, tmp_path):
+    keys = ("policies=[none, {name: pmi, min_count: 1000}]", "--store", tmp_path / "store")
+    code, _, err = call("run", folder / "it.yaml", *keys, "--out", tmp_path / "out")
+    assert code == 2
+    says = "policy pmi: no n-gram occurs 1000 times in the corpus: lower min_count"
+    assert err.count(says) == 1
+    assert any("condense pmi" in line and says in line for line in err.splitlines())

@@ -1,0 +1,91 @@
+"""Folders to write to, and paths in texts that are shared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from folders import DEAD, half_written
+
+from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.core.files import (
+    check_folder,
+    claim_folder,
+    read_json,
+    relative_paths,
+    remove_parts,
+    write_file,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/me/work/runs/a/x.json: line 3", "x.json: line 3"),
+        ("in /home/me/work/data/nq.jsonl, twice", "in ../../data/nq.jsonl, twice"),
+        ("data=/home/me/else", "data=../../../else"),
+        ("'/mnt/disk/wiki.txt' and /opt/b/c", "'…/wiki.txt' and …/c"),
+        ("/home/other/secret/x", "…/x"),
+        ("file:///mnt/disk/x", "…/x"),
+        ("see https://example.org/a/b and s3://bucket/a/b", None),
+        ("../../data/nq.jsonl or a/b/c and/or/not, …/x, ~/a/b", None),
+        ("</script></b>", None),
+        ("1/2/3 of /s", None),
+    ],
+)
+def test_no_path_in_a_text_is_absolute(text, shown):
+    assert relative_paths(text, Path("/home/me/work/runs/a")) == (text if shown is None else shown)
+
+
+def test_a_folder_is_checked_before_it_is_created(tmp_path):
+    check_folder(tmp_path / "a" / "b")
+    assert not list(tmp_path.iterdir())
+    claim_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    for place, why in (("file", "is a file, not a folder"), ("file/a/b", "file is a file; choose")):
+        with pytest.raises(StoreError, match=why):
+            check_folder(tmp_path / place)
+
+
+def test_texts_are_found_at_any_depth(tmp_path):
+    value = {"a": [1, None, {"b": f"{tmp_path}/x"}], "c": (f"{tmp_path}/y", True)}
+    assert relative_paths(value, tmp_path) == {"a": [1, None, {"b": "x"}], "c": ["y", True]}
+
+
+def test_an_interrupted_write_leaves_the_old_file_alone(tmp_path, monkeypatch):
+    write_file(tmp_path / "a.json", b"old")
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "a.json", b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.json", b"old")]
+
+
+def test_what_a_process_of_another_machine_writes_stays_for_a_day(tmp_path):
+    own = half_written(tmp_path / "a.json", DEAD)
+    machine = own.name.split(".")[-3]
+    busy, silent = (tmp_path / own.name.replace(machine, other) for other in ("0" * 8, "f" * 8))
+    former = tmp_path / ".c.json.7.part"  # of an earlier version, which named no machine
+    for part in (busy, silent, former):
+        part.write_text("half")
+    for part in (silent, former):
+        yesterday = part.stat().st_mtime - 90_000
+        os.utime(part, (yesterday, yesterday))
+    remove_parts(tmp_path, "b.json")
+    assert sorted(tmp_path.iterdir()) == sorted([own, busy, silent, former])
+    remove_parts(tmp_path)
+    assert list(tmp_path.iterdir()) == [busy]
+
+
+def test_what_never_ends_is_not_read(tmp_path):
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "folder.json").mkdir()
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(DataError, match=rf"{path.name}: is no regular file: remove it"):
+            read_json(path)

@@ -1,0 +1,275 @@
+"""Metrics against each official scoring rule, stated a second time here, on random pairs.
+
+MASKPOLICY_PAIRS sets how many pairs are drawn for each rule (2,000; 20,000 takes seconds).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import string
+import unicodedata
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from maskpolicy.core import metrics
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.metrics.per_example import normalise_triviaqa
+
+PAIRS = int(os.environ.get("MASKPOLICY_PAIRS", "2000"))
+WORDS = [
+    *("a", "an", "the", "The", "THE", "Ulm", "ulm", "Bonn", "U.S.", "US", "u s", "o'clock"),
+    *("o’clock", "`quoted´", "rock_n_roll", "A-Team", "1,000", "--", "…", "½", "ß", "İ", "ﬁ"),
+    *("Übung", "U\u0308bung", "café", "cafe\u0301", "à", "a\u0300", "thé", "the_", "北京", "."),
+    *("anthem", "there", "Å", "\u212b", "naïve", "an.", "‘a’", "", "_"),
+]
+BLANKS = [" ", " ", " ", "  ", "\t", "\u00a0", "\u3000", "\n", "-", "_", ""]
+
+
+def words_of(text: str) -> list[str]:
+    """Split at blanks, articles away: runs of letters and digits that are exactly an article."""
+    runs = ("".join(run) for _, run in groupby(text, key=lambda c: c.isalnum() or c == "_"))
+    return "".join(" " if run in ("a", "an", "the") else run for run in runs).split()
+
+
+def squad(text: str) -> list[str]:
+    """SQuAD, evaluate-v1.1.py and -v2.0.py, and KILT: no punctuation, no articles."""
+    return words_of("".join(c for c in text.lower() if c not in string.punctuation))
+
+
+def nq(text: str) -> list[str]:
+    """NQ-open (ORQA's eval_utils.py): NFD before all else."""
+    return squad(unicodedata.normalize("NFD", text))
+
+
+def triviaqa(text: str) -> list[str]:
+    """TriviaQA, triviaqa_evaluation.py: blanks for punctuation and typographic single quotes."""
+    marks = string.punctuation + "‘’´`"
+    lowered = text.replace("_", " ").lower()
+    return words_of("".join(" " if c in marks else c for c in lowered))
+
+
+def exact(words: Callable[[str], list[str]]) -> Callable[[str, Sequence[str]], float]:
+    return lambda guess, gold: float(any(words(guess) == words(one) for one in gold))
+
+
+def overlap(guess: list[str], gold: list[str]) -> float:
+    left, same = list(gold), 0
+    for word in guess:
+        if word in left:
+            left.remove(word)
+            same += 1
+    if not same:
+        return 0.0
+    precision, recall = same / len(guess), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def f1(guess: str, gold: Sequence[str]) -> float:
+    return max(overlap(squad(guess), squad(one)) for one in gold)
+
+
+def answers_of_2(gold: Sequence[str]) -> list[list[str]]:
+    """SQuAD 2.0: answers that normalise to nothing are dropped; none left: the empty one."""
+    return [squad(one) for one in gold if squad(one)] or [[]]
+
+
+def exact_2(guess: str, gold: Sequence[str]) -> float:
+    return float(squad(guess) in answers_of_2(gold))
+
+
+def f1_2(guess: str, gold: Sequence[str]) -> float:
+    said = squad(guess)
+    return max(
+        overlap(said, one) if said and one else float(said == one) for one in answers_of_2(gold)
+    )
+
+
+def kilt_accuracy(guess: str, gold: Sequence[str]) -> float:
+    """KILT, eval_downstream.py: equal as it stands but for outer blanks; empty is wrong."""
+    said = guess.strip()
+    return float(bool(said) and said in {one.strip() for one in gold if one.strip()})
+
+
+def choice(guess: str, gold: Sequence[str]) -> float:
+    """Accuracy of a written choice: SQuAD's words, or the bare text where these leave nothing."""
+    right = gold[0]
+    if squad(right):
+        return float(squad(guess) == squad(right))
+    return float(guess.strip().lower() == right.strip().lower())
+
+
+def contains(guess: str, gold: Sequence[str]) -> float:
+    """DPR's has_answer, with SQuAD's words: an answer's words stand in the guess in a row."""
+    said = squad(guess)
+    return float(
+        any(
+            said[start : start + len(words)] == words
+            for words in filter(None, map(squad, gold))
+            for start in range(len(said))
+        )
+    )
+
+
+RULES: dict[str, tuple[Callable[[str, Sequence[str]], float], bool]] = {  # rule, may lack answers
+    "exact_match": (exact(squad), False),
+    "exact_match_f1": (exact(squad), False),
+    "nq_exact_match": (exact(nq), False),
+    "triviaqa_exact_match": (exact(triviaqa), False),
+    "kilt_accuracy": (kilt_accuracy, False),
+    "f1": (f1, False),
+    "multiple_choice": (choice, False),
+    "contains": (contains, True),
+    "squad_v1": (f1, False),
+    "squad": (f1_2, True),
+}
+BESIDES = {
+    "exact_match_f1": ("f1", f1),
+    "squad_v1": ("exact_match", exact(squad)),
+    "squad": ("exact_match", exact_2),
+}
+
+
+def draw(rng: random.Random) -> str:
+    parts = (rng.choice(WORDS) + rng.choice(BLANKS) for _ in range(rng.randint(0, 4)))
+    return "".join(parts)
+
+
+def changed(text: str, rng: random.Random) -> str:
+    """Write a text differently, in ways that rules forgive or do not."""
+    ways = (
+        lambda: text,
+        lambda: text.swapcase(),
+        lambda: f"The {text}.",
+        lambda: unicodedata.normalize("NFD", text),
+        lambda: unicodedata.normalize("NFC", text),
+        lambda: "".join(" " if c in string.punctuation else c for c in text),
+        lambda: "".join(c for c in text if c not in string.punctuation),
+        lambda: f" {text}\n",
+        lambda: text.replace("’", "'"),
+        lambda: " ".join(reversed(text.split())),
+    )
+    return rng.choice(ways)()
+
+
+def pairs(may_lack: bool) -> tuple[list[str], list[list[str]]]:
+    """Return predictions and answers; half of the predictions are answers, written differently."""
+    rng = random.Random(14)
+    predictions, references = [], []
+    for _ in range(PAIRS):
+        drawn = [draw(rng) for _ in range(rng.randint(1, 3))]
+        gold = [one for one in drawn if one.strip()] or ["the"]
+        gold = [] if may_lack and rng.random() < 0.2 else gold
+        guess = changed(rng.choice(gold), rng) if gold and rng.random() < 0.5 else draw(rng)
+        predictions.append(guess)
+        references.append(gold)
+    return predictions, references
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_metric_is_its_official_rule(name):
+    rule, may_lack = RULES[name]
+    predictions, references = pairs(may_lack)
+    expected = [rule(*pair) for pair in zip(predictions, references, strict=True)]
+    found = metrics.total(name, predictions, references)
+    assert found.scores == pytest.approx(expected, abs=1e-12)
+    assert 0.05 < found.score < 0.95  # both outcomes occur
+    if name in BESIDES:
+        part, other = BESIDES[name]
+        beside = [other(*pair) for pair in zip(predictions, references, strict=True)]
+        assert found.parts == {part: pytest.approx(sum(beside) / PAIRS)}
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "may_lack"),
+    [
+        ("nq_exact_match", "exact_match", False),
+        ("triviaqa_exact_match", "exact_match", False),
+        ("squad", "squad_v1", False),
+    ],
+)
+def test_the_pairs_tell_one_rule_from_another(name, other, may_lack):
+    given = pairs(may_lack)
+    assert metrics.score(name, *given) != metrics.score(other, *given)
+
+
+def test_every_metric_of_answers_has_its_rule():
+    classes = {"accuracy", "accuracy_f1", "matthews", "correlation"}
+    assert set(RULES) | classes == set(metrics.METRICS)
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def pearson(one: Sequence[float], two: Sequence[float]) -> float:
+    a, b = ([value - mean(values) for value in values] for values in (one, two))
+    scale = (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
+    return sum(x * y for x, y in zip(a, b, strict=True)) / scale if scale > 1e-9 else 0.0
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    return [sum(o < v for o in values) + (sum(o == v for o in values) + 1) / 2 for v in values]
+
+
+def test_the_classes_metrics_are_their_definitions():
+    rng = random.Random(15)
+    for _ in range(PAIRS // 10):
+        size = rng.randint(2, 12)
+        guess, right = ([rng.choice("01") for _ in range(size)] for _ in range(2))
+        gold = [[label] for label in right]
+        accuracy = mean([float(a == b) for a, b in zip(guess, right, strict=True)])
+        both = sum(a == b == "1" for a, b in zip(guess, right, strict=True))
+        either = guess.count("1") + right.count("1")
+        score = 2 * both / either if either else 0.0
+        assert metrics.total("accuracy", guess, gold).score == pytest.approx(accuracy)
+        assert metrics.total("accuracy_f1", guess, gold).score == pytest.approx(
+            (accuracy + score) / 2
+        )
+        # the Matthews correlation is Pearson's of the two indicators
+        numbers = [float(label) for label in guess], [float(label) for label in right]
+        assert metrics.total("matthews", guess, gold).score == pytest.approx(pearson(*numbers))
+
+
+def test_the_matthews_correlation_of_several_classes_is_that_of_their_indicators():
+    rng = np.random.default_rng(17)
+    for _ in range(PAIRS // 10):
+        classes = int(rng.integers(2, 5))
+        guess, right = rng.integers(0, classes, (2, rng.integers(2, 12)))
+        # Gorodkin 2004: the covariance of two matrices of indicators, (examples, classes)
+        matrices = [np.eye(classes)[each] for each in (guess, right)]
+        one, other = (matrix - matrix.mean(0) for matrix in matrices)
+        scale = np.sqrt((one**2).sum() * (other**2).sum())
+        expected = (one * other).sum() / scale if scale > 1e-9 else 0.0
+        predictions, gold = ([f"class {each}" for each in given] for given in (guess, right))
+        found = metrics.total("matthews", predictions, [[label] for label in gold])
+        assert found.score == pytest.approx(expected)
+
+
+def test_f1_of_the_label_1_refuses_other_labels():
+    with pytest.raises(DataError, match="the label 'good' is neither"):
+        metrics.total("accuracy_f1", ["good", "bad"], [["good"], ["bad"]])
+
+
+def test_the_correlations_are_their_definitions():
+    rng = random.Random(16)
+    for _ in range(PAIRS // 10):
+        one, two = ([rng.choice((0.0, 1.5, 2.25, 4.0, 5.0)) for _ in range(9)] for _ in range(2))
+        found = metrics.total("correlation", list(map(str, one)), [[str(n)] for n in two])
+        assert found.parts["pearson"] == pytest.approx(pearson(one, two), abs=1e-9)
+        assert found.parts["spearman"] == pytest.approx(pearson(ranks(one), ranks(two)), abs=1e-9)
+
+
+def test_triviaqas_normalised_aliases_are_what_its_rule_gives(real_data):
+    seen = 0
+    for path in sorted((real_data / "triviaqa").rglob("*.json")):
+        for row in json.loads(path.read_text())["Data"]:
+            if answer := row.get("Answer"):
+                found = {normalise_triviaqa(alias) for alias in answer["Aliases"]}
+                assert found == set(answer["NormalizedAliases"])
+                seen += 1
+    assert seen > 10

@@ -1,0 +1,192 @@
+"""Annotation by a policy: in order, the same over processes, one line when it fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import ended
+import numpy as np
+import pytest
+import small
+
+from maskpolicy.core.errors import ConfigError, DataError, StageError
+from maskpolicy.core.types import Passage, as_spans
+from maskpolicy.data.corpus import annotation
+from maskpolicy.plugins import discovery
+
+PLUGIN = """
+from dataclasses import dataclass
+from maskpolicy.plugins.registry import policy
+from maskpolicy.core.types import as_spans
+
+@policy("last-word-of-test-annotate")
+@dataclass(frozen=True)
+class LastWord:
+    def annotate(self, passages, fitted=None):
+        return {"last": [passage.words[-1:] for passage in passages]}
+    def select(self, passage, rng):
+        return as_spans(passage.columns["last"])
+"""
+
+
+def passage(number: int) -> Passage:
+    """Return a passage of number % 5 + 1 one-letter words."""
+    count = number % 5 + 1
+    start = np.arange(count, dtype=np.int32)
+    offsets = np.stack([2 * start, 2 * start + 1], axis=1)
+    words = np.stack([start, start + 1], axis=1)
+    return Passage(f"p{number}", "a " * count, start, offsets, words, as_spans([(0, count)]))
+
+
+@dataclass(frozen=True)
+class FirstWord:
+    """A policy that marks the first word, and fails as it is told."""
+
+    fail: str = ""
+
+    def annotate(self, passages, fitted=None):
+        logging.getLogger("maskpolicy.test").info("a note")
+        last = passages[-1].id == "p9"
+        if self.fail == "error" and last:
+            raise ValueError("bad text\nand more")
+        if self.fail == "ours" and last:
+            raise DataError("corpus.txt: row 9 is bad")
+        if self.fail == "killed" and last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rows = [p.words[:1] for p in passages]
+        if self.fail == "short":
+            rows = rows[1:]
+        return {"other" if self.fail == "names" and last else "first": rows}
+
+
+@pytest.fixture
+def passages(monkeypatch):
+    monkeypatch.setattr(annotation, "BATCH", 4)
+    return [passage(number) for number in range(10)]
+
+
+def same(left, right):
+    """Return whether two results of annotate are equal."""
+    return left.keys() == right.keys() and all(
+        np.array_equal(a, b) for name in left for a, b in zip(left[name], right[name], strict=True)
+    )
+
+
+def test_rows_come_in_order_whatever_the_number_of_processes(passages):
+    alone = annotation.annotate(FirstWord(), passages)
+    assert [row.tolist() for row in alone["first"]] == [[[0, 1]]] * 10
+    assert same(alone, annotation.annotate(FirstWord(), passages, workers=2))
+
+
+def test_processes_know_the_plugin_file_of_a_user(passages, tmp_path):
+    file = tmp_path / "last_word.py"
+    file.write_text(PLUGIN, encoding="utf-8")
+    policy = discovery.load_file(file).LastWord()
+    found = annotation.annotate(policy, passages, workers=2)
+    assert [row.tolist() for row in found["last"]] == [p.words[-1:].tolist() for p in passages]
+
+
+def test_progress_counts_passages(passages):
+    seen = []
+    annotation.annotate(
+        FirstWord(), passages, progress=lambda done, total: seen.append((done, total))
+    )
+    assert seen == [(4, 10), (8, 10), (10, 10)]
+
+
+def test_no_passages_give_no_columns():
+    assert annotation.annotate(FirstWord(), []) == {}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failure_is_one_line_that_names_the_passages(passages, workers):
+    with pytest.raises(StageError) as caught:
+        annotation.annotate(FirstWord("error"), passages, workers=workers)
+    assert str(caught.value).startswith(
+        "policy FirstWord: annotating passages 'p8' to 'p9' failed: ValueError: bad text ("
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_ours_keeps_its_sentence(passages, workers):
+    with pytest.raises(DataError, match=r"^corpus\.txt: row 9 is bad$"):
+        annotation.annotate(FirstWord("ours"), passages, workers=workers)
+
+
+def test_a_killed_process_is_one_line(passages):
+    with pytest.raises(StageError, match="killed"):
+        annotation.annotate(FirstWord("killed"), passages, workers=2)
+
+
+@pytest.mark.parametrize("fail", ["short", "names"])
+def test_a_policy_that_answers_for_other_passages_is_refused(passages, fail):
+    with pytest.raises(StageError, match="FirstWord"):
+        annotation.annotate(FirstWord(fail), passages)
+
+
+def test_what_processes_log_is_said_once(passages, caplog):
+    with caplog.at_level(logging.INFO, "maskpolicy"):
+        annotation.annotate(FirstWord(), passages, workers=2)
+    assert [record.getMessage() for record in caplog.records] == ["a note"]
+
+
+@pytest.mark.parametrize("name", ["tokens", "words", "ids", "marked"])
+def test_a_column_named_like_an_array_of_the_corpus_is_refused(name):
+    class Taken:
+        def annotate(self, passages, fitted=None):
+            return {name: [passage.words for passage in passages]}
+
+    made = small.passage(small.TEXTS[0], marked=[[0, 4]])
+    with pytest.raises(ConfigError, match=f"its column '{name}' has the name of an array"):
+        annotation.annotate(Taken(), [made])
+
+
+ORPHANS = """
+import sys
+
+sys.path[:0] = [{root!r}, {root!r} + "/tests"]
+from maskpolicy.data.corpus import annotation
+from tests.data.test_annotation import Endless, passage
+
+if __name__ == "__main__":
+    annotation.annotate(Endless({folder!r}), [passage(i) for i in range(5000)], workers=2)
+"""
+
+
+@dataclass(frozen=True)
+class Endless:
+    """A policy that leaves the id of its process in a folder and does not come back."""
+
+    folder: str
+
+    def annotate(self, passages, fitted=None):
+        (Path(self.folder) / str(os.getpid())).touch()
+        time.sleep(600)
+
+
+@ended.needs_proc
+def test_processes_do_not_outlive_a_parent_that_is_killed(tmp_path):
+    """They would wait for work for ever."""
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    root = str(Path(__file__).parents[2])
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS.format(root=root, folder=str(folder)))
+    parent = subprocess.Popen([sys.executable, script], cwd=root)
+    try:
+        until = time.monotonic() + 120
+        while len(list(folder.iterdir())) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        pids = [int(path.name) for path in folder.iterdir()]
+        assert len(pids) == 2
+    finally:
+        parent.kill()
+        parent.wait()
+    ended.wait(pids)

@@ -1,0 +1,400 @@
+"""Data files: formats, malformed rows, gzip, values of rows, and where files may be cut."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.data.datafiles import fields, formats, readers
+from maskpolicy.data.datafiles import rows as cuts
+from maskpolicy.data.datafiles.rows import (
+    WHOLE,
+    Layout,
+    Malformed,
+    Part,
+    Row,
+    existing,
+    opened,
+    ungzipped,
+)
+
+
+def write(folder, name, content: str | bytes):
+    path = folder / name
+    path.write_bytes(
+        content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    )
+    return path
+
+
+def read(path, **layout):
+    """Return the values of a file's rows, and (line or index, error) of those without one."""
+    found = readers.rows(path, Layout(**layout))
+    return [(row.number, row.error) if row.error else row.value for row in found]
+
+
+def test_csv_keeps_commas_quotes_and_line_breaks_of_quoted_cells(tmp_path):
+    path = write(
+        tmp_path, "a.csv", '\ufeffid,text\r\n1,"One, ""two""\r\n\r\nthree."\r\n\r\n2,Four\r\n'
+    )
+    assert read(path) == [{"id": "1", "text": 'One, "two"\n\nthree.'}, {"id": "2", "text": "Four"}]
+    assert [row.place.rpartition(", ")[2] for row in readers.rows(path)] == ["line 2", "line 6"]
+
+
+def test_a_cell_of_a_csv_file_may_be_long(tmp_path):
+    path = write(tmp_path, "a.csv", f"text\n{'a ' * 300_000}\n")
+    assert len(read(path)[0]["text"]) == 600_000
+
+
+@pytest.mark.parametrize(
+    ("content", "bad"),
+    [
+        (b'text,n\n"A"b,1\nB,2\n', (2, "not a row of a .csv file: ',' expected after '\"'")),
+        (b"text,n\nA\nB,2\n", (2, "has 1 cells, not 2 (text, n)")),
+        (b"text,n\n\xff,1\nB,2\n", (2, "not UTF-8 at byte 0")),
+        (b'text,n\n"A\n\xff",1\nB,2\n', (2, "not UTF-8 at byte 0")),
+    ],
+)
+def test_a_malformed_row_of_csv_is_told_and_the_next_one_read(tmp_path, content, bad):
+    assert read(write(tmp_path, "a.csv", content)) == [bad, {"text": "B", "n": "2"}]
+
+
+def test_a_quote_that_is_never_closed_spoils_a_block_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "_BLOCK", 10)
+    path = write(tmp_path, "a.csv", 'text\n"One\ntwo two two\nthree\n')
+    assert read(path) == [
+        (2, "not a row of a .csv file: unexpected end of data"),
+        {"text": "three"},
+    ]
+
+
+def test_quotes_of_a_tsv_file_count_only_where_its_layout_says_so(tmp_path):
+    path = write(tmp_path, "a.tsv", 'a\tb\n"x ""y"""\tz\n')
+    assert read(path) == [{"a": 'x "y"', "b": "z"}]
+    assert read(path, quoted=False) == [{"a": '"x ""y"""', "b": "z"}]
+    assert read(path, quoted=False, header=["c", "d"])[0] == {"c": "a", "d": "b"}
+
+
+def test_parquet_gives_all_columns_if_none_are_named(tmp_path):
+    parquet.write_table(pyarrow.table({"a": [1], "b": [[{"c": "d"}]]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == [{"a": 1, "b": [{"c": "d"}]}]
+    assert read(tmp_path / "a.parquet", keys=["a"]) == [{"a": 1}]
+    with pytest.raises(DataError, match="no column 'x'; there are a, b"):
+        read(tmp_path / "a.parquet", keys=["x"])
+
+
+@pytest.mark.parametrize("name", ["a.JSONL", "a.json.gz", "b.tsv", "c.csv", "d.parquet", "e.txt"])
+def test_a_format_is_told_by_the_name_in_any_case(name):
+    assert readers.stem(name) == name[0]
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a", ".csv", "a.csv.zip"])
+def test_an_unknown_format_lists_those_that_are_known(name):
+    known = "must end in .txt, .raw, .jsonl, .json, .tsv, .csv, .parquet (each also with .gz)"
+    with pytest.raises(ConfigError, match=re.escape(known)):
+        readers.stem(name)
+
+
+def test_a_name_decides_what_is_plain_text_and_what_may_hold_headings():
+    assert readers.is_plain("a.raw.gz") and not readers.is_plain("a.jsonl")
+    assert readers.has_lines("a.parquet") and not readers.has_lines("a.txt")
+    assert readers.is_heading(" = = Life = = \n") and not readers.is_heading("a = b")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@given(
+    rows=st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3) | VALUES, max_size=5),
+    piece=st.integers(1, 30),
+    indent=st.sampled_from([None, 0, 3]),
+    bom=st.sampled_from(["", "\ufeff"]),
+)
+def test_a_json_list_is_read_the_same_in_pieces_of_any_size(
+    tmp_path_factory, rows, piece, indent, bom
+):
+    text = bom + json.dumps(rows, indent=indent, ensure_ascii=False)
+    path = write(tmp_path_factory.mktemp("json"), "a.json", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "_PIECE", piece)
+        found = read(path)
+    assert [value for value in found if isinstance(value, dict)] == [
+        row for row in rows if isinstance(row, dict)
+    ]
+    bad = [value for value in found if isinstance(value, tuple)]
+    assert [number for number, _ in bad] == [
+        index for index, row in enumerate(rows) if not isinstance(row, dict)
+    ]
+    assert all(error.startswith("must be a JSON object, not ") for _, error in bad)
+
+
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "must hold a list of rows"),
+        ('{"a": 1}', "must hold a list of rows"),
+        ('[{"a": 1}', r"row\[1\]: not JSON: Expecting ',' delimiter"),
+        ('[{"a": 1', r"row\[0\]: not JSON"),
+        ('[{"a": 1} {"a": 2}]', r"row\[1\]: not JSON: Expecting ',' delimiter"),
+        ('[{"a": 1},]', r"row\[1\]: not JSON: Expecting value"),
+        ('[,{"a": 1}]', r"row\[0\]: not JSON: Expecting value"),
+        ("[1", r"row\[1\]: not JSON: Expecting ',' delimiter"),
+        ('[{"a": 1}] x', "not JSON: Extra data"),
+        ("[" + "[" * 200_000, r"row\[0\]: not JSON"),
+        ("[" + "9" * 5000 + "]", r"row\[0\]: not JSON: Exceeds the limit"),
+        (b'[{"a": "\xff"}]', "not UTF-8"),
+    ],
+)
+def test_a_json_file_that_is_no_list_is_one_line(tmp_path, monkeypatch, piece, content, reason):
+    monkeypatch.setattr(formats, "_PIECE", piece)
+    with pytest.raises(DataError, match=rf"a\.json.*{reason}") as error:
+        read(write(tmp_path, "a.json", content))
+    assert "\n" not in str(error.value)
+
+
+def test_rows_below_a_key_have_what_encloses_them(tmp_path):
+    content = {"data": [{"title": "T", "parts": [{"q": 1}, {"q": 2}]}, {"title": "U", "parts": 3}]}
+    path = write(tmp_path, "a.json", json.dumps(content))
+    assert read(path, at="data.parts") == [
+        {"title": "T", "q": 1},
+        {"title": "T", "q": 2},
+        (2, "must be a JSON object, not 3"),
+    ]
+    with pytest.raises(DataError, match="must hold a list of rows under the key 'rows'"):
+        read(path, at="rows")
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        ("id,question\n1,what?\n", r"it looks like a table: name it \*\.csv"),
+        ("id\tquestion\n1\twhat?\n", r"it looks like a table: name it \*\.tsv"),
+        ('{"a": 1}\n{"a": 2}\n', r"it has one row on each line: name it \*\.jsonl"),
+        ('{"a": 1}', r"must hold a list of rows$"),
+    ],
+)
+def test_a_file_of_another_format_is_told(content, advice):
+    with pytest.raises(DataError, match=advice):
+        list(formats.list_items(io.BytesIO(content.encode()), Path("it.json")))
+
+
+ROW = Row("a.jsonl, line 3", 3, error="not JSON")
+
+
+def test_a_malformed_row_is_an_error_that_names_what_would_skip_it():
+    malformed = Malformed("corpus.on_error: skip")
+    with pytest.raises(DataError) as error:
+        malformed.add(ROW, ROW.error)
+    told = "a.jsonl, line 3: not JSON (corpus.on_error: skip leaves such rows out)"
+    assert str(error.value) == told
+
+
+def test_a_file_is_preferred_to_its_gzipped_form(tmp_path):
+    plain, packed = tmp_path / "a.txt", tmp_path / "a.txt.gz"
+    assert existing(plain) is None
+    packed.write_bytes(gzip.compress(b"packed"))
+    assert existing(plain) == packed
+    plain.write_bytes(b"plain")
+    assert existing(plain) == plain
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.GZ"])
+def test_a_gzipped_file_is_unpacked(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"text" if name == "a.txt" else gzip.compress(b"text"))
+    with opened(path) as stream:
+        assert stream.read() == b"text"
+    assert ungzipped(name) == "a.txt"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"no gzip", "damaged or no gzip file"),
+        (gzip.compress(b"text" * 999, mtime=0)[:-9], "damaged or no gzip file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, data, reason):
+    path = tmp_path / "a.txt.gz"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(DataError, match=rf"a\.txt\.gz: {reason}") as error, opened(path) as stream:
+        stream.read()
+    assert "\n" not in str(error.value)
+
+
+TYPED = {"text": " A. ", "empty": " ", "null": None, "number": 3, "list": ["a"], "object": {"b": 1}}
+
+
+def test_the_first_key_that_a_row_has_is_read():
+    assert fields.text(TYPED, "Text", "null", "text") == " A. "
+    assert fields.optional(TYPED, "text") == "A."
+    assert fields.texts(TYPED, "List", "list") == ["a"]
+    assert fields.block(TYPED, "object") == {"b": 1}
+    assert fields.records({"rows": [{"b": 1}]}, "rows") == [{"b": 1}]
+
+
+def test_what_a_row_lacks_is_empty_unless_it_must_be_there():
+    assert fields.optional(TYPED, "none") == fields.optional(TYPED, "null") == ""
+    assert fields.texts(TYPED, "null") == fields.records(TYPED, "none") == []
+    assert fields.block(TYPED, "null") == {}
+    with pytest.raises(DataError, match="key 'null' is missing"):
+        fields.text(TYPED, "null", "none")
+
+
+@pytest.mark.parametrize(
+    ("read", "key", "message"),
+    [
+        (fields.text, "empty", "key 'empty' is empty"),
+        (fields.text, "number", "key 'number' must be text, not 3"),
+        (fields.optional, "list", r"key 'list' must be text, not \[\"a\"\]"),
+        (fields.texts, "text", "key 'text' must be a list of texts, not \" A. \""),
+        (fields.block, "list", "key 'list' must be an object"),
+        (fields.records, "list", "key 'list' must be a list of objects"),
+        (fields.records, "object", "key 'object' must be a list of objects"),
+    ],
+)
+def test_a_value_of_another_type_names_the_official_key(read, key, message):
+    with pytest.raises(DataError, match=message):
+        read(TYPED, key, "other")
+
+
+@given(st.lists(st.fixed_dictionaries({"a": st.integers(), "b": st.text()}), min_size=1))
+def test_the_hubs_object_of_lists_is_a_list_of_objects(rows):
+    columns = {name: [row[name] for row in rows] for name in ("a", "b")}
+    assert fields.records({"rows": columns}, "rows") == fields.records({"rows": rows}, "rows")
+
+
+def test_lists_of_different_lengths_are_no_rows():
+    with pytest.raises(DataError, match="key 'rows' has lists of different lengths"):
+        fields.records({"rows": {"a": [1], "b": []}}, "rows")
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+def test_text_is_usable_unless_it_has_a_nul_or_a_lone_surrogate(text):
+    assert bool(fields.unusable(text)) == (
+        "\0" in text or any("\ud800" <= c < "\ue000" for c in text)
+    )
+
+
+def test_texts_are_cleaned_compared_and_digested():
+    assert fields.distinct([" a", "b ", "a", " "]) == ("a", "b")
+    assert fields.alike("  Where  IS\nUlm? ") == "where is ulm?"
+    assert fields.digest("a") == fields.digest("a") != fields.digest("b")
+    assert len(fields.digest("\ud800")) == 16
+
+
+LINES = (
+    *(b"One two.", b" = Ada = ", b" = = Life = = ", b"", b" ", b"\t", b"\xff\xfe", b"a\x00b"),
+    *(b'{"text": "A b."}', b'{"text": ""}', b"{", b"[1]", "é\u2028\x85 ü".encode()),
+    *(b"id\ttext\ttitle", b"1\tA\tB", b'2\t"A ""b"""\tC', b'3\t"open\tB', b"id,text", b"1,a", b'"'),
+    *(b'{"text": ["A", "b"], "wikipedia_title": "A"}', b"x" * 40),
+)
+NAMES = ("a.txt", "a.RAW", "a.jsonl", "a.tsv", "a.csv", "kilt_knowledgesource.json")
+CONTENT = st.tuples(
+    st.sampled_from([b"", b"\xef\xbb\xbf"]),
+    st.lists(
+        st.tuples(st.sampled_from(LINES), st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\r"])),
+        max_size=25,
+    ),
+    st.sampled_from(LINES),
+).map(lambda given: given[0] + b"".join(a + b for a, b in given[1]) + given[2])
+ONCE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+
+
+def rows_of(path, part=WHOLE):
+    return list(readers.rows(path, Layout(part=part)))
+
+
+def parts(path, size):
+    digest, found = cuts.scan(path, size, readers.unit(path.name))
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    return cuts.parts(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@ONCE
+@given(content=CONTENT, size=st.integers(1, 60))
+def test_the_parts_of_a_file_hold_its_rows_once_and_in_order(tmp_path, name, content, size):
+    path = tmp_path / name
+    path.write_bytes(content)
+    found = parts(path, size)
+    assert [row for part in found for row in rows_of(path, part)] == rows_of(path)
+    assert found[0].begin == found[0].before == 0 and found[-1].end is None
+    assert all(one.end == other.begin > one.begin for one, other in pairwise(found))
+    assert all(part.end - part.begin >= size for part in found[:-1])
+
+
+def test_lines_are_cut_at_the_first_end_behind_every_size_and_blocks_at_a_blank_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"12\n" * 10)
+    assert [(part.begin, part.end, part.before) for part in parts(path, 8)] == [
+        *((0, 9, 0), (9, 18, 3), (18, 27, 6), (27, None, 9))
+    ]
+    path = path.rename(tmp_path / "a.txt")
+    path.write_bytes(b"12\n34\n\n56\n \r\n78\n")
+    assert parts(path, 1) == [Part(0, 7, 0), Part(7, 13, 3), Part(13, None, 5)]
+
+
+def test_a_file_that_ends_at_a_cut_has_no_empty_part(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"12\n34\n")
+    assert parts(path, 2) == [Part(0, 3, 0), Part(3, None, 1)]
+
+
+def test_a_csv_file_with_a_quote_anywhere_is_not_cut(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,text\n" + b"1,a\n" * 9)
+    assert len(parts(path, 8)) > 2
+    path.write_bytes(path.read_bytes() + b'2,"b\nc"\n')
+    assert parts(path, 8) == [WHOLE]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl.gz", "a.txt.GZ", "a.parquet.gz"])
+def test_a_list_and_a_packed_file_are_read_as_a_whole(name):
+    assert readers.unit(name) is None
+
+
+def test_lines_longer_than_what_is_read_at_once_are_cut_behind_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(cuts, "_PIECE", 4)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"0123456789\n\n01\n")
+    assert parts(path, 2) == [Part(0, 12, 0), Part(12, None, 2)]
+
+
+@pytest.mark.parametrize("groups", [1, 3, 10])
+def test_parquet_is_cut_between_row_groups(tmp_path, groups):
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"text": [f"text {number}" for number in range(10)]})
+    parquet.write_table(table, path, row_group_size=groups)
+    found = list(cuts.row_groups(path, 100))
+    assert len(found) == {1: 5, 3: 2, 10: 1}[groups]
+    assert [row for part, _ in found for row in rows_of(path, part)] == rows_of(path)
+    assert sum(size for _, size in found) == sum(
+        parquet.ParquetFile(path).metadata.row_group(number).total_byte_size
+        for number in range(-(-10 // groups))
+    )
+
+
+def test_a_parquet_file_that_cannot_be_read_is_one_part(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"no Parquet")
+    assert list(cuts.row_groups(path, 1)) == [(WHOLE, 10)]

@@ -1,0 +1,300 @@
+"""Corpora: every kind of file, what is malformed, what identifies them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+from dataclasses import replace
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.data.corpus import documents
+from maskpolicy.data.datafiles import readers
+from maskpolicy.data.datafiles.rows import Malformed
+from maskpolicy.experiment.definition import CorpusBlock
+
+DPR = 'id\ttext\ttitle\n1\t"Aaron (or ""Ahärôn"") is a prophet."\tAaron\n2\tPlain.\tB\n'
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write(folder, name, content: str | bytes):
+    """Write a file, packed if its name ends in .gz."""
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    path = folder / name
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+def read(*paths, malformed=None, **keys):
+    """Return the documents of some files."""
+    corpus = CorpusBlock(files=tuple(map(str, paths)), **keys)
+    block = documents.identify(corpus, digest)
+    return list(documents.read(block, {}, corpus, malformed))
+
+
+def texts(*paths, **keys):
+    return [document.text for document in read(*paths, **keys)]
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_plain_text_is_a_document_for_each_block_between_blank_lines(tmp_path):
+    path = write(tmp_path, "a.txt", "\ufeffOne,\r\ntwo.\r\n \r\n\r\nThree.")
+    found = read(path)
+    assert [(d.id, d.text) for d in found] == [("a:1", "One,\ntwo."), ("a:5", "Three.")]
+
+
+def test_wikitext_headings_end_a_block_and_are_left_out(tmp_path):
+    path = write(
+        tmp_path, "wiki.raw", " \n = Ada = \n \n She was born . \n = = Life = = \n a = b \n"
+    )
+    assert texts(path) == ["She was born .", "a = b"]
+
+
+def test_a_block_without_end_is_cut_behind_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "_BLOCK", 5)
+    assert texts(write(tmp_path, "a.txt", "abc\ndef\nghi\njkl\n")) == ["abc\ndef", "ghi\njkl"]
+
+
+def test_jsonl_reads_the_column_that_is_named_and_passes_over_rows_without_text(tmp_path):
+    path = write(tmp_path, "a.jsonl", lines({"body": "One."}, {"body": " "}, {"body": "Two."}))
+    assert [(d.id, d.text) for d in read(path, column="body")] == [("a:1", "One."), ("a:3", "Two.")]
+
+
+def test_columns_of_character_ranges_come_along(tmp_path):
+    rows = [
+        {"text": "Ada met Bob.", "answers": [[0, 3, "PERSON"], [8, 11]]},
+        {"text": "No.", "answers": None},
+    ]
+    found = read(write(tmp_path, "a.jsonl", lines(*rows)), columns=("answers",))
+    assert [d.columns for d in found] == [{"answers": [[0, 3], [8, 11]]}, {"answers": []}]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.parquet.gz"])
+def test_parquet_is_read_with_its_columns(tmp_path, name):
+    table = pyarrow.table(
+        {"text": ["Ada met.", None, "B."], "spans": [[[0, 3]], [], []], "x": "abc"}
+    )
+    plain = tmp_path / "plain.parquet"
+    parquet.write_table(table.slice(0, 1), plain)
+    path = write(tmp_path, name, plain.read_bytes())
+    found = read(path, columns=("spans",))
+    assert [(d.id, d.text, d.columns) for d in found] == [("a:0", "Ada met.", {"spans": [[0, 3]]})]
+
+
+def test_wikitext_headings_are_no_documents_of_parquet_either(tmp_path):
+    rows = ["", " = Ada = \n", " She was born . \n", " = = Life = = \n", " a = b \n"]
+    parquet.write_table(pyarrow.table({"text": rows}), tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet", limit=2)
+    assert [(one.id, one.text) for one in found] == [
+        ("a:2", " She was born . \n"),
+        ("a:4", " a = b \n"),
+    ]
+    corpus = CorpusBlock(hub=str(tmp_path))
+    block = documents.identify(corpus, digest)
+    found = list(documents.read(block, {}, corpus))
+    assert [(one.id, one.text.strip()) for one in found] == [
+        ("train:2", "She was born ."),
+        ("train:4", "a = b"),
+    ]
+
+
+def test_a_null_in_parquet_is_a_malformed_row(tmp_path):
+    parquet.write_table(pyarrow.table({"text": ["Ada.", None]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet, row 1: key 'text' is missing"):
+        read(tmp_path / "a.parquet")
+
+
+def test_dprs_passages_are_read_with_their_quotes(tmp_path):
+    path = write(tmp_path, "psgs_w100.tsv.gz", DPR)
+    found = [(d.id, d.text) for d in read(path)]
+    assert found == [
+        ("psgs_w100:2", 'Aaron (or "Ahärôn") is a prophet.'),
+        ("psgs_w100:3", "Plain."),
+    ]
+
+
+def test_kilts_pages_lose_title_headings_and_markers(tmp_path):
+    page = {
+        "wikipedia_title": "Ada",
+        "text": ["Ada\n", "Ada was born.\n", "Section::::Life.:Work.\n", "BULLET::::- A list.\n"],
+    }
+    empty = {"wikipedia_title": "Bob", "text": ["Bob\n", "Section::::Life.\n"]}
+    path = write(tmp_path, "kilt_knowledgesource.json", lines(page, empty))
+    assert texts(path) == ["Ada was born.\nA list."]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
+def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
+    path = write(tmp_path_factory.mktemp("c"), "a.jsonl", lines(*({"text": t} for t in written)))
+    kept = [text for text in written if text.strip()]
+    if kept:
+        assert texts(path) == kept
+    else:
+        with pytest.raises(DataError, match="holds no text"):
+            texts(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "keys", "message"),
+    [
+        ("a.jsonl", '{"text": "A."}\n{"text"', {}, "a.jsonl, line 2: not JSON"),
+        ("a.jsonl", "[1]\n", {}, "line 1: must be a JSON object, not \\[1\\]"),
+        (
+            "a.jsonl",
+            '{"body": "A."}',
+            {},
+            r"has no key 'text' \(it has body\): set corpus\.column",
+        ),
+        ("a.jsonl", '{"text": 3}', {}, "line 1: key 'text' must be text, not 3"),
+        ("a.jsonl", '{"text": "A\\u0000"}', {}, "line 1: key 'text' holds a NUL character"),
+        ("a.jsonl", '{"text": "\\ud800"}', {}, "line 1: key 'text' holds a lone surrogate"),
+        ("a.jsonl", b'{"text": "\xff"}', {}, "line 1: not UTF-8 at byte 10"),
+        ("a.jsonl", '{"text": ' + "9" * 5000 + "}", {}, "line 1: not JSON"),
+        ("a.jsonl", "[" * 200_000, {}, "line 1: not JSON"),
+        ("a.jsonl", '{"text": "A."}', {"columns": ("x",)}, "line 1: key 'x' is missing"),
+        ("a.jsonl", '{"text": "A.", "x": 3}', {"columns": ("x",)}, "must be a list of"),
+        ("a.jsonl", '{"text": "A.", "x": [3]}', {"columns": ("x",)}, "must be a list of"),
+        (
+            "a.jsonl",
+            '{"text": "A.", "x": [[1, 3]]}',
+            {"columns": ("x",)},
+            "is not a range of the 2-character text",
+        ),
+        ("a.txt", "A.\0", {}, "a.txt, line 1: holds a NUL character at character 2: remove it"),
+        ("a.txt", "A.\n\nB.\nC\0D.\n", {}, "a.txt, line 4: holds a NUL character at character 1"),
+        ("a.jsonl", "x", {}, r"\(corpus.on_error: skip leaves such rows out\)"),
+        ("a.txt", b"A.\n\xff\n", {}, "a.txt, line 2: not UTF-8"),
+        ("a.txt", "A.", {"columns": ("x",)}, "plain text has no column 'x'"),
+        ("a.tsv", "id\ttext\n1\tA.\t\n", {}, "line 2: has 3 cells, not 2"),
+        ("a.tsv", 'id\ttext\n1\t"A.\n', {}, "line 2: not a row of a .tsv file"),
+        ("a.tsv", "id\tbody\n1\tA.\n", {}, "no column 'text'; there are id, body"),
+        ("kilt_knowledgesource.json", '{"text": "A."}', {}, "must be a list of texts"),
+        ("a.parquet", "A.", {}, "a.parquet: no readable Parquet"),
+        ("a.jsonl", "", {}, "a.jsonl: the corpus holds no text in 'text': name another key"),
+        ("a.txt", " = Heading = \n\n", {}, "a.txt: the corpus holds no text: name files with text"),
+    ],
+)
+def test_bad_input_is_one_line_with_file_and_row(tmp_path, name, content, keys, message):
+    with pytest.raises(DataError, match=message) as caught:
+        read(write(tmp_path, name, content), **keys)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_parquet_whose_text_is_not_utf8_is_one_line(tmp_path, on_error):
+    texts = pyarrow.array([b"A.", b"\xff"], pyarrow.binary()).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: a text is not UTF-8") as caught:
+        read(tmp_path / "a.parquet", on_error=on_error)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.docx", "json", "txt", ".txt", "a.txt.bz2"])
+def test_an_unknown_kind_of_file_is_refused_before_anything_is_read(name):
+    with pytest.raises(ConfigError, match=r"its format is unknown: the name must end in \.txt"):
+        documents.identify(CorpusBlock(files=(f"/nowhere/{name}",)), digest)
+
+
+def test_skipped_rows_are_counted_and_the_first_ten_named(tmp_path, caplog):
+    path = write(tmp_path, "a.jsonl", '{"text": "A."}\n' + "x\n" * 12)
+    malformed = Malformed("corpus.on_error: skip", skip=True)
+    with caplog.at_level(logging.WARNING):
+        assert texts(path, on_error="skip", malformed=malformed) == ["A."]
+    assert malformed.count == 12
+    assert "12 malformed rows skipped" in caplog.text
+    assert "line 11:" in caplog.text and "line 12:" not in caplog.text
+
+
+def test_a_corpus_of_malformed_rows_only_says_so(tmp_path):
+    with pytest.raises(DataError, match=r"no text in 'text' \(2 malformed, .*line 1"):
+        read(write(tmp_path, "a.jsonl", "x\nx\n"), on_error="skip")
+
+
+def test_the_limit_counts_documents_and_reads_no_further(tmp_path):
+    path = write(tmp_path, "a.jsonl", lines({"text": "A."}, {"text": ""}, {"text": "B."}) + "x\n")
+    assert texts(path, limit=2) == ["A.", "B."]
+
+
+def test_ids_are_unique_over_files_of_one_name_and_know_no_folder(tmp_path):
+    paths = []
+    for folder in ("one", "two", "three"):
+        (tmp_path / folder).mkdir()
+        paths.append(
+            write(tmp_path / folder, "b.txt" if folder == "three" else "a.txt", "A.\n\nB.")
+        )
+    ids = [document.id for document in read(*paths)]
+    assert ids == ["0/a:1", "0/a:3", "1/a:1", "1/a:3", "b:1", "b:3"]
+
+
+def test_a_corpus_is_told_by_names_and_digests_not_by_folders(tmp_path):
+    blocks = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        path = write(tmp_path / folder, "a.txt", "A.")
+        blocks.append(documents.identify(CorpusBlock(files=(str(path),)), digest))
+    assert blocks[0] == blocks[1]
+    other = documents.identify(CorpusBlock(files=(str(write(tmp_path, "a.txt", "B.")),)), digest)
+    assert other != blocks[0]
+
+
+@pytest.mark.parametrize("columns", [("text",), ("tokens",)])
+def test_columns_with_names_of_our_own_are_refused(columns):
+    with pytest.raises(ConfigError, match="is taken"):
+        documents.identify(CorpusBlock(files=("/a.jsonl",), columns=columns), digest)
+
+
+def hub_folder(folder):
+    """Write a folder laid out as a Hub dataset."""
+    rows = [{"text": "A.", "spans": [[0, 1]], "x": 1}, {"text": "B.", "spans": [], "x": 2}]
+    write(folder, "train.jsonl", lines(*rows))
+    return CorpusBlock(hub=str(folder), columns=("spans",))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_hub_dataset_is_read_whole_or_streamed(tmp_path, monkeypatch, stream):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    corpus = hub_folder(tmp_path / "data")
+    block = documents.identify(corpus, digest)
+    assert [name for name, _ in block.files] == ["train.jsonl"]
+    found = list(documents.read(block, {}, replace(corpus, stream=stream)))
+    assert [(d.id, d.text, d.columns) for d in found] == [
+        ("train:0", "A.", {"spans": [[0, 1]]}),
+        ("train:1", "B.", {"spans": []}),
+    ]
+
+
+def test_a_hub_dataset_without_the_column_or_split_is_one_line(tmp_path):
+    hub_folder(tmp_path)
+    with pytest.raises(DataError, match=r"split train: no column 'body'; there are"):
+        list(readers.hub_rows(str(tmp_path), ["body"]))
+    with pytest.raises(DataError, match=r"split dev: cannot be loaded from the Hub: .*dev"):
+        list(readers.hub_rows(str(tmp_path), ["text"], split="dev"))
+
+
+def test_real_wikitext_is_read_as_sections(real_data):
+    path = next((real_data / "wikitext2").glob("*.raw"))
+    found = read(path)
+    assert len(found) > 500
+    assert not any(document.text.startswith("= ") for document in found)
+    assert found[0].text.startswith("Robert Boulter is an English film")
+
+
+def test_files_that_are_all_empty_are_refused_before_anything_is_computed(tmp_path):
+    empty, other = write(tmp_path, "a.txt", ""), write(tmp_path, "b.txt", "B.")
+    with pytest.raises(DataError, match=r"a\.txt: the corpus holds no text: name files with text"):
+        documents.identify(CorpusBlock(files=(str(empty),)), digest)
+    assert documents.identify(CorpusBlock(files=(str(empty), str(other))), digest)

@@ -1,0 +1,169 @@
+"""The built-in rules: names, dates and numbers as single spans, on labelled sentences and text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from maskpolicy.data import world
+from maskpolicy.data.corpus import entities
+from maskpolicy.data.corpus.entities.rules import lexicon
+
+SENTENCES = Path(__file__).parents[1] / "fixtures" / "entities.jsonl"
+GOLDEN = "dd8798887ad9acb2"
+PIECES = st.sampled_from(
+    [
+        *(
+            " ",
+            " ",
+            " ",
+            ", ",
+            ". ",
+            "\n",
+            '"',
+            "'s ",
+            "-",
+            "(",
+            ") ",
+            "\x00",
+            "\u00a0",
+            "日本",
+            "😀",
+        ),
+        *("Dr.", "J.", "St.", "U.S.", "Inc.", "The", "Ada", "King", "of", "de la", "and", "NASA"),
+        *("I", "don't", "I'm", "Ünal", "x", "May", "12", "March", "1871", "3.5", "$", "%", "'60s"),
+        *("million", "km/h.", "19th", "century", "five", "a.m.", "1990s", "20-year-old", "BC"),
+        *("one", "half a"),
+    ]
+)
+MIXED = st.lists(PIECES, max_size=30).map("".join) | st.text(
+    st.characters(exclude_categories=["Cs"]), max_size=80
+)
+
+
+def rows(half: str | None = None) -> list[dict]:
+    """Return the labelled sentences, of one half or all."""
+    with SENTENCES.open(encoding="utf-8") as file:
+        every = [json.loads(line) for line in file]
+    return [row for row in every if half in (None, row["half"])]
+
+
+def texts_of(text: str) -> list[str]:
+    """Return what the rules find in `text`, as texts."""
+    return [text[start:end] for start, end, _ in entities.find(text)]
+
+
+def measure(labelled: list[dict]) -> tuple[float, float]:
+    """Return precision and recall of the rules with exact bounds, micro-averaged."""
+    right = found = gold = 0
+    for row in labelled:
+        mine = {(start, end) for start, end, _ in entities.find(row["text"])}
+        theirs = {(start, end) for start, end, _ in row["entities"]}
+        right, found, gold = right + len(mine & theirs), found + len(mine), gold + len(theirs)
+    return right / found, right / gold
+
+
+@pytest.mark.parametrize("half", ["development", "held-out"])
+def test_real_english(half):
+    labelled = rows(half)
+    assert len(labelled) == 100
+    precision, recall = measure(labelled)
+    assert precision >= 0.80
+    assert recall >= 0.75
+
+
+def test_labels_lie_on_words():
+    for row in rows():
+        for start, end, label in row["entities"]:
+            assert label in entities.LABELS
+            assert row["text"][start:end].strip() == row["text"][start:end] != ""
+
+
+@pytest.mark.parametrize("corpus", ["general.jsonl", "intermediate.jsonl"])
+def test_the_embedded_world(tmp_path, corpus):
+    world.write(world.Settings(people=30, general_people=30), tmp_path)
+    with (tmp_path / corpus).open(encoding="utf-8") as file:
+        precision, recall = measure([json.loads(line) for line in file])
+    assert precision >= 0.95
+    assert recall >= 0.95
+
+
+@pytest.mark.parametrize("word", sorted(lexicon.FUNCTION))
+def test_a_function_word_that_begins_a_sentence_is_no_entity(word):
+    first = word.capitalize()
+    assert texts_of(f"{first} nothing was said. {first} she went.") == []
+    assert texts_of(f"They left. {first} Ada Byron came.") == ["Ada Byron"]
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        *("Dr. Jane Smith", "J. R. R. Tolkien", "George W. Bush", "St. Petersburg"),
+        *("Jean-Paul Sartre", "University of Oxford", "Bank of England", "New York Times"),
+        *("Charles de Gaulle", "U.S.", "Ludwig van Beethoven", "Marks and Spencer"),
+        *("Procter & Gamble", "Doctors Without Borders", "Second World War"),
+        *("William the Conqueror", "Henry VIII", "Apollo 11", "COVID-19"),
+        *("Department of Health and Human Services", "Theresa May", "O'Brien", "São Paulo"),
+        *("French", "12 March 1871", "March 12, 1871", "Tuesday, 4 June 2019", "3rd of May"),
+        *("1990s", "1066", "19th century", "twenty-first century", "1914–18", "44 BC"),
+        *("9:30 a.m.", "summer of 1969", "3.5 million tonnes", "$4.2 billion", "20 per cent"),
+        *("five kilometres", "98.6 °F", "3-1", "twenty-five", "1,234,567", "two-thirds", "43rd"),
+        *("60 miles an hour", "half a million"),
+    ],
+)
+def test_one_span(span):
+    assert texts_of(f"We know that the {span} was there.") == [span]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("I think I'm late, and I don't mind.", []),
+        ("London's mayor met Smith's wife.", ["London", "Smith"]),
+        ("“However,” he said, “we won't go to Rome.”", ["Rome"]),
+        ("The President met Minister Ono.", ["Minister Ono"]),
+        ("French President Macron spoke English.", ["French", "President Macron", "English"]),
+        ("Heavy rain fell. Researchers were glad.", []),
+        ("Hill was late. Later Mary saw Hill.", ["Hill", "Mary", "Hill"]),
+        ("She may go in May; March on!", ["May"]),
+        ("STOCKS FALL AS CHINA RAISES RATES", ["CHINA"]),
+        ("One of them came first, and one left.", []),
+        ("Alice and Bob saw France, Spain and Peru.", ["Alice", "Bob", "France", "Spain", "Peru"]),
+        ("From 1925 to 1959 it cost £5.", ["1925", "1959", "£5"]),
+        ("", []),
+        ("no names at all", []),
+    ],
+)
+def test_hard_cases(text, found):
+    assert texts_of(text) == found
+
+
+def test_a_time_of_day_is_no_date():
+    text = "At 9:30 a.m. on 4 May 1999, at 17:05 and at 5 pm; then in 1854, and on Monday evening."
+    found = [(text[start:end], label) for start, end, label in entities.find(text)]
+    times = [("9:30 a.m.", "TIME"), ("17:05", "TIME"), ("5 pm", "TIME")]
+    dates = [("4 May 1999", "DATE"), ("1854", "DATE"), ("Monday evening", "DATE")]
+    assert sorted(found) == sorted(times + dates)
+
+
+@given(text=MIXED)
+@limits(max_examples=300, deadline=None)
+def test_entities_are_sorted_disjoint_and_without_outer_blanks(text):
+    at = 0
+    for start, end, label in entities.find(text):
+        assert at <= start < end <= len(text)
+        assert text[start:end].strip() == text[start:end]
+        assert label in entities.LABELS
+        at = end
+
+
+def test_version_stands_for_what_is_found():
+    found = json.dumps([entities.find(row["text"]) for row in rows()])
+    digest = hashlib.sha256(found.encode()).hexdigest()[:16]
+    assert (entities.VERSION, digest) == (2, GOLDEN), "the rules changed: raise entities.VERSION"

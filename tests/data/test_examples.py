@@ -1,0 +1,356 @@
+"""Splits, official files, malformed rows and contexts, over rows written here."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.data.taskfiles import examples, sources
+from maskpolicy.data.taskfiles.examples import carve, connected, first
+from maskpolicy.data.taskfiles.sources import TaskFacts
+from maskpolicy.experiment.definition import Limit, TaskBlock
+from maskpolicy.plugins import discovery
+
+NAMES = {
+    "train": "structured_zeroshot-train-kilt.jsonl",
+    "dev": "structured_zeroshot-dev-kilt.jsonl",
+}
+
+
+def block(**keys):
+    return TaskBlock("zsre", "zsre", **keys)
+
+
+def row(number, subject=None, **more):
+    subject = subject or f"Town {number}"
+    return {
+        "id": f"q{number}",
+        "input": f"{subject} [SEP] river",
+        "output": [{"answer": f"River {number}"}],
+        **more,
+    }
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
+    return path
+
+
+def ids(split, folder, **keys):
+    return [example.id for example in examples.read_examples(block(**keys), split, folder)]
+
+
+@pytest.mark.parametrize(
+    ("labelled", "expected"),
+    [
+        ("train dev", {"train": "train train", "dev": "train dev", "test": "dev all"}),
+        ("train test", {"train": "train train", "dev": "train dev", "test": "test all"}),
+        ("train dev test", {"train": "train all", "dev": "dev all", "test": "test all"}),
+    ],
+)
+def test_the_official_split_that_each_split_is_read_from(labelled, expected):
+    facts = TaskFacts("closed-book", "f1", {name: name for name in labelled.split()})
+    assert {split: " ".join(facts.part(split)) for split in sources.SPLITS} == expected
+
+
+def test_train_and_the_carved_dev_share_no_group_and_lose_no_row(tmp_path):
+    write(tmp_path / NAMES["train"], [row(n, f"Town {n // 3}") for n in range(300)])
+    train = examples.read_examples(block(), "train", tmp_path)
+    dev = examples.read_examples(block(), "dev", tmp_path)
+    assert not {e.group for e in train} & {e.group for e in dev}
+    assert sorted(e.id for e in train + dev) == sorted(f"q{n}" for n in range(300))
+    assert 0.04 < len(dev) / 300 < 0.18
+    numbers = [int(e.id[1:]) for e in train]
+    assert numbers == sorted(numbers)
+
+
+def test_one_group_cannot_be_carved(tmp_path):
+    write(tmp_path / NAMES["train"], [row(1, "Ulm"), row(2, "Ulm")])
+    assert ids("train", tmp_path) == ["q1", "q2"]
+    with pytest.raises(DataError, match=r"train-kilt.jsonl: all usable rows are of one group"):
+        ids("dev", tmp_path)
+
+
+@pytest.mark.parametrize("folder", [".", "kilt", "data", "zsre", "zsre/kilt"])
+def test_test_is_found_in_official_folders_without_train(tmp_path, folder):
+    path = write(tmp_path / folder / NAMES["dev"], [row(1)])
+    assert ids("test", tmp_path) == ["q1"]
+    assert examples.files(block(), "test", tmp_path) == [path]
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(DataError) as error:
+        ids("train", tmp_path)
+    assert NAMES["train"] in str(error.value) and str(tmp_path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_split_lists_the_choices(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'test'"):
+        ids("tests", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ("{'id': 1}", "line 2: not JSON"),
+        ("[1]", r"line 2: must be a JSON object, not \[1\]"),
+        (row(2, input=7), "line 2: key 'input' must be text, not 7"),
+        (row(2, output="River"), "line 2: key 'output' must be a list of objects"),
+        (row(2, output=[{"answer": 7}]), "line 2: key 'output': every 'answer' must be text"),
+        (row(2, id=None), "line 2: key 'id' is missing"),
+        (
+            row(2, output=[{"answer": "lone \ud800"}]),
+            r"line 2: .* lone surrogate \(U\+D800\) at character 5",
+        ),
+    ],
+)
+def test_a_malformed_row_names_file_row_and_key(tmp_path, bad, reason):
+    write(tmp_path / NAMES["dev"], [row(1), bad, row(3)])
+    with pytest.raises(DataError, match=f"{NAMES['dev']}, {reason}"):
+        ids("test", tmp_path)
+    with pytest.raises(DataError, match=r"\(on_error: skip in the block of task 'zsre' leaves"):
+        ids("test", tmp_path)
+    assert ids("test", tmp_path, on_error="skip") == ["q1", "q3"]
+
+
+def test_rows_without_an_answer_are_counted(tmp_path):
+    empty = [{"id": "a"}, row(2, output=[{"provenance": []}]), row(3, output=[{"answer": " "}])]
+    write(tmp_path / NAMES["dev"], [row(1), *empty])
+    split = examples.read_split(block(), "test", tmp_path)
+    assert (len(split.examples), split.unlabelled) == (1, 3)
+
+
+def test_an_id_that_comes_twice_in_an_official_file_is_told_and_both_rows_stay(tmp_path, caplog):
+    path = write(tmp_path / NAMES["dev"], [row(1), row(2), row(1, subject="Ulm"), row(1)])
+    with caplog.at_level(logging.WARNING):
+        split = examples.read_split(block(), "test", tmp_path)
+    assert [(one.id, one.group) for one in split.examples] == [
+        ("q1", "Town 1"),
+        ("q2", "Town 2"),
+        ("q1", "Ulm"),
+        ("q1", "Town 1"),
+    ]
+    told = f"{path}, line 3: id 'q1' is that of {path}, line 1 too"
+    assert split.repeated[0] == told and len(split.repeated) == 2
+    assert "2 rows have the id of an earlier row, and are kept" in caplog.text
+    assert told in caplog.text
+
+
+@pytest.mark.parametrize("rows", [[], [{"id": "a"}]])
+def test_a_split_without_a_usable_row_is_refused(tmp_path, rows):
+    write(tmp_path / NAMES["dev"], rows)
+    with pytest.raises(DataError, match="no usable row"):
+        ids("test", tmp_path)
+
+
+def test_byte_order_mark_blank_lines_and_line_separators_are_survived(tmp_path):
+    lines = ["\ufeff" + json.dumps(row(1)), "", json.dumps(row(2, "A\u2028B"), ensure_ascii=False)]
+    (tmp_path / NAMES["dev"]).write_bytes("\r\n".join(lines).encode())
+    assert ids("test", tmp_path) == ["q1", "q2"]
+
+
+def test_context_true_appends_the_paragraph(tmp_path):
+    origin = {"wikipedia_id": "7", "start_paragraph_id": 1, "end_paragraph_id": 1}
+    output = [{"answer": "Danube", "provenance": [origin]}]
+    write(tmp_path / NAMES["dev"], [row(1, output=output), row(2)])
+    page = {"wikipedia_id": "7", "text": ["Ulm\n", "Ulm lies on the Danube.\n"]}
+    source = write(tmp_path / "kilt_knowledgesource.json", [page])
+    plain, oracle = (
+        [e.source for e in examples.read_examples(block(context=context), "test", tmp_path)]
+        for context in (False, True)
+    )
+    assert oracle == [f"{plain[0]}\nUlm lies on the Danube.", plain[1]]
+    assert examples.files(block(), "test", tmp_path) == [tmp_path / NAMES["dev"], source]
+    assert examples.files(block(), "test", tmp_path, contexts=False) == [tmp_path / NAMES["dev"]]
+
+
+def test_context_true_without_any_context_is_refused(tmp_path):
+    write(tmp_path / NAMES["dev"], [row(1)])
+    with pytest.raises(DataError, match="context: true, but no example has a context"):
+        ids("test", tmp_path, context=True)
+
+
+def test_lines_are_the_json_lines_of_the_verb(tmp_path):
+    write(tmp_path / NAMES["dev"], [row(n, f"Zürich {n}") for n in range(3)])
+    first, second = examples.lines(block(), "test", tmp_path, limit=2)
+    assert json.loads(first) == {
+        "id": "q0",
+        "group": "Zürich 0",
+        "source": "Zürich 0 [SEP] river",
+        "targets": ["River 0"],
+        "context": None,
+    }
+    assert "Zürich 1" in second
+
+
+def test_an_unknown_field_of_a_task_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"task zsre\.nonsense: unknown key"):
+        examples.read_examples(block(fields={"nonsense": 1}), "test", tmp_path)
+
+
+def test_a_task_that_the_hub_has_not_asks_for_files():
+    facts = TaskFacts("closed-book", "f1", {"dev": "dev.jsonl"})
+    with pytest.raises(
+        DataError, match=r"not from the Hub: set data to the folder of its files \(dev.jsonl\)"
+    ):
+        sources.hub_config(sources.Task("mine", facts, None))
+
+
+OWN = """
+from dataclasses import dataclass
+from maskpolicy import Example, task
+
+@task("NAME", group="own", metric="exact_match", files={"train": "a.jsonl", "dev": "b.ENDING"})
+@dataclass(frozen=True)
+class Capitals:
+    choose: str = "generate"
+
+    def example(self, row):
+        if row.get("as_dict"):
+            return {"id": "x"}
+        if row.get("bare"):
+            return Example("x", "", "q", row["capital"])
+        if row.get("boo"):
+            raise RuntimeError("boo")
+        targets, choices = (row["capital"].strip(),), tuple(row.get("choices", ()))
+        return Example(row["id"], "", row["country"], targets, choices=choices)
+"""
+NORWAY = {"id": "a", "country": "Norway", "capital": "Oslo"}
+
+
+def own_task(folder, name, ending="jsonl"):
+    path = folder / f"{name}.py"
+    path.write_text(OWN.replace("NAME", name).replace("ENDING", ending))
+    discovery.load_file(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def capitals(tmp_path_factory):
+    return own_task(tmp_path_factory.mktemp("own"), "capitals")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"capital": 3}, r"'capitals' failed: AttributeError: .*'strip' \({file}:17\)"),
+        ({"country": None}, r"source of its Example must be text, not None: use str\(...\)"),
+        ({"id": 7}, r"'capitals': id of its Example must be text, not 7: use str\(...\)"),
+        ({"id": 0}, "id of its Example must be text, not 0"),
+        ({"boo": 1}, r"failed: RuntimeError: boo \({file}:16\)"),
+        ({"bare": 1}, r"targets of its Example must be a tuple of texts, not 'Oslo'"),
+        ({"as_dict": 1}, "gave dict: it must return a maskpolicy.core.types.Example"),
+    ],
+)
+def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, capitals, change, says):
+    path = write(tmp_path / "b.jsonl", [NORWAY, {**NORWAY, "id": "b", **change}])
+    with pytest.raises(DataError, match=f"{path}, line 2: .*{says.format(file=capitals)}"):
+        examples.read_examples(TaskBlock("capitals", "c"), "test", tmp_path)
+    split = examples.read_split(TaskBlock("capitals", "c", on_error="skip"), "test", tmp_path)
+    assert [one.id for one in split.examples] == ["a"] and split.malformed == 1
+
+
+def test_an_example_without_choices_to_take_one_of_is_a_malformed_row(tmp_path, capitals):
+    choices = {**NORWAY, "choices": ["Oslo", "Bergen"]}
+    file = write(tmp_path / "b.jsonl", [choices, {**NORWAY, "id": "b"}])
+    assert len(examples.read_examples(TaskBlock("capitals", "c"), "test", tmp_path)) == 2
+    block = TaskBlock("capitals", "c", {"choose": "likelihood"})
+    with pytest.raises(DataError, match=f"{file}, line 2: .*has no choices.*give choices="):
+        examples.read_examples(block, "test", tmp_path)
+
+
+def test_an_id_that_comes_twice_in_a_users_split_names_both_rows(tmp_path, capitals):
+    path = write(tmp_path / "b.jsonl", [NORWAY, {**NORWAY, "id": "b"}, NORWAY])
+    with pytest.raises(DataError, match=f"{path}, line 3: id 'a' is that of {path}, line 1 too"):
+        examples.read_examples(TaskBlock("capitals", "c"), "test", tmp_path)
+
+
+def test_a_users_task_may_have_files_of_any_format(tmp_path):
+    own_task(tmp_path, "capitals-csv", "csv")
+    (tmp_path / "b.csv").write_text('id,country,capital\na,"Norway, the",Oslo\n')
+    found = examples.read_examples(TaskBlock("capitals-csv", "c"), "test", tmp_path)
+    assert [(one.id, one.source, one.targets) for one in found] == [("a", "Norway, the", ("Oslo",))]
+
+
+def test_a_limit_keeps_that_many_examples_of_its_split_in_file_order(tmp_path):
+    write(tmp_path / NAMES["train"], [row(n, f"Town {n // 4}") for n in range(200)])
+    write(tmp_path / NAMES["dev"], [row(n) for n in range(50)])
+    whole = {split: ids(split, tmp_path) for split in sources.SPLITS}
+    found = {split: ids(split, tmp_path, limit=Limit(train=40, test=7)) for split in sources.SPLITS}
+    assert {split: len(some) for split, some in found.items()} == {
+        "train": 40,
+        "dev": len(whole["dev"]),
+        "test": 7,
+    }
+    for split, some in found.items():
+        assert some == [one for one in whole[split] if one in some]
+    towns = [int(one[1:]) // 4 for one in found["train"]]
+    assert len(set(towns)) == 10
+    assert ids("train", tmp_path, limit=Limit(train=10**6)) == whole["train"]
+
+
+def test_short_answers_are_those_of_the_row_and_are_kept_only_where_there_are_some(tmp_path):
+    wow = TaskBlock("wow", "wow")
+    turn = {"input": "And where?", "output": [{"answer": "In Ulm."}]}
+    told = {"id": "a_1", **turn, "meta": {"obj_surface": ["Ulm", "Ulm ", ""]}}
+    silent = [{"id": "b_1", **turn, "meta": {"obj_surface": []}}, {"id": "c_1", **turn}]
+    write(tmp_path / "wow-dev-kilt.jsonl", [told, *silent])
+    found = examples.read_examples(wow, "test", tmp_path, contexts=False)
+    assert [one.short_answers for one in found] == [("Ulm",), (), ()]
+    examples.write_rows(tmp_path / "rows.jsonl", found)
+    assert examples.read_rows(tmp_path / "rows.jsonl") == found
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert ["short_answers" in json.loads(line) for line in lines] == [True, False, False]
+
+
+@given(st.sets(st.text(max_size=5), min_size=2, max_size=40), st.floats(0, 1))
+def test_both_sides_of_a_carve_have_a_group(groups, share):
+    dev = carve(groups, share)
+    assert dev and dev < groups
+
+
+def test_a_group_stays_on_its_side_when_others_come():
+    few, many = [f"g{n}" for n in range(200)], [f"g{n}" for n in range(400)]
+    assert carve(few, 0.1) == carve(many, 0.1) & set(few)
+
+
+@given(st.sets(st.integers(0, 30), min_size=2), st.data())
+def test_groups_that_are_to_stay_are_not_carved_while_there_are_others(numbers, data):
+    groups = [str(number) for number in numbers]
+    stay = data.draw(st.sets(st.sampled_from(groups), max_size=len(groups) - 1))
+    dev = carve(groups, 0.3, stay=stay)
+    assert dev and not dev & stay
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=2), max_size=12))
+def test_two_examples_are_one_group_exactly_where_a_chain_of_shared_texts_leads(links):
+    reached = [set(texts) for texts in links]
+    for _ in links:  # grows each to the texts of all that it shares one with
+        reached = [set().union(*(o for o in reached if o & one)) for one in reached]
+    groups = connected(links)
+    assert groups == [min(texts) for texts in reached]
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=30), st.integers(0, 30))
+def test_a_limit_takes_whole_groups_and_of_one_the_first(groups, count):
+    places = first(groups, count)
+    assert places == sorted(set(places))
+    assert len(places) == min(count, len(groups))
+    taken = [groups[place] for place in places]
+    parts = {group for group in set(taken) if taken.count(group) < groups.count(group)}
+    assert len(parts) <= 1
+    for group in parts:
+        own = [place for place, other in enumerate(groups) if other == group]
+        assert [place for place in places if groups[place] == group] == own[: taken.count(group)]
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=30), st.integers(0, 20), st.integers(0, 20))
+def test_a_larger_limit_drops_no_example(groups, count, more):
+    assert set(first(groups, count)) <= set(first(groups, count + more))

@@ -1,0 +1,306 @@
+"""Guesses without a model: each rule by itself, the choice on dev, and the line on every board."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import folders
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from maskpolicy.core import metrics
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.types import Example
+from maskpolicy.data import majority
+from maskpolicy.data.majority import RULES, Material, Templates, question
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.leaderboard import page, report
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.leaderboard.table import table
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import topological
+from maskpolicy.pipeline.stages import build
+from maskpolicy.pipeline.store.artifacts import Store
+
+TOWNS = ("Ulm", "Ulm", "Bonn")
+
+
+def example(source: str, *answers: str, group: str = "", **fields) -> Example:
+    return Example(source, group or source, source, answers, **fields)
+
+
+def learnt(name: str, train: Sequence[Example], metric: str = "exact_match", **facts):
+    """Return the guess that a rule learns."""
+    learn = next(rules[name] for rules in RULES.values() if name in rules)
+    return learn(Material(train, metric, **facts))
+
+
+def births(wording: str, towns: Sequence[str]) -> list[Example]:
+    """Return questions about subjects of one name each."""
+    made = (f"{wording} {wording.replace(' ', '')}{i} born ?" for i in range(len(towns)))
+    return [example(source, town) for source, town in zip(made, towns, strict=True)]
+
+
+def test_the_commonest_answer_counts_every_acceptable_one():
+    train = [example("a", "x", "z"), example("b", "y", "z"), example("c", "y")]
+    assert learnt("commonest answer", train)(example("d")) == "z"
+
+
+def test_where_an_answer_can_be_partly_right_the_best_on_average_is_guessed():
+    train = [example(str(i), answer) for i, answer in enumerate(["a b c", "a b d", "q", "r"])]
+    assert learnt("commonest answer", train, "f1")(example("d")) == "a b c"
+
+
+def test_a_template_is_a_question_without_its_rare_words():
+    train = births("where was", TOWNS * 8) + births("who saw", ["Ada"] * 24)
+    templates = Templates(train, "start")
+    assert list(templates.examples) == [("where", "was", "born", "?"), ("who", "saw", "born", "?")]
+    assert learnt("template", train)(example("where was Zoe born ?")) == "Ulm"
+    assert learnt("template", train)(example("who saw Zoe born ?")) == "Ada"
+
+
+def test_an_unknown_template_takes_the_most_similar_known_one():
+    relations = {"place of birth": "Ulm", "year of death": "1900", "employer": "Tolvix"}
+    train = [example(f"S{i} [SEP] {r}", a) for r, a in relations.items() for i in range(3)]
+    guess = learnt("template", train, "kilt_accuracy")
+    assert guess(example("Zoe [SEP] place of death")) == "Ulm"  # it begins alike
+    assert guess(example("Zoe [SEP] first employer")) == "Tolvix"
+
+
+def test_wordings_that_share_an_answer_count_as_one_relation():
+    train = births("where was", ["Ulm", "Bonn", "Bonn", "Kiel", "Kiel"])
+    train += births("in which town was", ["Ulm", "Ulm", "Bonn"]) + births("who saw", ["Ada"] * 6)
+    assert learnt("template", train)(example("where was Zoe born ?")) == "Bonn"
+    assert learnt("relation", train)(example("where was Zoe born ?")) == "Ulm"
+    assert learnt("relation", train)(example("who saw Zoe born ?")) == "Ada"
+
+
+def test_the_question_of_a_source_is_what_its_context_is_not():
+    asked = example("Who?\n(A) x (B) y\nThe law.", "x", context="The law.")
+    assert question(asked) == "who?"
+    dialogue = example("Hello.\nAn answer.\nSo it was. When did she die?\nThe page.")
+    given = Example("", "", dialogue.source, (), context="The page.")
+    assert question(given, "end") == "when did she die?"
+    assert question(example("Ada [SEP] place of birth"), "end") == "place of birth"
+
+
+def test_the_commonest_answer_in_the_source_is_read_as_whole_words():
+    train = [example("x", "Ulm")] * 3 + [example("y", "the River Oder")] * 2
+    guess = learnt("in the source", train)
+    assert guess(example("From Ulmen, it went down the river Oder.")) == "the River Oder"
+    assert guess(example("From the Oder to Ulm.")) == "Ulm"
+    assert guess(example("Nothing known.")) == "Ulm"
+
+
+def test_an_answer_of_the_questions_relation_is_preferred_in_the_source():
+    train = births("where was", ["Ulm", "Bonn", "Bonn"] * 3) + births("who saw", ["Ada"] * 10)
+    guess = learnt("in the source", train)
+    lines = "Ada went from Bonn to Ulm ."
+    assert guess(example(f"where was Zoe born ?\n{lines}")) == "Bonn"
+    assert guess(example(f"who saw Zoe born ?\n{lines}")) == "Ada"
+    assert guess(example("who saw Zoe born ?\nIn Ulm .")) == "Ulm"
+
+
+def test_a_mention_is_its_commonest_page_or_copied():
+    def marked(mention: str, *pages: str) -> Example:
+        return example(f"In [START_ENT] {mention} [END_ENT] it rained", *pages)
+
+    train = [marked("Paris", "Paris, Texas"), marked("Paris", "Paris"), marked("Paris", "Paris")]
+    guess = learnt("mention", train, "kilt_accuracy")
+    assert [guess(marked("Paris")), guess(marked("New  York"))] == ["Paris", "New York"]
+    assert learnt("mention", [example("no mark", "x")]) is None
+
+
+def test_choices_are_guessed_by_text_and_by_place():
+    pairs = [("less", "more"), ("more", "less"), ("less", "more")]
+    train = [example(str(i), "more", choices=pair) for i, pair in enumerate(pairs)]
+    assert learnt("commonest answer", train)(example("", choices=("more", "less"))) == "more"
+    assert learnt("commonest answer", train)(example("", choices=("new", "old"))) == "new"
+    assert learnt("place", train)(example("", choices=("new", "old"))) == "old"
+    assert learnt("place", train)(example("", choices=("one",))) == "one"
+    assert learnt("place", [example("free", "x")]) is None
+
+
+def test_a_label_is_the_one_that_scores_best_in_train():
+    train = [example(str(i), label) for i, label in enumerate("0001100000")]
+    assert learnt("commonest label", train, "matthews")(example("")) == "0"
+    assert learnt("commonest label", train, "accuracy")(example("")) == "0"
+    paraphrases = [example(str(i), label) for i, label in enumerate("0001100101")]
+    assert learnt("commonest label", paraphrases, "accuracy")(example("")) == "0"
+    assert learnt("commonest label", paraphrases, "accuracy_f1")(example("")) == "1"
+    numbers = [example(str(i), text) for i, text in enumerate(("1", "2.5", "4"))]
+    assert learnt("commonest label", numbers, "correlation")(example("")) == "2.5"
+
+
+def test_a_constant_label_has_neither_correlation_nor_matthews():
+    for metric, labels in (("matthews", "0110"), ("correlation", "0135")):
+        split = [example(str(i), label) for i, label in enumerate(labels)]
+        found = majority.best(Material(split, metric), split, split, "label")
+        assert (found.score, found.n) == (0.0, 4)
+
+
+def test_spans_are_no_answer_or_the_first_words():
+    page = "Ada Byron wrote notes. They last."
+    train = [example(str(i), "Ada Byron", context=page) for i in range(4)]
+    assert learnt("no answer", train, "squad") is None
+    assert learnt("no answer", train, "squad", unanswerable=True)(train[0]) == ""
+    assert learnt("first words", train, "squad")(train[0]) == "Ada Byron"
+
+
+@pytest.mark.parametrize(("at", "guessed"), [(18, 20), (90, 100), (299, 300)])
+def test_a_long_span_is_guessed_where_it_scores_best_in_train(at, guessed):
+    words = [f"w{i}" for i in range(300)]
+    train = [example(str(i), words[at], context=" ".join(words)) for i in range(4)]
+    assert learnt("first words", train, "squad")(train[0]) == " ".join(words[:guessed])
+
+
+def test_the_rule_is_chosen_on_dev_and_scored_on_test():
+    train = births("where was", ["Ulm"] * 6) + births("who saw", ["Ada"] * 8)
+    dev, test = births("where was", ["Ulm", "Bonn"]), births("where was", ["Kiel"])
+    found = majority.best(Material(train, "exact_match"), dev, test, "text")
+    assert asdict(found) == {
+        "rule": "relation",
+        "score": 0.0,
+        "n": 1,
+        "dev": {"commonest answer": 0, "relation": 0.5, "template": 0.5, "in the source": 0.5},
+    }
+
+
+texts = st.text("ab ?[SEP]\n", max_size=12)
+rows = st.lists(st.tuples(texts, texts.filter(str.strip)), min_size=1, max_size=8)
+
+
+@given(rows, rows, st.sampled_from(["exact_match", "f1", "kilt_accuracy"]))
+def test_no_rule_reads_the_answers_that_it_is_scored_by(train, test, metric):
+    learnt_from = [example(source, answer) for source, answer in train]
+    for learn in RULES["text"].values():
+        guess = learn(Material(learnt_from, metric))
+        for source, answer in test if guess else ():
+            blind = Example("another id", "another group", source, ())
+            assert guess is not None
+            assert guess(example(source, answer)) == guess(blind)
+            assert isinstance(metrics.metric(metric).score(guess(blind), [answer]), float)
+
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+# what a draw of a value, or of a choice, from its pool would give
+UNIFORM = {"triviaqa": 3, "webquestions": 3, "nq": 3, "aidayago2": 3, "zsre": 0, "wow": 30}
+UNIFORM |= {"wiqa": 33, "quartz": 50, "ropes": 52}
+
+
+@pytest.fixture(scope="module")
+def guessed(tmp_path_factory):
+    """Compute the majority stages of the nine tasks over the world: no training is behind them."""
+    plan = build(load_experiment(EXPERIMENTS / "nine-tasks.yaml"))
+    store = Store(tmp_path_factory.mktemp("store"))
+    outcomes = execute(plan.majority.values(), store)
+    assert set(outcomes) == {stage.key for stage in topological(plan.majority.values())}
+    found = {}
+    for task, stage in plan.majority.items():
+        artifact = outcomes[stage.key].artifact
+        assert artifact is not None
+        found[task] = json.loads((artifact / majority.FILE).read_text())
+    return found
+
+
+def test_a_guess_learnt_from_train_is_above_uniform_chance_in_a_skewed_world(guessed):
+    percent = {task: 100 * found["score"] for task, found in guessed.items()}
+    assert {task for task, least in UNIFORM.items() if percent[task] < least} == set()
+
+
+def test_entity_linking_is_guessed_by_its_mention_and_ropes_by_its_situation(guessed):
+    rules = {task: found["rule"] for task, found in guessed.items()}
+    assert (rules["aidayago2"], rules["ropes"]) == ("mention", "in the source")
+    assert rules["triviaqa"] in ("relation", "template")
+
+
+def test_majority_is_behind_no_cell_and_a_target_of_the_run():
+    plan = build(load_experiment(EXPERIMENTS / "quickstart.yaml"))
+    guess = plan.majority["triviaqa"]
+    assert guess in plan.targets
+    assert guess.key not in {stage.key for stage in topological(plan.stages)}
+    assert guess.inputs["test"].key == plan.stages[0].inputs["examples"].key
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return folders.write(tmp_path / "run", {"none": 0.2, "random": 0.6}, ("nq",), majority=0.1675)
+
+
+def board(*where: Path, **settings):
+    return build_leaderboard([read_run(folder) for folder in where], **settings)
+
+
+def test_the_page_marks_scores_that_are_not_above_the_line(tmp_path):
+    scores = {"none": 0.0, "random": 0.6}
+    where = folders.write(tmp_path / "run", scores, ("nq",), majority=0.1675)
+    found = {row.label: cells[0].guessed for row, cells in table(board(where)).rows}
+    assert found == {"none": True, "random": False}
+    html = page.render(board(where))
+    assert html.count('<span class="score guessed">') == 1
+    assert "not above a guess without a model" in html
+
+
+def test_every_form_of_a_board_has_the_line(folder):
+    made = board(folder)
+    assert report.to_json(made)["majority"] == {"nq": 16.75}
+    assert report.to_json(made)["majority_rules"] == {"nq": "relation"}
+    lines = report.to_markdown(made).splitlines()
+    assert lines[2] == "| majority | 16.8 |"
+    assert f"{majority.SENTENCE}." in lines
+    rows = csv.DictReader(io.StringIO(report.to_csv(made)))
+    assert [row["majority"] for row in rows] == ["16.75", "16.75"]
+    tex = report.to_latex(made)
+    assert "\\midrule\nmajority & 16.8 \\\\\n\\midrule\nnone" in tex
+    assert f"% {majority.SENTENCE}\n" in tex
+    html = page.render(made)
+    assert '<span class="score" title="relation">16.8</span>' in html
+    assert f"<li>{majority.SENTENCE}." in html
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(report.to_table(made))
+    said = "not above this line shows no learning beyond such a guess; being above it is necessary"
+    about = (Path(__file__).parents[2] / "docs" / "majority.md").read_text()
+    for text in (html, tex, "\n".join(lines), screen.getvalue(), about):
+        assert said in " ".join(text.split())
+
+
+def test_the_average_of_a_group_is_that_of_its_tasks(tmp_path):
+    made = board(folders.write(tmp_path, {"none": 0.2}, ("nq", "triviaqa"), majority=0.25))
+    assert made.majority_average("closed-book") == 25.0
+    for path in (tmp_path / "results").glob("none--nq--*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "majority": None}))
+    assert board(tmp_path).majority_average("closed-book") is None
+
+
+def test_results_of_an_earlier_version_have_no_line(tmp_path):
+    made = board(folders.write(tmp_path / "old", {"none": 0.2}))
+    assert report.to_json(made)["majority"] == {}
+    text = report.to_markdown(made) + report.to_latex(made) + page.render(made)
+    assert "majority" not in text.replace("#majority", "")
+
+
+def test_joined_runs_show_what_they_agree_on(tmp_path):
+    one = folders.write(tmp_path / "one", {"none": 0.2, "a": 0.6}, ("nq", "zsre"), majority=0.25)
+    old = folders.write(tmp_path / "old", {"none": 0.2, "b": 0.6}, ("nq", "zsre"))
+    assert set(board(one, old).majority) == {"nq", "zsre"}
+    other = folders.write(tmp_path / "other", {"none": 0.2, "c": 0.6}, ("nq",), majority=0.5)
+    made = board(one, other)
+    assert set(made.majority) == {"zsre"}
+    (note,) = (note for note in made.notes if "majority" in note)
+    assert note.startswith("nq: runs do not agree on majority (25.0 in ")
+    assert "50.0 in other)" in note
+
+
+def test_a_broken_majority_is_named(folder):
+    path = next((folder / "results").glob("*.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "majority": {"rule": "x"}}))
+    with pytest.raises(DataError, match="not a result that `maskpolicy run` wrote"):
+        read_run(folder)

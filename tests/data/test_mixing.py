@@ -1,0 +1,155 @@
+"""Corpora of several parts: texts that are mixed in, and shards of large files."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+import small
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from maskpolicy.core.files import sha256
+from maskpolicy.data.corpus import documents, shards
+from maskpolicy.data.corpus.passages import (
+    PASSAGES_FILE,
+    Document,
+    Passages,
+    TextShare,
+    drawn_counts,
+    mix,
+    open_arrays,
+    passage_rows,
+    write_passages,
+)
+from maskpolicy.data.datafiles.rows import scan
+from maskpolicy.experiment.definition import CorpusBlock
+
+
+def artifact(folder: Path, name: str, count: int, **columns: list[list[int]]) -> Path:
+    """Write a corpus of `count` passages with these columns in each."""
+    out = folder / name
+    out.mkdir()
+    documents = (
+        Document(f"{name}-{i}", f"{name} {i}. {small.TEXTS[i % 8]}", columns) for i in range(count)
+    )
+    write_passages(out / PASSAGES_FILE, passage_rows(documents, small.tokenizer(), 100))
+    return out
+
+
+def mixed(folder: Path, corpus: Path, seed: int = 0, **texts: tuple[Path, float]) -> Passages:
+    out = folder / f"mixed-{len([*folder.iterdir()])}"
+    out.mkdir()
+    shares = [TextShare(name, share) for name, (_, share) in sorted(texts.items())]
+    mix(corpus, {name: path for name, (path, _) in texts.items()}, shares, seed, out)
+    return Passages.open(out)
+
+
+def test_the_passages_of_the_corpus_come_first_and_unchanged(tmp_path):
+    corpus, other = artifact(tmp_path, "own", 8), artifact(tmp_path, "other", 20)
+    found, before = mixed(tmp_path, corpus, general=(other, 0.2)), Passages.open(corpus)
+    assert len(found) == 10
+    for index in range(8):
+        assert found[index].id == before[index].id
+        assert np.array_equal(found[index].tokens, before[index].tokens)
+    texts = {passage.text: passage for passage in Passages.open(other)}
+    for index in (8, 9):
+        drawn = texts[found[index].text]
+        assert found[index].id == f"general/{drawn.id}"
+        for name in ("tokens", "offsets", "words", "sentences"):
+            assert np.array_equal(getattr(found[index], name), getattr(drawn, name))
+
+
+def test_the_seed_decides_what_is_drawn(tmp_path):
+    corpus, other = artifact(tmp_path, "own", 10), artifact(tmp_path, "other", 40)
+    draws = [
+        [passage.id for passage in mixed(tmp_path, corpus, seed, wiki=(other, 0.5))][10:]
+        for seed in (0, 0, 1)
+    ]
+    assert draws[0] == draws[1] != draws[2]
+    assert len(set(draws[0])) == 10  # without replacement
+
+
+def test_a_text_with_too_few_passages_is_taken_in_whole_epochs(tmp_path):
+    corpus, other = artifact(tmp_path, "own", 8), artifact(tmp_path, "other", 3)
+    found = [passage.id for passage in mixed(tmp_path, corpus, wiki=(other, 0.5))][8:]
+    times = Counter(each.split("/")[1] for each in found)
+    assert len(found) == len(set(found)) == 8
+    assert sorted(times.values()) == [2, 3, 3]
+    assert found[:4] == ["wiki/other-0", "wiki/other-1", "wiki/other-2", "wiki/other-0/2"]
+
+
+def test_columns_that_a_text_lacks_are_left_out(tmp_path):
+    corpus = artifact(tmp_path, "own", 4, gold=[[0, 3]], asked=[[0, 3]])
+    other = artifact(tmp_path, "other", 4, asked=[[0, 5]], more=[[0, 1]])
+    found = mixed(tmp_path, corpus, wiki=(other, 0.5))
+    assert found.columns == ("asked",)
+    assert [found[0].texts(found[0].columns["asked"]), found[5].texts(found[5].columns["asked"])]
+
+
+def test_a_corpus_in_shards_is_mixed_as_one_without(tmp_path):
+    parts = [artifact(tmp_path, name, 5) for name in ("a", "b")]
+    whole, other = tmp_path / "whole", artifact(tmp_path, "other", 9)
+    whole.mkdir()
+    shards.merge(parts, whole)
+    found = mixed(tmp_path, whole, wiki=(other, 0.2), general=(parts[0], 0.3))
+    assert len(found) == 20
+    ids = [found[index].id for index in range(20)]
+    assert ids[:10] == [f"{name}-{i}" for name in "ab" for i in range(5)]
+    assert [each.split("/")[0] for each in ids[10:]] == ["general"] * 6 + ["wiki"] * 4
+    assert sorted(path.name for path in (tmp_path / "mixed-4").iterdir()) == [
+        *(f"0000{i}.safetensors" for i in range(4)),
+        "index.json",
+    ]
+    linked = (tmp_path / "mixed-4" / "00000.safetensors").stat()
+    assert linked.st_ino == (parts[0] / PASSAGES_FILE).stat().st_ino  # nothing is copied
+    assert [*open_arrays(whole)] == [*found.arrays]
+
+
+@given(st.integers(1, 10_000), st.lists(st.floats(0.001, 0.3), min_size=1, max_size=3))
+def test_each_text_has_its_share_of_all_passages(passages, given):
+    shares = [TextShare(str(index), share) for index, share in enumerate(given)]
+    counts = drawn_counts(passages, shares)
+    total = passages + sum(counts.values())
+    for each in shares:
+        assert counts[each.name] == pytest.approx(each.share * total, abs=2)
+
+
+def packed_rows(folder: Path) -> list[Path]:
+    """A Parquet file whose rows have far more bytes than the file."""
+    table = pyarrow.table({"text": [f"{number} word" * 500 for number in range(1200)]})
+    parquet.write_table(table, folder / "p.parquet", row_group_size=2)
+    return [folder / "p.parquet"]
+
+
+def packed_files(folder: Path) -> list[Path]:
+    """Files that cannot be cut, of which a shard of a 256th of the corpus holds two."""
+    files = [folder / f"{number:03d}.txt.gz" for number in range(600)]
+    for file in files:
+        file.write_bytes(gzip.compress(b"Some words.", mtime=0))
+    return files
+
+
+def cut(files: list[Path], mb: float) -> list[tuple[documents.ShardSource, CorpusBlock]]:
+    corpus = CorpusBlock(files=tuple(map(str, files)), shard_mb=mb)
+    return shards.shards(corpus, sha256, lambda path, size, unit: scan(path, size, unit)[1])
+
+
+@pytest.mark.parametrize("make", [packed_rows, packed_files])
+def test_a_corpus_has_256_shards_at_most_which_hold_each_document_once(tmp_path, make):
+    files = make(tmp_path)
+    found = cut(files, 1e-6)
+    assert 100 < len(found) <= 256
+    texts = [
+        (document.id, document.text)
+        for source, corpus in found
+        for document in documents.read_shard(source, corpus, documents.malformed_rows(corpus))
+    ]
+    block = CorpusBlock(files=tuple(map(str, files)))
+    whole = documents.read(documents.identify(block, sha256), {}, block)
+    assert texts == [(document.id, document.text) for document in whole]

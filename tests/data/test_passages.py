@@ -1,0 +1,308 @@
+"""Documents to passages: bounds that cover every token, columns that move with the text."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import small
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from maskpolicy.core import ragged
+from maskpolicy.core.errors import DataError
+from maskpolicy.data.corpus import passages as corpus
+from maskpolicy.data.corpus.passages import (
+    PASSAGES_FILE,
+    Document,
+    Passages,
+    build_passages,
+    cut_document,
+    encode,
+    passage_rows,
+    tokenize,
+    write_passages,
+)
+from maskpolicy.models.scratch import SPECIALS, train_tokenizer
+
+PIECES = (
+    *("Anna", "Zürich", "don't", "x-ray", "3.14", "naïve", "e\u0301te\u0301s", "हिन्दी", "日本語"),
+    *("🙂", "👩\u200d👧", "🇩🇪", "ﬁ", "ß", "\u200b", "\xa0", "…", "“Q”", "(a)", ".", "!?", "--"),
+    *SPECIALS,
+)
+BLANKS = (" ", "  ", "\n", "\n\n", "\t", "")
+TEXT = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(BLANKS)), max_size=12).map(
+    lambda pairs: "".join(piece + blank for piece, blank in pairs)
+)
+DOCUMENTS = [Document(f"d{n}", text, {"all": [[0, 4]]}) for n, text in enumerate(small.TEXTS)]
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+def surfaces(text: str) -> list[str]:
+    passage = small.passage(text)
+    return [
+        text[passage.offsets[a, 0] : passage.offsets[b - 1, 1]].strip() for a, b in passage.words
+    ]
+
+
+@given(TEXT | ANY)
+def test_words_and_sentences_cover_every_token_once(text):
+    passage = small.passage(text)
+    for ranges in (passage.words, passage.sentences):
+        covered = [token for a, b in ranges.tolist() for token in range(a, b)]
+        assert covered == list(range(len(passage.tokens)))
+        assert (ranges[:, 0] < ranges[:, 1]).all()
+
+
+@given(TEXT | ANY)
+def test_offsets_ascend_lie_in_the_text_and_leave_out_blanks_only(text):
+    passage = small.passage(text)
+    starts, ends = passage.offsets.T
+    assert (np.diff(starts) >= 0).all()
+    assert (starts <= ends).all()
+    assert ((starts >= 0) & (ends <= len(text))).all()
+    covered = {place for a, b in passage.offsets.tolist() for place in range(a, b)}
+    assert all(char.isspace() for place, char in enumerate(text) if place not in covered)
+
+
+@given(TEXT | ANY)
+def test_special_tokens_are_never_part_of_a_passage(text):
+    passage = small.passage(text)
+    assert not set(passage.tokens.tolist()) & set(small.tokenizer().all_special_ids)
+    assert small.tokenizer().decode(passage.tokens).strip() == text.strip()
+
+
+@given(TEXT)
+def test_a_token_belongs_to_one_word_and_no_blank_is_inside_a_word(text):
+    for surface in surfaces(text):
+        assert not any(char.isspace() for char in surface)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "It isn't a state-of-the-art 3.14 x",
+            ["It", "isn't", "a", "state-of-the-art", "3.14", "x"],
+        ),
+        ("He said: “Go!”", ["He", "said", ":", "“", "Go", "!", "”"]),
+        ("cafe\u0301s here", ["cafe\u0301s", "here"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("a 🙂 b", ["a", "🙂", "b"]),
+        ("Kovar’s <mask> dog", ["Kovar’s", "<", "mask", ">", "dog"]),
+        ("  two  blanks ", ["two", "blanks"]),
+    ],
+)
+def test_words_are_what_a_reader_calls_words(text, words):
+    assert [surface for surface in surfaces(text) if surface] == words
+
+
+def test_sentences_end_at_their_marks_and_at_line_ends():
+    text = "Anna left. “Why?” she wrote.\nIt was 3.5 km. ok"
+    passage = small.passage(text)
+    found = [text[passage.offsets[a, 0] : passage.offsets[b - 1, 1]] for a, b in passage.sentences]
+    assert [one.strip() for one in found] == [
+        "Anna left.",
+        "“Why?” she wrote.",
+        "It was 3.5 km. ok",
+    ]
+
+
+def test_text_is_whole_whatever_truncation_its_tokenizer_brings():
+    tokenizer = train_tokenizer(small.TEXTS, 300)
+    long = "Anna " * 50
+    before = len(encode([long], tokenizer)[0])
+    tokenizer.backend_tokenizer.enable_truncation(8)
+    tokenizer.backend_tokenizer.enable_padding(length=80)
+    assert len(encode([long], tokenizer)[0]) == before > 8
+    assert len(encode(["Anna"], tokenizer)[0]) < 8
+
+
+def test_a_special_token_that_the_user_asks_for_is_still_one():
+    tokenizer = small.tokenizer()
+    encode(["<mask>"], tokenizer)
+    assert tokenizer("<mask>", add_special_tokens=False)["input_ids"] == [tokenizer.mask_token_id]
+
+
+@given(TEXT | ANY, st.integers(1, 4))
+def test_cutting_keeps_every_word_in_order(text, words):
+    pieces = list(cut_document(Document("d", text), words))
+    assert [word for piece in pieces for word in piece.text.split()] == text.split()
+    assert all(0 < len(piece.text.split()) <= words for piece in pieces)
+    assert len({piece.id for piece in pieces}) == len(pieces)
+
+
+@given(TEXT, st.integers(1, 4), st.data())
+def test_cutting_keeps_the_text_of_every_column_that_fits(text, words, data):
+    span = st.tuples(st.integers(0, len(text)), st.integers(0, len(text))).map(sorted)
+    spans = [span for span in data.draw(st.lists(span, max_size=4)) if span[0] < span[1]]
+    pieces = list(cut_document(Document("d", text, {"c": spans}), words))
+    kept = [piece.text[a:b] for piece in pieces for a, b in piece.columns["c"]]
+    wanted = [text[a:b] for a, b in spans]
+    assert all(kept.count(one) <= wanted.count(one) for one in kept)
+    if len(pieces) == 1 and pieces[0].text == text:
+        assert sorted(kept) == sorted(wanted)
+    assert all(0 <= a < b <= len(p.text) for p in pieces for a, b in p.columns["c"])
+
+
+def test_a_column_that_a_cut_goes_through_is_left_out():
+    document = Document("d", "Anna met Karl Berg in Rome", {"c": [[0, 4], [9, 18], [22, 26]]})
+    pieces = list(cut_document(document, 3))
+    assert [piece.id for piece in pieces] == ["d#0", "d#1"]
+    assert [piece.text for piece in pieces] == ["Anna met Karl", "Berg in Rome"]
+    assert [piece.columns["c"] for piece in pieces] == [[[0, 4]], [[8, 12]]]
+
+
+def test_a_short_document_keeps_its_id_and_an_empty_one_is_left_out():
+    assert [piece.id for piece in cut_document(Document("d", "Anna met Karl"), 3)] == ["d"]
+    assert list(cut_document(Document("d", " \n\t"), 3)) == []
+
+
+def test_passages_never_cross_documents():
+    documents = [Document("a", "one two three"), Document("b", "four five")]
+    built = Passages(build_passages(documents, small.tokenizer(), words=2))
+    assert [passage.text for passage in built] == ["one two", "three", "four five"]
+
+
+def test_columns_of_characters_become_spans_of_whole_words():
+    text = "Karl Berg founded it"
+    passage = small.passage(text, people=[[0, 9]], part=[[6, 8]], none=[])
+    words = passage.words.tolist()
+    assert passage.columns["people"].tolist() == [[words[0][0], words[1][1]]]
+    assert passage.columns["part"].tolist() == [words[1]]
+    assert passage.columns["none"].shape == (0, 2)
+
+
+@given(st.lists(TEXT.filter(str.strip), min_size=1, max_size=4))
+def test_mapped_passages_equal_what_was_built(tmp_path_factory, texts):
+    folder = tmp_path_factory.mktemp("corpus")
+    documents = [
+        Document(f"d{index}", text, {"all": [[0, len(text)]], "none": []})
+        for index, text in enumerate(texts)
+    ]
+    write_passages(folder / PASSAGES_FILE, passage_rows(documents, small.tokenizer(), words=50))
+    opened = Passages.open(folder)
+    assert set(opened.columns) == {"all", "none"}
+    for mapped, document in zip(opened, documents, strict=True):
+        (made,) = tokenize([document], small.tokenizer())
+        assert (mapped.id, mapped.text) == (document.id, document.text)
+        for name in ("tokens", "offsets", "words", "sentences"):
+            assert getattr(mapped, name).tolist() == getattr(made, name).tolist()
+        for name in ("all", "none"):
+            assert mapped.columns[name].tolist() == made.columns[name].tolist()
+            assert mapped.columns[name].shape[1] == 2
+
+
+def test_passages_are_a_sequence():
+    passages = small.passages()
+    assert passages[-1].id == passages[len(passages) - 1].id
+    assert [one.id for one in passages[1:3]] == [passages[1].id, passages[2].id]
+    assert passages[2:].lengths.tolist() == passages.lengths[2:].tolist()
+    for place in (len(passages), -len(passages) - 1):
+        with pytest.raises(IndexError):
+            passages[place]
+
+
+def test_annotations_come_beside_the_corpus(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "extra").mkdir()
+    small.save(tmp_path / "corpus" / PASSAGES_FILE, dict(small.passages().arrays))
+    column = ragged.Ragged.of_arrays([one.words[:1] for one in small.passages()])
+    small.save(tmp_path / "extra" / PASSAGES_FILE, {"firsts": column})
+    opened = Passages.open(tmp_path / "corpus", tmp_path / "extra")
+    assert opened.columns == ("firsts",)
+    assert opened[3].columns["firsts"].tolist() == opened[3].words[:1].tolist()
+
+
+def test_a_corpus_is_written_twice_with_the_same_bytes_and_nothing_beside_it(tmp_path):
+    found = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        rows = passage_rows(DOCUMENTS, small.tokenizer(), words=4)
+        write_passages(tmp_path / name / PASSAGES_FILE, rows)
+        assert [path.name for path in (tmp_path / name).iterdir()] == [PASSAGES_FILE]
+        found.append((tmp_path / name / PASSAGES_FILE).read_bytes())
+    assert found[0] == found[1]
+    save_file(flat(build_passages(DOCUMENTS, small.tokenizer(), words=4)), tmp_path / "whole")
+    assert (tmp_path / "whole").read_bytes() == found[0]
+
+
+def flat(columns):
+    arrays = {name: column.flat for name, column in columns.items()}
+    return arrays | {f"{name}.bounds": column.bounds for name, column in columns.items()}
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
+    def peak(count):
+        """Return the most bytes that Python and numpy held while so many passages were written."""
+        documents = (Document(f"d{n}", f"{n} {small.TEXTS[0]}") for n in range(count))
+        rows = passage_rows(documents, small.tokenizer(), words=100)
+        tracemalloc.start()
+        try:
+            write_passages(tmp_path / PASSAGES_FILE, rows)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(8000) < 1.1 * peak(2000)
+
+
+@pytest.mark.parametrize("texts", [[], [" ", "\n"]])
+def test_a_corpus_without_text_is_refused(texts):
+    documents = [Document(str(index), text) for index, text in enumerate(texts)]
+    with pytest.raises(DataError, match="holds no text"):
+        build_passages(documents, small.tokenizer(), words=9)
+
+
+def test_a_column_that_some_document_lacks_names_both():
+    documents = [Document("a", "one", {"c": []}), Document("b", "two")]
+    with pytest.raises(DataError, match="document 'b': column 'c'"):
+        build_passages(documents, small.tokenizer(), words=9)
+
+
+def test_a_word_of_megabytes_is_cut_before_it_is_encoded():
+    long = "abcdefghij" * 300_000
+    text = f"one two {long} three four five"
+    found = list(cut_document(corpus.Document("d", text, {"marked": [[0, 3], [8, 9]]}), 2))
+    assert max(len(each.text) for each in found) == 10_000
+    assert "".join(each.text for each in found[1:301]) == long
+    assert [each.text for each in (found[0], *found[301:])] == ["one two", "three four", "five"]
+    assert found[0].columns["marked"] == [[0, 3]]
+    assert found[1].columns["marked"] == [[0, 1]]
+    assert len({each.id for each in found}) == len(found)
+
+
+@given(st.lists(st.integers(1, 25_000), max_size=8), st.integers(1, 4))
+def test_no_character_of_a_word_is_lost_by_cutting(lengths, words):
+    text = " ".join("x" * length for length in lengths)
+    found = list(cut_document(corpus.Document("d", text), words))
+    assert "".join(each.text for each in found).count("x") == sum(lengths)
+    assert all(len(part) <= 10_000 for each in found for part in each.text.split())
+    assert all(len(each.text.split()) <= words for each in found)
+
+
+def covered(text, found):
+    """Return the characters of a text that no token stands for."""
+    left = list(text)
+    for begin, end in found.offsets:
+        left[begin:end] = " " * (end - begin)
+    return "".join(left).strip()
+
+
+@given(st.text("ab .-", max_size=60))
+def test_texts_without_a_long_word_are_one_piece(text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "_LONGEST", 5)
+        found = corpus.pieces(text)
+        is_long = any(len(word) > 5 for word in text.split())
+        assert (len(found) > 1) == is_long
+        assert "".join(text[a:b] for a, b in found) == text
+        assert all(len(part) <= 5 for a, b in found for part in text[a:b].split())
+        inside = encode([text], small.tokenizer())[0]
+    whole = encode([text], small.tokenizer())[0]
+    assert covered(text, inside) == covered(text, whole)
+    if not is_long:
+        assert (inside.ids, inside.offsets) == (whole.ids, whole.offsets)

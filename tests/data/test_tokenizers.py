@@ -1,0 +1,183 @@
+"""Words and offsets by WordPiece, SentencePiece and byte-level tokenizers, found a second way."""
+
+from __future__ import annotations
+
+from unicodedata import category
+
+import encoders as tiny
+import pytest
+import small
+import text_to_text
+
+from maskpolicy.data.corpus.passages import Document, counts_blanks, cut_document, tokenize
+from maskpolicy.models.training.collator import MaskingCollator
+
+TEXT_TO_TEXT = ("t5", "mbart", "mbart50", "pegasus", "nllb", "t5gemma")
+KINDS = (
+    *("bert", "cased", "mpnet", "albert", "xlm-roberta", "camembert", "deberta-v2", "modernbert"),
+    *("roberta", *TEXT_TO_TEXT),
+)
+WORDPIECE = ("bert", "cased", "mpnet")
+COUNT_BLANKS = ("deberta-v2", "modernbert", "mbart50", "pegasus", "nllb", "t5gemma")
+HARD = (
+    "Café ZÜRICH naïve, the Oder's two  mills\nNew line: 3.14 (a) x-ray!",
+    "  two  blanks \t and\n\n a tab 🙂 日本語 हिन्दी ﬁne “Q” …  ",
+    "Rome",
+    "",
+)
+
+
+def tokenizer(kind):
+    return (text_to_text if kind in TEXT_TO_TEXT else tiny).tokenizer(kind)
+
+
+def passages(kind, text):
+    return next(tokenize([Document("it", text)], tokenizer(kind)))
+
+
+def words_of(text):
+    """Return the characters of each word, character by character: letters, or one other sign."""
+    found, at = [], 0
+    while at < len(text):
+        end = at + 1
+        if is_letter(text[at]):
+            while end < len(text) and (is_letter(text[end]) or is_inside(text, end)):
+                end += 1
+        if not text[at].isspace():
+            found.append((at, end))
+        at = end
+    return found
+
+
+def is_letter(char):
+    return char.isalnum() or char in "_\u200c\u200d" or category(char).startswith("M")
+
+
+def is_inside(text, at):
+    return text[at] in "'’.-" and at + 1 < len(text) and is_letter(text[at + 1])
+
+
+def owner(words, at):
+    """Return the number of the last word that begins at or before a character."""
+    return max(number for number, (begin, _) in enumerate(words) if begin <= at)
+
+
+def check(kind, text):
+    """Compare the words of a passage with those of `words_of`, token by token."""
+    passage, words = passages(kind, text), words_of(text)
+    owners, previous = [], None
+    for begin, end in passage.offsets.tolist():
+        visible = [at for at in range(begin, end) if not text[at].isspace()]
+        assert not visible or begin == visible[0]
+        if visible:
+            previous = owner(words, visible[0])
+        owners.append(previous if visible else None)
+    grouped = [
+        {each for each in owners[a:b] if each is not None} for a, b in passage.words.tolist()
+    ]
+    assert all(len(group) <= 1 for group in grouped)
+    numbers = [number for group in grouped for number in group]
+    assert numbers == sorted(set(numbers))
+    if kind in WORDPIECE:
+        surfaces = [
+            (int(passage.offsets[a, 0]), int(passage.offsets[b - 1, 1])) for a, b in passage.words
+        ]
+        assert surfaces == [word for word in words if word[0] in dict(surfaces)]
+    return passage, words
+
+
+@pytest.mark.parametrize("text", (*HARD, *small.TEXTS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_belong_to_the_word_of_their_first_visible_character(kind, text):
+    check(kind, text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_of_real_text_are_those_that_a_reader_finds(kind, real_data):
+    text = next((real_data / "wikitext2").glob("*.raw")).read_text(encoding="utf-8")[:40_000]
+    lines = [line for line in text.split("\n \n") if line.strip()]
+    count = 0
+    for number, line in enumerate(lines):
+        for part in cut_document(Document(str(number), line), 100):
+            passage, words = check(kind, part.text)
+            assert len(passage.words) <= len(words)
+            if kind in WORDPIECE:
+                assert len(passage.words) == len(words)
+            count += len(words)
+    assert count > 5_000
+
+
+@pytest.mark.parametrize("kind", TEXT_TO_TEXT)
+def test_a_piece_stands_for_the_characters_of_its_offsets(kind, real_data):
+    made = tokenizer(kind)
+    text = next((real_data / "wikitext2").glob("*.raw")).read_text(encoding="utf-8")[:8_000]
+    for part in cut_document(Document("wiki", text), 100):
+        passage = passages(kind, part.text)
+        covered = set()
+        for token, (begin, end) in zip(passage.tokens, passage.offsets.tolist(), strict=True):
+            piece = made.convert_ids_to_tokens(int(token)).replace("▁", "")
+            characters = part.text[begin:end].strip()
+            covered |= set(range(begin, end))
+            if int(token) != made.unk_token_id and piece and not piece.startswith("<0x"):
+                assert piece == "".join(characters.split())
+        assert covered >= {at for at, char in enumerate(part.text) if not char.isspace()}
+
+
+@pytest.mark.parametrize("kind", TEXT_TO_TEXT)
+def test_special_tokens_in_a_text_are_ordinary_text(kind):
+    made = tokenizer(kind)
+    names = (made.mask_token or "<extra_id_0>", made.eos_token, made.pad_token)
+    passage = passages(kind, f"Anna {names[0]} met {names[1]}, then {names[2]}.")
+    special = set(made.all_special_ids) - {made.unk_token_id}
+    assert not special & set(passage.tokens.tolist())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_range_of_characters_is_found_as_its_words(kind):
+    text = "In 1934 Karl Berg founded Berg & Sons in Paris; his sister joined him."
+    passage = passages(kind, text)
+    for name in ("Karl Berg", "Paris", "1934", "his sister"):
+        for more in (0, 1):  # the blank or mark behind it is no word of it
+            begin = text.index(name)
+            if text[begin + len(name)] != " " and more:
+                continue
+            ((a, b),) = passage.at([(begin, begin + len(name) + more)]).tolist()
+            surface = text[passage.offsets[a, 0] : passage.offsets[b - 1, 1]]
+            assert surface.rstrip(" ;") == name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_begin_at_visible_characters(kind):
+    assert counts_blanks(tokenizer(kind)) == (kind in COUNT_BLANKS)
+    text = "the river Oder  runs\nthrough"
+    passage = passages(kind, text)
+    for begin, end in passage.offsets.tolist():
+        piece = text[begin:end]
+        assert piece == piece.lstrip() or piece == "\n"  # byte-level: a line end is a token
+
+
+def test_what_the_vocabulary_lacks_is_one_unknown_token_that_covers_its_word():
+    passage = passages("bert", "Rome 🙂 日 Lindau")
+    unknown = tokenizer("bert").unk_token_id
+    found = [
+        passage.offsets[i].tolist()
+        for i in range(len(passage.tokens))
+        if passage.tokens[i] == unknown
+    ]
+    assert found == [[5, 6], [7, 8]]
+    assert len(passage.words) == 4
+
+
+@pytest.mark.parametrize("kind", COUNT_BLANKS)
+def test_offsets_that_a_row_brings_are_read_like_ours(kind):
+    made = tokenizer(kind)
+    text = small.TEXTS[1]
+    given = made(text, return_offsets_mapping=True, add_special_tokens=False)
+    if made.bos_token is None and made.cls_token is not None:
+        made.bos_token, made.eos_token = made.cls_token, made.sep_token
+    collator = MaskingCollator({"name": "random", "ratio": 0.5}, made, target="spans")
+    row = {key: given[key] for key in ("input_ids", "offset_mapping")}
+    alike = [collator([{"id": "a", "text": text, **more}])["input_ids"] for more in ({}, row)]
+    collator = MaskingCollator({"name": "random", "ratio": 0.5}, made, target="spans")
+    again = collator([{"id": "a", "text": text, **row}])["input_ids"]
+    assert again.equal(alike[0])

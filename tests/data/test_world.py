@@ -1,0 +1,266 @@
+"""The embedded world: bytes that stay, subjects, values, gold offsets, scale, settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.data import world
+from maskpolicy.data.corpus import entities
+from maskpolicy.data.world.entries import ENDINGS
+from maskpolicy.data.world.pools import FullNames, Names, build, draw
+from maskpolicy.data.world.subject_kinds import person, subjects
+from maskpolicy.data.world.wordings import ASKED, EFFECTS, NEVER
+from maskpolicy.experiment import world_settings
+from maskpolicy.experiment.world_settings import HELD_OUT, SUBJECT_KINDS, EntityErrors
+
+SMALL = world.Settings(people=40, general_people=30)
+ALL = world.Settings(
+    kinds=SUBJECT_KINDS, people=20, general_people=30, writers=20, birds=20, salts=40
+)
+DIGESTS = {
+    "people": (SMALL, "4b8e7a192910a78167402f48e5a96952b544723d521e1b0e90a48da3c29ec068"),
+    "all kinds": (ALL, "4b7ca76e21913524fd242bbd6b9670867debf64b3916a23068b083a43b6e5e8c"),
+    "what may be omitted": (
+        replace(
+            ALL,
+            situations=0.2,
+            entity_errors=EntityErrors(0.2, 0.1),
+            heldout=("school", "employer"),
+            endings=0.5,
+            wow_values=True,
+        ),
+        "3a326440e51dfacdc0f83335891e8fb27e16849aa256313c927d1c159aebea4a",
+    ),
+    "other numbers": (
+        replace(ALL, seed=3, facts=0, skew=1.0, questions=3, train_share=0.3, evidence=False),
+        "d0216f285a9aa22091a911e353a43ac4248dbef2abb01e36912472c616628da3",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("world")
+    world.write(ALL, out)
+    return out
+
+
+def rows(path: Path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def digest(folder: Path) -> str:
+    whole = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            whole.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return whole.hexdigest()
+
+
+@pytest.mark.parametrize(("settings", "known"), DIGESTS.values(), ids=DIGESTS)
+def test_the_bytes_stay(settings, known, tmp_path):
+    world.write(settings, tmp_path)
+    assert digest(tmp_path) == known
+
+
+def test_same_settings_give_the_same_bytes_under_any_hash_seed(tmp_path):
+    code = (
+        "import sys, pathlib; from maskpolicy.data import world;"
+        "world.write(world.Settings(people=40, general_people=30), pathlib.Path(sys.argv[1]))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "77"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
+    assert digest(tmp_path) == DIGESTS["people"][1]
+
+
+def test_people_are_written_as_without_the_other_kinds(folder, tmp_path):
+    world.write(world.Settings(people=20, general_people=30), tmp_path)
+    for name in ("general.jsonl", "intermediate.jsonl"):
+        alone = (tmp_path / name).read_bytes()
+        assert alone and (folder / name).read_bytes().startswith(alone)
+
+
+def test_subjects_of_the_two_corpora_are_disjoint_and_share_values_and_names(folder):
+    titles, words = {}, {}
+    for name in ("general", "intermediate"):
+        found = rows(folder / f"{name}.jsonl")
+        titles[name] = {row["title"] for row in found}
+        words[name] = {row["text"][a:b] for row in found for a, b, _ in row["asked"]}
+    assert not titles["general"] & titles["intermediate"]
+    assert len(set.union(*titles.values())) == sum(ALL.count(kind) for kind in SUBJECT_KINDS)
+    assert len(words["general"] & words["intermediate"]) > 20
+    surnames = build(ALL).words["writers"]
+    for name in titles:
+        assert {title.split()[-1] for title in titles[name]} >= set(surnames)
+
+
+@pytest.mark.parametrize("corpus", ["general", "intermediate"])
+def test_nothing_but_gold_looks_like_a_name_or_a_number(folder, corpus):
+    for row in rows(folder / f"{corpus}.jsonl"):
+        text = row["text"]
+        spans = [(start, end) for start, end, _ in row["entities"]]
+        assert spans == sorted(spans)
+        for start, end in reversed(spans):
+            name = r"[A-Z]\w+( (of )?[A-Z]\w+)*|(\d{1,2} [A-Z]\w+ )?\d{4}"
+            assert re.fullmatch(name, text[start:end])
+            text = text[:start] + "x" + text[end:]
+        assert not re.search(r"(?<![.] )(?<!^)[A-Z]|\d", text)
+        if "salt" in row["text"]:
+            words = {word for effects in EFFECTS.values() for word in effects}
+            assert not spans
+            assert {row["text"][start:end] for start, end, _ in row["asked"]} <= words
+
+
+def test_every_fact_is_stated_three_times_and_every_law_six_times(folder):
+    said = Counter(
+        (row["title"], relation)
+        for row in rows(folder / "intermediate.jsonl")
+        for _, _, relation in row["asked"]
+    )
+    assert {number for (_, name), number in said.items() if name in ("steel", "wheat")} == {6}
+    assert {number for (_, name), number in said.items() if name not in ("steel", "wheat")} == {3}
+
+
+def test_a_share_of_the_entries_goes_on_after_the_fact(tmp_path):
+    folders = [tmp_path / name for name in ("without", "ended")]
+    for out, share in zip(folders, (0.0, 0.5), strict=True):
+        world.write(replace(SMALL, endings=share), out)
+    without, ended = (rows(each / "intermediate.jsonl") for each in folders)
+    more = [new["text"].removeprefix(old["text"]) for old, new in zip(without, ended, strict=True)]
+    assert {text.strip() for text in more} == {"", *ENDINGS}
+    assert 0.45 < sum(bool(text) for text in more) / len(more) < 0.55
+    assert [row | {"text": ""} for row in without] == [row | {"text": ""} for row in ended]
+    for row in ended:
+        found = [row["text"][start:end] for start, end, _ in entities.find(row["text"])]
+        assert found == [row["text"][start:end] for start, end, _ in row["entities"]]
+
+
+def test_relations_are_those_of_the_settings_and_worded_in_four_ways_or_more():
+    assert tuple(relation.name for relation in ASKED) == world_settings.ASKED
+    assert tuple(relation.name for relation in NEVER) == world_settings.NEVER
+    train = {word for r in ASKED if r.name not in HELD_OUT for word in r.name.split()}
+    for relation in (*ASKED, *NEVER):
+        assert len(set(relation.phrasings)) >= 4
+        assert all(wording.count("{v}") == 1 for wording in relation.phrasings)
+    for relation in ASKED:
+        words = set(relation.name.split())
+        told = sum(words <= set(wording.split()) for wording in relation.phrasings)
+        assert told >= 2 and len(relation.questions) >= 4
+        assert words <= train or told >= 4  # zsRE's words are known from train or from entries
+
+
+def test_figures_count_documents_subjects_and_questions(tmp_path):
+    world.write(SMALL, tmp_path)
+    figures = world.figures(tmp_path)
+    assert figures["corpora"]["general"]["documents"] == 540
+    assert figures["corpora"]["intermediate"]["subjects"] == 40
+    for corpus in figures["corpora"].values():
+        assert 0.40 <= corpus["asked_share"] <= 0.45
+    assert figures["tasks"]["triviaqa"] == {"train": 100, "test": 100}
+    asked = figures["tasks"]["squad"]["test"], figures["tasks"]["squad_v2"]["test"]
+    for name, count in zip(("dev-v1.1.json", "dev-v2.0.json"), asked, strict=True):
+        articles = json.loads((tmp_path / "tasks" / name).read_text())["data"]
+        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+        assert count == sum(len(paragraph["qas"]) for paragraph in paragraphs)
+    assert 20 < asked[0] < asked[1]
+    with pytest.raises(DataError, match=r"world\.json"):
+        world.figures(tmp_path / "tasks")
+
+
+def test_a_large_world_has_names_enough_and_makes_its_subjects_one_at_a_time():
+    pools = build(world.Settings(people=20_000, general_people=20_000))
+    names = {pools.names.at(index)[0] for index in range(40_000)}
+    assert len(names) == 40_000
+    assert not names & {teacher.text for teacher in pools.values["teachers"]}
+    settings = world.Settings(people=10**9, general_people=1, name_parts=40_000)
+    assert next(subjects(settings, build(settings), "people", "intermediate")).page == 2
+
+
+@given(parts=st.integers(2, 40), offset=st.integers(0, 10**6))
+@limits(deadline=None, max_examples=30)
+def test_full_names_visit_each_pair_once(parts, offset):
+    names = FullNames(Names(np.random.default_rng(0)), parts, offset)
+    assert len({names.at(index)[0] for index in range(len(names))}) == parts * parts
+
+
+def test_skew_makes_the_first_values_of_a_pool_frequent():
+    pool = build(SMALL).values["towns"]
+    rng = np.random.default_rng(0)
+    drawn = Counter(draw(pool, 1.0, rng).text for _ in range(2000))
+    assert drawn[pool[0].text] > 5 * drawn[pool[-1].text]
+
+
+def test_a_guess_at_a_salt_is_right_no_more_often_than_chance():
+    settings = world.Settings(kinds=SUBJECT_KINDS)
+    effects = defaultdict(Counter)
+    for subject in subjects(settings, build(settings), "salts", "intermediate"):
+        for fact in subject.facts:
+            effects[fact.relation.name][fact.value.text] += 1
+    for counts in effects.values():
+        assert max(counts.values()) - min(counts.values()) <= 4
+
+
+NARROW = {"relations": ["school", "employer"], "asked": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"peple": 3}, "did you mean 'people'"),
+        ({"people": "many"}, "world.people: must be a whole number, not text 'many'"),
+        ({"people": 1}, "world.people: must be >= 4, not 1"),
+        ({"years": 99}, "world.years: must be >= 1 and <= 60, not 99"),
+        ({"train_share": 1}, "world.train_share: must be > 0 and < 1"),
+        ({"relations": ["birthplace"]}, "unknown relation 'birthplace'"),
+        (
+            {"relations": ["employer"]},
+            "needs 5 or more, only 1 in use: name more, or set world.asked: 1",
+        ),
+        ({"heldout": ["school", "school"]}, "world.heldout[1]: school is named twice: remove one"),
+        ({"kinds": ["people", "people"]}, "world.kinds[1]: people is named twice: remove one"),
+        ({"entity_errors": 0.2}, "not a number 0.2: write {dropped: 0.2}"),
+        ({"situations": True}, "world.situations: must be a number >= 0 and < 1, not true"),
+        ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
+        ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
+        ({"kinds": ["birds"]}, "world.kinds: must name people"),
+        ({"heldout": ["school", "river"]}, "world.heldout[1]: unknown relation 'river'"),
+        (
+            {**NARROW, "heldout": ["school", "employer"]},
+            "world.heldout: zsRE needs a relation of its train file and one of its dev file: name",
+        ),
+        ({"entity_errors": {"dropped": 2}}, "world.entity_errors.dropped: must be >= 0 and <= 1"),
+        ({"entity_errors": {"dropped": 0.6, "wrong": 0.5}}, "together are more than 1"),
+        ({"situations": 1}, "world.situations: must be >= 0 and < 1, not 1"),
+        ({"skew": -1}, "world.skew: must be >= 0, not -1.0"),
+        ({"relations": "employer"}, "world.relations: must be a list, not text"),
+    ],
+)
+def test_settings_that_give_no_world_are_refused(options, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        world.make(options)
+
+
+def test_too_few_full_names_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"world\.name_parts"):
+        world.write(world.Settings(name_parts=10), tmp_path)
+
+
+def test_relations_can_be_narrowed():
+    settings = world.make({**NARROW, "never": 0})
+    subject = person(settings, build(settings), 0, 1)
+    assert {fact.relation.name for fact in subject.facts} == {"employer", "school"}

@@ -1,0 +1,363 @@
+"""Text of the world that analyses and corpora read: situations, entities with errors, probes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from math import log
+
+import numpy as np
+import pytest
+import small
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.data import world
+from maskpolicy.data.corpus import documents
+from maskpolicy.data.corpus.documents import WorldSource
+from maskpolicy.data.corpus.passages import Passages, build_passages
+from maskpolicy.data.world.create import corpus_row
+from maskpolicy.data.world.pools import build
+from maskpolicy.data.world.probed_entries import (
+    MASK,
+    SHARERS,
+    Blank,
+    blanks,
+    majority,
+    probed_entries,
+    shared_values,
+)
+from maskpolicy.data.world.situations import NAMING, PARTS, held_out, situations
+from maskpolicy.data.world.subject_kinds import described, subjects
+from maskpolicy.data.world.wordings import LEXICON, tag
+from maskpolicy.experiment.world_settings import SUBJECT_KINDS, WITH_ERRORS, EntityErrors
+from maskpolicy.plugins.discovery import instance
+
+SMALL = {"kinds": ["people", "birds"], "people": 8, "general_people": 12, "birds": 8}
+WITH = world.make(SMALL | {"situations": 0.25})
+ALL = world.make(
+    {"kinds": list(SUBJECT_KINDS), "people": 100, "general_people": 30, "endings": 0.5}
+)
+SHORT = {"people": 4, "general_people": 4}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("world")
+    world.write(WITH, out)
+    return out
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def documents_of(folder, part="intermediate", limit=0):
+    return list(documents.read(WorldSource(part=part, limit=limit), {"world": folder}))
+
+
+def test_situations_end_the_general_corpus_and_change_nothing_else(folder, tmp_path):
+    world.write(world.make(SMALL), tmp_path)
+    without, general = (each / "general.jsonl" for each in (tmp_path, folder))
+    assert general.read_bytes().startswith(without.read_bytes())
+    written = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    for name in written - {general.relative_to(folder)}:
+        if name.name not in ("situations.jsonl", "world.json"):
+            assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert not (tmp_path / "situations.jsonl").exists()
+    entries = len(rows(without))
+    assert len(rows(general)) == entries / 0.75
+    assert world.figures(folder)["corpora"]["situations"]["documents"] == entries / 3
+
+
+def test_situations_are_about_subjects_of_their_own(folder):
+    about = {
+        name: [row["title"] for row in rows(folder / f"{name}.jsonl") if "-situation-" in row["id"]]
+        for name in ("general", "situations")
+    }
+    titles = [*about["general"], *about["situations"], *(e.title for e in held_out(WITH, 400))]
+    others = [row for row in rows(folder / "general.jsonl") if "-situation-" not in row["id"]]
+    others += rows(folder / "intermediate.jsonl")
+    assert len({*titles}) == len(titles)
+    assert not {*titles} & {row["title"] for row in others}
+
+
+@given(seed=st.integers(0, 2**31), part=st.sampled_from(PARTS))
+@limits(deadline=None, max_examples=10)
+def test_the_background_tells_which_of_the_two_is_meant(seed, part):
+    settings = world.Settings(seed=seed)
+    pools = build(settings)
+    for entry in situations(settings, part, 20):
+        sentences = re.split(r"(?<=[.?]) ", entry.text)
+        (found,) = {
+            match.groups()
+            for sentence in sentences
+            for pool, wordings in NAMING.items()
+            for wording in wordings
+            if (match := filled(wording, pools.values[pool]).fullmatch(sentence))
+        }
+        spans = [entry.text[start:end] for start, end, _ in entry.entities]
+        right = spans[-1]
+        (wrong,) = set(found) - {right}
+        assert right in found and right in sentences[-1] and wrong not in sentences[-1]
+        assert (spans.count(right), spans.count(wrong)) == (3, 1)
+        assert all(entry.title in s for s in sentences if "two" in s or s is sentences[-1])
+
+
+def filled(wording, values):
+    """Return a pattern for a sentence of this wording; its groups are the two."""
+    one = "|".join(re.escape(value.text) for value in values)
+    left, middle, right = map(re.escape, re.split(r"\{[ab]\}", wording))
+    return re.compile(f"{left}({one}){middle}({one}){right}")
+
+
+def test_either_of_the_two_is_meant_equally_often():
+    firsts = []
+    for entry in situations(world.Settings(skew=1.5), "general", 400):
+        spans = [entry.text[start:end] for start, end, _ in entry.entities]
+        once = next(text for text, count in Counter(spans).items() if count == 1)
+        firsts.append(entry.text.index(once) > entry.text.index(spans[-1]))
+    assert 0.4 < np.mean(firsts) < 0.8  # a background before the situation names the one first
+
+
+def test_situations_are_read_as_a_corpus(folder):
+    found = documents_of(folder, "situations")
+    texts = [row["text"] for row in rows(folder / "situations.jsonl")]
+    assert [document.text for document in found] == texts
+    assert all(len(document.columns["gold_entities"]) > 2 for document in found)
+
+
+def test_held_out_text_is_in_no_corpus_and_has_as_large_a_share_of_situations():
+    found = list(held_out(WITH, 40))
+    assert sum("-situation-" in entry.id for entry in found) == 10
+    pools = build(ALL)
+    known = {
+        subject.title
+        for corpus in ("general", "intermediate")
+        for subject in subjects(ALL, pools, "people", corpus)
+    } | {value.text for value in pools.values["teachers"]}
+    found = list(held_out(ALL, 50))
+    assert len({entry.title for entry in found} - known) == 50
+    assert found == list(held_out(ALL, 50))
+    few = world.make({**SHORT, "teachers": 1, "name_parts": 4})
+    assert len(list(held_out(few, 100))) == 16 - 9
+
+
+ENTRIES = [
+    entry
+    for subject in subjects(WITH, build(WITH), "people", "intermediate")
+    for entry in described(WITH, subject)
+] + list(situations(WITH, "general", 100))
+
+
+@given(
+    entry=st.sampled_from(ENTRIES),
+    errors=st.tuples(st.floats(0, 0.5), st.floats(0.01, 0.5)),
+    seed=st.integers(0, 2**31),
+)
+@limits(deadline=None)
+def test_a_wrong_entity_is_as_many_other_words(entry, errors, seed):
+    made = corpus_row(entry, EntityErrors(*errors), [seed])
+    found, gold = made.pop(WITH_ERRORS), [list(entity) for entity in entry.entities]
+    assert made == entry.row and found == sorted(found)
+    assert all(one[1] <= other[0] for one, other in pairwise(found))
+    lost = {
+        (len(re.findall(r"\w+", entry.text[a:b])), label)
+        for a, b, label in (entity for entity in gold if entity not in found)
+    }
+    for start, end, label in (entity for entity in found if entity not in gold):
+        wrong = entry.text[start:end]
+        assert "." not in wrong and (len(re.findall(r"\w+", wrong)), label) in lost
+        assert not any(start < b and a < end for a, b, _ in gold)
+
+
+@pytest.mark.parametrize(("dropped", "wrong"), [(0.2, 0.1), (1.0, 0.0), (0.0, 1.0)])
+def test_the_shares_are_those_of_the_settings(dropped, wrong):
+    gold = kept = strange = 0
+    for number, entry in enumerate(ENTRIES):
+        found = corpus_row(entry, EntityErrors(dropped, wrong), [7, number])[WITH_ERRORS]
+        right = [list(entity) for entity in entry.entities]
+        gold += len(right)
+        kept += sum(entity in right for entity in found)
+        strange += sum(entity not in right for entity in found)
+    assert kept / gold == pytest.approx(1 - dropped - wrong, abs=0.05)
+    assert strange / gold == pytest.approx(wrong, abs=0.05)
+
+
+def test_the_column_with_errors_is_read_and_nothing_else_changes(tmp_path):
+    errors = {"entity_errors": {"dropped": 0.2, "wrong": 0.1}}
+    for name, more in (("without", {}), ("with", errors)):
+        world.write(world.make({**SHORT, "situations": 0.2, **more}), tmp_path / name)
+    for part in ("general", "intermediate", "situations"):
+        without, found = (documents_of(tmp_path / name, part) for name in ("without", "with"))
+        assert [one.text for one in without] == [one.text for one in found]
+        assert not any(WITH_ERRORS in one.columns for one in without)
+        assert any(one.columns[WITH_ERRORS] != one.columns["gold_entities"] for one in found)
+
+
+def test_the_policy_column_masks_gold_as_salient_span_does(tmp_path):
+    """So a row with errors differs from salient-span in the errors alone."""
+    world.write(world.make(SHORT), tmp_path)
+    found = documents_of(tmp_path, limit=40)
+    passages = Passages(build_passages(found, small.tokenizer(), 100))
+    salient = instance("policy", "salient-span", {})
+    column = instance("policy", "column", {"column": "gold_entities"})
+    entities = salient.annotate(list(passages))["entities"]
+    for passage, own in zip(passages, entities, strict=True):
+        assert own.tolist() == passage.columns["gold_entities"].tolist()
+        passage.columns["entities"] = own
+        drawn = (policy.select(passage, np.random.default_rng(3)) for policy in (salient, column))
+        assert next(drawn).tolist() == next(drawn).tolist()
+
+
+def test_every_word_outside_of_names_is_known():
+    pools = build(ALL)
+    own = {word.lower() for words in pools.words.values() for word in words} | {"is", "to"}
+    of_kinds = [
+        entry
+        for kind in SUBJECT_KINDS
+        for subject in list(subjects(ALL, pools, kind, "intermediate"))[:30]
+        for entry in described(ALL, subject)
+    ]
+    for entry in [*of_kinds, *situations(world.Settings(), "general", 300)]:
+        text = entry.text
+        for start, end, _ in reversed(entry.entities):
+            text = text[:start] + " " + text[end:]
+        words = {word.lower() for word in re.findall(r"[^\W\d]\w*", text)}
+        assert words <= LEXICON.keys() | own | {entry.title}
+
+
+def test_tags_depend_on_neighbours_where_they_must():
+    text = "There is a salt. She liked to swim. She went to school. Her only award is X"
+    words = re.findall(r"\w+|\.", text)
+    tags = tag(words, [word == "X" for word in words])
+    found = [(words[place], tags[place]) for place in (1, 7, 12, 16, 18, 19)]
+    expected = "is VERB, to PART, to ADP, only ADJ, is AUX, X PROPN"
+    assert ", ".join(" ".join(pair) for pair in found) == expected
+    words = ["University", "of", "Grumley", "6", "March", "1893", ","]
+    tags = tag(words, [True] * len(words))
+    assert tags == ["PROPN", "ADP", "PROPN", "NUM", "PROPN", "NUM", "PUNCT"]
+
+
+@pytest.fixture(scope="module")
+def probed():
+    return probed_entries(world.make({"people": 30, "general_people": 8}), 100, seed=0)
+
+
+def test_the_ranges_of_a_probed_entry_are_name_statement_and_value(probed):
+    assert len(probed) == 30 * 18
+    for entry in probed:
+        assert entry.text[slice(*entry.name)] == entry.person
+        assert entry.text[slice(*entry.stated)] == entry.value
+        start, end = entry.statement
+        assert entry.name[1] < start < entry.stated[0] < entry.stated[1] <= end == len(entry.text)
+        assert entry.person not in entry.text[start:]
+
+
+def test_each_person_is_in_one_part_and_has_a_fact_of_its_own_in_every_part(probed):
+    facts, people = defaultdict(set), defaultdict(set)
+    for entry in probed:
+        facts[entry.person, entry.by_fact].add(entry.relation)
+        people[entry.by_person].add(entry.person)
+    assert {part: len(found) for part, found in people.items()} == dict(train=18, dev=6, test=6)
+    for person in set.union(*people.values()):
+        of_parts = [facts[person, part] for part in ("train", "dev", "test")]
+        assert [len(found) for found in of_parts] == [4, 1, 1]
+        assert len(set.union(*of_parts)) == 6
+
+
+def test_another_seed_draws_other_parts_of_the_same_entries(probed):
+    settings = world.make({"people": 30, "general_people": 8})
+    other = probed_entries(settings, 100, seed=1)
+    assert [entry.text for entry in other] == [entry.text for entry in probed]
+    assert [entry.by_fact for entry in other] != [entry.by_fact for entry in probed]
+    assert len({entry.person for entry in probed_entries(settings, 7, seed=0)}) == 7
+
+
+def test_a_shared_value_has_three_people(probed):
+    shared = shared_values(probed)
+    people = defaultdict(set)
+    for entry in probed:
+        people[entry.value].add(entry.person)
+    assert shared == {value for value, names in people.items() if len(names) >= SHARERS} != set()
+
+
+@pytest.mark.parametrize(
+    ("options", "people", "message"),
+    [
+        ({"facts": 2}, 8, r"world\.facts: 1"),
+        ({"asked": 2, "never": 0}, 8, r"raise world\.asked"),
+        ({}, 2, "raise people"),
+    ],
+)
+def test_a_world_without_parts_for_a_probe_is_refused(options, people, message):
+    with pytest.raises(ConfigError, match=message):
+        probed_entries(world.make({"people": 8, **options}), people, 0)
+
+
+@pytest.fixture(scope="module")
+def masked():
+    return list(blanks(world.make({"kinds": list(SUBJECT_KINDS), **SHORT, "people": 100})))
+
+
+def nameless(found: Sequence[Blank]) -> float:
+    """Return the share of blanks that a naive Bayes classifier fills in right without the name.
+
+    It sees every other word of the entry, with the words before and after, and has learned from
+    all other entries, those about the same subject too.
+    """
+    features = [_features(blank) for blank in found]
+    priors: dict[str, Counter[str]] = defaultdict(Counter)
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for blank, seen in zip(found, features, strict=True):
+        priors[blank.kind + blank.relation][blank.value] += 1
+        for feature in seen:
+            counts[blank.kind + blank.relation, feature][blank.value] += 1
+    right = 0
+    for blank, seen in zip(found, features, strict=True):
+        about = blank.kind + blank.relation
+
+        def score(value: str) -> float:
+            """Return the log probability of a value, the blank itself left out of all counts."""
+            own = value == blank.value  # noqa: B023
+            if not (left := priors[about][value] - own):  # noqa: B023
+                return -float("inf")
+            each = (counts[about, one][value] - own + 0.1 for one in seen)  # noqa: B023
+            return log(left) + sum(log(number / (left + 0.2)) for number in each)
+
+        right += max(priors[about], key=score) == blank.value
+    return right / len(found)
+
+
+def _features(blank: Blank) -> frozenset[str]:
+    words = blank.with_name("NAME").split()
+    return frozenset(words) | {f"{a} {b}" for a, b in pairwise(words)}
+
+
+def test_every_asked_value_of_every_entry_is_masked_once_and_can_be_renamed(masked):
+    assert len({(blank.entry, blank.relation) for blank in masked}) == len(masked)
+    assert sum(blank.kind == "people" for blank in masked) == 100 * 5 * 3
+    assert {blank.kind for blank in masked} == set(SUBJECT_KINDS)
+    for blank in masked:
+        assert blank.text.count(MASK) == 1
+        name = blank.text[slice(*blank.name)]
+        assert name != blank.other
+        assert blank.renamed == blank.text.replace(name, blank.other, 1)
+
+
+@pytest.mark.parametrize("kind", SUBJECT_KINDS)
+def test_without_the_name_a_guess_is_no_better_than_the_most_frequent_value(masked, kind):
+    """A classifier that sees all other words gains at most 5 points, whatever the kind."""
+    of_kind = [blank for blank in masked if blank.kind == kind]
+    assert nameless(of_kind) <= majority(of_kind) + 0.05
+
+
+@pytest.mark.slow
+def test_the_classifier_finds_what_other_facts_of_an_entry_tell():
+    leaky = list(blanks(world.make({"people": 60, "general_people": 4, "facts": 0})))
+    assert nameless(leaky) > majority(leaky) + 0.5

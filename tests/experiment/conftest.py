@@ -1,0 +1,26 @@
+"""A small experiment file for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from maskpolicy.experiment.definition import Experiment
+from maskpolicy.experiment.parse import load_experiment
+
+FILE = "model: mini\ncorpus: world\npolicies: [none, original]\ntasks: [triviaqa]\n"
+
+
+@pytest.fixture
+def load(tmp_path) -> Callable[..., Experiment]:
+    """Return a function from overrides to the experiment of a file with texts beside it."""
+
+    def load(*overrides: str) -> Experiment:
+        (tmp_path / "mine.yaml").write_text(FILE)
+        for name in ("a.txt", "wiki.txt"):
+            (tmp_path / name).write_text("One text.\n")
+        (tmp_path / "a.jsonl").write_text('{"text": "Ada wrote notes.", "marks": [[0, 3]]}\n')
+        return load_experiment(tmp_path / "mine.yaml", overrides)
+
+    return load

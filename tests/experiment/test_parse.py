@@ -1,0 +1,464 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Denoising
+from maskpolicy.experiment import budgets, parse
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import resolved
+from maskpolicy.experiment.parse import load_experiment
+
+QUICK = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
+PLUGIN = """
+from dataclasses import dataclass
+
+from maskpolicy.plugins.registry import policy
+
+
+@policy("{name}", target="full")
+@dataclass(frozen=True)
+class Mine:
+    sizes: tuple[int, ...] = (1, 2)
+    word: str | None = None
+
+    def __post_init__(self):
+        if sum(self.sizes) > 100:
+            raise ValueError("sizes add up to more than 100")
+
+    def select(self, passage, rng):
+        return passage.pieces
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str, name: str = "mine.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def refused(path: Path, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(path, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults_fill_in_what_a_file_leaves_out(write):
+    experiment = load_experiment(write(QUICK))
+    assert experiment.name == "mine"
+    assert experiment.seeds == (0,)
+    assert experiment.baseline == "none"
+    assert experiment.intermediate == budgets.INTERMEDIATE
+    assert experiment.general == budgets.GENERAL
+    assert experiment.tasks[0].data == "world"
+    assert experiment.world["people"] > 0
+
+
+def test_a_real_model_has_budgets_of_its_own_and_no_general_stage(write):
+    experiment = load_experiment(write(QUICK), ["model=facebook/bart-base"])
+    assert experiment.general.steps == 0
+    assert experiment.intermediate != Training(steps=1000, lr=5e-4)
+    assert "general.steps" in refused(write(QUICK), "model=facebook/bart-base", "general.steps=10")
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup"),
+    [(20_000, 1000), (2001, 1000), (2000, 200), (500, 50), (9, 0), (0, 1000)],
+)
+def test_a_warmup_that_nobody_set_is_a_tenth_of_few_steps(write, steps, warmup):
+    keys = ("model=facebook/bart-base", f"intermediate.steps={steps}")
+    assert load_experiment(write(QUICK), keys).intermediate.warmup == warmup
+
+
+@pytest.mark.parametrize(
+    ("outer", "warmup"),
+    [("{}", 10), ("{steps: 21}", 10), ("{steps: 20}", 2), ("{steps: 5, warmup: 4}", 4)],
+)
+def test_a_budget_within_a_policy_warms_up_likewise(write, outer, warmup):
+    row = f"{{name: meta-learned, train_on: [zsre], outer: {outer}}}"
+    made = load_experiment(write(QUICK), [f"policies=[none, {row}]"])
+    assert made.policies[1].fields["outer"]["warmup"] == warmup
+
+
+def test_a_warmup_too_long_within_a_policy_is_told_once(write, caplog):
+    row = "{name: meta-learned, train_on: [zsre], outer: {steps: 5, warmup: 6}}"
+    load_experiment(write(QUICK), [f"policies=[none, {row}]"])
+    assert caplog.text.count("policies[1].outer.warmup: 6 is more than the 5 steps") == 1
+
+
+def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
+    file = write(QUICK + "intermediate: {steps: 50, warmup: 60}\n")
+    assert load_experiment(file).intermediate.warmup == 60
+    assert f"{file}: intermediate.warmup: 60 is more than the 50 steps" in caplog.text
+    caplog.clear()
+    load_experiment(file, ["intermediate.warmup=50"])
+    assert not caplog.text
+
+
+def test_numbers_without_a_dot_are_floats(write):
+    experiment = load_experiment(write(QUICK + "intermediate: {lr: 1e-3}\n"), ["finetune.lr=2E-4"])
+    assert experiment.intermediate.lr == 0.001
+    assert experiment.finetune.lr == 0.0002
+
+
+def test_the_corpus_of_patterns_holds_each_file_once(write, tmp_path):
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).write_text("text")
+    corpus = load_experiment(write(QUICK), ["corpus={files: ['*.txt', a.txt], words: 50}"]).corpus
+    assert corpus.files == (str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
+    assert corpus.words == 50
+
+
+def test_data_may_differ_by_task(write, tmp_path):
+    (tmp_path / "official").mkdir()
+    tasks = "[triviaqa, {name: zsre, data: official}, {name: wow, data: hub, revision: abc}]"
+    experiment = load_experiment(write(QUICK), [f"tasks={tasks}"])
+    assert [task.data for task in experiment.tasks] == ["world", str(tmp_path / "official"), "hub"]
+    assert experiment.tasks[2].revision == "abc"
+
+
+def test_a_model_folder_beside_the_file_is_found(write, tmp_path):
+    (tmp_path / "bart").mkdir()
+    assert load_experiment(write(QUICK), ["model=bart"]).model.name == str(tmp_path / "bart")
+
+
+def test_none_has_no_stage(write):
+    none, random = load_experiment(write(QUICK)).policies
+    assert not none.has_stage
+    assert random.has_stage
+    assert "takes no such key" in refused(write(QUICK), "policies=[{name: none, ratio: 1}]")
+
+
+def test_how_keys_of_a_block_win_over_the_file_and_the_file_over_the_policy(write):
+    rows = "[random, {name: original, label: own, target: spans}, original]"
+    experiment = load_experiment(write(QUICK), [f"policies={rows}", "baseline=own"])
+    assert [block.denoising.target for block in experiment.policies] == ["spans", "spans", "full"]
+    experiment = load_experiment(
+        write(QUICK), [f"policies={rows}", "baseline=own", "target=full", "join=none"]
+    )
+    assert [block.denoising for block in experiment.policies] == [
+        Denoising(target="full", join="none"),
+        Denoising(target="spans", join="none"),
+        Denoising(target="full", join="none"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "label"),
+    [
+        ("random", "random"),
+        ("{name: random, ratio: 0.15, target: spans}", "random"),
+        ("{name: random, ratio: 0.3}", "random ratio=0.3"),
+        ("{name: random, label: mine, ratio: 0.5}", "mine"),
+        ("{name: original, target: spans}", "original target=spans"),
+        ("{name: regex, pattern: 'a+'}", "regex pattern=a+"),
+        ("{name: supervised, train_on: [zsre, wow]}", "supervised train_on=zsre+wow"),
+        (
+            "{name: meta-learned, train_on: [wow], outer: {steps: 5}, init: {name: supervised, "
+            "train_on: [zsre]}}",
+            "meta-learned train_on=wow init.name=supervised init.train_on=zsre outer.steps=5",
+        ),
+    ],
+)
+def test_a_row_is_named_by_what_is_not_the_default(write, row, label):
+    alone = load_experiment(write(QUICK), [f"policies=[none, {row}]"])
+    rows = f"[none, {row}, {{name: random, ratio: 0.7}}, span, {{name: span, p: 0.5}}]"
+    among = load_experiment(write(QUICK), [f"policies={rows}"])
+    assert [alone.policies[1].label, among.policies[1].label] == [label, label]
+    assert [block.label for block in among.policies[2:]] == [
+        "random ratio=0.7",
+        "span",
+        "span p=0.5",
+    ]
+
+
+def test_the_baseline_is_a_label_or_the_only_row_of_a_policy(write):
+    rows = "policies=[none, {name: random, ratio: 0.3}, {name: span, label: random}]"
+    assert load_experiment(write(QUICK), [rows, "baseline=random"]).baseline == "random"
+    rows = "policies=[none, {name: random, ratio: 0.3}]"
+    assert load_experiment(write(QUICK), [rows, "baseline=random"]).baseline == "random ratio=0.3"
+    rows = "policies=[none, {name: random, ratio: 0.3}, {name: random, ratio: 0.5}]"
+    assert "unknown row 'random'" in refused(write(QUICK), rows, "baseline=random")
+
+
+def test_what_all_rows_of_a_file_share_is_in_no_name(write):
+    rows = "policies=[none, random, {name: random, target: spans}]"
+    experiment = load_experiment(write(QUICK), ["target=full", rows])
+    labels = [block.label for block in experiment.policies]
+    assert labels == ["none", "random", "random target=spans"]
+
+
+def test_columns_that_would_share_a_name_show_what_differs(write):
+    experiment = load_experiment(write(QUICK), ["tasks=[zsre, {name: zsre, context: true}]"])
+    assert [task.label for task in experiment.tasks] == ["zsre context=false", "zsre context=true"]
+
+
+def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(write, caplog):
+    file = write(QUICK)
+    rows = "[none, {name: random, label: a}, {name: random, label: b, ratio: 0.15}, random, span]"
+    made = load_experiment(file, [f"policies={rows}"])
+    assert len(made.policies) == 5
+    told = "differ in their labels alone and will have the same scores"
+    assert caplog.messages == [f"{file}: policies: the rows 'a', 'b' and 'random' {told}"]
+    caplog.clear()
+    load_experiment(file, ["tasks=[{name: triviaqa, label: x}, triviaqa, {name: zsre, label: y}]"])
+    assert caplog.messages == [f"{file}: tasks: the columns 'x' and 'triviaqa' {told}"]
+
+
+def test_a_plugin_file_lies_beside_the_experiment(write, monkeypatch, tmp_path):
+    write(PLUGIN.format(name="mine-beside"), "beside.py")
+    path = write(QUICK + "plugins: [beside.py]\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    experiment = load_experiment(path, ["policies=[none, {name: mine-beside, sizes: [3]}]"])
+    assert experiment.policies[1].fields == {"sizes": [3], "word": None}
+    assert experiment.policies[1].denoising.target == "full"
+    assert experiment.plugins == (str(tmp_path / "beside.py"),)
+
+
+def test_an_override_reaches_into_what_a_name_stands_for(write):
+    keys = ["corpus.words=50", "model.kind=seq2seq", "policies.1.ratio=0.5", "tasks.0.context=true"]
+    experiment = load_experiment(write(QUICK), keys)
+    assert (experiment.corpus.name, experiment.corpus.words) == ("world", 50)
+    assert experiment.model.name == "mini"
+    assert experiment.policies[1].fields == {"ratio": 0.5}
+    assert experiment.tasks[0].context
+
+
+@pytest.mark.parametrize("key", ["model", "corpus", "policies", "tasks"])
+def test_four_keys_have_no_default(write, key):
+    text = "".join(f"{line}\n" for line in QUICK.splitlines() if not line.startswith(key))
+    assert f"{key}: missing; it has no default: give " in refused(write(text))
+
+
+def test_a_plugin_in_place_of_an_experiment_is_told(write):
+    path = write("import maskpolicy\n", "mine.py")
+    assert f"{path}: is Python: name an experiment file in YAML" in refused(path)
+
+
+def test_invalid_yaml_names_the_line(write):
+    path = write("model: mini\ncorpus: [world\ntasks: 3\n")
+    assert refused(path).startswith(f"{path}:3: not valid YAML")
+    path = write(QUICK + "model: mini\n")
+    assert refused(path).startswith(f"{path}:5: not valid YAML: found duplicate key")
+
+
+def test_one_policy_task_and_seed_need_no_brackets(write, caplog):
+    one = write("model: mini\ncorpus: world\npolicies: none\ntasks: zsre\nseeds: 3\n")
+    lists = write(
+        "model: mini\ncorpus: world\npolicies: [none]\ntasks: [zsre]\nseeds: [3]\n", "b.yaml"
+    )
+    first, second = load_experiment(one), load_experiment(lists)
+    assert replace(first, name="b", where=second.where) == second
+    said = "seeds: 3 is one seed, of this number; for so many seeds write [0, 1, 2]"
+    assert [record.getMessage() for record in caplog.records] == [f"{one}: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "override", "runs"),
+    [
+        ("intermediate_seeds: 3", "intermediate_runs=[0, 1]", (0, 1)),
+        ("intermediate_runs: [4, 5, 6]", "intermediate_seeds=2", (0, 1)),
+        ("intermediate_seeds: 3", "intermediate_runs=[]", (0, 1, 2)),
+    ],
+)
+def test_the_runs_of_the_command_line_win_over_those_of_the_file(write, line, override, runs):
+    path = write(f"{QUICK}seeds: [0, 1, 2]\n{line}\n")
+    assert load_experiment(path, [override]).runs == runs
+
+
+def test_runs_and_their_number_of_one_source_must_agree(write):
+    path = write(f"{QUICK}seeds: [0, 1, 2]\nintermediate_seeds: 3\n")
+    said = refused(path, "intermediate_runs=[0,1]", "intermediate_seeds=3")
+    assert "leave intermediate_seeds out, or set it to 2" in said
+    assert "leave intermediate_seeds out" in refused(
+        write(f"{QUICK}seeds: [0, 1, 2]\nintermediate_seeds: 3\nintermediate_runs: [0, 1]\n")
+    )
+
+
+RATIO = st.floats(0.001, 1.0)
+HOW = st.fixed_dictionaries(
+    {},
+    optional={
+        "corruption": st.sampled_from(["span", "token"]),
+        "target": st.sampled_from(["full", "spans"]),
+        "join": st.sampled_from(["mask", "none"]),
+        "permute_sentences": st.booleans(),
+        "insert": st.floats(0, 1),
+        "mask_exclusion": st.sampled_from([0, 1, 0.5]),
+    },
+)
+TRAINING = st.fixed_dictionaries(
+    {},
+    optional={
+        "steps": st.integers(0, 10**9),
+        "lr": st.floats(1e-12, 10),
+        "schedule": st.sampled_from(["linear", "cosine", "constant"]),
+        "dropout": st.none() | st.floats(0, 0.9),
+        "betas": st.tuples(st.floats(0, 0.99), st.floats(0, 0.9999)).map(list),
+    },
+)
+LABEL = st.text(
+    st.characters(exclude_characters="\0$?", exclude_categories=["Cs", "Cc"]), min_size=1
+)
+ROWS = st.lists(
+    st.builds(
+        lambda name, ratio, how: {"name": name, "ratio": ratio, **how},
+        st.sampled_from(["random", "original"]),
+        RATIO,
+        HOW,
+    ),
+    max_size=3,
+    unique_by=lambda row: (row["name"], row["ratio"]),
+)
+FILES = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["mini", "facebook/bart-base", {"name": "mini"}]),
+        "corpus": st.sampled_from(["world", {"hub": "a/b", "stream": True}]),
+        "policies": ROWS.map(lambda rows: ["none", *rows]),
+        "tasks": st.sampled_from([["triviaqa"], ["zsre", {"name": "wow", "context": True}]]),
+    },
+    optional={
+        "seeds": st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=4, unique=True),
+        "intermediate": TRAINING,
+        "fit": TRAINING,
+        "keep_models": st.just(["finetune"]),
+        "world": st.just({"people": 12}),
+    },
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(FILES, HOW, LABEL)
+def test_a_resolved_config_loads_to_the_same_experiment(tmp_path_factory, keys, how, label):
+    folder = tmp_path_factory.mktemp("roundtrip")
+    if label.strip() and label != "none":
+        keys["policies"].append({"name": "original", "label": label})
+    path = folder / "same.yaml"
+    path.write_text(OmegaConf.to_yaml({**keys, **how}), encoding="utf-8")
+    try:
+        first = load_experiment(path)
+    except ConfigError as error:
+        assert "give each a `label` of its own" in str(error)  # the drawn label was a default label
+        return
+    path.write_text(OmegaConf.to_yaml(resolved(first)), encoding="utf-8")
+    assert load_experiment(path) == first
+    assert replace(first, name="other") != first
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def loads_or_says_why(path: Path, overrides: list[str]) -> bool:
+    """Whether it loads, or is refused in one line; any other exception fails the test."""
+    try:
+        return load_experiment(path, overrides).name == path.stem
+    except ConfigError as error:
+        return "\n" not in str(error)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text() | st.text("{}[]:,-&*!?|>'\"%@`# \n\tab1.${}~<="))
+def test_garbage_gives_nothing_but_a_config_error(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "garbage.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert loads_or_says_why(path, [])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([f.name for f in fields(parse.File)] + ["target", "x"]), JUNK)
+def test_a_junk_value_gives_nothing_but_a_config_error(tmp_path_factory, key, junk):
+    path = tmp_path_factory.getbasetemp() / "junk.yaml"
+    try:
+        path.write_text(QUICK + OmegaConf.to_yaml({"junk": junk}), encoding="utf-8")
+    except (ValueError, UnicodeEncodeError):  # an invalid interpolation, a surrogate
+        return
+    text = path.read_text(encoding="utf-8").replace("junk:", f"{key}:")
+    lines = [line for line in QUICK.splitlines() if not line.startswith(f"{key}:")]
+    path.write_text("\n".join(lines) + "\n" + text[len(QUICK) :], encoding="utf-8")
+    assert loads_or_says_why(path, [])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_a_junk_override_gives_nothing_but_a_config_error(tmp_path_factory, key, value):
+    path = tmp_path_factory.getbasetemp() / "override.yaml"
+    path.write_text(QUICK, encoding="utf-8")
+    assert loads_or_says_why(path, [f"{key}={value}"])
+    assert loads_or_says_why(path, [f"seeds={value}"])
+
+
+ENCODER = "model={name: mini, kind: encoder}"
+
+
+def test_an_encoders_rows_are_named_by_what_is_not_its_default(write):
+    rows = "[none, random, {name: random, mask_exclusion: 1.0}]"
+    keys = ["model.kind=encoder", "tasks=[cola]", f"policies={rows}"]
+    labels = [block.label for block in load_experiment(write(QUICK), keys).policies]
+    assert labels == ["none", "random", "random mask_exclusion=1.0"]
+
+
+def test_an_encoder_recovers_tokens_at_their_positions_whatever_the_policy(write):
+    rows = "policies=[none, random, original, poisson, {name: span, mask_exclusion: 0.5}]"
+    made = load_experiment(write(QUICK), [ENCODER, rows])
+    plain = Denoising(corruption="token", target="spans", join="none")
+    hows = [block.denoising for block in made.policies[1:]]
+    assert hows == [plain, plain, plain, replace(plain, mask_exclusion=0.5)]
+
+
+TUNE = "tune={intermediate.lr: [1e-4, 1e-3], on: dev}"
+SWEPT = "policies=[none, {name: random, grid: {ratio: [0.1, 0.3], finetune.lr: [1e-4]}}]"
+TRAINED = "policies=[none, {name: random, intermediate: {betas: [0.8, 0.9], dropout: null}}]"
+LABELLED = "policies=[none, random, {name: span, label: mine}]"
+CHOICE = "policies=[none, {name: random, tune: {ratio: [0.1, 0.3], finetune.lr: [0.1]}}]"
+OF_TEXT = "policies=[none, {name: regex, tune: {pattern: [a, b]}}]"
+MIX = "corpus={name: world, mix: {wiki: {files: [wiki.txt], words: 9, share: 0.1}}}"
+OWN = "policies=[original, {name: original, corpus: {files: [a.txt]}}]"
+MEMBERS = "{name: mixture, members: [{name: mass, ratio: 0.3}, ul2]}"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (SWEPT,),
+        (TRAINED,),
+        (LABELLED, "grid={finetune.steps: [7, 200]}"),
+        (LABELLED, TUNE),
+        (CHOICE,),
+        (OF_TEXT, "grid={intermediate.steps: [9, 50]}"),
+        ("tune={intermediate.steps: [9, 50]}", "intermediate={warmup: 3}"),
+        (MIX, "checkpoint_steps=[9]"),
+        ("grid={corpus.mix.general: [0, 0.2]}", "corpus.mix.general=0.1"),
+        (OWN, "baseline=original"),
+        (f"general.policy={MEMBERS}", f"policies=[none, {MEMBERS}]", "target=full"),
+        (ENCODER, "shallow_decoder=true", "mask_exclusion=0.25"),
+    ],
+)
+def test_a_resolved_experiment_loads_to_the_same_one(load, tmp_path, overrides):
+    made = load(*overrides)
+    config = resolved(made)
+    assert not {"grid", "zip"} & config.keys()
+    path = tmp_path / "mine.yaml"
+    path.write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+    again = load_experiment(path)
+    assert again == made
+    assert [block.members for block in again.policies] == [block.members for block in made.policies]

@@ -1,0 +1,192 @@
+"""Schedules in the fields of policies, and the policy of the general stage."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from maskpolicy.core import schema
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.keys import canonical
+from maskpolicy.core.schema import Rate, Schedule
+from maskpolicy.experiment import learned_policies, sweeps
+from maskpolicy.experiment.definition import PolicyBlock, resolved
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.experiment.policy_blocks import policy_block
+from maskpolicy.experiment.row_blocks import row_blocks
+from maskpolicy.leaderboard.results.collecting import cell_config
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.plugins import discovery, registry
+
+SHARES = [0.0, 0.25, 0.5, 0.75, 0.999]
+
+
+@pytest.mark.parametrize("done", SHARES)
+def test_the_published_schedules_are_these_formulas(done):
+    p = 0.15
+    ankner = Schedule(0.3, 0.15)
+    assert ankner.at(done) == pytest.approx(0.3 - 0.15 * done)
+    linear, cosine = Schedule(2 * p, 0.0), Schedule(2 * p, 0.0, "cosine")
+    assert linear.at(done) == pytest.approx(2 * p * (1 - done))
+    assert cosine.at(done) == pytest.approx(p * (1 + math.cos(math.pi * done)))
+
+
+def test_a_schedule_begins_at_its_start_and_may_rise():
+    for shape in ("linear", "cosine"):
+        rising = [Schedule(0.1, 0.4, shape).at(done) for done in SHARES]
+        assert rising[0] == pytest.approx(0.1)
+        assert rising == sorted(rising)
+        assert rising[-1] == pytest.approx(0.4, abs=1e-3)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Numbers, a schedule, and a tuple with one in it."""
+
+    ratio: Any = 0.5
+    weights: tuple[Any, ...] = (1.0, 2.0)
+    name: str = "x"
+
+
+def test_every_schedule_of_a_dataclass_becomes_its_number():
+    plain = Mixed()
+    assert schema.at_progress(plain, 0.5) is plain
+    made = Mixed(Schedule(0.0, 1.0), (1.0, Schedule(4.0, 2.0)))
+    assert schema.at_progress(made, 0.5) == Mixed(0.5, (1.0, 3.0))
+    assert schema.scheduled_fields(plain) == schema.scheduled_fields(3) == []
+    assert schema.scheduled_fields(made) == ["ratio", "weights"]
+
+
+def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
+    rows = sweeps.rows(items, "policies")
+    return row_blocks(rows, "policies", {}, "", {}, lambda own, place: {})
+
+
+def block(**fields) -> Any:
+    return policy_block({"name": "random", **fields}, "policies[0]", {})
+
+
+def test_a_block_with_a_number_has_the_key_that_it_always_had():
+    assert canonical(block(ratio=0.3).fields) == '{"ratio":0.3}'
+    fields = block(ratio={"start": 0.3, "end": 0.15}).fields
+    assert fields == {"ratio": {"start": 0.3, "end": 0.15, "shape": "linear"}}
+    assert discovery.instance("policy", "random", fields).ratio == Schedule(0.3, 0.15)
+
+
+def test_rows_with_schedules_are_told_apart():
+    rows = [{"name": "random", "ratio": {"start": start, "end": 0.1}} for start in (0.3, 0.2)]
+    labels = [row.label for row in labelled(["random", *rows])]
+    assert labels[0] == "random"
+    assert labels[1:] == [
+        f"random ratio.start={s} ratio.end=0.1 ratio.shape=linear" for s in (0.3, 0.2)
+    ]
+
+
+def _annotation(name: str, field: str) -> object:
+    """Return the type of a policy's field; None without such a field."""
+    fields = schema.fields_of(registry.entry("policy", name).plugin)
+    return fields[field].annotation if field in fields else None
+
+
+def test_every_policy_with_a_ratio_takes_a_schedule_and_annotates_without_it():
+    discovery.load_builtin("policy")
+    needed = {"pipeline": "any", "train_on": ["cola"]}
+    scheduled = {"start": 0.5, "end": 0.1}
+    names = [
+        name
+        for name in registry.names("policy")
+        if _annotation(name, "ratio") == Rate
+        and registry.is_builtin(registry.entry("policy", name).plugin)
+    ]
+    assert len(names) >= 12
+    for name in names:
+        fields = schema.fields_of(registry.entry("policy", name).plugin)
+        required = {key: needed[key] for key, field in fields.items() if field.is_required}
+        given = {"name": name, **required, "ratio": scheduled}
+        row = policy_block(given, "policies[0]", {})
+        policy = discovery.instance("policy", name, row.fields)
+        assert schema.at_progress(policy, 0.5).ratio == pytest.approx(0.3)
+        if hasattr(policy, "annotate"):
+            assert learned_policies.fitted_fields(row).get("ratio") != row.fields["ratio"]
+
+
+def test_a_field_that_annotate_reads_cannot_follow_a_schedule(tmp_path):
+    (tmp_path / "once.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from maskpolicy import Rate, policy\n"
+        '@policy("once")\n'
+        "@dataclass(frozen=True)\n"
+        "class Once:\n"
+        '    """It."""\n'
+        "    ratio: Rate = 0.5\n"
+        "    def annotate(self, passages, fitted=None):\n"
+        "        return {}\n"
+        "    def select(self, passage, rng):\n"
+        "        return passage.pieces[:0]\n"
+    )
+    discovery.load_file(tmp_path / "once.py")
+    given = {"name": "once", "ratio": {"start": 0.1, "end": 0.2}}
+    with pytest.raises(ConfigError, match=r"policies\[0\].ratio: is read before the training"):
+        policy_block(given, "policies[0]", {})
+
+
+MIXTURE = "general.policy={name: mixture, members: [original, salient-span]}"
+
+
+@pytest.fixture
+def general(load):
+    """Return the general stage of an experiment."""
+
+    def general(*keys: str) -> Stage:
+        made = stages.build(load(*keys), lambda path: "0" * 64)
+        return made.pretrained["none", 0]
+
+    return general
+
+
+def test_the_default_policy_keeps_the_key_of_the_stage_however_it_is_written(load, general):
+    for text in ("original", "{name: original, ratio: 0.15}"):
+        assert load(f"general.policy={text}").general_policy is None
+        assert general(f"general.policy={text}").key == general().key
+    assert "policy" not in resolved(load())["general"]
+
+
+def test_each_member_keeps_its_objective(general):
+    made = general(MIXTURE)
+    members = made.keyed["fields"]["members"]
+    assert [(each["name"], each["target"]) for each in members] == [
+        ("original", "full"),
+        ("salient-span", "spans"),
+    ]
+    assert made.key != general().key and made.kind == "general"
+
+
+def test_keys_of_the_objective_at_the_top_are_for_the_rows_alone(general):
+    keys = ("general.policy=random", "target=full")
+    assert general(*keys).keyed["how"] == general(keys[0]).keyed["how"]
+
+
+def test_columns_and_statistics_come_from_the_general_corpus(load):
+    keys = ("general.policy={name: mixture, members: [pmi, salient-span, random]}",)
+    made = stages.build(load(*keys), lambda path: "0" * 64)
+    stage = made.pretrained["none", 0]
+    corpus = stage.inputs["corpus"]
+    assert corpus.label == "general"
+    below = [each for each in topological([stage]) if each.kind in ("annotate", "count")]
+    assert {each.kind for each in below} == {"annotate", "count"}
+    assert all(each.inputs["corpus"].key == corpus.key for each in below)
+    assert all("general stage" in each.label for each in below)
+
+
+def test_the_experiment_and_its_results_state_the_policy(load, tmp_path):
+    experiment = load(MIXTURE)
+    path = tmp_path / "again.yaml"
+    path.write_text(json.dumps(resolved(experiment)))
+    assert load_experiment(path).general_policy == experiment.general_policy
+    config = cell_config(experiment, experiment.policies[0], experiment.tasks[0], 0)
+    assert config["general"]["policy"]["name"] == "mixture"

@@ -1,0 +1,143 @@
+"""The reference of all keys, and the comments at fields that it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maskpolicy.experiment import reference
+from maskpolicy.experiment.definition import resolved
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.experiment.reference import Key
+from maskpolicy.plugins import discovery, registry
+from maskpolicy.plugins.registry import Registered
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = ("file", "model", "corpus", reference.TRAININGS, "policies", "tasks", "world")
+COMMAND = "maskpolicy list keys --markdown > docs/settings.md"
+
+
+@dataclass(frozen=True)
+class Within:
+    steps: int = 3  # how many
+
+
+@dataclass(frozen=True)
+class Policy:
+    word: str  # which one
+    loop: Within = Within()
+
+
+# results have these settings only where they are not at their defaults
+LEFT_OUT = (
+    "world.situations=0.1",
+    "world.entity_errors.wrong=0.1",
+    "world.endings=0.5",
+    "world.heldout=[school]",
+    "world.wow_values=true",
+)
+
+
+def entries(kind: str) -> list[Registered]:
+    """Return the built-in plugins of a kind: other tests leave some of their own."""
+    discovery.load_builtin(kind)
+    found = [registry.entry(kind, name) for name in registry.names(kind)]
+    return [entry for entry in found if registry.is_builtin(entry.plugin)]
+
+
+@pytest.fixture(scope="module")
+def keys() -> list[Key]:
+    """Every key, with those of the built-in policies and tasks."""
+    return reference.listed(entries("policy"), entries("task"))
+
+
+def test_the_page_is_what_would_be_written_now(keys):
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == reference.page(keys), f"write it anew: {COMMAND}"
+
+
+def test_every_key_says_what_it_does(keys):
+    assert not [key.name for key in keys if not key.meaning]
+
+
+def paths(block: Any, within: str = "") -> set[str]:
+    """Return the keys of a block, those of blocks in it with a dot."""
+    if not isinstance(block, dict):
+        return {within.removesuffix(".")}
+    return {path for name, value in block.items() for path in paths(value, f"{within}{name}.")}
+
+
+def test_every_key_of_a_resolved_experiment_is_listed(keys):
+    config = resolved(load_experiment(ROOT / "experiments" / "learned.yaml", LEFT_OUT))
+    known = {block: {key.name for key in keys if key.block == block} for block in BLOCKS}
+    # not in results: sweeps, which rows stand for, and what changes no result
+    assert {*config, "grid", "zip", "tune", "resources", "slurm"} == known["file"]
+    for block in ("model", "world"):
+        assert paths(config[block]) == known[block]
+    assert {*paths(config["corpus"]), "mix"} == known["corpus"]  # left out if there is none
+    for stage in reference.TRAININGS.split(", "):
+        assert paths(config[stage]) == known[reference.TRAININGS]
+    for block in ("policies", "tasks"):
+        for item in config[block]:
+            assert paths(item) <= known[block]
+
+
+def test_a_default_is_what_a_file_without_the_key_gets(keys, tmp_path):
+    path = tmp_path / "least.yaml"
+    path.write_text("model: mini\ncorpus: world\npolicies: [none, original]\ntasks: [zsre]\n")
+    made = load_experiment(path)
+    found = {(key.block, key.of, key.name): key for key in keys}
+    steps = found[reference.TRAININGS, "", "steps"].defaults
+    assert steps["finetune, built from scratch"] == made.finetune.steps
+    assert steps["intermediate, built from scratch"] == made.intermediate.steps
+    assert found["policies", "", "target"].defaults["original"] == made.policies[1].denoising.target
+    assert found["policies", "original", "ratio"].default == made.policies[1].fields["ratio"]
+    assert found["file", "", "seeds"].default == list(made.seeds)
+    assert found["world", "", "people"].default == made.world["people"]
+
+
+def test_a_block_within_a_block_is_listed_key_by_key():
+    entry = Registered("policy", "mine", Policy, {}, "mine.py", 1)
+    mine = [key for key in reference.listed([entry], []) if key.of == "mine"]
+    assert [(key.name, reference.default(key)) for key in mine] == [
+        ("word", "required"),
+        ("loop.steps", "3"),
+    ]
+
+
+def test_markup_in_a_meaning_is_shown_as_it_is():
+    page = reference.page([Key("world", "", "x", "a | b", "y", "one <mask>")])
+    assert "| `x` | a \\| b | `y` | one &lt;mask&gt; |" in page
+
+
+@dataclass(frozen=True)
+class Base:
+    kept: int = 1  # from the base class
+    changed: int = 2  # of the base class
+
+
+@dataclass(frozen=True)
+class Commented(Base):
+    """Its fields: none of this is a comment."""
+
+    changed: int = 3  # of the class itself
+    # on the lines above,
+    # in two parts
+    above: tuple[int, ...] = ()
+    wrapped: tuple[str, ...] = (
+        "# no comment",  # behind a line of it
+    )
+    none: int = 0
+    linted: int = 0
+
+
+def test_each_field_has_the_comment_at_it():
+    assert reference.field_comments(Commented) == {
+        "kept": "from the base class",
+        "changed": "of the class itself",
+        "above": "on the lines above, in two parts",
+        "wrapped": "behind a line of it",
+    }

@@ -1,0 +1,111 @@
+"""An experiment file of any content is read, or refused with one line, and soon."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment import yaml_file
+from maskpolicy.experiment.yaml_file import read_text, values
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: " + "[" * DEEP, "line 1: nested deeper than 50"),
+        ("a: " + "[" * DEEP + "]" * DEEP, "line 1: nested deeper than 50"),
+        ("a: " + "{a: " * DEEP, "line 1: nested deeper than 50"),
+        ("\n".join(" " * i + "a:" for i in range(200)), "line 51: nested deeper than 50"),
+        ("- " * DEEP + "x", "line 1: nested deeper than 50"),
+        ("a: &a [*a]", "line 1: alias *a holds itself"),
+        ("a: &a {b: [*a]}", "line 1: alias *a holds itself"),
+        ("a: " + "9" * 5000, "not valid YAML: Exceeds the limit (4300 digits)"),
+        ("a: [1, -9223372036854775808]", "a[1]: an integer must be below 2^63"),
+        ("a: 0x" + "f" * 5000, "a: an integer must be below 2^63"),
+        ("a: 0" + "7" * 5000, "a: an integer must be below 2^63"),
+        ("a: 1" + ":1" * 5000, "a: an integer must be below 2^63"),
+        ("a: " + "${" * 3000 + "x" + "}" * 3000, "line 1: more than 50 of ${..}"),
+        ("a: ${oc.env:HOME}", "a: ${oc.env:HOME} calls a function: only keys can be named"),
+        ("a: {b: env}\nc: [x, '${oc.${a.b}:HOME}']", "c[1]: ${oc.:HOME} calls a function"),
+        ("a: ${b}", "a: Interpolation key 'b' not found"),
+        ("a: ${b.c}\nb: {c: '${a}'}", "Recursive interpolation"),
+        ("a: {b: ['${a}']}", "Interpolation to parent node detected"),
+        ("a: ${b", "not valid YAML"),
+        ('a: "\\e[31mred"', "a: holds a control character"),
+        ('"\\x07": 1', "holds a control character"),
+        ("'1'", "must be a block of keys"),
+        ("[1]", "must be a block of keys"),
+        ("", "must be a block of keys"),
+        ("a: !!int x", "not valid YAML"),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_no_experiment_needs_is_refused(text, reason):
+    with pytest.raises(ConfigError) as error:
+        values(text, "it.yaml: ")
+    assert str(error.value).startswith("it.yaml") and reason in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_aliases_may_not_multiply_values():
+    lists = [
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
+    with pytest.raises(ConfigError, match="line 5: holds more than 100,000 values"):
+        values("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(lists), "it.yaml: ")
+
+
+def test_interpolations_may_not_multiply_values(monkeypatch):
+    monkeypatch.setattr(yaml_file, "_VALUES", 500)
+    doubled = [
+        f"{b}: ['${{{a}}}', '${{{a}}}']\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
+    with pytest.raises(ConfigError, match=r"it.yaml: holds more than 500 values"):
+        values("a: [1, 1]\n" + "".join(doubled), "it.yaml: ")
+
+
+def test_aliases_and_fifty_levels_are_read():
+    nested = "a: &a " + "[" * 49 + "1" + "]" * 49 + "\nb: *a\nc: &c 9223372036854775807\nd: *c"
+    found = values(nested, "it.yaml: ")
+    assert found["a"] == found["b"] and found["c"] == found["d"] == 2**63 - 1
+
+
+def test_only_regular_files_below_a_megabyte_are_read(tmp_path):
+    names = ("pipe", "large.yaml", "missing.yaml", "latin.yaml")
+    pipe, large, missing, latin = (tmp_path / name for name in names)
+    os.mkfifo(pipe)
+    large.write_text("#" * 1_000_001)
+    latin.write_bytes(b"model: \xe9\n")
+    for path, reason in [
+        (pipe, "is no regular file: name a YAML file"),
+        (tmp_path, "is a folder: name a YAML file"),
+        (large, "has more than 1,000,000 bytes"),
+        (missing, "cannot be read: No such file"),
+        (latin, "not UTF-8 text (byte 7)"),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            read_text(path)
+        assert str(error.value).startswith(f"{path}: {reason}")
+
+
+def test_an_index_may_be_written_as_in_messages():
+    given = values("policies: [none, random]", "it", ["policies[1].ratio=0.3"])
+    assert given["policies"] == ["none", {"name": "random", "ratio": 0.3}]
+    assert given == values("policies: [none, random]", "it", ["policies.1.ratio=0.3"])
+
+
+def test_a_value_may_be_that_of_another_key():
+    text = "intermediate: {steps: 10, lr: 1e-3}\nfit: ${intermediate}\ncopies: ['${.0}x', a]\n"
+    made = values(
+        text.replace("'${.0}x'", "'${intermediate.steps} steps'"),
+        "it: ",
+        ["intermediate.steps=20", "finetune.steps=${intermediate.steps}", "escaped=\\${a}"],
+    )
+    assert made["fit"] == made["intermediate"] == {"steps": 20, "lr": 1e-3}
+    assert made["finetune"] == {"steps": 20} and made["copies"] == ["20 steps", "a"]
+    assert made["escaped"] == "${a}"

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import folders
+import pytest
+
+import maskpolicy as mp
+from maskpolicy.app import packing
+from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.core.files import claim_folder, write_file
+from maskpolicy.core.metrics import Total
+from maskpolicy.leaderboard.results import cell
+from maskpolicy.leaderboard.results.cell import (
+    cell_name,
+    names_of,
+    read_run,
+    result_bytes,
+)
+
+CONFIG = {"policy": {"name": "none"}, "task": {"name": "zsre"}}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "policy": "a"}', "\udcff"]
+)
+def test_a_file_that_is_no_result_is_named(tmp_path, text):
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "a--b--0.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(DataError, match="a--b--0"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"policy": "\x1b[31mred"}, "not a result"),
+        ({"task": "a\x00"}, "not a result"),
+        ({"config": {}}, "not a result"),
+        ({"config": {"policy": {"name": 5}}}, "not a result"),
+        ({"seed": "0"}, "seed: must be a whole number"),
+        ({"policy": None}, "policy: must be text"),
+        ({"group": ["a"]}, "group: must be text, not a list"),
+        ({"stages": {"fit": 5}}, "stages.fit: must be text"),
+        ({"work": {"spans": "many"}}, "work.spans: must be a number"),
+        ({"code": "1"}, "code: must be a block"),
+        ({"config": {"policy": "random"}}, "config.policy: must be a block"),
+        ({"config": CONFIG | {"intermediate_seed": "a"}}, "config.intermediate_seed: must be"),
+        ({"config": CONFIG | {"fit": {"lr": "x"}}}, "config.fit.lr: must be a number"),
+        ({"config": CONFIG | {"intermediate": {"steps": None}}}, "config.intermediate.steps: must"),
+        ({"config": CONFIG | {"model": {"name": {}}}}, "config.model.name: must be text"),
+        ({"metrics": {"metric": "f1", "n": 2, "score": float("nan")}}, "metrics.score: must be"),
+        ({"metrics": {"metric": "f1", "n": 2.5, "score": 1}}, "metrics.n: must be"),
+    ],
+)
+def test_control_characters_and_foreign_types_are_refused_and_named(tmp_path, changes, says):
+    metrics = Total("f1", 0.5, 2)
+    one = cell.Result("none", "zsre", 0, "closed-book", CONFIG, {}, metrics)
+    found = json.loads(result_bytes(one)) | changes
+    write_file(tmp_path / "results" / "none--zsre--0.json", json.dumps(found).encode())
+    with pytest.raises(DataError, match=rf"none--zsre--0.json: {says}.*remove"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_row_reads_the_mixed_corpus_in_any_order_of_its_stages(turn):
+    names = ["corpus general", "corpus intermediate", "corpus intermediate mix.general=0.2"]
+    stages = {name: f"key of {name}" for name in names[::turn]}
+    one = cell.Result("rehearsal", "zsre", 0, "closed-book", {}, stages, None, error="e")
+    assert one.corpus_key == "key of corpus intermediate mix.general=0.2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"policies": [1]}',
+        '{"baseline": 5}',
+        '{"left_out": 5}',
+        '{"tasks": [{"label": []}]}',
+    ],
+)
+def test_settings_that_no_run_wrote_are_named(tmp_path, text):
+    metrics = Total("f1", 0.5, 2)
+    one = cell.Result("none", "zsre", 0, "closed-book", CONFIG, {}, metrics)
+    write_file(tmp_path / "results" / "none--zsre--0.json", result_bytes(one))
+    assert read_run(tmp_path).results == (one,)
+    (tmp_path / "experiment.json").write_text(text)
+    with pytest.raises(DataError, match=r"experiment.json: .*not .*remove"):
+        read_run(tmp_path)
+
+
+def test_labels_make_distinct_file_names():
+    labels = ["random", "random ratio=0.3", "random-ratio=0.3", "a/b", "a-b", "a--b", "..", "é"]
+    names = {cell_name(label, "zsre", 0) for label in labels}
+    assert len(names) == len(labels)
+    assert all("/" not in name and not name.startswith(".") for name in names)
+    assert cell_name("random", "zsre", 1) == "random--zsre--1"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_file(tmp_path / "file" / "a.json", b"{}")
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    write_file(path, b"old")
+    monkeypatch.setattr("os.fsync", _full)
+    with pytest.raises(StoreError):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["a.json"]
+
+
+def _full(handle: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_folder_with_somebody_elses_files_is_not_claimed(tmp_path):
+    claim_folder(tmp_path, ("results",))
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(StoreError, match="choose another --out"):
+        claim_folder(tmp_path, ("results",))
+    (tmp_path / "results").mkdir()
+    claim_folder(tmp_path, ("results",))
+
+
+def test_the_fingerprint_changes_with_the_results(tmp_path):
+    (tmp_path / "results").mkdir()
+    prints = [cell.fingerprint(tmp_path)]
+    for text in ("{}", "{ }"):
+        (tmp_path / "results" / "a.json").write_text(text)
+        prints.append(cell.fingerprint(tmp_path))
+    assert len(set(prints)) == 3
+
+
+def test_a_stage_is_found_by_its_name_or_its_kind():
+    stages = {"general mini": "a", "fit x, run 0": "b", "fit x, run 1": "c", "fitted y": "d"}
+    one = cell.Result("none", "zsre", 0, "closed-book", {}, stages)
+    assert one.stage_key("general") == one.stage_key("general mini") == "a"
+    assert one.stage_key("fit x, run 1") == "c"
+    assert one.stage_key("fitted") == "d"
+    assert one.stage_key("intermediate") is None
+
+
+def test_a_run_near_a_folder_without_results_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs", "mine", "results").mkdir(parents=True)
+    Path("runs", "mine", "leaderboard.html").touch()
+    for given in ("runs", "mine", "runs/mine/leaderboard.html"):
+        with pytest.raises(DataError, match=r"^\S+: no results/.*, such as runs/mine$"):
+            read_run(Path(given))
+    with pytest.raises(DataError, match=r"`maskpolicy run` wrote$"):
+        read_run(Path("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("places", "names"),
+    [
+        (["/runs/a"], ["a"]),
+        (["/runs/a", "/runs/b"], ["a", "b"]),
+        (["/runs/paper/a", "/runs/findings/a", "/runs/b"], ["paper/a", "findings/a", "b"]),
+        (["/x/p/a", "/y/p/a", "/y/q/a"], ["x/p/a", "y/p/a", "q/a"]),
+        (["/a", "/x/a"], ["/a", "x/a"]),
+        (["/x/a", "/x/a"], ["a", "a"]),  # one run
+    ],
+)
+def test_a_name_is_as_long_as_others_make_it(places, names):
+    assert names_of([Path(place) for place in places]) == names
+
+
+@pytest.fixture
+def both(tmp_path) -> list[Path]:
+    """Two folders of one name, with rows of one name that differ in their settings."""
+    rows = {"none": 0.2, "random": 0.6}
+    one = folders.write(tmp_path / "one" / "it", rows, ("zsre",), n=12)
+    other = folders.write(
+        tmp_path / "other" / "it", rows, ("zsre",), n=12, finetune={**folders.BUDGET, "lr": 0.5}
+    )
+    return [one, other]
+
+
+def test_tables_in_python_name_the_runs_apart(both, tmp_path):
+    for folder in both:
+        packing.pack(folder, tmp_path / f"{folder.parent.name}.zip")
+    for places in (both, [tmp_path / "one.zip", tmp_path / "other.zip"]):
+        found = mp.load(*places, store=tmp_path / "store", mixed=True)
+        assert {*found.scores().run} == {*found.answers().run} == {"one/it", "other/it"}

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from folders import DEAD, half_written
+
+from maskpolicy.core.types import Denoising, Json
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.experiment.world_settings import Settings
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.results import collecting
+from maskpolicy.leaderboard.results.cell import Run, fingerprint, read_run
+from maskpolicy.leaderboard.results.collecting import cell_config
+from maskpolicy.pipeline.graph.events import Outcome
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.stages import Graph, build
+from maskpolicy.pipeline.stages.params import AnnotateParams, IntermediateParams
+from maskpolicy.pipeline.store.artifacts import Store
+
+TEXT = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa, zsre]\n"
+
+
+@dataclass(frozen=True)
+class Cell:
+    score: float = 0.0
+    fails: bool = False
+
+
+@stage("collecting-cell")
+def cell(params: Cell, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    if params.fails:
+        raise ValueError("no such luck")
+    metrics = {"metric": "exact_match", "version": 1, "score": params.score, "n": 4}
+    (out / "result.json").write_text(json.dumps(metrics))
+    rows = [
+        {"id": name, "group": name, "prediction": "b", "score": params.score} for name in "abcd"
+    ]
+    (out / "predictions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(TEXT)
+    return load_experiment(path)
+
+
+@pytest.fixture
+def collected(experiment, tmp_path):
+    """Run four cells, one of which fails, and collect them into tmp_path / "out"."""
+
+    def collected(out: str = "out") -> Run:
+        store = Store(tmp_path / "store")
+        cells = {
+            ("none", "triviaqa", 0): Stage("collecting-cell", "a", Cell(0.25)),
+            ("none", "zsre", 0): Stage("collecting-cell", "b", Cell(0.5)),
+            ("random", "triviaqa", 0): Stage("collecting-cell", "c", Cell(fails=True)),
+            ("random", "zsre", 0): Stage("collecting-cell", "d", Cell(1.0)),
+        }
+        outcomes = execute(cells.values(), store)
+        graph = Graph(tuple(cells.values()), cells, {})
+        return collecting.collect(experiment, graph, outcomes, store, tmp_path / out)
+
+    return collected
+
+
+@pytest.mark.parametrize("name", ["result.json", "predictions.jsonl"])
+def test_a_file_that_was_damaged_since_its_stage_ended_is_not_copied(experiment, tmp_path, name):
+    store, cell = Store(tmp_path / "store"), ("none", "triviaqa", 0)
+    stage = Stage("collecting-cell", "a", Cell(0.25))
+    outcomes = execute([stage], store)
+    path = store.path(stage.key) / name
+    path.write_text(path.read_text().replace("0.25", "0.75"))
+    graph, out = Graph((stage,), {cell: stage}, {}), tmp_path / "out"
+    (result,) = collecting.collect(experiment, graph, outcomes, store, out).results
+    assert not result.answers.exists()
+    if name == "result.json":
+        assert result.metrics is None
+        assert result.error == "its artifact is not in the store"
+
+
+def test_a_result_says_where_memory_ran_out(experiment, tmp_path):
+    store, graph, how = (
+        Store(tmp_path / "store"),
+        build(experiment),
+        {"micro_tokens": 512, "step": 7},
+    )
+    (trained,) = [one for one in topological(graph.stages) if one.kind == "intermediate"]
+    with store.write(trained.key, trained.record() | {"facts": {"shrunk": how}}):
+        pass
+    outcomes = {one.key: Outcome(one, error="bad luck") for one in graph.stages}
+    run = collecting.collect(experiment, graph, outcomes, store, tmp_path / "out")
+    expected = {"none": None, "random": {trained.name: how}}
+    assert {each.policy: each.shrunk for each in run.results} == expected
+    again = read_run(tmp_path / "out").results
+    assert {each.policy: each.shrunk for each in again} == expected
+    assert "shrunk" not in json.loads((tmp_path / "out/results/none--zsre--0.json").read_text())
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_each_cell_is_one_file(collected, tmp_path):
+    collected()
+    assert set(files(tmp_path / "out")) == {
+        "experiment.json",
+        "results/none--triviaqa--0.json",
+        "results/none--zsre--0.json",
+        "results/random--triviaqa--0.json",
+        "results/random--zsre--0.json",
+        "predictions/none--triviaqa--0.jsonl",
+        "predictions/none--zsre--0.jsonl",
+        "predictions/random--zsre--0.jsonl",
+    }
+
+
+def test_a_folder_reads_back_as_it_was_collected(collected, tmp_path):
+    run = collected()
+    again = read_run(tmp_path / "out")
+    by_name = {(r.policy, r.task, r.seed): r for r in run.results}
+    assert {(r.policy, r.task, r.seed): r for r in again.results} == by_name
+    assert replace(again, results=run.results) == run
+
+
+def test_a_failed_cell_says_why(collected):
+    failed = next(result for result in collected().results if result.metrics is None)
+    assert (failed.policy, failed.task) == ("random", "triviaqa")
+    assert failed.error == "ValueError: no such luck"
+
+
+def test_a_second_run_writes_the_same_bytes(collected, tmp_path):
+    collected("one")
+    collected("two")
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_results_of_cells_that_are_gone_stay_and_are_not_read(collected, caplog, tmp_path):
+    caplog.set_level("INFO")
+    gone = tmp_path / "out" / "results" / "old--zsre--0.json"
+    gone.parent.mkdir(parents=True)
+    gone.write_text("{}")
+    before = collected("other")
+    run = collected()
+    assert gone.exists()
+    assert "old--zsre--0" in caplog.text
+    assert run.dropped == ("old--zsre--0",)
+    again = read_run(tmp_path / "out")
+    assert again.dropped == run.dropped
+    assert {r.policy for r in again.results} == {"none", "random"}
+    assert fingerprint(tmp_path / "out") == fingerprint(before.folder)
+    assert any("old--zsre--0" in note for note in build_leaderboard([again]).notes)
+
+
+def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
+    def policy(code: Json = None, depends: Json = None) -> Json:
+        about: dict[str, Json] = {"policy": "mine", "fields": {}, "code": code or {}}
+        annotate = AnnotateParams(**about, depends=depends or {})
+        trained = IntermediateParams(**about, how=Denoising(), spec=Training())
+        behind = [
+            Stage("annotate", "a", annotate),
+            Stage("intermediate", "b", trained),
+            Stage("world", "", Settings()),
+        ]
+        found = collecting._code(behind)
+        assert set(found["versions"]) == {"annotate", "intermediate"}
+        return found["policy"]
+
+    assert policy() is None
+    told = [policy({"mine.py": "a"}), policy({"mine.py": "b"}), policy(None, {"version": "3.8"})]
+    assert len({*told, None}) == 4
+    assert told[0] == policy({"mine.py": "a"})
+
+
+def test_what_a_killed_process_was_writing_is_removed(collected, tmp_path):
+    path = tmp_path / "out" / "results" / "none--zsre--0.json"
+    path.parent.mkdir(parents=True)
+    left, busy = half_written(path, DEAD), half_written(path, os.getppid())
+    collected()
+    assert not left.exists()
+    assert busy.exists()
+
+
+TWO_TASKS = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa, zsre]\n"
+
+
+def test_a_none_cell_holds_nothing_of_the_intermediate_stage(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(TWO_TASKS)
+    experiment = load_experiment(path)
+    none, random = experiment.policies
+    settings = cell_config(experiment, none, experiment.tasks[0], 0)
+    assert not {"corpus", "intermediate", "fit"} & set(settings)
+    staged = cell_config(experiment, random, experiment.tasks[0], 0)
+    assert staged["intermediate"]["steps"] == experiment.intermediate.steps
+    assert "fit" not in staged
+
+
+def test_seed_number_i_belongs_to_intermediate_run_i_mod_n(tmp_path):
+    path = tmp_path / "runs.yaml"
+    path.write_text(TWO_TASKS + "seeds: [5, 6, 7]\nintermediate_seeds: 2\n")
+    experiment = load_experiment(path)
+    random, task = experiment.policies[1], experiment.tasks[0]
+    runs = [
+        cell_config(experiment, random, task, seed)["intermediate_seed"]
+        for seed in experiment.seeds
+    ]
+    assert runs == [0, 1, 0]
+
+
+def test_runs_may_have_numbers_of_their_own(tmp_path):
+    path = tmp_path / "runs.yaml"
+    path.write_text(TWO_TASKS + "seeds: [5, 6, 7]\nintermediate_runs: [3, 4]\n")
+    experiment = load_experiment(path)
+    random, task = experiment.policies[1], experiment.tasks[0]
+    cells = [cell_config(experiment, random, task, n) for n in experiment.seeds]
+    assert [cell["intermediate_seed"] for cell in cells] == [3, 4, 3]
+    assert cells[0]["intermediate_seeds"] == 2
+
+
+def test_seed_number_i_rests_on_general_model_i_mod_n(tmp_path):
+    path = tmp_path / "models.yaml"
+    text = "seeds: [5, 6, 7, 8]\nintermediate_seeds: 4\ngeneral_seeds: 2\n"
+    path.write_text(TWO_TASKS + text)
+    experiment = load_experiment(path)
+    for policy in experiment.policies:  # of `none` too
+        cells = [
+            cell_config(experiment, policy, experiment.tasks[0], seed) for seed in experiment.seeds
+        ]
+        assert [cell["general_seed"] for cell in cells] == [0, 1, 0, 1]
+        assert cells[0]["general_seeds"] == 2

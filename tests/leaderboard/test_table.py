@@ -1,0 +1,170 @@
+"""The table of the page: marks, colours, dots of seeds, averages and costs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import folders
+import pytest
+from rich.console import Console
+
+from maskpolicy.app.printed import leaderboard as show
+from maskpolicy.leaderboard import report
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.leaderboard.table import table
+from tests.leaderboard.page.test_page import POLICIES, board, cells, rendered
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return folders.write(tmp_path / "a run", POLICIES)
+
+
+def test_averages_are_over_complete_rows_only(tmp_path):
+    folder = folders.write(tmp_path / "x", POLICIES, ("triviaqa", "nq"))
+    (folder / "results" / "random--nq--0.json").unlink()
+    none, random, salient = cells(folder)
+    assert [column.title for column in table(board(folder)).columns][-1] == "average"
+    assert none[-1].score
+    assert salient[-1].delta
+    assert random[-1].score == ""
+    assert "not complete" in random[-1].incomplete
+
+
+def test_the_best_is_marked_once_and_arrows_follow_the_sign(tmp_path):
+    folder = folders.write(tmp_path / "x", {"none": 0.5, "random": 0.1, "salient-span": 0.9})
+    none, random, salient = cells(folder)
+    assert [line[0].best for line in (none, random, salient)] == [False, False, True]
+    assert (random[0].arrow, random[0].effect) == ("▼", -4)
+    assert (salient[0].arrow, salient[0].effect) == ("▲", 4)
+    assert none[0].arrow == ""
+
+
+def test_only_marked_differences_are_coloured(tmp_path):
+    shares = {"none": 0.5, "random": 0.1, "salient-span": 0.5}
+    tested = table(board(folders.write(tmp_path / "x", shares, seeds=5)))
+    assert [line[0].effect for _, line in tested.rows] == [0, -4, 0]
+    untested = table(board(folders.write(tmp_path / "y", shares, seeds=2)))
+    assert {cell.effect for _, line in untested.rows for cell in line} == {0}
+
+
+def test_dots_of_seeds_lie_on_the_scale_of_the_column(folder):
+    for path in sorted((folder / "results").glob("*--zsre--*.json")):
+        result = json.loads(path.read_text())
+        shares = {"none": 0.0, "random": 0.5, "salient-span": 1.0}
+        result["metrics"]["score"] = shares[result["policy"]]
+        path.write_text(json.dumps(result))
+    for path in (folder / "predictions").iterdir():
+        path.unlink()
+    none, random, salient = (line[1] for line in cells(folder))
+    assert none.seeds == "M3 4h0" * 3
+    assert random.seeds == "M32 4h0" * 3
+    assert salient.seeds == "M61 4h0" * 3
+    assert salient.against == "M3 0v8"
+
+
+def test_tokens_of_a_row_are_those_of_its_intermediate_stage(folder):
+    assert [row.tokens for row in board(folder).rows] == [None, None, None]
+    for path in (folder / "results").glob("random--*.json"):
+        result = json.loads(path.read_text())
+        result["work"] |= {"source_tokens": 1_200_000, "target_tokens": 34_000}
+        path.write_text(json.dumps(result))
+    assert [row.tokens for row in board(folder).rows] == [None, 1_234_000, None]
+    text = rendered(folder)
+    assert ">1.23 M</td>" in text
+    assert "cost of pre-training" in text
+
+
+def latex(folder, policies, tasks=("triviaqa", "nq")):
+    made = folders.write(folder, policies, tasks, seeds=3)
+    return report.to_latex(build_leaderboard([read_run(made)]))
+
+
+def test_a_row_for_each_policy_and_a_column_for_each_task_and_average(tmp_path):
+    lines = latex(tmp_path, {"none": 0.2, "random": 0.9}).splitlines()
+    assert r"\begin{tabular}{lrrr}" in lines
+    body = lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")]
+    assert [line.split(" & ")[0] for line in body] == ["none", "random"]
+    assert all(line.count(" & ") == 3 and line.endswith(r" \\") for line in body)
+    assert r"\mathbf{" in body[1]
+    assert r"\mathbf{" not in body[0]
+    assert body[1].count(r"^{\dagger}$)") == 2
+    assert "(" not in body[0]
+
+
+def test_names_are_escaped(tmp_path):
+    text = latex(tmp_path, {"none": 0.2, r"50% of_a {b} \d ~^ <x> & $": 0.9})
+    row = next(line for line in text.splitlines() if line.startswith("50"))
+    assert r"50\% of\_a \{b\} \textbackslash{}d \textasciitilde{}\textasciicircum{}" in row
+    assert r"\textless{}x\textgreater{} \& \$ & " in row
+    assert len(re.findall(r"(?<!\\)&", row)) == 3
+
+
+def test_a_baseline_of_two_lines_stays_in_its_comment(tmp_path):
+    text = latex(tmp_path, {"a\nb": 0.2, "random": 0.9})
+    assert "% (difference to a b;" in text
+
+
+def test_a_missing_cell_is_a_dash(tmp_path):
+    folders.write(tmp_path, {"none": 0.2, "random": 0.9}, seeds=1)
+    (tmp_path / "results" / "random--zsre--0.json").unlink()
+    text = report.to_latex(build_leaderboard([read_run(tmp_path)]))
+    assert next(line for line in text.splitlines() if line.startswith("random")).endswith(
+        r"& -- \\"
+    )
+
+
+WEAK = {"none": 0.5, "random": 0.5, "salient-span": 0.95}
+
+
+def forms(board) -> tuple[str, str, str]:
+    """Return the terminal, Markdown and LaTeX, each on one line."""
+    screen = io.StringIO()
+    show(board, Console(file=screen, width=200))
+    made = (screen.getvalue(), report.to_markdown(board), report.to_latex(board))
+    terminal, md, tex = (" ".join(text.split()) for text in made)
+    return terminal, md, tex
+
+
+def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_path):
+    board = build_leaderboard([read_run(folders.write(tmp_path, WEAK, ("zsre",), seeds=3))])
+    score = board.rows[1].scores["zsre"]
+    assert score and score.comparison and score.comparison.estimate
+    found = score.comparison.estimate
+    numbers = [f"{found.low:+.1f} to {found.high:+.1f}", f"±{found.detectable:.1f}"]
+    assert [line[0] for line in report._not_significant(board)] == ["random"]
+    terminal, md, tex = forms(board)
+    assert all(number in text for number in numbers for text in (terminal, md))
+    assert f"| random | zsre (world) | {found.difference:+.1f} | {numbers[0]} |" in md
+    assert all(board.condition in text for text in (terminal, md, tex))
+    assert not any("No test" in text for text in (terminal, md, tex))
+
+
+def test_without_any_test_every_form_says_why_and_nothing_of_other_seeds(tmp_path):
+    board = build_leaderboard([read_run(folders.write(tmp_path, WEAK, seeds=2))])
+    assert board.untested == ("all tasks: 2 seeds in both rows: a test needs 3",)
+    for text in forms(board):
+        assert "No test on all tasks: 2 seeds in both rows: a test needs 3." in text
+        assert "generalises to other seeds" not in text
+        assert "Differences that are not significant" not in text
+    assert board.lacks_runs
+
+
+def test_a_missing_test_names_its_task_and_its_rows(tmp_path):
+    folders.write(tmp_path, WEAK, ("zsre", "nq"), seeds=3)
+    (tmp_path / "predictions" / "random--nq--1.jsonl").unlink()
+    for path in (tmp_path / "results").glob("*--zsre--*.json"):
+        known = json.loads(path.read_text())
+        known["metrics"] |= {"mean": known["metrics"]["score"]}
+        path.write_text(json.dumps(known))
+    board = build_leaderboard([read_run(tmp_path)])
+    whole, one = sorted(board.untested, reverse=True)
+    assert whole.startswith("zsre (world): the metric is a correlation or a mean of two figures")
+    assert one == "nq (world) (random): the folder of results has no predictions"
+    assert not board.lacks_runs
+    for text in forms(board):
+        assert f"No test on {one}." in text
+        assert board.condition in text

@@ -1,0 +1,366 @@
+"""The public collator: what its batches hold, and that a plain Trainer learns from them."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import small
+import text_to_text
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from maskpolicy import MaskingCollator
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.schema import Schedule
+from maskpolicy.core.types import Denoising
+from maskpolicy.data.corpus import sums
+from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.masking.selection import select
+from maskpolicy.models.training.batching import IGNORE
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.plugins import discovery
+
+discovery.load_builtin("policy")
+from maskpolicy.policies.column import Column  # noqa: E402
+from maskpolicy.policies.salient_span import SalientSpan  # noqa: E402
+from maskpolicy.policies.uniform import Uniform  # noqa: E402
+
+ROWS = [{"text": text} for text in small.TEXTS]
+TOKENIZER = small.tokenizer()
+SPECIALS = Specials.of(TOKENIZER)
+
+
+def collator(policy="random", **keys):
+    return MaskingCollator(policy, TOKENIZER, **keys)
+
+
+def encoded(text, **keys):
+    return TOKENIZER(text, return_offsets_mapping=True, **keys)
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+def words(ids):
+    return TOKENIZER.decode([i for i in ids if i not in (IGNORE, SPECIALS.pad)])
+
+
+def test_a_batch_is_what_our_own_training_makes_of_the_same_passages():
+    documents = [Document(str(i), row["text"]) for i, row in enumerate(ROWS)]
+    passages = list(tokenize(documents, TOKENIZER))
+    rows = [{"id": i, **row} for i, row in enumerate(ROWS)]
+    batch = collator(Uniform(0.3), seed=7, target="full")(rows)
+    turns = range(len(ROWS))
+    spans = select(Uniform(0.3), passages, 7, turns)
+    written = denoising_pairs(passages, spans, Denoising(target="full"), SPECIALS.mask, 7, turns)
+    for turn, pair in enumerate(SPECIALS.pairs(written, Training())):
+        assert batch["input_ids"][turn, : len(pair.source)].tolist() == pair.source.tolist()
+        assert batch["labels"][turn, : len(pair.target)].tolist() == pair.target.tolist()
+
+
+def test_tensors_have_the_shapes_and_the_shift_that_bart_wants():
+    batch = collator("original", target="full")(ROWS)
+    assert list(batch) == ["input_ids", "attention_mask", "decoder_input_ids", "labels"]
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+    assert batch["input_ids"].shape == batch["attention_mask"].shape
+    assert ((batch["input_ids"] == SPECIALS.pad) == (batch["attention_mask"] == 0)).all()
+    labels, decoder = batch["labels"], batch["decoder_input_ids"]
+    assert (decoder[:, 0] == SPECIALS.eos).all()
+    shifted = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORE, SPECIALS.pad)
+    assert torch.equal(decoder[:, 1:], shifted)
+    assert all(
+        words(row) == f"<s> {text}</s>" for row, text in zip(labels, small.TEXTS, strict=True)
+    )
+
+
+def test_a_name_brings_its_own_way_to_write_spans_and_an_argument_wins():
+    assert collator("original").denoising.target == "full"
+    assert collator("poisson").denoising.permute_sentences
+    assert not collator("poisson", permute_sentences=False).denoising.permute_sentences
+    assert collator("original", target="spans", corruption="token").denoising == Denoising(
+        corruption="token"
+    )
+    assert collator(Uniform()).denoising == Denoising()
+
+
+def test_masks_are_fresh_on_every_call_and_equal_for_equal_calls():
+    one, two = collator(seed=1), collator(seed=1)
+    first = one(ROWS)
+    assert same(first, two(ROWS))
+    second = one(ROWS)
+    assert not same(first, second)
+    assert same(second, two(ROWS))
+    assert not same(first, collator(seed=2)(ROWS))
+
+
+@given(st.lists(st.sampled_from(small.TEXTS), min_size=1, max_size=4), st.integers(0, 99))
+def test_special_tokens_are_never_masked(texts, seed):
+    rows = [encoded(text, padding="max_length", max_length=60) | {"text": text} for text in texts]
+    batch = collator(Uniform(1.0), seed=seed, corruption="token", target="full")(rows)
+    for ids, seen, text in zip(batch["input_ids"], batch["attention_mask"], texts, strict=True):
+        count = len(TOKENIZER(text)["input_ids"])
+        assert seen.sum() == count
+        assert ids[0] == SPECIALS.bos and ids[count - 1] == SPECIALS.eos
+        assert (ids[1 : count - 1] == SPECIALS.mask).all()
+
+
+def test_ids_with_offsets_or_alone_are_as_good_as_their_text():
+    plain = collator(seed=3)([{"id": i, **row} for i, row in enumerate(ROWS)])
+    whole = [{"id": i, **row, **encoded(row["text"])} for i, row in enumerate(ROWS)]
+    alone = [{"id": i, "input_ids": torch.tensor(row["input_ids"])} for i, row in enumerate(whole)]
+    assert same(plain, collator(seed=3)(whole))
+    assert same(plain, collator(seed=3)(alone))
+
+
+def test_given_ids_are_kept_although_the_tokenizer_would_cut_otherwise():
+    text = "Rome"
+    letters = [TOKENIZER.encode(letter, add_special_tokens=False)[-1] for letter in text]
+    row = {"text": text, "input_ids": letters, "offset_mapping": [(i, i + 1) for i in range(4)]}
+    batch = collator(Uniform(1.0), target="full")([row])
+    assert batch["labels"][0, 1:-1].tolist() == letters
+
+
+def test_salient_spans_are_annotated_once_for_each_text():
+    class Counting(SalientSpan):
+        texts = 0
+
+        def annotate(self, passages, fitted=None):
+            type(self).texts += len(passages)
+            return super().annotate(passages, fitted)
+
+    collate = collator(Counting())
+    for _ in range(3):
+        batch = collate(ROWS[:3])
+    assert Counting.texts == 3
+    hidden = words(batch["labels"][0])[len("<s>") : -len("</s>")].strip()
+    assert hidden in ("Anna Kovar", "Rome", "1901", "The Red River", "Red River", "Paris")
+
+
+def test_columns_of_the_rows_are_hidden():
+    row = {"text": small.TEXTS[0], "answers": [[0, 10], [23, 27]]}
+    batch = collator(Column("answers", spans="all"), columns=("answers",))([row])
+    assert words(batch["labels"][0]) == "<s> Anna Kovar<mask> Rome</s>"
+
+
+def test_a_row_without_a_span_keeps_its_place_and_has_no_labels():
+    rows = [{"text": "nothing is here"}, ROWS[0]]
+    batch = collator("salient-span")(rows)
+    assert (batch["labels"][0] == IGNORE).all()
+    assert (batch["labels"][1] != IGNORE).any()
+
+
+@pytest.mark.parametrize("text", ["nothing is here", "x", ""])
+def test_a_batch_without_any_span_has_no_labels_and_no_gradient(text):
+    batch = collator("salient-span")([{"text": text}] * 2)
+    assert batch["labels"].tolist() == [[IGNORE], [IGNORE]]
+    assert batch["decoder_input_ids"].shape == (2, 1)
+    model = small.bart()
+    model(**batch).loss.backward()
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    assert gradients
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+def test_long_texts_are_cut_before_they_are_masked():
+    batch = collator(Uniform(1.0), max_source=10, max_target=64, corruption="token")(ROWS)
+    assert batch["input_ids"].shape[1] <= 10
+    hidden = (batch["input_ids"] == SPECIALS.mask).sum(1)
+    recovered = ((batch["labels"] != IGNORE) & (batch["labels"] != SPECIALS.mask)).sum(1) - 2
+    assert torch.equal(hidden, recovered)
+
+
+def test_the_tokenizer_of_the_user_is_left_as_it_was():
+    before = TOKENIZER.encode("a <mask> b")
+    collator()([{"text": "a <mask> b"}])
+    assert TOKENIZER.encode("a <mask> b") == before
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (ROWS[0], "lacks column 'answers'"),
+        ({}, r"neither 'text' nor 'input_ids' but nothing: .*remove_unused_columns=False"),
+        ({"labels": 3}, r"but \['labels'\]"),
+        ({"text": 3}, "'text' must be text, not 3"),
+        ({"text": "a\0"}, "a row's 'text' holds a NUL"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_one_line(row, message):
+    with pytest.raises(DataError, match=message):
+        collator(columns=("answers",))([row])
+
+
+@pytest.mark.parametrize(
+    ("given", "keys", "message"),
+    [
+        ("randm", {}, "unknown policy 'randm': did you mean 'random'"),
+        ("regex", {}, "pattern: missing"),
+        ("random", {"target": "spam"}, "target: unknown value 'spam'"),
+        ("random", {"insert": 2.0}, "insert: must be"),
+        (
+            {"name": "random", "ratio": 5},
+            {},
+            "MaskingCollator: policy.ratio: must be >= 0 and <= 1, not 5",
+        ),
+        ({"ratio": 0.5}, {}, "needs its name"),
+        ("none", {}, "none: masks nothing"),
+        (Uniform, {}, "policy must be a name, a block of keys or an instance"),
+        (type("Typo", (Uniform,), {"anotate": 1})(), {}, "policy Typo defines `anotate`"),
+        ({"name": "random", "mask_exclusion": 1.0}, {}, "removes <mask> from the encoder"),
+    ],
+)
+def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):
+    with pytest.raises(ConfigError, match=message):
+        collator(given, **keys)
+
+
+def test_a_plain_trainer_learns_from_it(tmp_path):
+    arguments = _arguments(tmp_path, max_steps=3, per_device_train_batch_size=4)
+    model = small.bart()
+    before = model.model.shared.weight.detach().clone()
+    trainer = Seq2SeqTrainer(
+        model=model, args=arguments, train_dataset=ROWS, data_collator=collator("original")
+    )
+    result = trainer.train()
+    assert result.global_step == 3
+    assert np.isfinite(result.training_loss)
+    assert not torch.equal(before, model.model.shared.weight)
+
+
+def test_a_block_sets_the_fields_of_a_policy_and_how_it_is_written():
+    block = collator({"name": "random", "ratio": 0.3, "target": "full"}, seed=7)
+    assert same(block(ROWS), collator(Uniform(0.3), seed=7, target="full")(ROWS))
+    assert (
+        collator({"name": "random", "target": "full"}, target="spans").denoising.target == "spans"
+    )
+
+
+def test_no_rows_and_no_tokenizer_are_said_so():
+    with pytest.raises(ValueError, match="at least one row"):
+        collator()([])
+    with pytest.raises(ConfigError, match=r"must be a fast one .*not NoneType"):
+        MaskingCollator("random", None)
+
+
+def _arguments(folder, **own):
+    """The arguments that every Trainer of this file has, and its own."""
+    return Seq2SeqTrainingArguments(
+        output_dir=str(folder),
+        learning_rate=1e-2,
+        remove_unused_columns=False,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+        **own,
+    )
+
+
+def test_a_schedule_follows_the_rows_of_the_whole_training():
+    rows = [{"id": i, "text": small.TEXTS[0]} for i in range(8)]
+    made = collator(Uniform(Schedule(1.0, 0.0)), total_rows=16, target="spans")
+    for turn in (0, 8):
+        fixed = collator(Uniform(1 - turn / 16), target="spans")
+        fixed._rows = turn
+        assert same(made(rows), fixed(rows))
+    made(rows)  # rows beyond the total keep the last rate
+
+
+def test_a_schedule_needs_the_number_of_rows_and_one_process():
+    with pytest.raises(ConfigError, match="follows the progress of the training: set total_rows"):
+        collator({"name": "random", "ratio": {"start": 0.3, "end": 0.1}})
+    made = collator(Uniform(Schedule(0.3, 0.1)), total_rows=8)
+    loader = torch.utils.data.DataLoader(ROWS, batch_size=4, collate_fn=made, num_workers=1)
+    with pytest.raises(ConfigError, match="set dataloader_num_workers=0"):
+        list(loader)
+
+
+@pytest.mark.slow
+def test_a_mixture_masks_each_row_with_its_members_objective():
+    block = {"name": "mixture", "members": [{"name": "salient-span", "target": "full"}, "random"]}
+    made = collator(block, seed=3)
+    batch = made([{"text": small.TEXTS[0]}] * 40)
+    lengths = {int(n) for n in (batch["labels"] != IGNORE).sum(1)}
+    whole = len(TOKENIZER(small.TEXTS[0]).input_ids)
+    assert whole in lengths and min(lengths) < whole / 2
+    assert pickle.loads(pickle.dumps(made))(ROWS).keys() == batch.keys()
+    with pytest.raises(ConfigError, match="target: the policy draws others: set it in their"):
+        collator(block, target="full")
+    with pytest.raises(ConfigError, match="mask_exclusion"):
+        collator({"name": "mixture", "members": [{"name": "random", "mask_exclusion": 1.0}]})
+
+
+@pytest.mark.parametrize("name", ["t5", "mbart", "pegasus"])
+def test_a_family_masks_in_its_own_way(name):
+    tokenizer, model = text_to_text.tokenizer(name), text_to_text.model(name)
+    collator = MaskingCollator({"name": "random", "ratio": 0.3}, tokenizer)
+    special = Specials.of(tokenizer)
+    texts = ["The cute dog walks in the park.", "Boats go down the river Oder."]
+    batch = collator([{"text": text} for text in texts])
+    assert batch["decoder_input_ids"][:, 0].tolist() == [special.start] * 2
+    marks = special.sentinels[:1] or (special.mask,)
+    assert all(any(token in marks for token in row) for row in batch["input_ids"].tolist())
+    if special.sentinels:
+        assert batch["labels"][:, 0].tolist() == [special.sentinels[0]] * 2
+    for row in batch["labels"].tolist():
+        written = [token for token in row if token != IGNORE]
+        assert tuple(written[-len(special.target_ends[1]) :]) == special.target_ends[1]
+    assert math.isfinite(model(**batch).loss.item())
+    rows = [{"input_ids": tokenizer(text)["input_ids"]} for text in texts]
+    sources = MaskingCollator({"name": "random", "ratio": 0.3}, tokenizer)(rows)["input_ids"]
+    assert (sources == tokenizer.eos_token_id).sum(1).tolist() == [1, 1]
+
+
+def hidden(batch) -> list[str]:
+    """Return what is masked in each row."""
+    return [
+        TOKENIZER.decode(row[row >= 0], skip_special_tokens=True).strip() for row in batch["labels"]
+    ]
+
+
+COUNTED = ["Karl Berg sold the mill"] * 3 + ["the Red River", "the Red River", "the mill"]
+
+
+def test_a_policy_that_reads_statistics_gets_those_of_texts():
+    fields = {"name": "pmi", "min_count": 2, "entries": 4, "ratio": 1.0}
+    made = collator(fields, statistics=COUNTED)
+    text = "Anna saw the Red River and Karl Berg sold it"
+    spans = made.masker.select(made._views([{"text": text}]), [0], 0, [0]).spans[0]
+    units = small.passage(text).texts(spans)
+    assert len(units) < len(text.split()) and " ".join(units) == text
+    assert "Karl Berg sold" in units  # the best n-gram of three words
+    again = pickle.loads(pickle.dumps(made))
+    assert same(made([{"text": text}]), again([{"text": text}]))
+
+
+def test_statistics_may_be_the_folder_of_an_artifact(tmp_path):
+    passages = [small.passage(text) for text in COUNTED]
+    policy = discovery.instance("policy", "informask", {"ratio": 0.5})
+    sums.count(policy, passages, tmp_path)
+    rows = [{"text": text} for text in COUNTED]
+    one = collator(policy, statistics=tmp_path, seed=3)(rows)
+    assert same(one, collator(policy, statistics=COUNTED, seed=3)(rows))
+    assert same(one, collator(policy, statistics=str(tmp_path), seed=3)(rows))
+    with pytest.raises(DataError, match="holds no statistics"):
+        collator(policy, statistics=tmp_path / "elsewhere")
+
+
+def test_a_policy_without_the_statistics_that_it_reads_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        collator("pmi")
+    assert str(caught.value) == (
+        "MaskingCollator: policy pmi needs the statistics of a corpus: set statistics, a list of "
+        "texts to count"
+    )
+    mixture = {"name": "mixture", "members": ["random", "informask-rates"]}
+    with pytest.raises(ConfigError, match="policy informask-rates needs the statistics"):
+        collator(mixture)
+    assert hidden(collator(mixture, statistics=COUNTED)([{"text": text} for text in COUNTED]))

@@ -1,0 +1,291 @@
+"""On a CPU, losses and gradients of BART and RoBERTa equal those of Transformers' modules."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import encoders as tiny
+import numpy as np
+import pytest
+import small
+import torch
+from gradients import check_alike, found, recorded
+from torch.nn.functional import cross_entropy, linear
+
+from maskpolicy.experiment.policy_blocks import AT_POSITIONS
+from maskpolicy.models import cpu, crossentropy, encoders
+from maskpolicy.models.cpu import bart as cpu_bart
+from maskpolicy.models.cpu import roberta as cpu_roberta
+from maskpolicy.models.finetuning import label, span
+from maskpolicy.models.text_to_text import token_loss, training_loss
+from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
+
+MASK, PAD, START = 4, 1, 2
+SIZES = {"encoder_layers": 2, "decoder_layers": 2, "attn_implementation": "eager"}
+DROPOUT = {"dropout": 0.2, "attention_dropout": 0.3, "activation_dropout": 0.1}
+TEXTS = (([0, 7, MASK, 9, 10, 2], [0, 7, 8, 2]), ([0, 11, 12, MASK, 2], [0, 13, 14, 15, 16, 2]))
+
+
+def batch(texts=TEXTS, excluded=False):
+    """Two texts of different lengths, with padding in sources and targets."""
+    pairs = []
+    for source, target in texts:
+        ids = np.asarray(source, np.int32)
+        pairs.append(Pair(ids, np.asarray(target, np.int32), ids == MASK if excluded else None))
+    return collate(Pairs.of(pairs), PAD, START)
+
+
+def bart(**config):
+    return small.bart(**(SIZES | {"init_std": 0.3} | config)).train()
+
+
+def check(given, **config):
+    ours = found(bart(**config), training_loss(), given)
+    check_alike(ours, found(bart(**config), token_loss, given))
+
+
+@pytest.fixture
+def is_used(monkeypatch):
+    """What `bart_gradients` found for the models of the test: None if Transformers computes."""
+    yield from recorded(monkeypatch, cpu_bart, "bart_gradients")
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("dropout", [{}, DROPOUT], ids=["no dropout", "dropout"])
+@pytest.mark.parametrize("excluded", [False, True], ids=["all seen", "masks excluded"])
+def test_loss_and_gradients_are_those_of_autograd(activation, dropout, excluded, is_used):
+    check([batch(excluded=excluded)] * 2, activation_function=activation, **dropout)
+    assert is_used[0] is not None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"scale_embedding": True},
+        {"tie_word_embeddings": False},
+        {"encoder_layers": 1, "decoder_layers": 3},
+        {"encoder_attention_heads": 2, "decoder_attention_heads": 4},
+    ],
+    ids=lambda config: " ".join(config),
+)
+def test_configurations_of_bart(config, is_used):
+    check([batch(), batch(TEXTS[:1])], **config)
+    assert is_used[0] is not None
+
+
+def test_a_bias_of_the_logits(is_used):
+    def biased(loss):
+        model = bart()
+        model.final_logits_bias += torch.arange(model.config.vocab_size) / 50
+        return found(model, loss, [batch()])
+
+    (values, gradient), (expected, autograd) = biased(training_loss()), biased(token_loss)
+    assert values[0] == pytest.approx(expected[0], rel=1e-5)
+    assert (gradient - autograd).norm() < 1e-5 * autograd.norm()
+    assert is_used[0].bias is not None
+
+
+def test_bf16_is_as_near_to_fp32_as_autograd_is(is_used):
+    given = [batch()]
+    _, exact = found(bart(), token_loss, given)
+    _, ours = found(bart(), training_loss(), given, bf16=True)
+    _, autograd = found(bart(), token_loss, given, bf16=True)
+    error, usual = ((each - exact).norm() / exact.norm() for each in (ours, autograd))
+    assert 0 < error < 1.2 * usual < 0.1
+    assert is_used[0] is not None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"attn_implementation": "sdpa"}, {"encoder_layerdrop": 0.5}, {"activation_function": "tanh"}],
+    ids=lambda config: " ".join(config),
+)
+def test_other_barts_are_computed_by_transformers(config, is_used):
+    check([batch()], **config)
+    assert is_used == [None]
+
+
+def test_a_frozen_weight_is_left_to_transformers(is_used):
+    model = bart()
+    model.model.encoder.layers[0].fc1.weight.requires_grad_(False)
+    values, _ = found(model, training_loss(), [batch()])
+    assert is_used == [None] and values[0][0] > 0
+    assert model.model.encoder.layers[0].fc1.weight.grad is None
+
+
+def test_one_line_says_that_a_model_is_not_known(caplog, is_used):
+    cpu._say_once.cache_clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            training_loss()(bart(activation_function="tanh"), batch())
+    (line,) = (record.message for record in caplog.records)
+    assert line.startswith("bart: trained with Transformers' own layers")
+
+
+MASK, PAD = 4, 1
+MLM, MAE = AT_POSITIONS, replace(AT_POSITIONS, mask_exclusion=1.0)
+DEEP = replace(AT_POSITIONS, shallow_decoder=True)
+ENCODER_DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+MASKED = ([0, 7, MASK, 9, MASK, MASK, 2], [0, MASK, 12, 13, 2])
+
+
+def masked_batch(texts=MASKED, how=MLM):
+    """Texts of different lengths, with labels at their masks."""
+    pairs = []
+    for text in texts:
+        ids = np.asarray(text, np.int32)
+        labels = np.where(ids == MASK, 20 + np.arange(len(ids)), IGNORE).astype(np.int32)
+        pairs.append(Pair(ids, labels, ids == MASK if how.mask_exclusion else None))
+    return collate(Pairs.of(pairs), PAD, None)
+
+
+def module_of(how=MLM, family="roberta", **settings):
+    model = tiny.model(family, **settings).base_model
+    module = encoders.training_module(model, how, 2, seed=0).train()
+    module.set_attn_implementation("eager")
+    with torch.no_grad():
+        module.bias += torch.arange(len(module.bias)) / 50
+    return module
+
+
+def plain(losses):
+    """The loss that autograd differentiates."""
+    return losses.token_loss if losses is encoders else losses.loss
+
+
+def check_encoder(given, *, of=module_of, losses=encoders, **settings):
+    ours = found(of(**settings), losses.training_loss(), given)
+    check_alike(ours, found(of(**settings), plain(losses), given))
+
+
+@pytest.fixture
+def is_encoder_used(monkeypatch):
+    """What `roberta.pretraining_gradients` found for the modules of the test."""
+    yield from recorded(monkeypatch, cpu_roberta, "pretraining_gradients")
+
+
+@pytest.fixture
+def is_used_for_tasks(monkeypatch):
+    """What `roberta.task_gradients` found for the models of the test."""
+    yield from recorded(monkeypatch, cpu_roberta, "task_gradients")
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("dropout", [{}, ENCODER_DROPOUT], ids=["no dropout", "dropout"])
+@pytest.mark.parametrize("how", [MLM, MAE, DEEP], ids=["MLM", "MAE-LM", "delta 1"])
+def test_losses_and_gradients_of_an_encoder(how, dropout, activation, is_encoder_used):
+    given = [masked_batch(how=how), masked_batch(MASKED[:1], how)]
+    check_encoder(given, how=how, hidden_act=activation, **dropout)
+    assert is_encoder_used[0] is not None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"num_hidden_layers": 1}, {"num_attention_heads": 4}, {"type_vocab_size": 3}],
+    ids=lambda config: " ".join(config),
+)
+def test_configurations_of_roberta(config, is_encoder_used):
+    check_encoder([masked_batch()], **config)
+    assert is_encoder_used[0] is not None
+
+
+def test_bf16_of_an_encoder_is_as_near_to_fp32_as_autograd_is(is_encoder_used):
+    given = [masked_batch()]
+    _, exact = found(module_of(), encoders.token_loss, given)
+    _, ours = found(module_of(), encoders.training_loss(), given, bf16=True)
+    _, autograd = found(module_of(), encoders.token_loss, given, bf16=True)
+    error, usual = ((each - exact).norm() / exact.norm() for each in (ours, autograd))
+    assert 0 < error < 1.2 * usual < 0.1
+    assert is_encoder_used[0] is not None
+
+
+@pytest.mark.parametrize(
+    "settings", [{"family": "bert"}, {"hidden_act": "tanh"}], ids=["BERT", "tanh"]
+)
+def test_other_encoders_are_computed_by_transformers(settings, is_encoder_used):
+    check_encoder([masked_batch()], **settings)
+    assert is_encoder_used == [None]
+
+
+def with_head(family="roberta", task=label, classes=3, **settings):
+    """A model with a head for a task, as `start` makes it."""
+    from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
+
+    auto = AutoModelForSequenceClassification if task is label else AutoModelForQuestionAnswering
+    config = tiny.model(family, **settings).config
+    config.num_labels = classes if task is label else 2
+    torch.manual_seed(0)
+    model = auto.from_config(config).train()
+    model.set_attn_implementation("eager")
+    return model
+
+
+def examples(labels):
+    """Two texts of different lengths with their labels."""
+    pairs = [
+        Pair(np.asarray(text, np.int32), np.asarray(own, np.int32), None)
+        for text, own in zip(MASKED, labels, strict=True)
+    ]
+    return collate(Pairs.of(pairs), PAD, None)
+
+
+@pytest.mark.parametrize("dropout", [{}, ENCODER_DROPOUT], ids=["no dropout", "dropout"])
+@pytest.mark.parametrize(
+    ("task", "labels", "classes"),
+    [(label, ([2], [0]), 3), (label, ([1.5], [0.5]), 1), (span, ([2, 4], [1, 3]), 2)],
+    ids=["classes", "numbers", "spans"],
+)
+def test_a_task_has_the_loss_and_gradients_of_autograd(
+    task, labels, classes, dropout, is_used_for_tasks
+):
+    given = [examples(labels)] * 2
+    check_encoder(given, of=with_head, losses=task, task=task, classes=classes, **dropout)
+    assert is_used_for_tasks[0] is not None
+
+
+def inputs(dtype, rows=7, width=5, vocabulary=11):
+    draw = torch.Generator().manual_seed(0)
+    states, weight = (
+        torch.randn(n, width, generator=draw).to(dtype).requires_grad_() for n in (rows, vocabulary)
+    )
+    bias = torch.randn(vocabulary, generator=draw).to(dtype)
+    return states, weight, bias, torch.randint(vocabulary, (rows,), generator=draw)
+
+
+def gradients(loss, states, weight):
+    return torch.autograd.grad(loss / 3, (states, weight))
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
+def test_value_and_gradients_are_those_of_the_ordinary_way(dtype, close):
+    states, weight, bias, labels = inputs(dtype)
+    ours = crossentropy.summed(states, weight, bias, labels)
+    plain = cross_entropy(linear(states, weight, bias).float(), labels, reduction="sum")
+    assert ours.dtype == torch.float32
+    assert torch.allclose(ours, plain, rtol=1e-5)
+    for one, other in zip(
+        gradients(ours, states, weight), gradients(plain, states, weight), strict=True
+    ):
+        assert one.dtype == dtype
+        assert torch.allclose(one, other, rtol=close, atol=close)
+
+
+def test_a_label_of_likelihood_zero_has_its_loss():
+    states, weight, _, labels = inputs(torch.float32)
+    bias = torch.zeros(11)
+    bias[labels[0]] = -1000.0
+    ours = crossentropy.summed(states, weight, bias, labels)
+    plain = cross_entropy(linear(states, weight, bias), labels, reduction="sum")
+    assert ours > 900 and torch.allclose(ours, plain, rtol=1e-6)
+    found = gradients(ours, states, weight)
+    expected = gradients(plain, states, weight)
+    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(found, expected, strict=True))
+
+
+def test_a_second_derivative_is_refused():
+    states, weight, bias, labels = inputs(torch.float32)
+    loss = crossentropy.summed(states, weight, bias, labels)
+    (first,) = torch.autograd.grad(loss, states, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        first.sum().backward()

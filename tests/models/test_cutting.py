@@ -1,0 +1,177 @@
+"""Passages longer than a source are cut before they are masked, and their columns with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+import small
+import text_to_text
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DENOISINGS
+
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.types import Denoising, as_spans
+from maskpolicy.data.corpus.passages import Document, Passages, build_passages
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.policy_blocks import AT_POSITIONS
+from maskpolicy.models.training.batching import IGNORE
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import MaskedSteps
+from maskpolicy.plugins.discovery import find_plugin
+
+POLICIES = ("random", "random-40", "whole-word", "span", "poisson", "mass", "prefix-lm")
+TOKENIZERS = ("bart", "t5", "mbart", "pegasus", "bert2bert")
+
+
+@cache
+def passages(name):
+    documents = [Document(f"d{index}", text) for index, text in enumerate(small.TEXTS)]
+    return Passages(build_passages(documents, text_to_text.tokenizer(name), 12))
+
+
+def masked(policy, how, tokenizer, limit, encoder=False):
+    """Return steps over all passages, and (kept tokens, source, target) of each, without ends."""
+    made = text_to_text.tokenizer(tokenizer)
+    specials = Specials.of_encoder(made) if encoder else Specials.of(made)
+    spec = Training(batch_size=len(passages(tokenizer)), max_source=limit, max_target=500)
+    written = Specials.at_positions if encoder else Specials.pairs
+    plugin = find_plugin("policy", policy).plugin()
+    steps = MaskedSteps(passages(tokenizer), plugin, how, specials, spec, written)
+    pairs = steps.pairs(specials, steps.written(0), spec)
+    ends = ((specials.bos,), (specials.eos,))
+    before, after = specials.source_ends or ends
+    ends = specials.source_ends or ends if encoder else specials.target_ends or ends
+    rows = []
+    for (item, _), pair in zip(steps.order.step(0), pairs, strict=True):
+        assert len(pair.source) <= limit
+        kept = passages(tokenizer)[item].tokens[: steps.room].tolist()
+        source = pair.source[len(before) : len(pair.source) - len(after)].tolist()
+        target = pair.target[len(ends[0]) : len(pair.target) - len(ends[1])].tolist()
+        rows.append((kept, source, target))
+    return steps, rows
+
+
+def split(target, specials):
+    """Return the text of each mark of a source, in order."""
+    marks = specials.sentinels or (specials.mask,)
+    runs = [[]]
+    for token in target:
+        if token in marks:
+            runs.append([])
+        else:
+            runs[-1].append(token)
+    return runs[1:-1] if specials.sentinels else runs
+
+
+@given(
+    st.sampled_from(POLICIES),
+    DENOISINGS,
+    st.sampled_from(TOKENIZERS),
+    st.integers(4, 60),
+)
+def test_source_and_target_make_the_part_that_is_kept(policy, how, tokenizer, limit):
+    how = Denoising(**vars(how) | {"mask_exclusion": 0.0})
+    steps, rows = masked(policy, how, tokenizer, limit)
+    specials = steps.specials
+    marks = {specials.mask, specials.sentence_mask, *specials.sentinels}
+    for kept, source, target in rows:
+        visible = [token for token in source if token not in marks]
+        if not target:
+            assert Counter(source) == Counter(kept)
+        elif how.target == "full":
+            assert target == kept
+            assert not Counter(visible) - Counter(kept)
+        else:
+            hidden = [token for token in target if token not in marks]
+            assert Counter(visible) + Counter(hidden) == Counter(kept)
+        in_order = not (how.permute_sentences or how.insert or specials.sentence_mask)
+        if target and how.target == "spans" and how.join == "mask" and in_order:
+            texts = iter(split(target, specials))
+            again, left = [], 0
+            for token in source:
+                if token not in marks:
+                    again.append(token)
+                elif not left:
+                    text = next(texts)
+                    again += text
+                    left = len(text) - 1 if how.corruption == "token" else 0
+                else:
+                    left -= 1
+            assert again == kept
+            assert next(texts, None) is None
+
+
+@given(st.sampled_from(POLICIES), st.integers(4, 60))
+def test_an_encoder_is_asked_for_what_its_source_masks(policy, limit):
+    steps, rows = masked(policy, AT_POSITIONS, "bert2bert", limit, encoder=True)
+    for kept, source, labels in rows:
+        if labels:
+            pairs = zip(source, labels, strict=True)
+            assert [one if label == IGNORE else label for one, label in pairs] == kept
+            hidden = [one for one, label in zip(source, labels, strict=True) if label != IGNORE]
+            assert set(hidden) == {steps.specials.mask}
+        else:
+            assert source == kept
+
+
+def test_the_work_counts_what_is_cut():
+    steps, _ = masked("random", Denoising(), "bart", 10)
+    lengths = passages("bart").lengths
+    work = steps(0).work
+    assert work["passage_tokens"] == lengths.sum()
+    assert work["cut_tokens"] == (lengths - np.minimum(lengths, 8)).sum() > 0
+    steps, _ = masked("random", Denoising(), "bart", 500)
+    assert "cut_tokens" not in steps(0).work
+
+
+@given(st.integers(1, 40), st.integers(0, 3))
+def test_columns_are_cut_with_their_passage(most, seed):
+    rng = np.random.default_rng(seed)
+    every = small.passages()
+    names = ("entities", "chances", "pmi", "weights", "importance", "candidates", "scores")
+    columns = {name: [] for name in names}
+    for each in every:
+        tokens, words = len(each.tokens), len(each.words)
+        chosen = rng.permutation(words)[: rng.integers(1, 4)]
+        columns["entities"].append(each.words[np.sort(chosen)])
+        columns["chances"].append(np.arange(tokens, dtype=np.float32))
+        columns["pmi"].append(rng.random((tokens, 2), np.float32))
+        columns["weights"].append(np.arange(words, dtype=np.int64))
+        columns["importance"].append(rng.random(len(each.sentences)))
+        columns["candidates"].append(each.words[chosen])
+        columns["scores"].append(each.words[chosen, 0].astype(np.float64))
+    made = {name: Ragged.of_arrays(rows) for name, rows in columns.items()}
+    whole = Passages({**every.arrays, **made})
+    cut = whole.cut(most)
+    assert (cut is whole) == (most >= every.lengths.max())
+    assert (cut.lengths == every.lengths).all()
+    for before, now in zip(whole, cut, strict=True):
+        found = now.columns
+        assert now.tokens.tolist() == before.tokens[:most].tolist()
+        assert now.offsets.tolist() == before.offsets[:most].tolist()
+        covered = [token for a, b in now.words.tolist() for token in range(a, b)]
+        assert covered == list(range(len(now.tokens)))
+        assert now.sentences[-1, 1] == now.words[-1, 1] == len(now.tokens)
+        for name in ("entities", "candidates"):
+            inside = [(a, min(b, most)) for a, b in before.columns[name].tolist() if a < most]
+            assert [tuple(span) for span in found[name].tolist()] == inside
+        assert found["chances"].tolist() == before.columns["chances"][:most].tolist()
+        assert found["pmi"].tolist() == before.columns["pmi"][:most].tolist()
+        assert found["weights"].tolist() == list(range(len(now.words)))
+        assert len(found["importance"]) == len(now.sentences)
+        assert found["scores"].tolist() == found["candidates"][:, 0].tolist()
+
+
+@pytest.mark.parametrize("name", ["chances", "entities"])
+def test_a_column_that_was_not_computed_stays_empty(name):
+    every = small.passages()
+    empty = as_spans([]) if name == "entities" else np.zeros(0, np.float32)
+    first = every[0].words[:1] if name == "entities" else np.ones(len(every[0].tokens), np.float32)
+    rows = Ragged.of_arrays([first, *[empty] * (len(every) - 1)])
+    cut = Passages({**every.arrays, name: rows}).cut(3)
+    assert [len(each.columns[name]) for each in cut][1:] == [0] * (len(every) - 1)
+    assert len(cut[0].columns[name]) == (3 if name == "chances" else 1)

@@ -1,0 +1,172 @@
+"""MAE-LM: what is left out changes no state of what is left, in each family."""
+
+from __future__ import annotations
+
+import encoders as tiny
+import numpy as np
+import pytest
+import small
+import torch
+
+from maskpolicy.models.exclusion import encode, scattered
+from maskpolicy.models.families import family_of
+from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
+
+EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
+REMOVED = tuple(
+    family for family in EVERY if family_of(tiny.config(family), "encoder").exclusion == "removed"
+)
+
+
+def batch_of(family, *, shown=0):
+    """Three masked texts of other lengths; the first `shown` masks of each stay visible."""
+    made = tiny.tokenizer(family)
+    mask, rng, pairs = made.mask_token_id, np.random.default_rng(0), []
+    for length in (23, 31, 9):
+        ids = rng.integers(20, len(made), length).astype(np.int32)
+        masks = np.sort(rng.choice(np.arange(1, length - 1), length // 2, replace=False))
+        ids[[0, -1]] = made.cls_token_id, made.sep_token_id
+        ids[masks] = mask
+        hidden = np.isin(np.arange(length), masks[shown:])
+        pairs.append(Pair(ids, np.where(ids == mask, 9, IGNORE), hidden))
+    return collate(Pairs.of(pairs), made.pad_token_id, None)
+
+
+def reference(encoder, batch, kept):
+    """Run the encoder on the whole source; nothing attends to what is left out."""
+    with torch.no_grad():
+        return encoder(input_ids=batch.source, attention_mask=kept.long()).last_hidden_state
+
+
+@pytest.mark.parametrize(("shown", "attention"), [(0, "eager"), (2, "sdpa")])
+@pytest.mark.parametrize("family", EVERY)
+def test_visible_states_are_those_of_the_whole_source_without_attention_to_masks(
+    family, shown, attention
+):
+    model = tiny.model(family).base_model
+    if attention == "sdpa" and not model._supports_sdpa:
+        pytest.skip("the family has no such attention")
+    model.set_attn_implementation(attention)
+    batch = batch_of(family, shown=shown)
+    kept = batch.seen & ~batch.excluded
+    plain = reference(model, batch, kept)
+    with torch.no_grad():
+        found = scattered(model, batch)
+    assert torch.allclose(found[kept], plain[kept], atol=2e-5)
+    everything = reference(model, batch, batch.seen)
+    assert not torch.allclose(found[kept], everything[kept], atol=1e-3)
+
+
+@pytest.mark.parametrize("family", REMOVED)
+def test_the_layers_are_fed_a_shorter_source(family):
+    model, widths = tiny.model(family).base_model, []
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(lambda _, given: widths.append(given[0].shape))
+    batch = batch_of(family)
+    scattered(model, batch)
+    longest = int((batch.seen & ~batch.excluded).sum(1).max())
+    inside = [shape for shape in widths if len(shape) == 3 and shape[0] == len(batch.source)]
+    lengths = {shape[1] for shape in inside}
+    assert longest in lengths
+    projected = lengths - {longest}  # the word embeddings of all positions
+    assert projected <= {batch.source.shape[1]}
+    assert sum(shape[1] != longest for shape in inside) <= 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"position_buckets": -1},
+        {"relative_attention": False},
+        {"conv_kernel_size": 3, "conv_act": "gelu"},
+    ],
+)
+def test_every_kind_of_position_of_deberta_is_that_of_the_whole_source(settings):
+    if "relative_attention" in settings:
+        settings = {**settings, "position_biased_input": True, "pos_att_type": None}
+    model = tiny.model("deberta-v2", **settings).base_model
+    batch = batch_of("deberta-v2")
+    kept = batch.seen & ~batch.excluded
+    with torch.no_grad():
+        found = scattered(model, batch)
+    assert torch.allclose(found[kept], reference(model, batch, kept)[kept], atol=2e-5)
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_an_excluded_position_holds_the_word_embedding_of_the_mask(family):
+    model, batch = tiny.model(family).base_model, batch_of(family)
+    with torch.no_grad():
+        found = scattered(model, batch)[batch.excluded]
+    assert found.shape[1] == model.config.hidden_size
+    assert (found == found[0]).all()
+    rows = model.get_input_embeddings().weight
+    if rows.shape[1] == found.shape[1]:
+        assert torch.equal(found[0], rows[tiny.tokenizer(family).mask_token_id])
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_padding_changes_no_state(family):
+    model, batch = tiny.model(family).base_model, batch_of(family)
+    with torch.no_grad():
+        together = scattered(model, batch)
+        for row, count in enumerate(batch.seen.sum(1).tolist()):
+            alone = type(batch)(
+                batch.source[row : row + 1, :count],
+                batch.seen[row : row + 1, :count],
+                None,
+                batch.labels[row : row + 1, :count],
+                batch.excluded[row : row + 1, :count],
+            )
+            assert torch.allclose(scattered(model, alone)[0], together[row, :count], atol=2e-5)
+
+
+MASK, PAD, START = 4, 1, 2
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.bart(encoder_layers=2, init_std=0.3, attn_implementation="eager").eval()
+
+
+def bart_batch(*sources, exclude=True):
+    """A batch in which every <mask> is excluded, or those whose index is in `exclude`."""
+    pairs = []
+    for source in sources:
+        ids = np.asarray(source, np.int32)
+        masks = ids == MASK
+        if exclude is not True:
+            masks &= np.isin(np.arange(len(ids)), exclude)
+        pairs.append(Pair(ids, np.asarray([0, 7, 2], np.int32), masks))
+    return collate(Pairs.of(pairs), PAD, START)
+
+
+def test_the_encoder_is_fed_a_shorter_sequence(model):
+    widths = []
+    layer = model.model.encoder.layers[0]
+    hook = layer.register_forward_pre_hook(lambda module, args: widths.append(args[0].shape[1]))
+    encode(model, bart_batch([0, 8, MASK, 9, MASK, 10, 2], [0, 8, MASK, 2]))
+    hook.remove()
+    assert widths == [5]
+
+
+def test_the_mask_of_an_excluded_position_gets_no_dropout(model):
+    batch = bart_batch([0, 8, MASK, 9, 2])
+    encoder = model.model.encoder
+    with torch.no_grad():
+        plain = encode(model, batch)
+        encoder.dropout = 0.5
+        dropped = encode(model.train(), batch)
+        encoder.dropout = 0.0
+        model.eval()
+    assert torch.equal(dropped[0, 2], plain[0, 2])
+    assert not torch.equal(dropped[0, 1], plain[0, 1])
+
+
+def test_gradients_reach_the_mask_row_through_excluded_positions(model):
+    model.zero_grad()
+    states = encode(model, bart_batch([0, 8, MASK, 9, 2]))
+    (states[0, 2] * torch.arange(16.0)).sum().backward()
+    rows = model.model.shared.weight.grad.abs().sum(1)
+    assert rows[MASK] > 0
+    assert rows.sum() == rows[MASK]

@@ -1,0 +1,375 @@
+"""Heads of tasks: what they read, what they learn from, what they answer."""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import encoders as tiny
+import numpy as np
+import pytest
+import small
+import torch
+
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.types import Example
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.models import encoders, scratch
+from maskpolicy.models.finetuning import TASK_HEADS, encoder_inputs, label, span
+from maskpolicy.models.finetuning.head_params import AnswerParams
+from maskpolicy.models.finetuning.text import answer, generate
+from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.models.text_to_text import token_loss
+from maskpolicy.models.training.batching import Pairs, collate
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import tokenize
+
+PARAMS = AnswerParams(keep="start")
+SPEC = Training(batch_size=4, micro_tokens=4096, max_source=64, precision="fp32")
+TEXT = "Lindau is a town on the Oder. It has two bridges, a mill and a café."
+QUESTION = "What river is Lindau on?"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with a small encoder and its tokenizer."""
+    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    small.roberta(num_hidden_layers=1, initializer_range=0.3, **plain).save_pretrained(tmp_path)
+    small.tokenizer().save_pretrained(tmp_path)
+    return tmp_path
+
+
+def labelled(target="1", context=None, choices=("0", "1")):
+    return Example("a", "a", "Boats go down it.", (target,), context=context, choices=choices)
+
+
+def asked(context=TEXT, answer="the Oder", **keys):
+    keys = {"start": context.index(answer)} if answer else {"answerable": False}
+    return Example("q", "q", QUESTION, (answer,) if answer else (), context=context, **keys)
+
+
+def learn(head, model, examples, steps=60, lr=5e-3):
+    """Train a little, outside of the loop."""
+    made = head.steps(model, small.tokenizer(), examples, SPEC, PARAMS)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    model.train()
+    for number in range(steps):
+        optimizer.zero_grad()
+        for batch in made(number).batches:
+            head.loss(model, batch)[0].backward()
+        optimizer.step()
+    return model
+
+
+def read(ids):
+    return small.tokenizer().decode(ids)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "room", "left"),
+    [((3, 9), 8, (3, 5)), ((9, 3), 8, (5, 3)), ((9, 9), 8, (4, 4)), ((2, 3), 8, (2, 3))],
+)
+def test_the_longer_text_is_cut_first(lengths, room, left):
+    first, second = (np.arange(length, dtype=np.int32) for length in lengths)
+    assert tuple(map(len, encoder_inputs.cut(first, second, room))) == left
+
+
+def test_without_choices_a_number_is_learnt(folder):
+    head = TASK_HEADS["label"]
+    examples = [labelled("4.5", choices=()), labelled("0.5", "Boats.", choices=())]
+    model = head.start(folder, examples, 0)
+    steps = head.steps(model, small.tokenizer(), examples, SPEC, PARAMS)
+    assert {batch.labels.dtype for batch in steps(0).batches} == {torch.float32}
+    assert steps(0).units == SPEC.batch_size
+    learn(head, model, examples, 150)
+    found = [float(one) for one in head.answer(model, small.tokenizer(), examples, PARAMS, SPEC)]
+    assert found == pytest.approx([4.5, 0.5], abs=0.5)
+
+
+@pytest.mark.parametrize(("target", "choices"), [("2", ("0", "1")), ("much", ())])
+def test_a_label_that_is_none_is_one_line(folder, target, choices):
+    head = TASK_HEADS["label"]
+    model = head.start(folder, [labelled()], 0)
+    with pytest.raises(DataError, match="example 'a': its label"):
+        head.steps(model, small.tokenizer(), [labelled(target, choices=choices)], SPEC, PARAMS)
+
+
+@pytest.mark.parametrize("kind", ["label", "span"])
+def test_a_seed_decides_the_head(folder, kind):
+    def weights(seed):
+        return TASK_HEADS[kind].start(folder, [labelled()], seed).state_dict()
+
+    one, same, other = weights(0), weights(0), weights(1)
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("answer", ["Lindau", "the Oder", "two bridges, a mill and a café", "café"])
+def test_the_place_of_an_answer_is_its_text(answer):
+    (window,) = span._windows([asked(answer=answer)], small.tokenizer(), SPEC)
+    first, last = span._place(window, asked(answer=answer))
+    assert answer in read(window.source[first : last + 1])
+    begin, end = window.offsets[first - window.first, 0], window.offsets[last - window.first, 1]
+    assert TEXT[begin:end].strip().startswith(answer)
+
+
+def test_windows_overlap_and_cover_the_context():
+    example = asked(" ".join([TEXT] * 4))
+    windows = list(span._windows([example], small.tokenizer(), SPEC))
+    assert len(windows) > 2
+    assert all(len(window.source) <= SPEC.max_source for window in windows)
+    for before, after in pairwise(windows):
+        assert before.offsets[0, 0] < after.offsets[0, 0] < before.offsets[-1, 1]
+    assert windows[-1].offsets[-1, 1] == len(example.context)
+    places = [span._place(window, example) for window in windows]
+    assert places[0] != (0, 0)
+    assert places[-1] == (0, 0)
+
+
+def test_the_best_span_is_ordered_short_and_inside_the_context():
+    (window,) = span._windows([asked()], small.tokenizer(), SPEC)
+    scores = np.zeros((len(window.source), 2), np.float32)
+    scores[0] = 99  # <s>
+    first, last = span._place(window, asked())
+    scores[first, 0] = scores[last, 1] = 5
+    assert span._best(window, scores, TEXT) == (10.0, "the Oder")
+    scores[last + 2, 0] = scores[first - 1, 1] = 12  # an end before its beginning
+    score, text = span._best(window, scores, TEXT)
+    assert score == 12.0
+    assert text in TEXT
+
+
+def test_a_reader_learns_spans_and_when_there_is_none(folder):
+    head = TASK_HEADS["span"]
+    other = "Boats. They go down to Rome."
+    examples = [asked(), asked(other, None)]
+    model = learn(head, head.start(folder, examples, 0), examples, 120)
+    answer = head.answer(
+        model,
+        small.tokenizer(),
+        examples,
+        AnswerParams(keep="start", head="span", unanswerable=True),
+        SPEC,
+    )
+    assert answer == ["the Oder", ""]
+    forced = head.answer(model, small.tokenizer(), examples, PARAMS, SPEC)
+    assert forced[0] == "the Oder"
+    assert forced[1] and forced[1] in other
+
+
+EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
+
+BUDGET = Training(batch_size=2, micro_tokens=4096, max_source=48, precision="fp32")
+FIRST, SECOND = "What river is Lindau on?", "Lindau is a town on the Oder. It has two mills."
+
+
+def pair_of(target="1", context=None, choices=("0", "1")):
+    return Example("a", "a", FIRST, (target,), context=context, choices=choices)
+
+
+def question():
+    start = SECOND.index("the Oder")
+    return Example("q", "q", FIRST, ("the Oder",), context=SECOND, start=start)
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
+    made = tiny.tokenizer(family)
+    first, second = tokenize([FIRST, SECOND], made)
+    marks, both = Specials.of_encoder(made), encoder_inputs.TwoTexts.of(made)
+    (single,) = marks.wrap(tokenize([FIRST], made), 500)
+    assert single.tolist() == made(FIRST)["input_ids"]
+    assert both.joined(first, second).tolist() == made(FIRST, SECOND)["input_ids"]
+    assert both.joined(first, second)[both.offset(first)] == second[0]
+    assert len(both) == len(made(FIRST, SECOND)["input_ids"]) - len(first) - len(second)
+
+
+@pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta", "deberta-v2"])
+def test_token_types_are_those_of_the_tokenizer(family):
+    made, seen = tiny.tokenizer(family), []
+    head, examples = TASK_HEADS["label"], [pair_of(), pair_of(context=SECOND)]
+    model = tiny.model(family)
+    steps = head.steps(model, made, examples, replace(BUDGET, max_source=tiny.LONGEST), PARAMS)
+
+    class Spy(torch.nn.Module):
+        config = model.config
+
+        def forward(self, **given):
+            seen.append(given)
+
+    for batch in steps(0).batches:
+        encoder_inputs.outputs(Spy(), batch)
+        types = seen[-1].get("token_type_ids")
+        knows = getattr(model.config, "type_vocab_size", 0) > 1 and family != "roberta"
+        assert (types is not None) == knows
+        for row, ids in enumerate(batch.source.tolist() if knows else ()):
+            texts = (FIRST, SECOND) if len(set(types[row].tolist())) > 1 else (FIRST,)
+            expected = made(*texts, return_token_type_ids=True)
+            length = len(expected["input_ids"])
+            assert ids[:length] == expected["input_ids"]
+            assert types[row, :length].tolist() == expected["token_type_ids"]
+            assert not types[row, length:].any()
+    assert len(seen) == len(steps(0).batches)
+
+
+@pytest.mark.parametrize("kind", ["label", "span"])
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
+    folder, made, head = (
+        tiny.saved(family, tmp_path / "it"),
+        tiny.tokenizer(family),
+        TASK_HEADS[kind],
+    )
+    examples = [pair_of(), pair_of("0", SECOND)] if kind == "label" else [question(), question()]
+    model = head.start(folder, examples, 0)
+    steps = head.steps(model, made, examples, BUDGET, PARAMS)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        total, _ = head.loss(model.train(), steps(0).batches[0])
+        total.backward()
+        losses.append(total.item())
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    assert model.base_model.get_input_embeddings().weight.grad.any()
+    answers = head.answer(model, made, examples, PARAMS, BUDGET)
+    if kind == "label":
+        assert set(answers) <= {"0", "1"}
+    else:
+        assert all(answer in SECOND for answer in answers)
+    model.save_pretrained(tmp_path / "tuned")
+    again = head.load(tmp_path / "tuned").eval()
+    assert head.answer(again, made, examples, PARAMS, BUDGET) == answers
+
+
+def test_a_family_without_a_head_is_refused_with_one_line(tmp_path):
+    folder = tiny.saved("eurobert", tmp_path)
+    assert label.start(folder, [pair_of()], 0).config.num_labels == 2
+    with pytest.raises(ConfigError, match="AutoModelForQuestionAnswering knows no eurobert"):
+        span.start(folder, [question()], 0)
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_rows_that_keep_a_head_and_rows_that_do_not_begin_alike(tmp_path, family):
+    folder = tiny.saved(family, tmp_path / "it")
+    for head in ("own", "new"):
+        encoders.load(str(folder), head=head).save_pretrained(tmp_path / head)
+    found = [label.start(tmp_path / head, [pair_of()], 0).state_dict() for head in ("own", "new")]
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    body = encoders.load_body(str(folder)).state_dict()
+    kept = label.start(folder, [pair_of()], 0).base_model.state_dict()
+    assert all(torch.equal(kept[name], tensor) for name, tensor in body.items())
+
+
+WORDS = " ".join(small.TEXTS).split()
+SOURCES = ["Where is Ulm?", "Which of the many towns on the river is it?", "Bonn", "more or less"]
+CHOICES = [("in the south", "Ulm"), ("more", "less", "no effect"), ("a", "b"), ("less", "more")]
+LIKELIEST = AnswerParams(keep="start", choose="likelihood")
+
+
+@pytest.fixture(scope="module")
+def model():
+    made = small.bart(init_std=0.6, encoder_layers=2, decoder_layers=2)
+    made.generation_config.forced_bos_token_id = 0
+    made.generation_config.forced_eos_token_id = None
+    made.generation_config.max_new_tokens = 8
+    return made.eval()
+
+
+@pytest.fixture(scope="module")
+def sources():
+    draw = random.Random(0)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 15))) for _ in range(40)] + ["", "x"]
+
+
+def plain(model, sources, limit=64):
+    """Return the answers of transformers' own loop, in file order."""
+    tokenizer = small.tokenizer()
+    answers = []
+    for source in sources:
+        ids = tokenizer(source, return_tensors="pt", truncation=True, max_length=limit)["input_ids"]
+        with torch.no_grad():
+            output = model.generate(input_ids=ids, num_beams=1, do_sample=False)
+        answers.append(tokenizer.decode(output[0], skip_special_tokens=True).strip())
+    return answers
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+def test_answers_are_those_of_a_plain_loop_in_file_order(model, sources, batch):
+    expected = plain(model, sources)
+    assert generate(model, small.tokenizer(), sources, max_source=64, batch=batch) == expected
+    assert len(set(expected)) > 10
+
+
+def test_settings_for_summaries_change_no_answer(model, sources):
+    expected = plain(model, sources)
+    summarizing = copy.deepcopy(model)
+    settings = {"num_beams": 4, "no_repeat_ngram_size": 1, "min_length": 8, "length_penalty": 2.0}
+    for name, value in settings.items():
+        setattr(summarizing.generation_config, name, value)
+    assert plain(summarizing, sources) != expected
+    assert generate(summarizing, small.tokenizer(), sources, max_source=64) == expected
+    assert {name: getattr(summarizing.generation_config, name) for name in settings} == settings
+
+
+def test_long_sources_are_cut_as_transformers_cuts_them(model, sources):
+    expected = plain(model, sources, limit=10)
+    assert generate(model, small.tokenizer(), sources, max_source=10) == expected
+
+
+def test_the_end_of_a_source_can_be_what_stays(model):
+    source = "Anna Kovar was born in Rome in 1901"
+    ids = small.tokenizer()(source)["input_ids"]
+    with torch.no_grad():
+        (output,) = model.generate(torch.tensor([[0, *ids[-9:]]]), num_beams=1, do_sample=False)
+    expected = small.tokenizer().decode(output, skip_special_tokens=True).strip()
+    assert generate(model, small.tokenizer(), [source], max_source=10, keep="end") == [expected]
+    assert generate(model, small.tokenizer(), [source], max_source=10) != [expected]
+
+
+@pytest.fixture(scope="module")
+def chooser():
+    """Return a model of preset mini, drawn from a seed, and its tokenizer."""
+    tokenizer = train_tokenizer([*SOURCES, *(c for given in CHOICES for c in given)], 300)
+    return scratch.build_bart("mini", tokenizer, 0).float().eval(), tokenizer
+
+
+def mean_loss(model, tokenizer, source, choice):
+    """Return the mean loss of one choice, by the loss that models are trained with."""
+    import torch
+
+    specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
+    sources, targets = (tokenize([text], tokenizer) for text in (source, choice))
+    pairs = Pairs(specials.wrap(sources, 32), specials.wrap(targets, 16))
+    with torch.inference_mode():
+        total, count = token_loss(model, collate(pairs, specials.pad, specials.start))
+    return float(total) / count
+
+
+def test_the_chosen_one_has_the_least_mean_training_loss(chooser):
+    model, tokenizer = chooser
+    expected = [
+        min(given, key=lambda choice: mean_loss(model, tokenizer, source, choice))
+        for source, given in zip(SOURCES, CHOICES, strict=True)
+    ]
+    spec = Training(max_source=32, max_target=16, precision="fp32")
+    assert answer(model, tokenizer, examples(), LIKELIEST, spec) == expected
+
+
+def examples(choices=CHOICES):
+    return [
+        Example(f"q{n}", "g", source, ("more",), choices=given)
+        for n, (source, given) in enumerate(zip(SOURCES, choices, strict=True))
+    ]
+
+
+def test_likelihood_needs_choices(chooser):
+    model, tokenizer = chooser
+    params = AnswerParams(keep="start", choose="likelihood")
+    bare = examples([*CHOICES[:3], ()])
+    with pytest.raises(DataError, match="example 'q3' has no choices"):
+        answer(model, tokenizer, bare, params, Training(precision="fp32"))

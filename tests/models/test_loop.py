@@ -1,0 +1,677 @@
+"""The one training loop: means over steps, resumes, signals, memory, weights and trackers."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import signal
+import threading
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+import small
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from maskpolicy.core.errors import ConfigError, StageError
+from maskpolicy.core.schema import Schedule
+from maskpolicy.core.types import Denoising
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import Tracker
+from maskpolicy.models.loading import set_dropout
+from maskpolicy.models.text_to_text import token_loss
+from maskpolicy.models.training.interfaces import Step
+from maskpolicy.models.training.loop import deferred, held_out_losses, train
+from maskpolicy.models.training.optimization import Weights, rate
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import MaskedSteps
+from maskpolicy.models.training.tracking import check_installed, tracked
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.discovery import find_plugin
+
+SPEC = Training(
+    steps=6,
+    batch_size=4,
+    lr=1e-2,
+    warmup=2,
+    precision="fp32",
+    micro_tokens=80,
+    checkpoint_every=1e9,
+)
+
+
+NOTHING = SimpleNamespace(latest=lambda: None)  # checkpoints of a run that is never interrupted
+
+
+class Stop(Exception):
+    """The interruption of a run."""
+
+
+def masked(spec, name="random", ratio=0.3):
+    policy = find_plugin("policy", name)
+    specials = Specials.of(small.tokenizer())
+    how = Denoising(**policy.facts)
+    return MaskedSteps(small.passages(), policy.plugin(ratio=ratio), how, specials, spec)
+
+
+def run(spec, checkpoints=None, model=None, steps=None, loss=token_loss, **options):
+    """Train a small BART on masked passages; returns it and what was done."""
+    model = model or small.bart(dropout=0.2)
+    progress = options.pop("progress", lambda done, total, note: None)
+    done = train(
+        model, steps or masked(spec), loss, spec, checkpoints or NOTHING, progress, **options
+    )
+    return model, done
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def stop_after(last, done, module):
+    if done == last:
+        raise Stop
+
+
+@pytest.mark.parametrize("micro_tokens", [1, 100, 300])
+def test_the_gradient_does_not_depend_on_the_micro_batches(micro_tokens):
+    spec = replace(SPEC, steps=1, schedule="constant", warmup=0, batch_size=8, max_grad_norm=0.0)
+    found = []
+    for budget in (10**6, micro_tokens):
+        cut = replace(spec, micro_tokens=budget)
+        gradients = []
+
+        def keep(done, module, gradients=gradients):
+            gradients.append(weights(module))
+
+        model = small.bart()
+        pairs = masked(cut)(0)
+        model.eval()
+        for batch in pairs.batches:
+            loss, _ = token_loss(model, batch)
+            (loss / pairs.units).backward()
+        expected = torch.cat([p.grad.flatten() for p in model.parameters()])
+        steps, _ = run(cut, model=small.bart(), steps=masked(cut), on_step=keep)
+        found.append((len(pairs.batches), expected, weights(steps)))
+    assert found[0][0] == 1 < found[1][0]
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-4, atol=1e-6)
+    whole = found[0][1].abs() > 1e-5  # AdamW's first step is the sign of the gradient
+    torch.testing.assert_close(found[0][2][whole], found[1][2][whole], rtol=1e-3, atol=1e-4)
+
+
+def test_the_loss_is_the_mean_over_the_tokens_of_the_step():
+    spec = replace(SPEC, steps=1, batch_size=8, micro_tokens=100, lr=1e-9)
+    step = masked(spec)(0)
+    model = small.bart()
+    sums = [token_loss(model.eval(), batch) for batch in step.batches]
+    assert step.units == sum(count for _, count in sums)
+    _, done = run(spec, model=small.bart())
+    assert done["loss"] == pytest.approx(sum(s.item() for s, _ in sums) / step.units, rel=1e-4)
+
+
+def test_a_step_without_any_target_leaves_no_trace_in_the_loss():
+    spec = replace(SPEC, steps=2, weight_decay=0.0)
+    _, done = run(spec, steps=masked(spec, ratio=0.0))
+    assert done["loss"] == 0.0
+    assert done["work"]["passages"] == 8
+    assert done["work"]["passages_without_span"] == 8
+    assert done["work"]["target_tokens"] == 0
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    """Return the checkpoints of a stage that this process works on."""
+    store = Store(tmp_path / "store")
+    with store.lock("0" * 64):
+        yield store.checkpoints("0" * 64)
+
+
+def dev(module):
+    """Score by the weights themselves: best in the middle of the training."""
+    total = float(module.lm_head.weight.detach().float().abs().sum())
+    return -abs(total - 855)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("every", [0, 2])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(precision, every, checkpoints):
+    spec = replace(SPEC, steps=30, precision=precision, eval_every=every)
+    validate = dev if every else None
+    model, done = run(spec, validate=validate)
+    hasty = replace(spec, checkpoint_every=1e-9)
+    for last in (1, 4, 5, 27):
+        with pytest.raises(Stop):
+            run(hasty, checkpoints, validate=validate, on_step=partial(stop_after, last))
+    again, finished = run(hasty, checkpoints, validate=validate)
+    assert finished == done
+    assert torch.equal(weights(again), weights(model))
+    if every:
+        assert done["best_step"] == 16  # the last interruption lies behind it
+
+
+def signal_after(last, done, module):
+    if done == last:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_control_c_saves_a_checkpoint_and_changes_no_bit(checkpoints, caplog):
+    spec = replace(SPEC, steps=8)
+    model, done = run(spec)
+    for last in (3, 5):
+        with pytest.raises(KeyboardInterrupt):
+            run(spec, checkpoints, on_step=partial(signal_after, last))
+        assert checkpoints.latest()[0] == last
+    with caplog.at_level(logging.INFO):
+        again, finished = run(spec, checkpoints, name="intermediate random")
+    assert caplog.messages == ["intermediate random: continues after step 5 of 8"]
+    assert finished == done
+    assert torch.equal(weights(again), weights(model))
+
+
+def test_a_schedule_resumes_and_stops_early_with_the_same_bits(checkpoints):
+    spec, schedule = replace(SPEC, steps=8), Schedule(0.6, 0.1)
+    steps, early = masked(spec, ratio=schedule), []
+    whole, _ = run(spec, steps=steps, keep={3: lambda module, *_: early.append(weights(module))})
+    stopped, _ = run(spec, steps=steps, until=3)
+    assert torch.equal(weights(stopped), early[0])
+    hasty = replace(spec, checkpoint_every=1e-9)
+    with pytest.raises(Stop):
+        run(hasty, checkpoints, steps=steps, on_step=partial(stop_after, 5))
+    again, _ = run(hasty, checkpoints, steps=masked(spec, ratio=schedule))
+    assert torch.equal(weights(again), weights(whole))
+
+
+def test_dropout_is_drawn_anew_in_every_step():
+    first, _ = run(SPEC)
+    second, _ = run(SPEC)
+    still, _ = run(SPEC, model=small.bart(dropout=0.0))
+    assert torch.equal(weights(first), weights(second))
+    assert not torch.equal(weights(first), weights(still))
+
+
+def test_the_generator_of_the_caller_is_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    run(replace(SPEC, steps=2))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_finished_training_is_not_trained_again(checkpoints):
+    spec = replace(SPEC, steps=3, checkpoint_every=1e-9)
+    with pytest.raises(Stop):
+        run(replace(spec, steps=4), checkpoints, on_step=partial(stop_after, 4))
+    seen = []
+    _, done = run(spec, checkpoints, on_step=lambda number, module: seen.append(number))
+    assert (done["steps"], seen) == (3, [])
+
+
+def broken(module, batch):
+    value, count = token_loss(module, batch)
+    return value * math.nan, count
+
+
+def test_a_loss_that_is_no_number_stops_the_stage():
+    with pytest.raises(StageError, match=r"the loss became nan before step 6: lower lr \(now 0.01"):
+        run(SPEC, loss=broken)
+
+
+def test_a_loss_that_is_no_number_is_neither_judged_nor_kept_nor_written():
+    spec = replace(SPEC, steps=20, eval_every=2, patience=1, checkpoint_every=1e-9)
+    with pytest.raises(StageError, match="the loss became nan before step 2: lower lr"):
+        run(spec, loss=broken, validate=lambda module: pytest.fail("was judged"))
+    with pytest.raises(StageError, match="the loss became nan before step 1: lower lr"):
+        run(spec, loss=broken, keep={1: lambda *_: pytest.fail("was kept")})
+
+
+def cliff(module, batch):
+    """A loss of 0 whose gradient is not a number."""
+    return (0 * module.w).sqrt().sum(), 1
+
+
+@pytest.mark.parametrize("options", [{}, {"keep": {1: lambda *_: pytest.fail("kept")}}])
+def test_weights_that_are_no_numbers_stop_the_stage(options):
+    spec, step = replace(SPEC, steps=1), Step([Scale(1.0)], 1)
+    with pytest.raises(StageError, match="the weights became nan before step 1: lower lr"):
+        run(spec, model=Line(), steps=lambda number: step, loss=cliff, **options)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "steps", "expected"),
+    [
+        ("linear", 2, 6, [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]),
+        ("linear", 0, 2, [1.0, 0.5]),
+        ("constant", 2, 4, [0.5, 1.0, 1.0, 1.0]),
+        ("cosine", 0, 4, [1.0, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]),
+        ("linear", 4, 4, [0.25, 0.5, 0.75, 1.0]),
+        ("linear", 8, 4, [0.125, 0.25, 0.375, 0.5]),
+        ("linear", 0, 1, [1.0]),
+    ],
+)
+def test_the_rate_warms_up_and_falls(schedule, warmup, steps, expected):
+    spec = Training(steps=steps, lr=1.0, warmup=warmup, schedule=schedule)
+    assert [rate(spec, step) for step in range(steps)] == pytest.approx(expected)
+
+
+def test_patience_ends_a_training_and_the_best_weights_stay():
+    scores = iter([0.1, 0.9, 0.3, 0.9, 0.2])
+    spec = replace(SPEC, steps=20, eval_every=2, patience=2)
+    snapshots = {}
+    model, done = run(
+        spec,
+        validate=lambda module: next(scores),
+        on_step=lambda number, module: snapshots.update({number: weights(module)}),
+    )
+    assert (done["steps"], done["best_step"], done["best_score"]) == (8, 4, 0.9)
+    assert torch.equal(weights(model), snapshots[4])
+
+
+def test_validation_sees_no_dropout_afterwards_training_does():
+    modes = []
+
+    def validate(module):
+        module.eval()
+        return 0.0
+
+    run(
+        replace(SPEC, eval_every=1),
+        validate=validate,
+        on_step=lambda number, module: modes.append(module.training),
+    )
+    assert modes == [True] * 6
+
+
+def test_a_worker_beside_the_training_changes_nothing(tmp_path):
+    model, done = run(SPEC)
+    beside, same = run(SPEC, workers=1)
+    assert same == done
+    assert torch.equal(weights(beside), weights(model))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_in_making_a_step_keeps_its_line(workers):
+    def steps(number):
+        raise ConfigError("policy Mine, passage 'p7': wrong")
+
+    with pytest.raises(ConfigError, match=r"^policy Mine, passage 'p7': wrong$"):
+        run(SPEC, steps=steps, workers=workers)
+
+
+def test_progress_comes_with_each_step_and_the_mean_loss_now_and_then():
+    seen = []
+    run(
+        replace(SPEC, steps=27),
+        progress=lambda done, total, note: seen.append((done, total, note[:5])),
+    )
+    assert [done for done, _, _ in seen] == list(range(28))
+    assert {total for _, total, _ in seen} == {27}
+    assert [note for _, _, note in seen] == [""] * 25 + ["loss "] * 3
+
+
+def test_memory_does_not_grow_with_the_steps():
+    counts = []
+
+    def count(number, module):
+        if number in (10, 40):
+            gc.collect()
+            counts.append(sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()))
+
+    run(replace(SPEC, steps=40), on_step=count)
+    assert counts[1] <= counts[0]
+
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(2, 2))
+
+
+class Scale:
+    """A micro-batch that scales a gradient of ones."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def to(self, device):
+        return self
+
+
+def scaled(module, batch):
+    return batch.scale * module.w.sum(), 1
+
+
+def test_clipping_bounds_the_gradient_of_every_step():
+    def ends(clip, *scales):
+        spec = replace(SPEC, steps=len(scales), max_grad_norm=clip)
+        steps = [Step([Scale(scale)], 1) for scale in scales]
+        model, _ = run(spec, model=Line(), steps=steps.__getitem__, loss=scaled)
+        return model.w.flatten().tolist()
+
+    assert ends(0.5, 1, 100, 3) == pytest.approx(ends(0.5, 9, 1, 700), rel=1e-5)
+    assert ends(0.0, 1, 100, 3) != pytest.approx(ends(0.0, 9, 1, 700), rel=1e-2)
+
+
+def test_a_compiled_training_compiles_its_loss(monkeypatch):
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    spec = replace(SPEC, steps=2, compile=True)
+    run(spec, model=Line(), steps=lambda number: Step([Scale(2.0)], 1), loss=scaled)
+    assert compiled
+
+
+MEMORY = Training(steps=4, batch_size=4, warmup=2, precision="fp32", micro_tokens=1000)
+MOST = 100  # padded tokens of a micro-batch for which there is memory
+
+
+def size(batch):
+    return batch.source.numel() + batch.labels.numel()
+
+
+class Scarce(torch.autograd.Function):
+    """A number that is passed on; its gradient needs more memory than there is."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def scarce(module, batch, where="forward", first=0, seen=None):
+    """Raise as PyTorch does above a size, from the micro-batch number `first` on."""
+    value, count = token_loss(module, batch)
+    if seen is not None:
+        seen.append(size(batch))
+    if size(batch) <= MOST or len(seen or ()) < first:
+        return value, count
+    if where == "backward":
+        return Scarce.apply(value), count
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def run_scarce(spec, loss, checkpoints=None, dropout=0.2, **options):
+    """Train a small BART with dropout; returns its weights and what was done."""
+    model, done = run(spec, checkpoints, small.bart(dropout=dropout), loss=loss, **options)
+    return weights(model), done
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_the_bytes_are_those_of_smaller_micro_batches_from_that_step_on(where, workers, caplog):
+    found, done = run_scarce(MEMORY, partial(scarce, where=where), workers=workers, name="general")
+    shrunk = done.pop("shrunk")
+    assert shrunk["step"] == 1
+    line = f"micro_tokens={shrunk['micro_tokens']} instead of"
+    assert [line in told for told in caplog.messages][-1:] == [True]
+    assert shrunk["micro_tokens"] < MEMORY.micro_tokens
+    expected, plain = run_scarce(replace(MEMORY, micro_tokens=shrunk["micro_tokens"]), token_loss)
+    assert torch.equal(found, expected)
+    assert done == plain
+
+
+def test_earlier_steps_stay_as_they_were_and_later_ones_have_the_same_gradient():
+    seen, whole = [], []
+    _, expected = run_scarce(MEMORY, partial(scarce, first=10**9, seen=whole), dropout=0.0)
+    _, done = run_scarce(MEMORY, partial(scarce, first=3, seen=seen), dropout=0.0)
+    assert seen[:3] == whole[:3]
+    assert max(seen[3:]) < max(whole)
+    assert done.pop("shrunk")["step"] == 3
+    assert done.pop("loss") == pytest.approx(expected.pop("loss"), rel=1e-4)  # of all four steps
+    assert done == expected
+
+
+def test_a_resumed_training_keeps_what_memory_allowed(checkpoints):
+    """Memory runs out before the interruption alone, and the bytes are those without it."""
+    spec = replace(MEMORY, checkpoint_every=1e-9)
+    expected, done = run_scarce(MEMORY, partial(scarce, first=3, seen=[]))
+    with pytest.raises(Stop):
+        stop = partial(stop_after, 4)
+        run_scarce(spec, partial(scarce, first=3, seen=[]), checkpoints, on_step=stop)
+    assert checkpoints.latest()[0] == 3
+    found, again = run_scarce(spec, token_loss, checkpoints)
+    assert torch.equal(found, expected)
+    assert again == done
+
+
+def test_one_example_that_does_not_fit_is_one_line():
+    def never(module, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    with pytest.raises(StageError, match="memory ran out in step 1, whose micro-batches cannot be"):
+        run_scarce(MEMORY, never)
+
+
+def test_memory_that_runs_out_in_the_optimizer_is_one_line(monkeypatch):
+    def never(optimizer):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", never)
+    with pytest.raises(StageError, match="memory ran out for the optimizer in step 1, where") as it:
+        run_scarce(MEMORY, token_loss)
+    assert "\n" not in str(it.value)
+
+
+class Ended(Exception):
+    """What the handler of a test raises."""
+
+
+@pytest.fixture
+def handled():
+    def end(number, frame):
+        raise Ended(number)
+
+    numbers = (signal.SIGTERM, signal.SIGUSR2)
+    before = {number: signal.signal(number, end) for number in numbers}
+    yield end
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_the_first_signal_waits_for_the_end(number, handled):
+    reached = []
+    with pytest.raises(Ended, match=str(int(number))), deferred() as has_come:
+        reached.append(has_come())
+        signal.raise_signal(number)
+        reached.append(has_come())
+    assert reached == [False, True]
+    assert signal.getsignal(number) is handled
+
+
+def test_a_second_signal_acts_at_once(handled):
+    reached = []
+    with pytest.raises(Ended), deferred():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        reached.append("not reached")
+    assert not reached
+
+
+def test_nothing_is_kept_without_a_signal_or_where_it_is_not_wanted(handled):
+    with deferred() as has_come:
+        assert not has_come()
+    with pytest.raises(Ended), deferred(enabled=False):
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is handled
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with deferred() as has_come:
+            signal.raise_signal(signal.SIGHUP)
+            assert not has_come()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_other_threads_have_no_handlers():
+    found = []
+
+    def work():
+        with deferred() as has_come:
+            found.append(has_come())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [False]
+
+
+def test_losses_are_summed_step_by_step_without_dropout():
+    model = small.bart()
+    set_dropout(model, 0.5)
+    spec = Training(steps=2, batch_size=4, micro_tokens=40)
+    marks = Specials.of(small.tokenizer(), model.config.decoder_start_token_id)
+    policy = find_plugin("policy", "random").plugin(ratio=0.5)
+    steps = MaskedSteps(small.passages(), policy, Denoising(), marks, spec)
+    assert len(steps(0).batches) > 1
+    told = []
+    sums, tokens = held_out_losses(
+        model.train(), token_loss, steps, 2, lambda *how: told.append(how)
+    )
+    assert tokens == [steps(0).units, steps(1).units]
+    assert told == [(1, 2, ""), (2, 2, "")]
+    assert not model.training
+    for number in range(2):
+        with torch.no_grad():
+            expected = sum(token_loss(model, each)[0].item() for each in steps(number).batches)
+        assert sums[number] == pytest.approx(expected, rel=1e-6)
+
+
+class Mixed(torch.nn.Module):
+    """A matrix, a vector, a frozen matrix and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = torch.nn.Parameter(torch.randn(3, 3), requires_grad=False)
+        self.linear = torch.nn.Linear(3, 2)
+        self.register_buffer("table", torch.randn(4))
+        self.register_buffer("count", torch.tensor(0))
+
+
+def state(module):
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def move(weights):
+    """Take one step of the master, of a size that bf16 mostly rounds away."""
+    weights.master.add_(torch.linspace(-1e-3, 1e-3, len(weights.master)))
+    weights.spread()
+
+
+def of_master(weights):
+    parts = weights.master.split([p.numel() for p in weights.parameters])
+    return dict(zip(weights.names, parts, strict=True))
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_released_weights_equal_the_master(bf16):
+    model = small.bart()
+    weights = Weights(model, bf16)
+    move(weights)
+    weights.release()
+    for name, parameter in model.named_parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.grad is None
+        assert torch.equal(parameter.detach().flatten(), of_master(weights)[name])
+    before = state(model)
+    weights.master.zero_()
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_what_was_released_is_saved_and_loaded(bf16, tmp_path):
+    model = small.bart()
+    weights = Weights(model, bf16)
+    move(weights)
+    weights.release()
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_gradients_arrive_at_the_master_and_are_forgotten(bf16):
+    module = Mixed()
+    weights = Weights(module, bf16)
+    for _ in range(2):
+        for _ in range(2):
+            module.linear(torch.ones(3, dtype=module.linear.weight.dtype)).sum().backward()
+        weights.collect()
+        assert weights.gradient.tolist() == [2.0] * 8
+        weights.spread()
+
+
+def test_vectors_have_no_weight_decay():
+    weights = Weights(Mixed(), False)
+    assert weights.names == ["linear.weight", "linear.bias"]
+    assert (weights.decayed.numel(), weights.plain.numel()) == (6, 2)
+    weights.plain.data.fill_(7)
+    assert weights.master[6:].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_what_is_not_trained_comes_back_unrounded(bf16):
+    module = Mixed()
+    before = state(module)
+    weights = Weights(module, bf16)
+    move(weights)
+    weights.release()
+    for name in ("frozen", "table", "count"):
+        assert torch.equal(module.state_dict()[name], before[name])
+        assert module.state_dict()[name].dtype == before[name].dtype
+
+
+def test_the_names_are_those_of_accelerate():
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    assert sorted(get_args(Tracker)) == sorted(LOGGER_TYPE_TO_CLASS)
+
+
+def test_tensorboard_gets_the_values(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    with tracked("tensorboard", tmp_path / "logs", "mine", cpu=True) as log:
+        log(5, {"loss": 2.0})
+        log(10, {"loss": 1.0})
+    events = accumulator.EventAccumulator(str(tmp_path / "logs" / "mine")).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(5, 2.0), (10, 1.0)]
+
+
+def test_a_folder_that_cannot_be_made_is_one_warning(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with (
+        caplog.at_level(logging.WARNING, "maskpolicy"),
+        tracked("tensorboard", tmp_path / "file" / "logs", "mine", cpu=True) as log,
+    ):
+        log(1, {"loss": 1.0})
+    assert len(caplog.messages) == 1
+    assert "tracker tensorboard is off" in caplog.messages[0]
+
+
+def test_a_package_that_is_not_there_is_named(tmp_path, caplog):
+    with (
+        caplog.at_level(logging.WARNING, "maskpolicy"),
+        tracked("aim", tmp_path, "mine", cpu=True) as log,
+    ):
+        log(1, {"loss": 1.0})
+    assert "pip install aim" in caplog.messages[0]
+
+
+def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
+    check_installed(None)
+    monkeypatch.setattr("accelerate.tracking.get_available_trackers", lambda: [])
+    with pytest.raises(ConfigError, match=r"comet_ml is not installed: run `pip install comet-ml`"):
+        check_installed("comet_ml")

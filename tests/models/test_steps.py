@@ -1,0 +1,380 @@
+"""Training data: the order, special tokens, and the steps of passages and examples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import small
+import text_to_text
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.schema import Schedule
+from maskpolicy.core.types import Denoising, Example, as_spans
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.masking.denoising import DenoisingPairs
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.text_to_text import token_loss
+from maskpolicy.models.training.batching import IGNORE, Order, Pair, Pairs, collate, micro_batches
+from maskpolicy.models.training.specials import Specials, added_ends, has_masks
+from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps, tokenize
+from maskpolicy.plugins.discovery import find_plugin
+
+SPEC = Training(batch_size=4, micro_tokens=120, max_source=40, max_target=30)
+SPECIALS = Specials.of(small.tokenizer(), 2)
+EXAMPLES = [
+    Example("a", "a", "where was Anna Kovar born?", ("Rome", "Roma")),
+    Example("b", "b", "which river runs through Lindau?", ("the Oder",)),
+    Example("c", "c", "who founded Berg & Sons? <mask>", ("Karl Berg",)),
+]
+
+
+@dataclass(frozen=True)
+class FirstWord:
+    """Hide the first word of the passages that have more than one sentence."""
+
+    def select(self, passage, rng):
+        return passage.words[:1] if len(passage.sentences) > 1 else as_spans([])
+
+
+class Rising:
+    """Hide words from the middle of the training on: others when a step is asked for again."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def select(self, passage, rng, progress=0.0):
+        place = self.calls // SPEC.batch_size % 2
+        self.calls += 1
+        return passage.words[place : place + 1] if progress > 0.5 else as_spans([])
+
+
+def steps(policy=None, how=None, spec=SPEC):
+    return MaskedSteps(small.passages(), policy or FirstWord(), how or Denoising(), SPECIALS, spec)
+
+
+def rows(array, end):
+    """Return the rows of a padded array up to and with `end`."""
+    return [row[: row.index(end) + 1] for row in array.tolist()]
+
+
+def test_a_policy_that_masks_late_must_mask_the_same_again():
+    assert steps().masks_again(SPEC.steps)
+    assert not steps(Rising()).masks_again(SPEC.steps)
+    assert steps(Rising()).masks_again(1)
+
+
+def test_units_are_the_labels_of_the_step():
+    for number in range(5):
+        step = steps()(number)
+        assert step.units == sum(int((b.labels != IGNORE).sum()) for b in step.batches)
+        assert step.units == step.work["target_tokens"]
+
+
+def test_the_work_of_a_step_is_what_was_hidden_and_learnt():
+    made = steps()
+    for number in range(5):
+        step = made(number)
+        chosen = [small.passages()[item] for item, _ in made.order.step(number)]
+        with_span = [one for one in chosen if len(one.sentences) > 1]
+        assert step.work["passages"] == 4
+        assert step.work["passages_without_span"] == 4 - len(with_span)
+        assert step.work["spans"] == len(with_span)
+        assert step.work["hidden_tokens"] == sum(int(one.words[0, 1]) for one in with_span)
+        assert sum(len(batch.source) for batch in step.batches) == len(with_span)
+
+
+def test_passages_that_are_cut_are_counted():
+    longest = int(small.passages().lengths.max())
+    spec = replace(SPEC, max_source=longest + 2, max_target=longest + 1)
+    assert steps(how=Denoising(target="spans"), spec=spec).too_long() == (0, "max_source")
+    cut, key = steps(how=Denoising(target="full"), spec=spec).too_long()
+    assert (cut, key) == (int((small.passages().lengths == longest).sum()), "max_target")
+    assert cut
+
+
+def written(source, target, excluded):
+    return DenoisingPairs(
+        Ragged.of([np.asarray(source)], np.int32),
+        Ragged.of([np.asarray(target)], np.int32),
+        excluded,
+        np.ones(1, int),
+        np.ones(1, int),
+    )
+
+
+def test_excluded_marks_move_with_their_tokens():
+    masked = written(range(10, 16), range(3), np.arange(6) == 3)
+    whole = SPECIALS.pairs(masked, SPEC)[0]
+    assert whole.source.tolist() == [0, *range(10, 16), 2]
+    assert whole.excluded.tolist() == [False] * 4 + [True] + [False] * 3
+    cut = SPECIALS.pairs(masked, replace(SPEC, max_source=5))[0]
+    assert cut.source.tolist() == [0, 10, 11, 12, 2]
+    assert cut.excluded.tolist() == [False] * 5
+    assert SPECIALS.pairs(replace(masked, excluded=None), SPEC)[0].excluded is None
+
+
+def test_only_the_empty_targets_stay_empty():
+    rows = Ragged.of([np.asarray(row, int) for row in ([], [7], [], [8, 9], [])], np.int32)
+    wrapped = SPECIALS.wrap(rows, 30, empty=False)
+    assert [row.tolist() for row in wrapped] == [[], [0, 7, 2], [], [0, 8, 9, 2], []]
+    assert SPECIALS.wrap(rows, 30)[0].tolist() == [0, 2]
+
+
+def test_an_example_is_trained_on_its_first_target():
+    made = ExampleSteps.of(EXAMPLES, small.tokenizer(), SPECIALS, SPEC)
+    decoded = [small.tokenizer().decode(pair.target[1:-1]).strip() for pair in made.pairs]
+    assert decoded == ["Rome", "the Oder", "Karl Berg"]
+
+
+@pytest.mark.parametrize("keep", ["start", "end"])
+def test_a_task_says_which_side_of_a_source_stays(keep):
+    spec = replace(SPEC, max_source=5)
+    whole = tokenize([EXAMPLES[0].source], small.tokenizer())[0]
+    pair = ExampleSteps.of(EXAMPLES, small.tokenizer(), SPECIALS, spec, keep).pairs[0]
+    assert pair.source[1:-1].tolist() == (whole[:3] if keep == "start" else whole[-3:]).tolist()
+
+
+@dataclass(frozen=True)
+class Following:
+    """Hide as many of the first words as the progress says, in percent."""
+
+    def select(self, passage, rng, progress):
+        return passage.words[: round(100 * progress)]
+
+
+def test_the_progress_is_the_share_of_the_whole_budget_that_is_done():
+    made = steps(Following(), spec=replace(SPEC, steps=50))
+    for number in (3, 0, 49, 3):
+        chosen = [small.passages()[item] for item, _ in made.order.step(number)]
+        hidden = sum(len(one.words[: 2 * number].flatten()) // 2 for one in chosen)
+        assert made(number).work["spans"] == hidden
+
+
+def test_a_schedule_hides_what_a_number_hides_at_that_step():
+    policy = find_plugin("policy", "random").plugin
+    spec = replace(SPEC, steps=10)
+    scheduled = steps(policy(ratio=Schedule(0.8, 0.2)), spec=spec)
+    for number in (0, 5, 9):
+        fixed = steps(policy(ratio=0.8 - 0.06 * number), spec=spec)
+        for one, other in zip(scheduled(number).batches, fixed(number).batches, strict=True):
+            assert one.source.tolist() == other.source.tolist()
+
+
+def test_an_order_knows_the_step_of_each_item():
+    order = Order(small.passages().lengths, 3, seed=4)
+    count = len(small.passages())
+    places = {
+        (item, epoch): number for number in range(count) for item, epoch in order.step(number)
+    }
+    for epoch in (0, 1):
+        assert order.steps_of(np.arange(count), epoch).tolist() == [
+            places[item, epoch] for item in range(count)
+        ]
+
+
+PAD, START = 1, 2
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=30).map(np.asarray)
+PAIRS = st.lists(st.tuples(st.integers(1, 20), st.integers(0, 8)), max_size=20).map(
+    lambda sizes: [Pair(np.full(n, 7, np.int32), np.full(m, 8, np.int32)) for n, m in sizes]
+)
+
+
+def content(pair):
+    return pair.source.tobytes(), pair.target.tobytes()
+
+
+def collated(pairs):
+    return collate(Pairs.of(pairs), PAD, START)
+
+
+@given(LENGTHS, st.integers(1, 12), st.integers(0, 5), st.integers(1, 3))
+def test_every_item_comes_once_in_every_epoch(lengths, size, seed, window):
+    order = Order(lengths, size, seed, window)
+    steps = -(-3 * len(lengths) // size)
+    places = [place for number in range(steps) for place in order.step(number)]
+    assert all(len(order.step(number)) == size for number in range(steps))
+    for epoch in range(3):
+        items = [item for item, of in places if of == epoch]
+        assert sorted(items) == list(range(len(lengths)))
+    assert [epoch for _, epoch in places] == sorted(epoch for _, epoch in places)
+
+
+@given(LENGTHS, st.integers(1, 12), st.integers(0, 5), st.lists(st.integers(0, 20), max_size=5))
+def test_a_step_does_not_depend_on_the_steps_before(lengths, size, seed, numbers):
+    walked = Order(lengths, size, seed)
+    for number in numbers:
+        assert walked.step(number) == Order(lengths, size, seed).step(number)
+
+
+def test_items_of_like_length_meet_in_a_step():
+    lengths = np.random.default_rng(0).integers(1, 100, 320)
+    order = Order(lengths, 10, 0)
+    spread = [np.ptp([lengths[item] for item, _ in order.step(n)]) for n in range(32)]
+    assert np.mean(spread) < 15
+    assert np.ptp([np.mean([lengths[i] for i, _ in order.step(n)]) for n in range(3)]) > 1
+
+
+@given(PAIRS, st.integers(1, 200))
+def test_micro_batches_are_complete_and_within_the_budget(pairs, budget):
+    cuts = micro_batches(Pairs.of(pairs), budget)
+    cut = [content(pair) for batch in cuts for pair in batch]
+    assert Counter(cut) == Counter(content(pair) for pair in pairs if len(pair.target))
+    for batch in cuts:
+        padded = max(len(p.source) for p in batch) + max(len(p.target) for p in batch)
+        assert len(batch) == 1 or len(batch) * padded <= budget
+
+
+def pair(source, target, excluded=None):
+    return Pair(
+        np.asarray(source, np.int32),
+        np.asarray(target, np.int32),
+        None if excluded is None else np.asarray(excluded),
+    )
+
+
+def test_the_decoder_input_is_what_transformers_makes_of_the_labels():
+    from transformers.models.bart.modeling_bart import shift_tokens_right
+
+    batch = collated([pair([0, 2], [0, 5, 6, 7, 2]), pair([0, 2], [0, 2])])
+    assert torch.equal(batch.decoder, shift_tokens_right(batch.labels, PAD, START))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_padding_never_changes_a_loss(seed):
+    rng = np.random.default_rng(seed)
+    model = small.bart(seed=seed).eval()
+    pairs = [
+        pair([0, *rng.integers(5, 300, n), 2], [0, *rng.integers(5, 300, m), 2])
+        for n, m in rng.integers(0, 20, (6, 2))
+    ]
+    together, count = token_loss(model, collated(pairs))
+    alone = [token_loss(model, collated([one])) for one in pairs]
+    assert count == sum(number for _, number in alone) == sum(len(one.target) for one in pairs)
+    assert together.item() == pytest.approx(sum(loss.item() for loss, _ in alone), rel=1e-5)
+
+
+TEXT = "The cute dog walks in the park."
+
+
+def names(name, ids):
+    return text_to_text.tokenizer(name).convert_ids_to_tokens(list(ids))
+
+
+@pytest.mark.parametrize("name", text_to_text.NAMES)
+def test_a_source_is_what_the_tokenizer_makes_of_a_text(name):
+    tokenizer = text_to_text.tokenizer(name)
+    (row,) = Specials.of(tokenizer).wrap(tokenize([TEXT], tokenizer), 512)
+    assert row.tolist() == tokenizer(TEXT)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "before", "after"),
+    [
+        ("bart", "</s>", ["<s>"], ["</s>"]),
+        ("mbart", "en_XX", [], ["</s>", "en_XX"]),  # decoder: en_XX text </s>
+        ("mbart50", "</s>", ["en_XX"], ["</s>"]),  # decoder: </s> en_XX text
+        ("nllb", "</s>", ["eng_Latn"], ["</s>"]),
+        ("t5", "<pad>", [], ["</s>"]),
+        ("pegasus", "<pad>", [], ["</s>"]),
+        ("marian", "<pad>", [], ["</s>"]),
+    ],
+)
+def test_a_target_and_the_decoders_start(name, start, before, after):
+    specials = Specials.of(text_to_text.tokenizer(name))
+    assert names(name, [specials.start]) == [start]
+    (row,) = specials.wrap_targets(tokenize([TEXT], text_to_text.tokenizer(name)), 512)
+    written = names(name, row)
+    assert written[: len(before)] == before
+    assert written[-len(after) :] == after
+    assert specials.added("max_target") == len(before) + len(after)
+
+
+@pytest.mark.parametrize("name", ["bart", "t5", "mbart", "mbart50", "nllb", "pegasus"])
+def test_a_target_is_what_the_tokenizer_makes_of_one(name):
+    tokenizer = text_to_text.tokenizer(name)
+    (row,) = Specials.of(tokenizer).wrap_targets(tokenize([TEXT], tokenizer), 512)
+    assert row.tolist() == tokenizer(text_target=TEXT)["input_ids"]
+
+
+def test_the_language_of_a_saved_tokenizer_stays(tmp_path):
+    made = type(text_to_text.tokenizer("mbart50"))
+    text_to_text.tokenizer("mbart50").save_pretrained(tmp_path / "one")
+    made.from_pretrained(tmp_path / "one", src_lang="de_DE").save_pretrained(tmp_path / "two")
+    tokenizer = load_tokenizer(str(tmp_path / "two"))
+    german = tokenizer.convert_tokens_to_ids("de_DE")
+    assert Specials.of(tokenizer).source_ends == ((german,), (2,))
+    assert Specials.of(tokenizer).target_ends == ((german,), (2,))
+
+
+def test_sentinels_are_found_in_order():
+    tokenizer = text_to_text.tokenizer("t5")
+    found = Specials.of(tokenizer)
+    assert names("t5", found.sentinels) == [f"<extra_id_{i}>" for i in range(20)]
+    assert found.mask == found.sentinels[0]
+    assert found.marks.most == 19
+
+
+def test_sentinels_may_be_pieces_as_in_mt5():
+    from tokenizers import Tokenizer, models
+
+    vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    vocab += [(f"▁<extra_id_{i}>", -1.0) for i in (2, 1, 0)]
+    raw = Tokenizer(models.Unigram(vocab, unk_id=2))
+    own = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **own)
+    assert Specials.of(tokenizer).sentinels == (5, 4, 3)
+    assert has_masks(tokenizer)
+
+
+def test_pegasus_has_two_masks():
+    found = Specials.of(text_to_text.tokenizer("pegasus"))
+    assert names("pegasus", [found.mask, found.sentence_mask]) == ["<mask_2>", "<mask_1>"]
+    assert Specials.of(small.tokenizer()).sentence_mask is None
+
+
+def test_an_encoder_masks_with_a_mask_token_alone():
+    tokenizer = text_to_text.tokenizer("bert2bert")
+    found = Specials.of_encoder(tokenizer)
+    assert (found.mask, found.start, found.sentinels) == (tokenizer.mask_token_id, None, ())
+    with pytest.raises(ConfigError, match="has no mask token"):
+        Specials.of_encoder(text_to_text.tokenizer("t5"))
+
+
+def test_a_tokenizer_that_adds_nothing_gets_both_ends():
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    words = Tokenizer(WordLevel({"a": 0, "<s>": 1, "</s>": 2, "<pad>": 3, "<mask>": 4}, "a"))
+    own = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "mask": "<mask>"}
+    tokens = {f"{name}_token": token for name, token in own.items()}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **tokens)
+    assert added_ends(tokenizer) == ((), ())
+    assert Specials.of(tokenizer) == Specials(bos=1, eos=2, pad=3, mask=4, start=2)
+    del tokens["bos_token"]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **tokens)
+    assert Specials.of(tokenizer).source_ends == ((), (2,))
+    assert Specials.of(tokenizer).start == 3
+
+
+@pytest.mark.parametrize("name", ["t5", "mbart", "bart"])
+def test_long_texts_keep_their_ends(name):
+    tokenizer = text_to_text.tokenizer(name)
+    specials = Specials.of(tokenizer)
+    rows = tokenize([TEXT, "dog"], tokenizer)
+    for limit in (4, 5, 9):
+        for keep in ("start", "end"):
+            row = specials.wrap(rows, limit, keep)[0].tolist()
+            before, after = specials.source_ends or ((0,), (2,))
+            inside = row[len(before) : len(row) - len(after)]
+            room = limit - specials.added("max_source")
+            assert len(row) == limit
+            assert (tuple(row[: len(before)]), tuple(row[-len(after) :])) == (before, after)
+            assert inside == (rows[0][:room] if keep == "start" else rows[0][-room:]).tolist()

@@ -1,0 +1,187 @@
+"""Every kind of bucket has the same objects; what is wrong with one is told in one line."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import socket
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from uuid import uuid4
+
+import pytest
+import s3
+from stores import below
+
+from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.store.bucket import CHUNK, FORMAT, MARKER, now, open_bucket, prepare
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Return a server of S3's protocol whose address is in the environment."""
+    with s3.serve() as bucket:
+        for name, value in bucket.environment().items():
+            monkeypatch.setenv(name, value)
+        yield bucket
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
+def url(request, tmp_path):
+    """Return the URL of an empty bucket of each kind."""
+    if request.param == "s3":
+        return request.getfixturevalue("server").url
+    (tmp_path / "bucket").mkdir()
+    return {"file": f"file://{tmp_path}/bucket", "memory": f"memory://{uuid4().hex}"}[request.param]
+
+
+@pytest.fixture
+def bucket(url):
+    return open_bucket(url)
+
+
+def said(url):
+    """Return the one line that opening a bucket ends with."""
+    with pytest.raises(StoreError) as failed:
+        open_bucket(url)
+    (line,) = str(failed.value).splitlines()
+    return line
+
+
+def test_objects_are_written_read_listed_and_deleted(bucket):
+    assert bucket.read("a/one") is None
+    assert bucket.write("a/one", b"1")
+    assert bucket.write("a/one", b"22")
+    bucket.write("ab/two", b"333")
+    assert bucket.read("a/one") == b"22"
+    assert [(entry.name, entry.size) for entry in bucket.entries("a")] == [("a/one", 2)]
+    assert abs((now(bucket) - bucket.entries("a")[0].modified).total_seconds()) < 60
+    bucket.delete(["a/never", "a/one", "ab/two"])
+    assert below(bucket) == []
+
+
+def test_a_listing_has_all_pages_in_order(bucket):
+    names = [f"a/{number:02}" for number in range(3 * s3.PAGE + 1)]
+    for name in reversed(names):
+        bucket.write(name, b"")
+    assert below(bucket, "a") == names
+
+
+def test_of_many_writers_one_creates(bucket):
+    contents = [f"writer {number}".encode() for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda content: bucket.write("a", content, new=True), contents))
+    assert [c for c, is_first in zip(contents, won, strict=True) if is_first] == [bucket.read("a")]
+
+
+@pytest.mark.parametrize("size", [0, 1000, CHUNK + 5])
+def test_files_travel_whole_and_once(bucket, tmp_path, size):
+    content = hashlib.shake_256(b"seed").digest(size)
+    (tmp_path / "there").write_bytes(content)
+    assert bucket.upload(tmp_path / "there", "blobs/x")
+    assert not bucket.upload(tmp_path / "there", "blobs/x")
+    digest = hashlib.sha256(content).hexdigest()
+    assert (
+        bucket.download("blobs/x", tmp_path / "back") == digest == bucket.download("blobs/x", None)
+    )
+    assert (tmp_path / "back").read_bytes() == content
+    assert bucket.download("blobs/y", tmp_path / "none") is None
+
+
+def test_a_bucket_is_prepared_once_and_another_format_is_one_line(bucket, url):
+    prepare(bucket)
+    marker = bucket.read(MARKER)
+    prepare(bucket)
+    open_bucket(url)
+    assert (below(bucket), bucket.read(MARKER)) == ([MARKER], marker)
+    for content in (f'{{"format": {FORMAT + 1}}}', "[]", "x"):
+        bucket.write(MARKER, content.encode())
+        assert "not of this version of maskpolicy: install" in said(url)
+
+
+# S3
+
+
+def test_a_request_whose_answer_is_lost_or_breaks_off_is_sent_again(server, tmp_path):
+    bucket = open_bucket(server.url)
+    server.lost_answers.add("some/prefix/a")
+    assert bucket.write("a", b"0123456789", new=True)
+    assert not bucket.write("a", b"other", new=True)
+    server.truncated.add("some/prefix/a")
+    assert bucket.download("a", tmp_path / "a") == hashlib.sha256(b"0123456789").hexdigest()
+
+
+def test_a_server_without_create_if_absent_is_one_line(server):
+    server.is_unconditional = True
+    bucket = open_bucket(server.url)
+    for _ in range(2):  # also when another process has found it out before
+        with pytest.raises(StoreError, match="ignores If-None-Match"):
+            prepare(bucket)
+    assert below(bucket) == []
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_bucket_without_permission_says_what_to_check(server, method):
+    server.denied = {method}
+    with pytest.raises(StoreError, match="no permission: check AWS_ACCESS_KEY_ID"):
+        prepare(open_bucket(server.url))
+
+
+def test_an_address_that_nobody_answers_is_told(server, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")
+        assert "cannot be reached: check the address and the network" in said(server.url)
+
+
+def test_missing_credentials_are_named(server, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")  # then those of the machine are asked for
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    assert "no credentials: set AWS_ACCESS_KEY_ID" in said(server.url)
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    assert "no credentials: set AZURE_STORAGE_ACCOUNT_NAME" in said("az://container/prefix")
+
+
+# other addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        (
+            "ftp://host/x",
+            "store ftp://host/x: unknown kind of address: name a folder, or one of s3",
+        ),
+        ("file:///nowhere/none", "there is no such folder on this machine: create it"),
+        ("file://host/tmp", "there is no such folder"),
+        ("file:///", "there is no such folder"),
+        ("s3://", "store s3://: "),
+        ("s3://[x", "store s3://[x: is not an address"),
+        ("s3://name:secret@bucket/x", "give credentials in the environment (AWS_ACCESS_KEY_ID"),
+        ("az://container/x?sig=secret", "give credentials in the environment (AZURE_STORAGE_"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_line_without_secrets(url, line):
+    assert line in said(url)
+    assert "secret" not in said(url)
+
+
+def test_a_bucket_that_does_not_exist_is_named(server):
+    assert "no such bucket: create it" in said("s3://another/prefix")
+
+
+def test_a_bucket_in_memory_is_for_one_process():
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert "exists in one process only" in pool.submit(said, "memory://x").result()
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.startswith("obstore"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert "pip install 'maskpolicy[bucket]'" in said("memory://x")

@@ -1,0 +1,125 @@
+"""How many stages a machine computes at a time, and with how many threads each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.experiment.resources import Need, Resources
+from maskpolicy.pipeline.executors.capacity import check_jobs, default_jobs, is_small, set_threads
+
+BART = "facebook/bart-base"
+BLOCK = {"corpus": "world", "policies": ["none"], "tasks": [], "seeds": [0]}
+
+
+def experiment(model):
+    return make_experiment({"model": model, **BLOCK}, "it", "", (), needs=())
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Return a function that sets the threads of this process and OMP_NUM_THREADS."""
+    before = torch.get_num_threads()
+
+    def threads(count, named):
+        torch.set_num_threads(count)
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if named:
+            monkeypatch.setenv("OMP_NUM_THREADS", str(count))
+
+    yield threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("model", "small"),
+    [
+        ("mini", True),
+        ({"kind": "encoder", "name": "mini"}, True),
+        ({"kind": "encoder", "name": "base"}, False),
+        (BART, False),
+    ],
+)
+def test_small_models_are_those_whose_preset_says_so(model, small):
+    assert is_small(experiment(model)) == small
+
+
+@pytest.mark.parametrize(
+    ("model", "gigabytes", "gpus", "launched", "missing", "jobs"),
+    [
+        ("mini", 64, 0, 1, 100, 8),  # a process for each core
+        ("mini", 4, 0, 1, 100, 2),  # that memory holds
+        ("mini", 1, 0, 1, 100, 1),
+        ("mini", 64, 0, 1, 3, 3),  # and not more than there are stages
+        ("mini", 64, 0, 1, 0, 1),
+        ("mini", 64, 0, 2, 100, 1),  # a launcher has started processes
+        ("mini", 64, 2, 1, 100, 2),  # one for each GPU
+        (BART, 64, 0, 1, 100, 1),
+        (BART, 64, 2, 1, 100, 2),
+    ],
+)
+def test_the_default_number_of_jobs(monkeypatch, model, gigabytes, gpus, launched, missing, jobs):
+    monkeypatch.setattr(hardware, "cores", lambda: 8)
+    monkeypatch.setattr(hardware, "memory", lambda: gigabytes * 2**30)
+    monkeypatch.setattr(hardware, "gpus", lambda: gpus)
+    monkeypatch.setenv("WORLD_SIZE", str(launched))
+    assert default_jobs(experiment(model), range(missing)) == jobs
+    wide = replace(experiment(model), resources=Resources(finetune=Need(gpus=2)))
+    assert default_jobs(wide, range(missing)) == (1 if gpus else jobs)
+
+
+def test_more_jobs_than_cores_are_an_error(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    check_jobs(4)
+    with pytest.raises(ConfigError, match="at most 4"):
+        check_jobs(5)
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "jobs", "named", "count"),
+    [
+        ("mini", None, 1, False, 1),  # whatever runs beside it
+        ("mini", None, 4, False, 1),
+        ("mini", None, 1, True, 1),  # the environment changes no bytes
+        ("mini", 3, 1, False, 3),
+        (BART, None, 2, False, 4),
+        (BART, None, 4, True, 2),
+    ],
+)
+def test_threads_of_a_process(threads, model, asked, jobs, named, count):
+    threads(8, named)
+    assert set_threads(experiment(model), asked, jobs) == torch.get_num_threads() == count
+
+
+SET_THREADS = """
+import json, sys
+from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.pipeline.executors.capacity import set_threads
+
+experiment = make_experiment(json.loads(sys.argv[1]), "it", "", (), needs=())
+assert set_threads(experiment, None) == 1
+assert "torch" not in sys.modules
+import torch
+
+print(torch.get_num_threads(), torch.__config__.parallel_info())
+"""
+
+
+def test_a_small_model_has_one_thread_although_pytorch_is_imported_later():
+    many = os.environ | {"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "8"}
+    block = json.dumps({"model": "mini", **BLOCK})
+    command = [sys.executable, "-c", SET_THREADS, block]
+    found = subprocess.run(command, env=many, capture_output=True, text=True, check=True).stdout
+    assert found.startswith("1 ")
+    most = [line for line in found.splitlines() if "get_max_threads() :" in line]
+    assert most
+    assert all(line.endswith(" 1") for line in most)

@@ -1,0 +1,323 @@
+"""Statistics of a corpus as stages: shards, workers, passes, and who reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.ragged import load
+from maskpolicy.data.corpus import annotation
+from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.statistics import Statistics
+
+TEXTS = [f"{number}. {text}" for number, text in enumerate(small.TEXTS * 6)]
+OWN = """
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from maskpolicy import policy
+
+
+@policy("rarest", target="spans")
+@dataclass(frozen=True)
+class Rarest:
+    \"\"\"Mask the rarest word, which a text of general words has less often.\"\"\"
+
+    most: int = 1
+    only_select = ("most",)
+
+    def count(self, passages):
+        return Counter(word for passage in passages for word in passage.texts(passage.words))
+
+    def condense(self, statistics, contrast):
+        return {key: number / (1 + contrast[key]) for key, number in statistics.items()}
+
+    def select(self, passage, rng, statistics):
+        rarest = np.argsort(statistics.numbers(passage.texts(passage.words)), kind="stable")
+        return passage.words[np.sort(rarest[: self.most])]
+"""
+SHORT = {"steps": 2, "batch_size": 4, "precision": "fp32", "max_source": 64, "max_target": 64}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with its tokenizer, a corpus, and a policy of the user's own."""
+    folder = tmp_path_factory.mktemp("it")
+    small.bart().save_pretrained(folder / "bart")
+    small.tokenizer().save_pretrained(folder / "bart")
+    rows = (json.dumps({"text": text}) + "\n" for text in TEXTS)
+    (folder / "text.jsonl").write_text("".join(rows))
+    (folder / "general.txt").write_text("The town is a town.\n\nBoats go down the river.")
+    (folder / "own.py").write_text(OWN)
+    return folder
+
+
+def plan(folder: Path, *policies: Any, mb: float = 0, store: str = "store", **more: Any):
+    """Return the intermediate stage of the first row, and the store."""
+    settings = {
+        "model": str(folder / "bart"),
+        "corpus": {"files": [str(folder / "text.jsonl")], "words": 12, "shard_mb": mb},
+        "policies": list(policies),
+        "tasks": [],
+        "baseline": policies[0] if isinstance(policies[0], str) else policies[0]["label"],
+        "plugins": [str(folder / "own.py")],
+        "intermediate": SHORT,
+        "fit": {"steps": 0},
+        **more,
+    }
+    made = make_experiment(settings, "it", "", (folder,), needs=())
+    artifacts = Store(folder / store)
+    graph = stages.build(made, artifacts.hash_file, artifacts.cut_file)
+    return graph.pretrained[made.policies[0].label, 0], artifacts
+
+
+def run(stage: Stage, store: Store, **more: Any) -> Path:
+    outcomes = execute([stage], store, **more)
+    assert [each.error for each in outcomes.values() if each.error] == []
+    return store.path(stage.key)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    kept = (each for each in path.iterdir() if each.name != "MANIFEST.json")
+    return {each.name: each.read_bytes() for each in kept}
+
+
+RATES = {"name": "informask-rates", "label": "rates"}
+PMI = {"name": "pmi", "label": "pmi", "min_count": 6, "entries": 8}
+
+
+def test_shards_and_processes_change_no_byte(folder, monkeypatch):
+    monkeypatch.setattr(annotation, "BATCH", 4)
+    monkeypatch.setattr("maskpolicy.data.corpus.shards.BATCH", 4)
+    found = []
+    for name, mb, workers in (("one", 0, 1), ("many", 0.0008, 1), ("two", 0.002, 2)):
+        trained, store = plan(folder, PMI, mb=mb, store=name)
+        condensed = trained.inputs["annotate"].inputs["statistics"]
+        counted = condensed.inputs["count"]
+        shards = [each for each in counted.inputs.values() if each.kind == "count-shard"]
+        assert len(shards) == len([s for s in counted.inputs if s.startswith("shard-")])
+        assert bool(mb) == (len(shards) > 2)
+        outcomes = execute([condensed], store, targets=[counted, condensed], workers=workers)
+        assert [each.error for each in outcomes.values() if each.error] == []
+        found.append((contents(store.path(counted.key)), contents(store.path(condensed.key))))
+        assert not any(store.has(each.key) for each in shards)  # transient
+    assert found[0] == found[1] == found[2]
+    assert len(found[0][0]["hashes.u64"]) > 0
+
+
+def test_a_row_masks_the_ngrams_of_its_corpus(folder):
+    trained, store = plan(folder, PMI)
+    run(trained, store)
+    condensed = trained.inputs["annotate"].inputs["statistics"]
+    vocabulary = dict(Statistics.open(store.path(condensed.key)).items())
+    assert len(vocabulary) > 2 and all(" " in ngram for ngram in vocabulary)
+    spans = load(store.path(trained.inputs["annotate"].key) / "passages.safetensors")["ngrams"]
+    assert spans.lengths.sum() > 0
+    assert not store.has(condensed.inputs["count"].key)  # transient, as it has been condensed
+    assert [name for name in trained.inputs if "statistics" in name] == []  # select reads none
+
+
+def test_select_of_an_own_policy_gets_statistics_of_both_corpora(folder):
+    general = {"files": [str(folder / "general.txt")], "words": 5}
+    trained, store = plan(folder, "rarest", contrast_corpus=general)
+    run(trained, store)
+    statistics = Statistics.open(store.path(trained.inputs["statistics"].key))
+    assert "annotate" not in trained.inputs
+    words = " ".join(TEXTS).split().count("town")
+    assert statistics["town"] == words / (1 + 2)
+    assert statistics["mill"] == 12.0 and statistics["absent"] == 0
+    other, _ = plan(folder, {"name": "rarest", "label": "it", "most": 2}, contrast_corpus=general)
+    assert other.key != trained.key
+    assert other.inputs["statistics"].key == trained.inputs["statistics"].key  # only_select
+    shorter = {**general, "words": 3}
+    changed, _ = plan(folder, "rarest", contrast_corpus=shorter)
+    assert changed.inputs["statistics"].key != trained.inputs["statistics"].key
+    assert changed.inputs["corpus"].key == trained.inputs["corpus"].key
+
+
+def test_a_contrasting_corpus_in_shards_gives_the_same_bytes(folder):
+    files = {"files": [str(folder / "text.jsonl")], "words": 9}
+    found = []
+    for name, mb in (("whole", 0), ("cut", 0.001)):
+        trained, store = plan(
+            folder, "rarest", contrast_corpus={**files, "shard_mb": mb}, store=name
+        )
+        found.append(contents(run(trained.inputs["statistics"], store)))
+        other = trained.inputs["statistics"].inputs["contrast"]
+        assert any(each.kind == "count-shard" for each in other.inputs.values()) == bool(mb)
+    assert found[0] == found[1]
+
+
+def test_an_encoder_is_trained_with_statistics_too(folder):
+    small.roberta().save_pretrained(folder / "roberta")
+    small.tokenizer().save_pretrained(folder / "roberta")
+    model = {"kind": "encoder", "name": str(folder / "roberta")}
+    trained, store = plan(folder, {**PMI, "mask_exclusion": 1.0}, model=model)
+    work = json.loads((run(trained, store) / "work.json").read_text())
+    assert work["spans"] > 0 and work["source_tokens"] > work["target_tokens"]
+
+
+def test_members_have_statistics_of_their_own(folder):
+    general = {"files": [str(folder / "general.txt")]}
+    pmi = {key: value for key, value in PMI.items() if key != "label"}
+    members = ["random", "rarest", pmi]
+    mixture = {"name": "mixture", "label": "mixed", "members": members}
+    trained, store = plan(folder, mixture, contrast_corpus=general)
+    names = {name for name in trained.inputs if "-0" in name}
+    assert names == {"statistics-01", "annotate-02"}
+    alone, _ = plan(folder, PMI)
+    assert trained.inputs["annotate-02"].key == alone.inputs["annotate"].key
+    run(trained, store)
+
+
+def test_tokens_have_rates_from_a_second_pass(folder):
+    trained, store = plan(folder, "informask-rates")
+    condensed = trained.inputs["annotate"].inputs["statistics"]
+    second = condensed.inputs["count"]
+    assert (
+        second.inputs["before"].kind == "count" and "before" not in second.inputs["before"].inputs
+    )
+    run(trained, store)
+    rates = dict(Statistics.open(store.path(condensed.key)).items())
+    assert rates and all(isinstance(token, int) and 0 < r <= 1 for token, r in rates.items())
+
+
+def test_difference_masking_is_fitted_to_its_anchors(folder):
+    general = {"files": [str(folder / "general.txt")]}
+    trained, store = plan(folder, "difference-masking", contrast_corpus=general)
+    run(trained, store)
+    fit = trained.inputs["annotate"].inputs["fit"]
+    assert fit.inputs["statistics"].kind == "condense"
+    report = json.loads((store.path(fit.key) / "report.json").read_text())
+    anchors = report["training"]["anchors"]
+    assert "prize" in anchors and "river" not in [*anchors][:3]
+    weights = load(store.path(trained.inputs["annotate"].key) / "passages.safetensors")["weights"]
+    assert weights.flat.min() >= 0 and weights.flat.max() == pytest.approx(1, abs=1e-6)
+
+
+def test_a_comparison_without_general_text_is_refused_at_its_place(folder):
+    with pytest.raises(ConfigError) as caught:
+        plan(folder, "none", "difference-masking")
+    assert str(caught.value).startswith(
+        "policies[1]: difference-masking compares the corpus with general text: set contrast_corpus"
+    )
+
+
+def test_a_model_built_from_scratch_has_general_text():
+    keys = {"model": "mini", "corpus": "world", "tasks": [], "policies": ["difference-masking"]}
+    made = make_experiment({**keys, "baseline": "difference-masking"}, "it", "", (), needs=())
+    trained = stages.build(made).pretrained["difference-masking", 0]
+    condensed = trained.inputs["annotate"].inputs["fit"].inputs["statistics"]
+    other = condensed.inputs["contrast"].inputs["corpus"]
+    assert other.label == "general"
+    (general,) = [each for each in topological([trained]) if each.kind == "general"]
+    assert other.key == general.inputs["corpus"].key
+
+
+def test_fields_that_count_reads_follow_no_schedule(folder):
+    with pytest.raises(ConfigError, match=r"policies\[0\].ratio"):
+        plan(folder, {**RATES, "ratio": {"start": 0.3, "end": 0.1}})
+    plan(folder, {**PMI, "ratio": {"start": 0.3, "end": 0.1}})
+
+
+SLOW = """
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from maskpolicy import policy
+
+@policy("waiting")
+@dataclass(frozen=True)
+class Waiting:
+    \"\"\"Counts words, and waits for a file after the third shard.\"\"\"
+
+    folder: str
+
+    def count(self, passages):
+        met = Path(self.folder)
+        (met / passages[0].id.replace("/", "-").replace("#", "-")).touch()
+        while len(list(met.iterdir())) > 3 and not (met / "go").exists():
+            time.sleep(0.01)
+        found = {}
+        for passage in passages:
+            for word in passage.texts(passage.words):
+                found[word] = found.get(word, 0) + 1
+        return found
+
+    def select(self, passage, rng, statistics):
+        return passage.words[: int(statistics[passage.texts(passage.words)[0]] > 0)]
+"""
+YAML = """
+model: {folder}/bart
+corpus: {{files: [{folder}/text.jsonl], words: 12, shard_mb: 0.0008}}
+policies: [none, {{name: waiting, folder: {folder}/met}}]
+tasks: [triviaqa]
+plugins: [{folder}/waiting.py]
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_loses_no_finished_shard(folder, tmp_path, monkeypatch):
+    text = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS * 200)
+    (tmp_path / "text.jsonl").write_text(text)
+    (tmp_path / "bart").symlink_to(folder / "bart")
+    (tmp_path / "waiting.py").write_text(SLOW)
+    yaml = YAML.replace("0.0008", "0.02").format(folder=tmp_path)
+    (tmp_path / "it.yaml").write_text(yaml)
+    (tmp_path / "met").mkdir()
+    script = f"""
+from maskpolicy.pipeline import stages
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.artifacts import Store
+store = Store({str(tmp_path / "store")!r})
+made = load_experiment({str(tmp_path / "it.yaml")!r})
+graph = stages.build(made, store.hash_file, store.cut_file)
+stage = graph.pretrained[made.policies[1].label, 0].inputs["statistics"]
+execute([stage], store)
+print(stage.key)
+"""
+
+    def start() -> subprocess.Popen[str]:
+        words = [sys.executable, "-c", script]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    def committed() -> dict[str, float]:
+        found = {}
+        for path in (tmp_path / "store").glob("artifacts/*/MANIFEST.json"):
+            known = json.loads(path.read_bytes())
+            if known["record"]["kind"] == "count-shard":
+                found[path.parent.name] = known["committed"]
+        return found
+
+    process = start()
+    until = time.monotonic() + 300
+    while len(list((tmp_path / "met").iterdir())) <= 3:
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = committed()
+    assert before
+    (tmp_path / "met" / "go").touch()
+    said, _ = (again := start()).communicate(timeout=300)
+    assert again.returncode == 0
+    statistics = Statistics.open(tmp_path / "store" / "artifacts" / said.split()[-1])
+    assert statistics["mill"] == 200 * 12
+    dropped = {path.stem for path in (tmp_path / "store").glob("dropped/*.json")}
+    assert before.keys() <= dropped

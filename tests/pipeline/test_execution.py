@@ -1,0 +1,347 @@
+"""A graph computes what is missing and wanted, once, and contains its failures."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import Future
+
+import pytest
+import tiny
+from tiny import diamond, node
+
+from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.graph.calls import Answer, Lost, answer
+from maskpolicy.pipeline.graph.events import Event
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.store.artifacts import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def count(tmp_path):
+    return tmp_path / "count"
+
+
+@pytest.fixture
+def counted(count):
+    """Return a diamond that counts, and what it has counted since it was last asked."""
+    count.write_text("")
+
+    def since() -> str:
+        text = count.read_text()
+        count.write_text("")
+        return "".join(text.split())
+
+    return diamond(count=str(count)), since
+
+
+def broken(inputs=None, **local):
+    """Return a stage that always fails."""
+    local = tiny.TinyLocal(**local, label="broken")
+    return Stage("tiny-fail", "broken", tiny.Failure("bad luck\nand more"), inputs or {}, local)
+
+
+def interrupt(event):
+    """Press control-C at the fifth step of a walk."""
+    if event.done == 5:
+        raise KeyboardInterrupt
+
+
+def words(events: list[Event]) -> list[str]:
+    def state(event):
+        outcome = event.outcome
+        if outcome is None:
+            return event.what if event.what != "advanced" else f"{event.done}/{event.total}"
+        return "failed" if outcome.error else "hit" if outcome.hit else "done"
+
+    return [f"{event.stage.label} {state(event)}" for event in events]
+
+
+# what is computed
+
+
+def test_a_graph_is_computed_in_order_and_then_found(store, counted):
+    stages, since = counted
+    outcomes = execute(stages, store)
+    assert since() == "abcd"
+    assert [outcomes[each.key].hit for each in stages] == [False] * 4
+    outcomes = execute(stages, store)
+    assert since() == ""
+    assert outcomes[stages[3].key].hit
+    assert "x" in json.loads((outcomes[stages[3].key].artifact / "result.json").read_text())
+
+
+def test_a_result_depends_on_the_inputs(store):
+    first, second = (node("d", 4, {"a": node("a", seed)}) for seed in (1, 2))
+    execute([first, second], store)
+    assert len({(store.path(s.key) / "result.json").read_text() for s in (first, second)}) == 2
+
+
+def test_the_transient_artifact_is_dropped_and_computed_again_for_a_missing_user(store, counted):
+    stages, since = counted
+    execute(stages[3:], store)
+    assert [store.get(each.key) is not None for each in stages] == [True, True, False, True]
+    execute(stages, store)
+    store.drop(stages[3].key)
+    since()
+    execute(stages, store)
+    assert since() == "cd"
+
+
+def test_a_wanted_transient_artifact_is_kept_until_a_run_does_not_want_it(store, counted):
+    stages, since = counted
+    execute(stages, store)
+    since()
+    outcomes = execute(stages, store, targets=stages[2:])
+    assert since() == "c"
+    assert outcomes[stages[2].key].artifact is not None
+    assert store.get(stages[2].key) is not None
+    execute(stages, store)
+    assert store.get(stages[2].key) is None
+
+
+def test_a_transient_artifact_waits_for_all_its_users(store):
+    a = node("a", 1, transient=True)
+    ready, failing = node("b", 2, {"a": a}), broken({"a": a})
+    execute([ready, failing], store)
+    assert store.get(a.key) is not None
+    execute([ready], store)
+    assert store.get(a.key) is None
+
+
+def test_a_transient_artifact_stays_while_another_run_may_use_it(store):
+    stages = diamond()
+    with Store(store.root).using([stages[2].key]):
+        execute(stages, store)
+        assert store.has(stages[2].key)
+    execute(stages, store)
+    assert not store.has(stages[2].key)
+
+
+def test_what_only_finished_stages_need_is_neither_computed_nor_verified(store, counted):
+    stages, since = counted
+    execute(stages, store)
+    since()
+    (store.path(stages[0].key) / "result.json").write_text("damaged")
+    store.drop(stages[1].key)
+    outcomes = execute(stages, Store(store.root))
+    assert since() == ""
+    assert (store.path(stages[0].key) / "result.json").read_text() == "damaged"
+    assert outcomes[stages[1].key].hit
+    assert outcomes[stages[1].key].artifact is None
+
+
+def test_a_damaged_input_is_computed_again(store, counted):
+    stages, since = counted
+    execute(stages, store)
+    before = tiny.content(store, [stages[3]])
+    since()
+    (store.path(stages[0].key) / "result.json").write_text("damaged")
+    for each in (stages[1], stages[3]):
+        store.drop(each.key)
+    execute(stages, Store(store.root))
+    assert since() == "abcd"
+    assert tiny.content(store, [stages[3]]) == before
+
+
+def test_an_input_that_vanishes_during_the_run_is_computed_again(store, counted):
+    stages, since = counted
+    dropped = []
+
+    def meddle(event):
+        if event.what == "finished" and event.stage.label == "c" and not dropped:
+            dropped.append(store.drop(stages[1].key))
+
+    outcomes = execute(stages, store, meddle)
+    assert since() == "abcbd"
+    assert outcomes[stages[3].key].error is None
+
+
+def test_stages_with_one_key_are_one_stage(store, count):
+    assert len(execute([node(name, count=str(count)) for name in "xy"], store)) == 1
+    assert count.read_text() == "x\n"
+
+
+@pytest.mark.parametrize(("damaged", "first"), [(False, "5/6"), (True, "3/6")])
+def test_a_stage_resumes_from_its_newest_checkpoint_that_is_whole(store, tmp_path, damaged, first):
+    stages = [node("a", 1)]
+    execute(stages, Store(tmp_path / "reference"))
+    with pytest.raises(KeyboardInterrupt):
+        execute(stages, store, interrupt)
+    newest = store.root / "checkpoints" / stages[0].key / f"{4:012d}" / "state.json"
+    if damaged:
+        newest.write_text(newest.read_text().replace("1", "2", 1))
+    events: list[Event] = []
+    execute(stages, store, events.append)
+    assert words(events)[1] == f"a {first}"
+    assert tiny.content(store, stages) == tiny.content(Store(tmp_path / "reference"), stages)
+
+
+def test_events_tell_each_stage_once_with_its_seconds(store):
+    events: list[Event] = []
+    for _ in range(2):
+        execute([node("a", steps=2, pause=0.01)], store, events.append)
+    assert words(events) == ["a started", "a 1/2", "a 2/2", "a done", "a hit"]
+    assert events[-1].outcome.seconds == events[-2].outcome.seconds >= 0.02
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_byproduct_is_made_on_the_way_with_the_bytes_of_its_own_stage(store, count, fails):
+    users = tiny.training(fails=fails, count=str(count))
+    outcomes = execute(users, store)
+    lines = sorted(count.read_text().splitlines())
+    early = users[0].inputs["x"]
+    assert outcomes[users[0].key].error is None
+    if fails:
+        assert lines == ["after early", "early", "long"]
+        assert "bad luck" in outcomes[users[1].key].error
+    else:
+        assert lines == ["after early", "after long", "long"]
+        alone = Store(store.root.parent / "alone")
+        execute([early], alone)
+        assert tiny.content(store, [early]) == tiny.content(alone, [early])
+
+
+# failures
+
+
+def test_a_failure_stops_only_what_depends_on_it(store):
+    a = node("a", 1)
+    bad = broken({"a": a})
+    after = node("after", 1, {"x": bad})
+    last = node("last", 1, {"x": after})
+    other = node("other", 1, {"a": a})
+    outcomes = execute([last, other], store)
+    assert outcomes[bad.key].error == "ValueError: bad luck"
+    assert isinstance(outcomes[bad.key].exception, ValueError)
+    told = "not run, because tiny-fail broken failed: ValueError: bad luck"
+    assert outcomes[after.key].error == outcomes[last.key].error == told
+    assert outcomes[a.key].error is None
+    assert outcomes[other.key].artifact is not None
+    assert list((store.root / "temporary").iterdir()) == []
+
+
+def test_what_only_stages_need_that_cannot_run_is_not_computed(store, count):
+    told = {"count": str(count)}
+    bad = broken(**told)
+    costly, shared = (node(label, seed, **told) for seed, label in enumerate(("costly", "shared")))
+    lost = node("lost", 4, {"x": bad, "costly": costly, "shared": shared}, **told)
+    other = node("other", 5, {"shared": shared}, **told)
+    outcomes = execute([lost, other], store)
+    assert sorted(count.read_text().split()) == ["broken", "other", "shared"]
+    assert "broken failed" in outcomes[lost.key].error
+    assert (outcomes[costly.key].artifact, outcomes[costly.key].error) == (None, None)
+    assert outcomes[other.key].error is None
+
+
+def test_a_failed_stage_is_tried_again_by_the_same_command(store, count):
+    for _ in range(2):
+        execute([broken(count=str(count))], store)
+    assert count.read_text() == "broken\nbroken\n"
+
+
+def test_control_c_passes_through_and_keeps_what_is_done(store):
+    stages = diamond()
+    execute(stages[:1], store)
+    with pytest.raises(KeyboardInterrupt):
+        execute(stages, store, interrupt)
+    assert store.get(stages[0].key) is not None
+    assert store.checkpoints(stages[1].key).steps() == [2, 4]
+
+
+def test_a_store_that_cannot_be_used_ends_the_run(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise StoreError("no room")
+
+    monkeypatch.setattr(Store, "_commit", full)
+    with pytest.raises(StoreError, match="no room"):
+        execute(diamond(), Store(tmp_path / "store"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file"):
+        execute(diamond(), Store(tmp_path / "file"))
+
+
+# engines
+
+
+class Flaky:
+    """An engine of several places that loses calls, then computes them in this process."""
+
+    def __init__(self, store, capacity, lost=0, checkpoints=False):
+        self.store, self.capacity, self.lost, self.checkpoints = store, capacity, lost, checkpoints
+        self.asked: list[str] = []
+        self.most = 0  # calls at a time
+        self.waiting: list[Future[Answer]] = []
+
+    def submit(self, call, report):
+        future: Future[Answer] = Future()
+        self.asked.append(call.name)
+        self.waiting = [*(each for each in self.waiting if not each.done()), future]
+        self.most = max(self.most, len(self.waiting))
+        if self.asked.count(call.name) <= self.lost:
+            if self.checkpoints:
+                step = len(self.asked)
+                with self.store.lock(call.key):
+                    self.store.checkpoints(call.key).save(step, lambda to: (to / "state").touch())
+            future.set_exception(Lost("its process was killed"))
+        else:
+            future.set_result(answer(call, self.store, report, None))
+        return future
+
+
+@pytest.mark.parametrize(
+    ("lost", "checkpoints", "computed"),
+    [(2, False, True), (3, False, False), (7, True, True)],
+)
+def test_a_lost_stage_is_computed_again_until_three_losses_without_a_checkpoint(
+    store, lost, checkpoints, computed
+):
+    check = Stage("tiny-check", "it", tiny.Nothing(), {}, tiny.TinyLocal())
+    engine = Flaky(store, 2, lost, checkpoints)
+    events: list[Event] = []
+    (outcome,) = execute([check], store, events.append, engine=engine).values()
+    assert len(engine.asked) == lost + computed
+    if computed:
+        assert outcome.error is None
+    else:
+        assert outcome.error == (
+            "its process was killed, 3 times in a row: if memory ran out, lower resources.tiny or "
+            "tiny.micro_tokens, or give each process more; then run it again"
+        )
+        assert words(events)[-1] == "it failed"
+
+
+MOST = {"peek": 0.1, "get": 7, "has": 0.1, "lock": 3, "in_use": 0.1, "committed": 0.1}  # a stage
+
+
+def test_two_thousand_stages_are_submitted_once_each_and_looked_for_a_few_times(store, monkeypatch):
+    """The calls that grow with a graph are linear in it, wherever its stages wait."""
+    counts = dict.fromkeys(MOST, 0)
+
+    def counting(name):
+        inner = getattr(Store, name)
+
+        def call(self, *words, **more):
+            counts[name] += 1
+            return inner(self, *words, **more)
+
+        monkeypatch.setattr(Store, name, call)
+
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    for name in counts:
+        counting(name)
+    root = node("root", steps=1)
+    middle = [node(f"m{i}", i, {"root": root}, steps=1, transient=True) for i in range(20)]
+    last = [node(f"l{i}", i, {"m": middle[i % 20]}, steps=1, transient=i < 5) for i in range(1979)]
+    engine = Flaky(store, 8)
+    outcomes = execute(last, store, engine=engine)
+    assert len(topological(last)) == len(outcomes) == len(engine.asked) == 2000
+    assert not any(outcome.error for outcome in outcomes.values())
+    assert engine.most == 1
+    assert all(counts[name] <= each * 2000 for name, each in MOST.items()), counts

@@ -1,0 +1,427 @@
+"""A training in parts, between which the policy reads what the model predicts: bits and graph."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import encoders
+import numpy as np
+import pytest
+import small
+
+from maskpolicy import MaskingCollator
+from maskpolicy.app import own_text
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.models.training.batching import Order
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import compute, topological
+from maskpolicy.pipeline.graph.planning import plan
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins import discovery
+
+PLUGIN = '''
+"""One rule in two forms: with columns of `annotate`, and with the same columns in every part."""
+from dataclasses import dataclass
+
+import numpy as np
+
+from maskpolicy import Count, draw_highest, policy
+
+
+def scores(passages):
+    return [(p.tokens * 7919 % 101).astype(np.float32) for p in passages]
+
+
+class Highest:
+    def select(self, passage, rng):
+        return draw_highest(passage.pieces, passage.columns["scores"], 0.3, rng)
+
+
+@policy("fixed", target="spans")
+@dataclass(frozen=True)
+class Fixed(Highest):
+    def annotate(self, passages, fitted=None):
+        return {"scores": scores(passages)}
+
+
+@policy("again", target="spans")
+@dataclass(frozen=True)
+class Again(Highest):
+    every: Count = 7
+
+    def reannotate(self, passages, current):
+        current.guess(passages[:3])
+        calls = current.state.get("calls", np.zeros(0, np.int64))
+        current.state["calls"] = np.append(calls, current.steps)
+        return {"scores": scores(passages)}
+
+
+@policy("surprised", target="spans")
+@dataclass(frozen=True)
+class Surprised:
+    every: Count = 4
+
+    def reannotate(self, passages, current):
+        return {"losses": current.guess(passages, 0.5).losses}
+
+    def select(self, passage, rng):
+        return draw_highest(passage.pieces, passage.columns["losses"], 0.3, rng)
+'''
+BAD = {
+    "reannotate must return a dict of columns, not list": "[]",
+    "reannotate returned 1 rows of 'x' for": '{"x": [np.zeros(1)]}',
+    "reannotate returned no column": "{}",
+    "its column 'words' has the name of an array": '{"words": scores(passages)}',
+    "reannotate after 0 steps failed: ZeroDivisionError": "1 / 0",
+    "current.state['a'] must be a NumPy array, not int": (
+        '[current.state.update(a=1), {"x": scores(passages)}][1]'
+    ),
+}
+PATIENCE = 600  # seconds until a moment that never comes fails the test
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugin(tmp_path_factory):
+    """The file of all policies, loaded."""
+    path = tmp_path_factory.mktemp("plugin") / "it.py"
+    row = PLUGIN.split('@policy("surprised"')[1]
+    found = 'return {"losses": current.guess(passages, 0.5).losses}'
+    rows = [
+        f'@policy("bad-{number}"{row}'.replace(found, f"return {returned}")
+        for number, returned in enumerate(BAD.values())
+    ]
+    path.write_text("\n\n".join([PLUGIN, *rows]))
+    discovery.load_files([path])
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with models and a corpus."""
+    made = {"seq2seq": small.bart(dropout=0.1), "encoder": small.roberta()}
+    for name, model in made.items():
+        model.save_pretrained(tmp_path / name)
+        small.tokenizer().save_pretrained(tmp_path / name)
+    (tmp_path / "it.txt").write_text("\n\n".join(small.TEXTS))
+    return tmp_path
+
+
+def built(folder, *rows, kind="seq2seq", where="", **given):
+    """Return the graph of an experiment without tasks."""
+    spec = {"steps": 30, "batch_size": 3, "warmup": 3, "precision": "fp32", "lr": 1e-2}
+    keys = {
+        "model": {"kind": kind, "name": str(folder / kind), "decoder_layers": 1},
+        "corpus": {"files": [str(folder / "it.txt")], "words": 12},
+        "policies": list(rows),
+        "tasks": [],
+        "baseline": rows[0] if isinstance(rows[0], str) else rows[0].get("label", rows[0]["name"]),
+        "intermediate": spec | given.pop("intermediate", {}),
+        **given,
+    }
+    if kind == "seq2seq":
+        del keys["model"]["decoder_layers"]
+    return stages.build(make_experiment(keys, "it", where, (folder,), needs=()))
+
+
+def done(store, *wanted):
+    outcomes = execute(wanted, store, targets=wanted)
+    assert [each.error for each in outcomes.values() if each.error] == []
+    return store
+
+
+def weights(store, stage):
+    return (store.path(stage.key) / "model.safetensors").read_bytes()
+
+
+def work(store, stage):
+    return json.loads((store.path(stage.key) / "work.json").read_text())
+
+
+def parts(stage):
+    """Return the stages of a row's training, in order."""
+    return [each for each in topological([stage]) if each.kind.startswith("intermediate")]
+
+
+def on_the_way(stage):
+    """Return the models of checkpoint_steps that a row's training makes, by step."""
+    return {int(k): made for part in parts(stage) for k, made in part.byproducts.items()}
+
+
+@pytest.mark.parametrize("kind", ["seq2seq", "encoder"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_parts_with_equal_columns_end_in_the_bytes_of_one_training(folder, kind, precision):
+    how = {"mask_exclusion": 0.5} if kind == "encoder" else {"target": "full"}
+    spec = {"precision": precision, "dropout": 0.1}
+    rows = [{"name": name, "label": name, **how} for name in ("fixed", "again")]
+    graph = built(folder, *rows, kind=kind, intermediate=spec, checkpoint_steps=[3, 7, 14, 25])
+    one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
+    early = on_the_way(one), on_the_way(cut)
+    assert early[0].keys() == early[1].keys() == {3, 7, 14, 25}
+    store = done(Store(folder / "store"), one, cut, *early[0].values(), *early[1].values())
+    assert len(parts(cut)) == 10
+    pairs = [(one, cut), *((early[0][step], early[1][step]) for step in early[0])]
+    for whole, part in pairs:
+        assert weights(store, whole) == weights(store, part)
+        counted = work(store, part)
+        told = counted.pop("feedback_tokens", 0)
+        assert counted == work(store, whole)
+        is_asked = kind == "seq2seq" or part not in (early[1][3], early[1][7])
+        assert (told > 0) == is_asked  # the new head of an encoder predicts nothing at first
+        facts = [store.peek(each.key)["record"]["facts"]["loss"] for each in (whole, part)]
+        assert facts[0] == facts[1]
+
+
+def test_an_encoder_with_a_head_of_its_own_is_asked_before_the_first_step(folder):
+    encoders.saved("bert", folder / "bert")
+    rows = [{"name": name, "label": name} for name in ("fixed", "again")]
+    model = {"kind": "encoder", "name": str(folder / "bert"), "decoder_layers": 1}
+    graph = built(folder, *rows, kind="encoder", intermediate={"steps": 9}, model=model)
+    one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
+    store = done(Store(folder / "store"), one, cut, parts(cut)[0])
+    assert work(store, parts(cut)[0])["feedback_tokens"] > 0
+    assert weights(store, one) == weights(store, cut)
+
+
+def test_a_model_of_checkpoint_steps_is_the_same_when_trained_alone(folder):
+    graph = built(folder, "surprised", checkpoint_steps=[4, 6])
+    stage = graph.pretrained["surprised", 0]
+    early = on_the_way(stage)
+    together = done(Store(folder / "together"), stage, *early.values())
+    made = [each for each in parts(stage) if each.byproducts]
+    assert [sorted(each.byproducts) for each in made] == [["4"], ["6"]]
+    for step, each in early.items():
+        alone = done(Store(folder / f"alone{step}"), each)
+        assert weights(alone, each) == weights(together, each)
+        assert work(alone, each) == work(together, each)
+
+
+def test_masks_follow_the_model_and_the_columns_cover_what_is_read(folder):
+    graph = built(folder, "surprised", intermediate={"steps": 6})
+    stage = graph.pretrained["surprised", 0]
+    first, part, second = parts(stage)[:3]
+    store = done(Store(folder / "store"), first, part, second)
+    corpus = Passages.open(store.path(stage.inputs["corpus"].key))
+    order = Order(corpus.lengths, 3, 0)
+    found = []
+    for made, steps in ((first, range(4)), (second, range(4, 6))):
+        columns = Passages.open(store.path(stage.inputs["corpus"].key), store.path(made.key))
+        read = {item for step in steps for item, _ in order.step(step)}
+        lengths = columns.arrays["losses"].lengths
+        assert [int(each) for each in lengths] == [
+            len(passage.tokens) if place in read else 0 for place, passage in enumerate(corpus)
+        ]
+        found.append(columns.arrays["losses"])
+    both = [i for i in range(len(corpus)) if len(found[0][i]) and len(found[1][i])]
+    assert any(not np.array_equal(found[0][i], found[1][i]) for i in both)
+
+
+def test_the_policys_state_is_handed_on(folder):
+    from safetensors.numpy import load_file
+
+    graph = built(folder, "again", intermediate={"steps": 20})
+    last = graph.pretrained["again", 0].inputs["feedback"]
+    store = done(Store(folder / "store"), last)
+    state = load_file(store.path(last.key) / "policy.safetensors")
+    assert state["calls"].tolist() == [0, 7, 14]
+
+
+def test_what_the_parts_hand_on_is_dropped(folder):
+    stage = built(folder, "again").pretrained["again", 0]
+    store = done(Store(folder / "store"), stage)
+    kept = {each.kind for each in topological([stage]) if store.has(each.key)}
+    assert kept == {"tokenizer", "pretrained", "corpus", "intermediate"}
+    outcomes = execute([stage], store)
+    assert all(outcome.hit for outcome in outcomes.values())
+
+
+def test_rows_without_the_hook_keep_their_stage(folder):
+    graph = built(folder, "fixed", "random", {"name": "again", "every": 99})
+    for label in ("fixed", "random"):
+        stage = graph.pretrained[label, 0]
+        assert len(parts(stage)) == 1
+        assert not {"first", "until"} & stage.keyed.keys()
+    kinds = [each.kind for each in parts(graph.pretrained["again every=99", 0])]
+    assert kinds == ["intermediate-feedback", "intermediate"]
+
+
+def test_runs_and_positions_have_keys_of_their_own(folder):
+    graph = built(folder, "again", seeds=[0, 1], intermediate_seeds=2)
+    keys = [each.key for run in (0, 1) for each in parts(graph.pretrained["again", run])]
+    assert len(set(keys)) == len(keys) == 20
+
+
+def test_a_plan_names_the_parts(folder):
+    stage = built(folder, "again", intermediate={"steps": 15}).pretrained["again", 0]
+    names = [one.stage.name for one in plan([stage], Store(folder / "store"))][-5:]
+    assert names == [
+        "intermediate-part again, run 0, steps 1 to 7",
+        "intermediate-feedback again, run 0, after 7 of 15 steps",
+        "intermediate-part again, run 0, steps 8 to 14",
+        "intermediate-feedback again, run 0, after 14 of 15 steps",
+        "intermediate again, run 0",
+    ]
+
+
+def test_an_encoder_that_is_asked_only_before_its_training_is_told_of(folder, caplog):
+    row = {"name": "entropy-aware", "every": 8}
+    for steps, told in ((9, 0), (8, 1)):
+        graph = built(folder, row, kind="encoder", intermediate={"steps": steps})
+        (stage,) = graph.pretrained.values()
+        first = parts(stage)[0]
+        done(Store(folder / f"store{steps}"), first)
+        said = [one for one in caplog.messages if "set `every` below the 8 steps" in one]
+        assert len(said) == told
+
+
+def test_at_most_a_hundred_parts(folder):
+    row = {"name": "again", "every": 3}
+    label = "again every=3"
+    stage = built(folder, row, intermediate={"steps": 300}).pretrained[label, 0]
+    assert len(parts(stage)) == 200
+    assert len(plan([stage], Store(folder / "store"))) == 203
+    graph = partial(built, folder, row, intermediate={"steps": 301})
+    with pytest.raises(ConfigError, match=r"every: 3 cuts the 301 steps .* set every to 4 or more"):
+        graph()
+    with pytest.raises(ConfigError, match=r"^mine.yaml: policies: again every=3: every: 3 cuts"):
+        graph(where="mine.yaml: ")
+
+
+def test_no_steps_need_no_parts(folder):
+    stage = built(folder, "again", intermediate={"steps": 0}).pretrained["again", 0]
+    assert [each.kind for each in parts(stage)] == ["intermediate"]
+    done(Store(folder / "store"), stage)
+
+
+def test_labels_smoothed_by_the_model_of_the_part_train_alike_after_a_kill(folder):
+    block = {"name": "self-evolution", "every": 4}
+    rows = [
+        {**block, "label": "none", "smoothing": 0.0},
+        {**block, "label": "half", "smoothing": 0.5},
+    ]
+    graph = built(folder, *rows, intermediate={"steps": 12, "checkpoint_every": 1e-9})
+    plain, stage = (graph.pretrained[name, 0] for name in ("none", "half"))
+    assert plain.inputs["feedback"].key != stage.inputs["feedback"].key
+    whole = done(Store(folder / "whole"), plain, stage)
+    assert weights(whole, plain) != weights(whole, stage)
+    broken = done(Store(folder / "broken"), *stage.inputs.values())
+    inputs = {name: broken.path(each.key) for name, each in stage.inputs.items()}
+
+    def advance(done, total, note):
+        if done == 10:
+            raise KeyboardInterrupt
+
+    run = StageRun(broken.checkpoints(stage.key), stage.local, advance=advance)
+    (folder / "out").mkdir()
+    with pytest.raises(KeyboardInterrupt), broken.lock(stage.key):
+        compute(stage.kind, stage.keyed, inputs, folder / "out", run)
+    assert broken.checkpoints(stage.key).latest()[0] == 9
+    done(broken, stage)
+    assert weights(broken, stage) == weights(whole, stage)
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_a_wrong_reannotate_is_one_line(folder, says):
+    name = f"bad-{list(BAD).index(says)}"
+    stage = built(folder, name).pretrained[name, 0]
+    outcome = execute([stage], Store(folder / "store"))[stage.inputs["state"].key]
+    assert says in outcome.error
+    assert "\n" not in outcome.error
+
+
+def test_what_cannot_be_had_is_refused_before_any_work(folder):
+    with pytest.raises(ConfigError, match=r"members\[1\]: again is annotated again"):
+        built(folder, {"name": "mixture", "members": ["random", "again"]})
+    with pytest.raises(ConfigError, match="predicts, which a collator does not know: use"):
+        MaskingCollator("again", small.tokenizer())
+    with pytest.raises(ConfigError, match="every: "):
+        built(folder, {"name": "again", "every": 0})
+    with pytest.raises(ConfigError, match=r"policies\[0\].hidden: must be > 0 and <= 1"):
+        built(folder, {"name": "entropy-aware", "hidden": 0})
+    with pytest.raises(ConfigError, match="rate must be above 0 and at most 1, not 0"):
+        small.current().guess(small.passages(), 0)
+
+
+@pytest.mark.parametrize("processes", [2])
+@pytest.mark.slow
+def test_several_processes_train_the_parts(folder, processes):
+    resources = {"intermediate": {"processes": processes}}
+    graph = built(folder, "fixed", "again", resources=resources, intermediate={"steps": 10})
+    one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
+    store = done(Store(folder / "store"), one, cut)
+    assert weights(store, one) == weights(store, cut)
+
+
+def start(folder: Path, plugin: Path, name: str) -> subprocess.Popen[str]:
+    given = ["--model", folder / "seq2seq", "--corpus", folder / "it.txt", "--policy", "surprised"]
+    given += ["--plugin", plugin, "--store", folder / name / "store"]
+    given += ["--out", folder / name / "out", *(f"{key}={value}" for key, value in LONG.items())]
+    return subprocess.Popen(
+        [sys.executable, "-m", "maskpolicy", "pretrain", *map(str, given)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+    )
+
+
+LONG = {
+    "policy.every": 150,
+    "intermediate.steps": 400,
+    "intermediate.batch_size": 4,
+    "intermediate.warmup": 5,
+    "intermediate.checkpoint_every": 0.01,
+}
+
+
+def finish(running):
+    said, _ = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, said
+
+
+def killed(folder, plugin, pattern):
+    """Run the command, and kill it as soon as its store holds what the pattern says."""
+    running = start(folder, plugin, "killed")
+    until = time.monotonic() + PATIENCE
+    while not list((folder / "killed" / "store").glob(pattern)):
+        assert running.poll() is None, f"over before {pattern}: {running.communicate()[0]}"
+        assert time.monotonic() < until, pattern
+        time.sleep(0.002)
+    running.send_signal(signal.SIGKILL)
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_killed_in_each_kind_of_stage_the_same_command_writes_the_same_folder(folder, plugin):
+    keys = {"intermediate": {k.split(".")[1]: v for k, v in LONG.items() if k[0] == "i"}}
+    policy = {"name": "surprised", "every": 150}
+    text = [str(folder / "it.txt")]
+    experiment = own_text.experiment(str(folder / "seq2seq"), text, policy, keys, [plugin])
+    (stage,) = stages.build(experiment).pretrained.values()
+    first, part, second, _, _, last = parts(stage)
+    assert last is stage
+    whole = start(folder, plugin, "whole")
+    for made in (first, part, second, last):
+        is_training = made.kind != "intermediate-feedback"
+        inside = f"checkpoints/{made.key}/[0-9]*/MANIFEST.json"
+        killed(folder, plugin, inside if is_training else f"temporary/{made.key}-*")
+        assert not (folder / "killed" / "out").exists()
+    finish(start(folder, plugin, "killed"))
+    finish(whole)
+    for path in sorted((folder / "whole" / "out").iterdir()):
+        assert (folder / "killed" / "out" / path.name).read_bytes() == path.read_bytes()
+    store = Store(folder / "killed" / "store")
+    assert not any(store.has(each.key) for each in parts(stage)[:-1])
+    for name in ("checkpoints", "temporary", "quarantine"):
+        assert list((store.root / name).glob("*/*")) == []

@@ -1,0 +1,265 @@
+"""Processes of this machine: killed, lost with their driver, and the bytes of one process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import clusters
+import ended
+import pytest
+import tiny
+from clusters import until
+from tiny import node
+
+from benchmarks import raylets
+from maskpolicy.core import hardware
+from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.executors import local
+from maskpolicy.pipeline.graph.calls import Lost
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.store.artifacts import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_imports():
+    """Let processes not import PyTorch, which tiny stages do not need."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "_import_models", os.getpid)
+        yield
+
+
+@pytest.fixture(scope="module")
+def engine(no_imports):
+    with local.LocalEngine(2) as started:
+        yield started
+
+
+@pytest.fixture
+def count(tmp_path):
+    (tmp_path / "count").write_text("")
+    return tmp_path / "count"
+
+
+def pid_of(process: local.Process) -> int:
+    return process._started.result()
+
+
+def kill_at(engine, store, stage):
+    """Return a listener that kills the process which reports of a stage, and whom it killed."""
+    killed = []
+
+    def listen(event):
+        if event.what == "advanced" and event.stage.label == stage.label and not killed:
+            until(store.checkpoints(stage.key).steps)
+            (busy,) = (each for each in engine._processes if each.is_busy)
+            killed.append(pid_of(busy))
+            os.kill(killed[0], signal.SIGKILL)
+
+    return listen, killed
+
+
+def test_a_killed_process_costs_the_steps_since_the_checkpoint(store, engine, tmp_path, caplog):
+    stages = tiny.diamond(pause=0.05)
+    execute(tiny.diamond(), Store(tmp_path / "reference"))
+    listen, killed = kill_at(engine, store, stages[0])
+    with caplog.at_level(logging.WARNING):
+        outcomes = execute(stages, store, listen, engine=engine)
+    assert not any(outcome.error for outcome in outcomes.values())
+    assert killed
+    assert tiny.content(store, stages) == tiny.content(Store(tmp_path / "reference"), stages)
+    (line,) = [record.message for record in caplog.records if "killed" in record.message]
+    assert line == "tiny-walk a: its process was killed: it starts again from its last checkpoint"
+    assert list((store.root / "temporary").iterdir()) == []
+
+
+@pytest.mark.parametrize("further", [False, True])
+def test_a_stage_that_kills_its_processes_fails_after_three_of_them(store, engine, count, further):
+    """With a new checkpoint each time, it is tried as often as needed."""
+    told = tiny.TinyLocal(count=str(count), label="fatal")
+    fatal = Stage("tiny-fatal", "fatal", tiny.Fate(5 if further else 0), {}, told)
+    after, other = node("after", 1, {"x": fatal}), node("other", 2, pause=0.02)
+    outcomes = execute([after, other], store, engine=engine)
+    assert outcomes[other.key].error is None
+    if further:
+        assert outcomes[after.key].error is None
+        assert count.read_text() == "fatal\n" * 6
+    else:
+        sentence = "its process was killed, 3 times in a row: if memory ran out, lower resources"
+        assert outcomes[fatal.key].error.startswith(sentence)
+        told = "not run, because tiny-fatal fatal failed: its process was killed"
+        assert outcomes[after.key].error.startswith(told)
+        assert count.read_text() == "fatal\n" * 3
+
+
+def test_stages_are_computed_at_a_time_with_reports_logs_and_the_bytes_of_one(
+    store, engine, tmp_path, caplog
+):
+    events = []
+    stages = tiny.diamond(pause=0.2, warns=True)
+    execute(tiny.diamond(), Store(tmp_path / "reference"))
+    with caplog.at_level(logging.WARNING):
+        execute(stages, store, events.append, engine=engine)
+    assert tiny.content(store, stages) == tiny.content(Store(tmp_path / "reference"), stages)
+    order = [event.stage.label + event.what[0] for event in events if event.what != "advanced"]
+    assert order[:4] == ["as", "af", "bs", "cs"]
+    assert {event.stage.label for event in events if event.note.startswith("x ")} == set("abcd")
+    assert [record.message for record in caplog.records].count("walks") == 4
+
+
+def test_a_failure_and_an_unusable_store_travel(store, engine, tmp_path):
+    fail = Stage("tiny-fail", "", tiny.Failure("bad luck"), {}, tiny.TinyLocal())
+    (outcome,) = execute([fail], store, engine=engine).values()
+    assert (outcome.error, type(outcome.exception)) == ("ValueError: bad luck", ValueError)
+    (store.root / "artifacts").write_text("")
+    with pytest.raises(StoreError):
+        execute([node("a")], store, engine=engine)
+
+
+def test_control_c_ends_the_processes_after_a_checkpoint(store):
+    stage = node("a", steps=10_000, every=100_000, pause=0.05)
+
+    def listen(event):
+        if event.what == "advanced":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), local.LocalEngine(2) as engine:
+        execute([stage], store, listen, engine=engine)
+    assert all(ended.gone(pid_of(process)) for process in engine._processes)
+    assert not list((store.root / "temporary").iterdir())
+    assert not store.is_busy(stage.key)
+
+
+def drive(root, **settings):
+    """Compute the diamond with two processes, whose numbers are written beside the store."""
+    local._import_models = os.getpid
+    with local.LocalEngine(2) as engine:
+        pids = [pid_of(process) for process in engine._processes]
+        (root.parent / "pids").write_text(json.dumps(pids))
+        execute(tiny.diamond(**settings), Store(root), engine=engine)
+
+
+@ended.needs_proc
+def test_a_killed_driver_takes_its_processes_along_and_the_same_command_goes_on(store, count):
+    settings = {"pause": 0.05, "count": str(count)}
+    stages = tiny.diamond(**settings)
+    driver = get_context("spawn").Process(target=drive, args=(store.root,), kwargs=settings)
+    driver.start()
+    until(lambda: store.checkpoints(stages[0].key).steps())
+    driver.kill()
+    driver.join()
+    ended.wait(json.loads((store.root.parent / "pids").read_text()))
+    execute(stages, store)
+    assert count.read_text().split() == ["a", "a", "b", "c", "d"]
+    reference = Store(store.root.parent / "reference")
+    execute(tiny.diamond(), reference)
+    assert tiny.content(store, stages) == tiny.content(reference, stages)
+
+
+# a process
+
+
+def nap(report, seconds=0.0):
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def test_a_process_computes_until_it_is_ended_or_killed():
+    process = local.Process(imports=False)
+    pid = process.submit(nap).result()
+    assert pid == pid_of(process) != os.getpid()
+    future = process.submit(partial(nap, seconds=600))
+    assert process.is_busy
+    os.kill(pid, signal.SIGKILL)
+    for lost in (future, process.submit(nap)):
+        with pytest.raises(Lost, match="its process was killed"):
+            lost.result(clusters.PATIENCE)
+    process.end()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "variables", "gpus", "starts"),
+    [(2, {}, False, True), (1, {}, False, False), (None, {"WORLD_SIZE": "2"}, False, False),
+     (2, {}, True, False)],
+)  # fmt: skip
+def test_one_process_starts_early_if_several_will_compute(
+    monkeypatch, jobs, variables, gpus, starts
+):
+    """With GPUs, a process must first be told which."""
+    monkeypatch.setattr(hardware, "may_have_gpus", lambda: gpus)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with local.one_early(jobs) as early:
+        assert (early is not None) == starts
+    if early is not None:
+        assert ended.gone(pid_of(early))
+
+
+# the command
+
+
+def command(folder: Path, jobs: int, **variables: str) -> subprocess.Popen[str]:
+    file = clusters.write_experiment(folder)
+    return clusters.start(file, folder / str(jobs), "--jobs", str(jobs), **variables)
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
+    """Two jobs, one of whose processes is killed, and then the command itself."""
+    clusters.finish(command(tmp_path, 1))
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    holds = [notes / f"hold-{kind}" for kind in ("annotate", "finetune")]
+    for hold in holds:
+        hold.touch()
+    begins = notes / "begins"
+
+    def begun(kind, count=1):
+        pids = [int(words[1]) for words in raylets.lines(begins) if words[0] == kind]
+        return pids[count - 1 :]
+
+    running = command(tmp_path, 2, NOTES=str(notes))
+    os.kill(until(lambda: begun("annotate"), running)[0], signal.SIGKILL)
+    until(lambda: begun("annotate", 2), running)
+    holds[0].unlink()
+    pids = until(lambda: begun("finetune", 2), running)
+    assert len(set(begun("finetune"))) == 2
+    running.send_signal(signal.SIGKILL)
+    assert "its process was killed: it starts again" in running.communicate()[0]
+    ended.wait(pids)
+    holds[1].unlink()
+    clusters.finish(command(tmp_path, 2))
+    one, two = (tmp_path / jobs for jobs in "12")
+    assert raylets.artifacts(two / "store") == raylets.artifacts(one / "store")
+    assert raylets.results(two / "out") == raylets.results(one / "out")
+    records = [json.loads((out / "out" / "run.json").read_text()) for out in (one, two)]
+    assert not any(stage["from_store"] for stage in records[0]["stages"])
+    assert any(stage["from_store"] for stage in records[1]["stages"])
+
+
+def test_jobs_under_a_launcher_are_an_error(tmp_path):
+    file = tmp_path / "it.yaml"
+    file.write_text("model: mini\ncorpus: world\npolicies: [none]\ntasks: [zsre]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "maskpolicy", "run", str(file), "--jobs", "2"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "WORLD_SIZE": "2", "RANK": "0"},
+    )
+    assert done.returncode == 2
+    assert "--jobs" in done.stderr

@@ -1,0 +1,395 @@
+"""A store with a bucket gives back what was committed from any machine, or nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from uuid import uuid4
+
+import pytest
+import s3
+import tiny
+from stores import KEY, OTHER, THIRD, below, commit, ended, names, start, text_of
+
+from maskpolicy.core.errors import StoreError
+from maskpolicy.core.keys import digest
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage, stage
+from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.bucket import Bucket, open_bucket
+from maskpolicy.pipeline.store.mirror import Mirror
+from maskpolicy.pipeline.store.opening import open_store
+
+
+@pytest.fixture(params=["file", "s3"])
+def url(request, tmp_path, monkeypatch):
+    """Yield the URL of an empty bucket."""
+    if request.param == "file":
+        (tmp_path / "bucket").mkdir()
+        yield f"file://{tmp_path}/bucket"
+        return
+    with s3.serve() as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield server.url
+
+
+@pytest.fixture
+def host(url, tmp_path):
+    """Return a function that opens the bucket as a machine, which is named by its cache."""
+    return lambda name="here": open_store(url, tmp_path / name)
+
+
+@pytest.fixture
+def bucket(url):
+    return open_bucket(url)
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Return the list of the objects that are read from now on."""
+    read, seen = Bucket.read, []
+    monkeypatch.setattr(Bucket, "read", lambda self, name: seen.append(name) or read(self, name))
+    return seen
+
+
+def spoil(bucket, text):
+    """Change one bit of the file in the bucket that has a text."""
+    (name,) = [n for n in below(bucket, "blobs") if bucket.read(n) == text.encode()]
+    bucket.write(name, bytes([text.encode()[0] ^ 1]) + text.encode()[1:])
+
+
+# what is committed
+
+
+def test_looking_creates_nothing(host, bucket):
+    store = host()
+    assert store.get(KEY) is store.peek(KEY) is store.recall(KEY) is None
+    assert store.records() == []
+    assert not store.has(KEY) and not store.is_busy(KEY)
+    assert below(bucket) == []
+
+
+def test_another_machine_finds_a_commit(host, bucket, url):
+    here, there = host("here"), host("there")
+    commit(here, text="hello", kind="x")
+    assert here.place == there.place == url
+    assert there.peek(KEY) == there.recall(KEY) == here.get(KEY).manifest
+    assert text_of(there) == "hello"
+    assert there.get(KEY).manifest == here.get(KEY).manifest
+    assert there.committed() == {KEY}
+    assert names(here, "temporary", "locks") == names(there, "temporary", "locks") == []
+    commit(here, OTHER, "two")
+    assert len(below(bucket, "blobs")) == 3  # a file that both have lies there once
+    bucket.delete(below(bucket, "blobs"))
+    assert text_of(host("there")) == "hello"  # it is not fetched again
+    shutil.rmtree(here.root)
+    assert host("here").get(KEY) is None
+
+
+def test_an_exception_commits_nothing(host, bucket):
+    with pytest.raises(ValueError, match="no"), host().write(KEY, {}) as out:
+        (out / "half").write_text("half")
+        raise ValueError("no")
+    assert below(bucket) == []
+
+
+def test_each_manifest_is_read_once(host, requests):
+    for key in (KEY, OTHER):
+        commit(host("here"), key)
+    there = host("there")
+    requests.clear()
+    there.prefetch([KEY, OTHER, THIRD])
+    assert [there.peek(key)["key"] for key in (KEY, OTHER)] == [KEY, OTHER]
+    assert there.peek(THIRD) is None
+    assert {each["key"] for each in there.records()} == {KEY, OTHER}
+    assert sorted(requests) == [f"artifacts/{key}.json" for key in (KEY, OTHER)]
+
+
+def test_one_file_is_fetched_alone(host):
+    commit(host("here"), text="hello")
+    there = host("there")
+    path = there.file(KEY, "deep/file.txt")
+    assert (path.name, path.read_text()) == ("file.txt", "hello")
+    assert not there.path(KEY).exists()
+    assert there.file(KEY, "none") is there.file(OTHER, "file") is None
+
+
+def test_processes_of_a_machine_fetch_at_the_same_time(host, monkeypatch):
+    commit(host("here"), text="hello")
+    one, two, pull = host("there"), host("there"), Mirror.pull
+
+    def pull_beside(self, key, folder):
+        two.tidy(KEY)
+        with two.lock(KEY), two._disk.temporary(KEY):
+            return pull(self, key, folder)
+
+    monkeypatch.setattr(Mirror, "pull", pull_beside)
+    assert text_of(one) == text_of(two) == "hello"
+    assert names(one, "temporary", "locks") == []
+
+
+# damage
+
+
+@pytest.mark.parametrize("damage", ["flip", "lose", "cut"])
+def test_a_damaged_copy_is_fetched_again(host, damage):
+    path = commit(host(), text="hello") / "deep" / "file.txt"
+    if damage == "lose":
+        path.unlink()
+    else:
+        path.write_text("jello" if damage == "flip" else "he")
+    assert text_of(host()) == "hello"
+
+
+def test_a_file_that_arrives_damaged_is_fetched_once_more(host, monkeypatch, caplog):
+    commit(host("here"), text="hello")
+    download, damaged = Bucket.download, set()
+
+    def download_badly(self, name, path):
+        sha256 = download(self, name, path)
+        if name in damaged:
+            return sha256
+        damaged.add(name)
+        path.write_text("half")
+        return "0" * 64
+
+    monkeypatch.setattr(Bucket, "download", download_badly)
+    assert text_of(host("there")) == "hello"
+    assert len(damaged) == 2
+    assert not caplog.records
+
+
+def stranger(bucket):
+    """Let a manifest name a file outside of its artifact."""
+    changed = json.loads(bucket.read(f"artifacts/{KEY}.json"))
+    changed["files"] = [{**changed["files"][0], "path": "../../../outside"}]
+    del changed["sha256"]
+    content = manifest.encode(changed | {"sha256": digest(changed)})
+    bucket.write(f"artifacts/{KEY}.json", content)
+
+
+DAMAGES = {
+    "a flipped bit": lambda bucket: spoil(bucket, "hello"),
+    "no files": lambda bucket: bucket.delete(below(bucket, "blobs")),
+    "an empty manifest": lambda bucket: bucket.write(f"artifacts/{KEY}.json", b""),
+    "another manifest": lambda bucket: bucket.write(f"artifacts/{KEY}.json", b"[1]"),
+    "a file outside": stranger,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_damaged_in_the_bucket_is_computed_again(host, bucket, damage, caplog, tmp_path):
+    commit(host("here"), text="hello")
+    DAMAGES[damage](bucket)
+    there = host("there")
+    assert there.verify(KEY) is not None
+    assert there.get(KEY) is None
+    assert "an artifact is damaged and will be computed again" in caplog.text
+    assert len(below(bucket, "quarantine")) == 1
+    commit(there, text="hello")
+    assert there.verify(KEY) is None
+    assert text_of(host("elsewhere")) == "hello"
+    assert not list(tmp_path.rglob("outside"))
+
+
+def test_a_commit_replaces_a_broken_manifest(host, bucket):
+    commit(host("here"))
+    bucket.write(f"artifacts/{KEY}.json", bucket.read(f"artifacts/{KEY}.json")[:-30])
+    there = host("there")
+    assert there.peek(KEY) is None  # as a run looks for stages that others need
+    commit(there)
+    assert there.peek(KEY) is not None
+    assert host("elsewhere").verify(KEY) is None
+
+
+# two machines
+
+
+@pytest.mark.parametrize("text", ["first", "second"])
+def test_both_compute_the_first_commit_stays_and_a_difference_is_logged(host, text, caplog):
+    here, there = host("here"), host("there")
+    with here.write(KEY, {"kind": "train"}) as out:
+        (out / "deep").mkdir()
+        (out / "deep" / "file.txt").write_text(text)
+        (out / "same.txt").write_text("the same in all artifacts")
+        commit(there, text="first", kind="train")
+    told = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(told) == (text == "second")
+    assert all("train was computed twice" in line and "(deep/file.txt)" in line for line in told)
+    assert [text_of(each) for each in (here, there, host("third"))] == ["first"] * 3
+
+
+def test_a_file_that_prune_might_remove_is_written_again(host, bucket, monkeypatch):
+    commit(host("here"), KEY)
+    monkeypatch.setattr("maskpolicy.pipeline.store.bucket.GRACE", timedelta(0))  # it is old
+    upload, written = Bucket.upload, []
+
+    def counted(self, path, name):
+        written.append(name if upload(self, path, name) else None)
+        return written[-1] is not None
+
+    monkeypatch.setattr(Bucket, "upload", counted)
+    commit(host("here"), OTHER)
+    assert set(written) == set(below(bucket, "blobs"))
+
+
+def test_a_dropped_artifact_leaves_its_manifest_and_the_files_of_others(host, requests):
+    here, there = host("here"), host("there")
+    commit(here, KEY, "one")
+    commit(here, OTHER, "two")
+    there.get(KEY)
+    requests.clear()
+    assert there.drop(KEY)
+    assert not any(OTHER in name for name in requests)
+    assert not there.path(KEY).exists() and there.get(KEY) is None
+    here.drop(KEY)  # as it looks there still for a moment
+    assert there.recall(KEY)["key"] == host("new").recall(KEY)["key"] == KEY
+    assert text_of(host("elsewhere"), OTHER) == "two"
+    commit(there, KEY, "one")
+    assert text_of(host("elsewhere")) == "one"
+
+
+class Interrupted:
+    """A bucket that calls a function before its n-th request."""
+
+    def __init__(self, bucket, moment, call):
+        self.url, self.bucket, self.moment, self.call = bucket.url, bucket, moment, call
+
+    def __getattr__(self, name):
+        self.moment -= 1
+        if self.moment == -1:
+            self.call()
+        return getattr(self.bucket, name)
+
+
+def drop(store):
+    commit(store, OTHER, "other")
+    store.drop(KEY)
+
+
+@pytest.mark.parametrize("first", [commit, drop])
+@pytest.mark.parametrize("second", [commit, drop])
+def test_before_each_request_another_machine_does_all_of_its_work(first, second, tmp_path, caplog):
+    for moment in itertools.count():
+        bucket = open_bucket(f"memory://{uuid4().hex}")
+        there = Store(tmp_path / f"{moment} there", Mirror(bucket))
+        commit(there)
+        if first is commit:
+            there.drop(KEY)
+        interrupted = Interrupted(bucket, moment, partial(second, there))
+        first(Store(tmp_path / f"{moment} here", Mirror(interrupted)))
+        last = Store(tmp_path / f"{moment} last", Mirror(bucket))
+        assert last.recall(KEY)["key"] == KEY
+        assert [last.verify(key) for key in last.committed()] == [None] * len(last.committed())
+        assert below(bucket, "quarantine") == []
+        if interrupted.moment >= 0:
+            break
+    assert moment > 5
+    assert not caplog.records
+
+
+def test_two_machines_end_with_the_same_bytes(url, tmp_path):
+    words = ("tiny_bucket.py", "run", url)
+    running = [start(*words, tmp_path / name, tmp_path / "count", "0.02") for name in "ab"]
+    assert [ended(each) for each in running] == [(0, "")] * 2
+    reference, third = Store(tmp_path / "reference"), open_store(url, tmp_path / "third")
+    execute(tiny.diamond(), reference)
+    for stage_ in tiny.diamond():
+        third.get(stage_.key)
+    assert tiny.content(third, tiny.diamond()) == tiny.content(reference, tiny.diamond())
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_killed_at_some_request_leaves_nothing_broken():
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=fast) as folder:
+        output, errors = start("tiny_bucket.py", "killed", folder, 23).communicate()
+    assert errors == ""
+    assert int(output) > 100
+
+
+# requests and errors
+
+
+@dataclass(frozen=True)
+class Number:
+    """Which stage it is."""
+
+    number: int
+
+
+@stage("three-files")
+def three_files(params: Number, inputs, out, run) -> None:
+    for name in ("a", "b", "c"):
+        (out / name).write_text(f"{name} of {params.number}")
+
+
+def test_a_stage_takes_as_many_requests_as_docs_scale_says(tmp_path, monkeypatch):
+    first, second = (Stage("three-files", f"stage {n}", Number(n), {}) for n in range(2))
+    with s3.serve() as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        store = open_store(server.url, tmp_path / "here")
+        execute([first], store)  # the first commit of a process prepares the bucket, too
+        server.requests.clear()
+        execute([second], store)
+        assert len(server.requests) < 40
+        other = open_store(server.url, tmp_path / "there")
+        server.requests.clear()
+        assert other.get(second.key) is not None
+        assert len(server.requests) == 1 + 3
+
+
+def test_an_outage_in_the_middle_is_one_line(tmp_path, monkeypatch):
+    with s3.serve() as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        store = open_store(server.url, tmp_path)
+        server.denied = {"PUT"}
+        with pytest.raises(StoreError, match="no permission: check AWS_ACCESS_KEY_ID"):
+            commit(store)
+        assert store.get(KEY) is None
+
+
+# the cache
+
+
+def test_each_bucket_has_a_folder_in_the_cache(tmp_path):
+    caches = [open_store(f"memory://{uuid4().hex}", tmp_path).root for _ in range(2)]
+    assert len(set(caches)) == 2
+    assert all(cache.parent == tmp_path for cache in caches)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cache .*: cannot be written: .*--cache or \$MASKPOLICY"):
+        open_store("memory://x", tmp_path / "file")
+
+
+FULL = """
+import resource, sys
+from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.store.opening import open_store
+store = open_store(sys.argv[1], sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    store.get("a" * 64)
+except StoreError as error:
+    print(error)
+"""
+
+
+def test_a_full_cache_is_one_line(host, url, tmp_path):
+    commit(host("here"), text="x" * 100_000)
+    output, errors = start(FULL, url, tmp_path / "there").communicate()
+    (line,) = output.splitlines()
+    assert line.startswith(f"cache {tmp_path}/there/")
+    assert "no room to write" in line and "choose another --cache" in line
+    assert errors == ""
+    assert host("there").get(KEY) is not None

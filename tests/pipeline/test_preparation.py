@@ -1,0 +1,510 @@
+"""Corpora in shards: the same passages and columns as in one stage, and the same errors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow
+import pytest
+import small
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from maskpolicy.core.errors import DataError, StageError
+from maskpolicy.data.corpus import annotation, passages
+from maskpolicy.data.corpus.passages import INDEX_FILE, PASSAGES_FILE, Passages, open_arrays
+from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.events import silent
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import topological
+from maskpolicy.pipeline.store.artifacts import Store
+
+TEXTS = [f"{number}. {text}" for number, text in enumerate(small.TEXTS * 6)]
+JSONL = "".join(json.dumps({"text": text, "marked": [[0, 1]]}) + "\n" for text in TEXTS)
+PLAIN = "\ufeff" + "".join(
+    text.replace(". ", ".\r\n") + ("\r\n", "\n \n\n", "\n = Head = \n")[index % 3] + "\n"
+    for index, text in enumerate(TEXTS)
+)
+TSV = "id\ttext\n" + "".join(f'{index}\t"{text}"\n' for index, text in enumerate(TEXTS))
+_CELLS = [text.replace(",", " -") for text in TEXTS]
+CSV = "id,text\n" + "".join(f"{index},{text}\n" for index, text in enumerate(_CELLS))
+KILT = "".join(json.dumps({"text": ["Title", text]}) + "\n" for text in TEXTS)
+FORMATS = {
+    "a.jsonl": JSONL.encode(),
+    "a.txt": PLAIN.encode(),
+    "a.raw": PLAIN.replace("\ufeff", "").encode(),
+    "a.tsv": TSV.encode(),
+    "a.csv": CSV.replace('"', "'").encode(),
+    "kilt_knowledgesource.json": KILT.encode(),
+}
+BAD = {
+    "a.jsonl": b'{"text": 3}\n{\n\xff\n',
+    "a.txt": b"\xff\xfe.\n\nnul \x00.\n\n",
+    "a.tsv": b'1\t2\t3\n9\t"a"b"\n',
+    "a.csv": b"1,2,3\n",
+    "kilt_knowledgesource.json": b'{"text": "no list"}\n[]\n',
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with a model and its tokenizer."""
+    small.bart().save_pretrained(tmp_path / "bart")
+    small.tokenizer().save_pretrained(tmp_path / "bart")
+    return tmp_path / "bart"
+
+
+def plan(folder, files, shard_mb, policy="salient-span", **corpus):
+    """Return the stages of the corpus of some files, and of its annotations, and their store."""
+    keys = {"files": [str(path) for path in files], "words": 12, "shard_mb": shard_mb, **corpus}
+    made = make_experiment(
+        {
+            "model": str(folder),
+            "corpus": keys,
+            "policies": [{"name": policy}],
+            "tasks": [],
+            "baseline": policy,
+        },
+        "it",
+        "",
+        (folder.parent,),
+        needs=(),
+    )
+    store = Store(folder.parent / "store")
+    graph = stages.build(made, store.hash_file, store.cut_file)
+    inputs = graph.pretrained[made.policies[0].label, 0].inputs
+    return inputs["corpus"], inputs.get("annotate"), store
+
+
+def shards_of(stage):
+    return [needed for name, needed in stage.inputs.items() if name.startswith("shard-")]
+
+
+def contents(path):
+    """Return the type and the arrays of each column of an artifact, also as plain lists."""
+    return {
+        name: [(row.dtype.str, row.tolist()) for row in rows]
+        for name, rows in open_arrays(path).items()
+    }
+
+
+def both(folder, files, mb, **keys):
+    """Compute corpus and annotations in one stage and in shards, and compare them."""
+    found = []
+    for shard_mb in (0, mb):
+        corpus, annotate, store = plan(folder, files, shard_mb, **keys)
+        outcomes = execute([annotate], store, targets=[corpus, annotate])
+        assert [outcomes[stage.key].error for stage in (corpus, annotate)] == [None, None]
+        found.append((corpus, annotate))
+        for stage in shards_of(corpus) + shards_of(annotate):
+            assert not store.path(stage.key).exists()
+    for whole, merged in zip(*found, strict=True):
+        assert not shards_of(whole) and len(shards_of(merged)) > 1
+        assert merged.key != whole.key
+        one, other = store.path(whole.key), store.path(merged.key)
+        assert (one / PASSAGES_FILE).exists() and (other / INDEX_FILE).exists()
+        assert contents(one) == contents(other)
+    facts = [store.peek(corpus.key)["record"]["facts"] for corpus, _ in found]
+    assert facts[0] == facts[1]
+    return found[1], store
+
+
+def write(tmp_path, name, data):
+    path = tmp_path / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_shards_of_a_file_have_the_passages_and_columns_of_the_whole(
+    folder, tmp_path, name, monkeypatch
+):
+    monkeypatch.setattr(annotation, "BATCH", 4)
+    path = write(tmp_path, name, FORMATS[name])
+    corpus, _ = both(folder, [path], 0.0006)[0]
+    assert len(shards_of(corpus)) > 3
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_malformed_rows_are_counted_and_named_as_in_one_stage(folder, tmp_path, name, caplog):
+    lines = FORMATS[name].splitlines(keepends=True)
+    data = b"".join([*lines[:2], BAD[name], *lines[2:-2], BAD[name] * 6, *lines[-2:]])
+    path = write(tmp_path, name, data)
+    with caplog.at_level(logging.WARNING):
+        both(folder, [path], 0.0006, on_error="skip")
+    said = [record.getMessage() for record in caplog.records if "malformed" in record.getMessage()]
+    assert len(said) == 2 and said[0] == said[1]
+    corpus, _, store = plan(folder, [path], 0.0006)
+    whole, *_ = plan(folder, [path], 0)
+    line = execute([whole], store)[whole.key].error
+    outcome = execute([corpus], store)[corpus.key]
+    assert str(path) in line and outcome.error.endswith(f"failed: {line}")
+
+
+def test_shards_outlive_a_change_of_what_malformed_rows_do(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", JSONL.encode() + BAD["a.jsonl"] + JSONL.encode())
+    plans = {mode: plan(folder, [path], 0.0006, on_error=mode) for mode in ("raise", "skip")}
+    raising, *_, store = plans["raise"]
+    skipping = plans["skip"][0]
+    keys = [stage.key for stage in shards_of(skipping)]
+    assert [stage.key for stage in shards_of(raising)] == keys and raising.key != skipping.key
+    line = execute([raising], store)[raising.key].error
+    done = {key for key in keys if store.has(key)}
+    # those before the row; the others are of no use once it has failed
+    assert 0 < len(done) < len(keys) - 1 and "line 49: key 'text' must be text" in line
+    outcomes = execute([skipping], store, targets=[skipping, *shards_of(skipping)])
+    assert {key for key in keys if outcomes[key].hit} == done
+    assert outcomes[skipping.key].error is None
+    again = execute([raising], store)[raising.key].error
+    assert line.endswith(again) and again.startswith(str(path))
+
+
+def test_several_files_packed_ones_and_parquet_are_shards_together(folder, tmp_path):
+    files = [
+        write(tmp_path, "a.jsonl.gz", gzip.compress(JSONL.encode())),
+        write(tmp_path, "a.json", json.dumps([{"text": text} for text in TEXTS]).encode()),
+        write(tmp_path, "empty.txt", b""),
+        write(tmp_path, "quoted.csv", b'text\n"a\nb"\n' * 3),
+    ]
+    (tmp_path / "other").mkdir()
+    files.append(write(tmp_path / "other", "a.jsonl", JSONL.encode()))
+    table = pyarrow.table({"text": [" = Head = ", *TEXTS]})
+    parquet.write_table(table, tmp_path / "p.parquet", row_group_size=7)
+    (corpus, _), store = both(folder, [*files, tmp_path / "p.parquet"], 0.001)
+    ids = [row.tobytes().decode() for row in open_arrays(store.path(corpus.key))["ids"]]
+    assert {name.partition(":")[0] for name in ids} == {"0/a", "1/a", "4/a", "quoted", "p"}
+
+
+def test_small_files_share_a_shard(folder, tmp_path):
+    files = [write(tmp_path, f"{number:02d}.txt", b"Some words. " * 9) for number in range(20)]
+    corpus, *_ = plan(folder, files, 0.0005)
+    counts = [len(stage.params.shard.files) for stage in shards_of(corpus)]
+    assert counts == [4] * 5
+
+
+def test_a_corpus_that_fits_into_one_shard_keeps_its_key(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    keys = {plan(folder, [path], mb, **more)[0].key for mb, more in ((0, {}), (64, {}), (1, {}))}
+    assert len(keys) == 1
+    limited = [plan(folder, [path], mb, limit=5)[0] for mb in (0, 0.0006)]
+    assert limited[0].key == limited[1].key
+    packed = write(tmp_path, "b.jsonl.gz", gzip.compress(JSONL.encode()))
+    assert not shards_of(plan(folder, [packed], 0.0001)[0])
+
+
+def test_a_corpus_without_text_fails_at_the_merge_with_the_line_of_one_stage(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", b'{"text": " "}\n{"other": 3}\n' * 30)
+    lines = []
+    for mb in (0, 0.0003):
+        corpus, _, store = plan(folder, [path], mb, on_error="skip")
+        outcome = execute([corpus], store)[corpus.key]
+        assert isinstance(outcome.exception, DataError)
+        lines.append(outcome.error)
+    assert lines[0] == lines[1] and "30 malformed" in lines[0]
+
+
+def test_a_policy_that_finds_nothing_fails_at_the_merge(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", b'{"text": "no name is here."}\n' * 30)
+    lines = []
+    for mb in (0, 0.0003):
+        _, annotate, store = plan(folder, [path], mb)
+        lines.append(execute([annotate], store)[annotate.key].error)
+    assert lines[0] == lines[1] and "found nothing in 30 passages" in lines[0]
+
+
+def test_shards_are_linked_and_copied_where_links_are_refused(folder, tmp_path, monkeypatch):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    corpus, _, store = plan(folder, [path], 0.0006)
+    shards, linked = shards_of(corpus), []
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda *names: linked.append(names) or link(*names))
+    execute([corpus], store, targets=[corpus, *shards])
+    files = sorted(store.path(corpus.key).glob("*.safetensors"))
+    before = [file.read_bytes() for file in files]
+    assert len(linked) == len(files) == len(shards)
+    for file, shard in zip(files, shards, strict=True):
+        assert file.samefile(store.path(shard.key) / PASSAGES_FILE)
+    shutil.rmtree(store.path(corpus.key))
+
+    def refuse(*names):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    execute([corpus], store, targets=[corpus, *shards])
+    assert [file.read_bytes() for file in files] == before
+    assert not files[0].samefile(store.path(shards[0].key) / PASSAGES_FILE)
+
+
+def test_the_parts_of_an_annotation_are_whole_batches_of_the_corpus(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(annotation, "BATCH", 7)
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    (_, annotate), store = both(folder, [path], 0.0006)
+    files = json.loads((store.path(annotate.key) / INDEX_FILE).read_bytes())["files"]
+    assert all(count % 7 == 0 for count in list(files.values())[:-1])
+
+
+def test_a_shard_may_be_annotated_in_several_processes(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(annotation, "BATCH", 9)
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    found = []
+    for mb, workers in ((0, 1), (0.003, 2)):
+        _, annotate, store = plan(folder, [path], mb)
+        outcome = execute([annotate], store, workers=workers)[annotate.key]
+        assert outcome.error is None
+        found.append(contents(store.path(annotate.key)))
+    assert found[0] == found[1] and len(shards_of(annotate)) == 2
+
+
+def test_more_parts_are_opened_than_a_process_may_usually_open_files(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    corpus, _, store = plan(folder, [path], 0.00005)
+    execute([corpus], store)
+    count = len(list(store.path(corpus.key).glob("*.safetensors")))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, limits[1]))
+        opened = Passages.open(store.path(corpus.key))
+        assert len(opened) == len(list(opened)) >= count > 40
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_too_low_a_limit_of_open_files_is_one_line(folder, tmp_path, monkeypatch):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    corpus, _, store = plan(folder, [path], 0.0001)
+    execute([corpus], store)
+    monkeypatch.setattr(passages, "allow_files", lambda count: None)  # as with a low hard limit
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 9, limits[1]))
+        with pytest.raises(StageError, match="raise the limit") as error:
+            Passages.open(store.path(corpus.key))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len(str(error.value).splitlines()) == 1
+
+
+class Edits:
+    """Changes a file at the first progress of a stage."""
+
+    def __init__(self, path):
+        self.path, self.is_done = path, False
+
+    def __call__(self, event):
+        if event.what == "advanced" and not self.is_done:
+            self.is_done = True
+            rewrite(self.path)
+
+
+def rewrite(path):
+    """Write other text of the same length and with the same times that a program can set."""
+    about = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"a", b"o"))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert path.stat().st_size == about.st_size
+
+
+@pytest.mark.parametrize("is_old", [True, False])  # marks of young files are not remembered
+@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize("mb", [0, 0.002])
+def test_a_file_that_changes_after_the_plan_leaves_no_artifact(folder, tmp_path, mb, when, is_old):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    if is_old:
+        os.utime(path, (1e9, 1e9))
+    corpus, _, store = plan(folder, [path], mb)
+    if when == "before":
+        rewrite(path)
+    outcomes = execute([corpus], store, Edits(path) if when == "during" else silent)
+    failed = [each for each in outcomes.values() if each.exception is not None]
+    (first,) = failed  # nothing else is computed for a corpus that cannot be
+    assert isinstance(first.exception, DataError)
+    assert first.error.startswith(f"{path}: was changed")
+    assert first.error.endswith("run the command again")
+    (tokenizer,) = (stage for stage in topological([corpus]) if stage.kind == "tokenizer")
+    assert store.committed() == {tokenizer.key}
+    again = plan(folder, [path], mb)[0]
+    assert again.key != corpus.key
+    assert execute([again], store)[again.key].error is None
+
+
+def test_a_tokenizer_whose_files_change_after_the_plan_is_not_stored(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    corpus, _, store = plan(folder, [path], 0)
+    rewrite(folder / "tokenizer.json")
+    error = execute([corpus], store)[corpus.key].error
+    assert f"{folder / 'tokenizer.json'}: was changed" in error and not store.committed()
+
+
+def test_a_file_that_is_only_touched_is_read(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    corpus, _, store = plan(folder, [path], 0)
+    os.utime(path, (1e9, 1e9))
+    assert execute([corpus], store)[corpus.key].error is None
+
+
+def test_a_plan_names_a_few_of_many_shards(folder, tmp_path, call):
+    write(tmp_path, "text.jsonl", JSONL.encode() * 3)
+    write(tmp_path, "it.yaml", PLAIN_YAML.format(folder=tmp_path, mb=0.001).encode())
+    out = " ".join(call("plan", tmp_path / "it.yaml", "--store", tmp_path / "store")[1].split())
+    count = len(JSONL) * 3 // 1000 + 1
+    assert f"to do corpus-shard intermediate 1 of {count}, and {count - 1} more" in out
+    assert f"and {count - 3} more" in out
+
+
+def test_no_shard_is_in_a_result_of_a_run_or_behind_the_tokenizer(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    corpus, *_ = plan(folder, [path], 0.0006)
+    whole, *_ = plan(folder, [path], 0)
+    assert corpus.inputs["tokenizer"].key == whole.inputs["tokenizer"].key
+    assert {stage.kind for stage in topological([corpus])} == {
+        *("tokenizer", "corpus-shard", "corpus")
+    }
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@given(size=st.integers(40, 3000), batch=st.integers(1, 30))
+def test_any_cut_gives_the_same_corpus(folder, tmp_path, size, batch):
+    path = write(tmp_path, "a.txt", PLAIN.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(annotation, "BATCH", batch)
+        both(folder, [path], size / 1e6)
+
+
+PLUGIN = """
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from maskpolicy import policy
+
+
+@policy("waiting")
+@dataclass(frozen=True)
+class Waiting:
+    '''Hides first tokens; its annotation waits for the file `go` after three batches.'''
+
+    def annotate(self, passages, fitted=None):
+        folder = Path(os.environ["MEETING"])
+        until = time.monotonic() + 120
+        while len(list(folder.iterdir())) >= 3 and time.monotonic() < until:
+            if (folder / "go").exists():
+                break
+            time.sleep(0.01)
+        (folder / passages[0].id.replace(":", "-")).touch()
+        return {"first": [np.array([[0, 1]], dtype=np.int32) for _ in passages]}
+
+    def select(self, passage, rng):
+        return passage.columns["first"]
+"""
+YAML = """
+model: {folder}/bart
+corpus: {{files: [text.jsonl], words: 12, shard_mb: {mb}}}
+policies: [none, waiting]
+tasks: [zsre]
+plugins: [waiting.py]
+world: {{people: 20, general_people: 6}}
+intermediate: {{steps: 2, batch_size: 4, max_source: 32}}
+finetune: {{steps: 2, batch_size: 4, warmup: 1, max_source: 32, max_target: 16}}
+"""
+PLAIN_YAML = YAML.replace("waiting]", "salient-span]").replace("plugins: [waiting.py]\n", "")
+PATIENCE = 600  # seconds until a moment that never comes fails the test
+
+
+def start(folder, meeting, *words):
+    """Start a command of the experiment in `folder`, in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "maskpolicy", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MEETING": str(meeting)},
+    )
+
+
+def wait_for(process, is_there):
+    """Wait until something is there; the process must still run."""
+    until = time.monotonic() + PATIENCE
+    while not is_there():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def committed(store):
+    """Return (time, digests of files) of all artifacts, also of dropped ones, by kind and label."""
+    found = {}
+    for path in (*store.glob("artifacts/*/MANIFEST.json"), *store.glob("dropped/*.json")):
+        with suppress(FileNotFoundError):  # it was dropped in this moment
+            known = json.loads(path.read_bytes())
+            logical = known["record"]["logical"]
+            digests = [entry["sha256"] for entry in known["files"]]
+            found[logical["kind"], logical["label"]] = (known["committed"], digests)
+    return found
+
+
+@pytest.mark.slow
+def test_a_kill_loses_no_finished_shard_and_two_runs_share_the_rest(folder, tmp_path):
+    (tmp_path / "waiting.py").write_text(PLUGIN)
+    (tmp_path / "it.yaml").write_text(YAML.format(folder=tmp_path, mb=0.06))
+    write(tmp_path, "text.jsonl", JSONL.encode() * 160)
+    meeting, store = tmp_path / "meeting", tmp_path / "store"
+    meeting.mkdir()
+    done = {}
+    for kind, count in (("corpus-shard", 1), ("annotate-shard", 2)):
+        words = ("--store", store, "--out", tmp_path / "out", "--jobs", 2)
+        process = start(tmp_path, meeting, "run", "it.yaml", *words)
+        wait_for(process, lambda: [k for k, _ in committed(store)].count(kind) >= count)  # noqa: B023
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert done.items() <= (done := committed(store)).items()
+    assert ("annotate", "waiting") not in done
+    (meeting / "go").touch()
+    places = {"one": store, "two": store, "three": tmp_path / "alone"}
+    runs = [
+        start(tmp_path, meeting, "run", "it.yaml", "--store", at, "--out", out, "--jobs", 1)
+        for out, at in places.items()
+    ]
+    for run in runs:
+        said = run.communicate(timeout=PATIENCE)[0]
+        assert run.returncode == 0, said
+    whole = committed(store)
+    assert done.items() <= whole.items()
+    digests = {name: files for name, (_, files) in whole.items()}
+    assert digests == {name: files for name, (_, files) in committed(tmp_path / "alone").items()}
+    assert sum(kind.endswith("-shard") for kind, _ in digests) > 20
+
+
+def test_a_sentencepiece_file_is_in_the_key_of_a_tokenizer_that_is_made_of_it(tmp_path):
+    def key():
+        keys = {"model": str(tmp_path), "corpus": "world", "policies": ["none"], "tasks": []}
+        return stages.tokenizer(make_experiment(keys, "it", "", (), needs=())).key
+
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "spiece.model").write_bytes(b"one")
+    first = key()
+    (tmp_path / "spiece.model").write_bytes(b"two")
+    assert key() != first
+    (tmp_path / "tokenizer.json").write_text("{}")  # Transformers reads this one instead
+    second = key()
+    (tmp_path / "spiece.model").write_bytes(b"one")
+    assert key() == second

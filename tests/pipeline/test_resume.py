@@ -1,0 +1,149 @@
+"""kill -9 in the middle of the whole pipeline, and the same command: the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import clusters
+import pytest
+import small
+
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.nodes import topological
+from maskpolicy.pipeline.store.artifacts import Store
+
+YAML = """
+model: mini
+corpus: world
+policies:
+  - none
+  - {name: supervised, label: supervised, train_on: [zsre], hidden: 8}
+  - name: meta-learned
+    label: meta-learned
+    train_on: [zsre]
+    init: {name: supervised, train_on: [zsre], hidden: 8}
+    episode: {candidates: 2}
+    outer: {steps: 12, episodes: 2, warmup: 2, eval_every: 4, dev: 2}
+  - salient-span
+tasks: [zsre]
+keep_models: [finetune]
+world: {people: 20, general_people: 6}
+general: {steps: 20, warmup: 5, batch_size: 4, dropout: 0.1, checkpoint_every: 0.01}
+fit: {steps: 20, warmup: 5, batch_size: 4, eval_every: 5, checkpoint_every: 0.01}
+intermediate: {steps: 20, warmup: 5, batch_size: 4, dropout: 0.1, checkpoint_every: 0.01}
+finetune: {steps: 10, warmup: 5, batch_size: 4, eval_every: 5, checkpoint_every: 0.01}
+"""
+
+
+def start(folder: Path, name: str, *words: object) -> subprocess.Popen[str]:
+    """Start a command on a store and an output folder of that name; by default it is `run`."""
+    words = words or ("run", folder / "it.yaml")
+    words = (*words, "--store", folder / name / "store", "--out", folder / name / "out")
+    return subprocess.Popen(
+        [sys.executable, "-m", "maskpolicy", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+    )
+
+
+def killed(folder: Path, pattern: str, *words: object) -> None:
+    """Run the command, and kill it as soon as its folder holds what the pattern says."""
+    running = start(folder, "killed", *words)
+    clusters.until(lambda: list((folder / "killed").glob(pattern)), running)
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    assert running.returncode == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Run one experiment untouched, and once killed in five stages; returns folder and graph."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "it.yaml").write_text(YAML)
+    built = stages.build(load_experiment(folder / "it.yaml"))
+    cell = built.cells["salient-span", "zsre", 0]
+    intermediate = built.pretrained["salient-span", 0]
+    general = built.pretrained["none", 0]
+    fits = [
+        built.pretrained[label, 0].inputs["annotate"].inputs["fit"]
+        for label in ("supervised", "meta-learned")
+    ]
+    store = Store(folder / "killed" / "store")
+    whole = start(folder, "whole")
+    for stage in (general, *fits, intermediate):
+        killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json")
+        assert store.get(stage.key) is None
+        assert store.checkpoints(stage.key).latest() is not None
+    killed(folder, f"store/temporary/{cell.key}-*")
+    assert store.get(cell.key) is None
+    for running in (start(folder, "killed"), whole):
+        clusters.finish(running)
+    return folder, built
+
+
+def contents(folder: Path, *without: str) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in without
+    }
+
+
+@pytest.mark.slow
+def test_results_predictions_and_the_leaderboard_have_the_same_bytes(runs):
+    """The page differs in the line that repeats run.json, which has times."""
+    folder, _ = runs
+    varying = ("run.json", "leaderboard.html")
+    whole = contents(folder / "whole" / "out", *varying)
+    assert contents(folder / "killed" / "out", *varying) == whole
+    forms = {f"leaderboard.{ending}" for ending in ("json", "md", "csv", "tex")}
+    assert forms <= whole.keys()
+    assert {"results/none--zsre--0.json", "predictions/salient-span--zsre--0.jsonl"} <= whole.keys()
+    one, other = (
+        (folder / name / "out" / "leaderboard.html").read_text().splitlines()
+        for name in ("whole", "killed")
+    )
+    (line,) = [a for a, b in zip(one, other, strict=True) if a != b]
+    assert 'id="data-record"' in line
+
+
+def test_every_artifact_has_the_same_files_and_nothing_is_left_over(runs):
+    folder, built = runs
+    models = 0
+    for stage in topological(built.stages):
+        one, other = (
+            contents(Store(folder / name / "store").path(stage.key), "MANIFEST.json")
+            for name in ("whole", "killed")
+        )
+        assert one == other, stage.name
+        assert one
+        models += "model.safetensors" in one
+    assert models >= 8
+    for name in ("checkpoints", "temporary", "quarantine"):
+        assert list((folder / "killed" / "store" / name).glob("*/*")) == []
+
+
+@pytest.mark.slow
+def test_pretrain_killed_in_two_places_writes_the_same_folder(tmp_path):
+    small.bart(dropout=0.1).save_pretrained(tmp_path / "bart")
+    small.tokenizer().save_pretrained(tmp_path / "bart")
+    (tmp_path / "it.txt").write_text("\n\n".join(small.TEXTS))
+    keys = {"steps": 400, "batch_size": 4, "warmup": 5, "checkpoint_every": 0.01}
+    words = ("pretrain", "--model", tmp_path / "bart", "--corpus", tmp_path / "it.txt")
+    words = (*words, "--policy", "salient-span")
+    words = (*words, *(f"intermediate.{key}={value}" for key, value in keys.items()))
+    whole = start(tmp_path, "whole", *words)
+    for pattern in ("store/temporary/*", "store/checkpoints/*/[0-9]*/MANIFEST.json"):
+        killed(tmp_path, pattern, *words)
+        assert not (tmp_path / "killed" / "out").exists()
+    for running in (start(tmp_path, "killed", *words), whole):
+        clusters.finish(running)
+    assert contents(tmp_path / "killed" / "out") == contents(tmp_path / "whole" / "out")
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["out", "store"]

@@ -1,0 +1,276 @@
+"""Several processes share a store: one of a host computes a stage, and none is in another's way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import tiny
+from stores import KEY, OTHER, commit, ended, flip, names, start, text_of
+
+from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage, stage
+from maskpolicy.pipeline.store import key_locks
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.disk import Disk
+from maskpolicy.pipeline.store.upkeep import prune
+
+HOLD = """
+import sys
+from maskpolicy.pipeline.store.artifacts import Store
+with Store(sys.argv[1]).lock("a" * 64) as is_mine:
+    print(is_mine, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+# one host
+
+
+def test_a_key_is_held_by_one_process_until_that_one_ends(store):
+    flip(commit(store) / "deep" / "file.txt")
+    with store.lock(OTHER), store.lock(OTHER) as again:
+        assert again and not store.is_busy(OTHER)
+    holder = start(HOLD, store.root)
+    assert holder.stdout.readline() == "True\n"
+    fresh = Store(store.root)
+    assert fresh.is_busy(KEY)
+    with fresh.lock(KEY) as is_mine, fresh.lock(OTHER) as other_is_mine:
+        assert (is_mine, other_is_mine) == (False, True)
+    assert fresh.get(KEY) is None  # it is damaged, and nevertheless stays
+    assert not fresh.drop(KEY)
+    assert store.path(KEY).exists()
+    holder.kill()
+    holder.communicate()
+    assert not fresh.is_busy(KEY)
+    assert fresh.get(KEY) is None
+    assert not store.path(KEY).exists()
+
+
+def test_a_process_waits_for_a_key(store):
+    holder = start(HOLD, store.root)
+    holder.stdout.readline()
+    waiting = start(HOLD.replace("64)", "64, wait=True)"), store.root)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.communicate(timeout=1)
+    holder.kill()
+    holder.communicate()
+    assert ended(waiting) == (0, "")
+
+
+def test_the_next_holder_removes_what_a_dead_process_of_this_host_left(store):
+    left = [f"{key}-{host}-0123" for key in (KEY, OTHER) for host in (Disk.HOST, "0" * 8)]
+    for name in left:
+        (store.root / "temporary" / name).mkdir(parents=True)
+    assert store.was_interrupted(KEY)
+    commit(store)
+    assert names(store, "temporary") == sorted(left[1:])
+    store.tidy(OTHER)
+    assert names(store, "temporary") == sorted([left[1], left[3]])
+
+
+def test_two_commands_compute_each_stage_once(tmp_path):
+    count = tmp_path / "count"
+    running = [start("tiny.py", "run", tmp_path / "store", count, "0.02") for _ in range(2)]
+    assert [ended(each) for each in running] == [(0, "")] * 2
+    assert sorted(count.read_text().split()) == ["a", "b", "c", "d"]
+
+
+def test_a_command_goes_on_as_soon_as_another_is_killed(store, tmp_path):
+    count = tmp_path / "count"
+    stages = tiny.diamond(pause=0.02, count=str(count))
+    other = start("tiny.py", "run", store.root, count, "0.02")
+    other.stdout.readline()
+    while not store.checkpoints(stages[0].key).steps():
+        assert other.poll() is None
+        time.sleep(0.01)
+    os.kill(other.pid, signal.SIGSTOP)
+    one = start("tiny.py", "run", store.root, count, "0.02")
+    time.sleep(1)
+    assert one.poll() is None  # it waits
+    other.kill()
+    other.communicate()
+    assert ended(one) == (0, "")
+    assert sorted(count.read_text().split()) == ["a", "a", "b", "c", "d"]
+
+
+def test_kill_9_at_any_moment_and_the_same_command_again_give_the_same_bytes(tmp_path):
+    reference, store = Store(tmp_path / "reference"), Store(tmp_path / "store")
+    began = time.monotonic()
+    execute(tiny.diamond(), reference)
+    longest = max(0.2, (time.monotonic() - began) / 3)  # a busy disk slows every commit
+    generator, killed = random.Random(0), 0
+    for _ in range(20):
+        running = start("tiny.py", "run", store.root, tmp_path / "count", "0.01")
+        running.stdout.readline()
+        time.sleep(generator.uniform(0, longest))
+        running.kill()
+        running.communicate()
+        killed += running.returncode == -signal.SIGKILL
+        if running.returncode == 0:
+            break
+    assert ended(start("tiny.py", "run", store.root)) == (0, "")
+    assert killed >= 2
+    assert tiny.content(store, tiny.diamond()) == tiny.content(reference, tiny.diamond())
+    assert names(store, "temporary", "checkpoints", "quarantine") == []
+    prune(store)
+    assert names(store, "locks", "in_use") == []
+
+
+@pytest.mark.slow
+def test_kill_9_at_each_change_of_the_file_system_in_turn():
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
+    with tempfile.TemporaryDirectory(dir=fast) as folder:
+        output, errors = start("tiny.py", "everywhere", folder).communicate()
+    assert errors == ""
+    assert int(output) > 50
+
+
+# two hosts, whose file system does not share locks
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    """Take the locks from this process's file system."""
+
+    class Missing:
+        is_locked = False
+
+        def __init__(self, *_, **__):
+            pass
+
+        def acquire(self, **_):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(key_locks, "FileLock", Missing)
+
+
+@pytest.mark.parametrize("text", ["first", "second"])
+def test_both_hosts_compute_and_the_first_commit_stays(store, no_locks, monkeypatch, text, caplog):
+    there = Store(store.root)
+    with store.write(KEY, {"kind": "train"}) as out:
+        (out / "deep").mkdir()
+        (out / "deep" / "file.txt").write_text(text)
+        (out / "same.txt").write_text("the same in all artifacts")
+        with monkeypatch.context() as other_host:
+            other_host.setattr(Disk, "HOST", "0" * 8)
+            assert not there.is_busy(KEY)
+            commit(there, text="first", kind="train")
+    assert len(caplog.records) == (text == "second")
+    assert ("train was computed twice" in caplog.text) == (text == "second")
+    assert text_of(Store(store.root)) == "first"
+    assert Store(store.root).verify(KEY) is None
+    assert names(store, "temporary", "quarantine") == []
+
+
+@stage("tiny-late")
+def late(params: tiny.Nothing, inputs, out, run):
+    """Read an input that another host drops before, the first time."""
+    tiny.count(run)
+    if len(Path(run.local.count).read_text().split()) == 1:
+        shutil.rmtree(inputs["x"])
+    (out / "copy").write_bytes((inputs["x"] / "result.json").read_bytes())
+
+
+def test_an_input_that_another_host_drops_is_computed_again(store, tmp_path):
+    told = tiny.TinyLocal(count=str(tmp_path / "count"), label="late")
+    last = Stage("tiny-late", "late", tiny.Nothing(), {"x": tiny.node("a", 1)}, told)
+    assert execute([last], store)[last.key].error is None
+    assert (tmp_path / "count").read_text() == "late\nlate\n"
+    assert (store.get(last.key).path / "copy").exists()
+
+
+def test_without_locks_nobody_removes_what_another_process_writes(store, no_locks):
+    with store.write(KEY, {}) as out:
+        Store(store.root).tidy(KEY)
+        with Store(store.root).lock(KEY) as is_mine:
+            assert is_mine
+        assert out.exists()
+
+
+def test_a_run_of_another_host_is_known_although_its_lock_is_not(store, monkeypatch):
+    run = "d" * 64
+    with monkeypatch.context() as other_host:
+        other_host.setattr(Disk, "HOST", "0" * 8)
+        there = Store(store.root)
+        with there.using([KEY], run):
+            names = [*store.root.glob("locks/*")]
+            for name in names:
+                name.unlink()  # as if this host did not see it
+            other_host.undo()
+            assert store.in_use() == set()
+            assert store.knows_run(run)
+    with store.using([KEY], run):
+        assert there.knows_run(run)
+    assert not store.knows_run(run)
+
+
+def test_two_commands_without_locks_end_with_the_same_bytes(tmp_path):
+    reference, store = Store(tmp_path / "reference"), Store(tmp_path / "store")
+    execute(tiny.diamond(), reference)
+    words = ("tiny.py", "run", store.root, tmp_path / "count", "0.02")
+    running = [start(*words, TINY_NO_LOCKS="1") for _ in range(2)]
+    assert [ended(each) for each in running] == [(0, "")] * 2
+    assert tiny.content(store, tiny.diamond()) == tiny.content(reference, tiny.diamond())
+    assert all(store.verify(key) is None for key in store.committed())
+    assert names(store, "temporary", "quarantine") == []
+
+
+# disks
+
+
+def test_a_file_too_large_for_the_disk_is_one_line_and_loses_nothing(store):
+    commit(store)
+    limited = start("tiny.py", "run", store.root, TINY_STEPS="400,100", TINY_LIMIT="3000")
+    code, errors = ended(limited)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert str(store.root) in errors and "File too large" in errors
+    assert names(store, "temporary") == []
+    assert text_of(Store(store.root)) == "content"
+    assert ended(start("tiny.py", "run", store.root, TINY_STEPS="400,100")) == (0, "")
+
+
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(small_disk):
+    disk = small_disk("size=160k")
+    store = Store(disk / "store")
+    commit(store)
+    (disk / "ballast").write_bytes(bytes(60_000))
+    code, errors = ended(start("tiny.py", "run", store.root, TINY_STEPS="500,100"))
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "No space left on device" in errors
+    assert text_of(Store(store.root)) == "content"
+    small_disk("remount,size=16m")
+    assert ended(start("tiny.py", "run", store.root, TINY_STEPS="500,100")) == (0, "")
+
+
+def test_a_read_only_store_can_be_read_and_says_that_it_cannot_be_written(small_disk):
+    disk = small_disk("size=1m")
+    assert ended(start("tiny.py", "run", disk / "store"))[0] == 0
+    small_disk("remount,ro,size=1m")
+    assert ended(start("tiny.py", "run", disk / "store")) == (0, "")
+    code, errors = ended(start("tiny.py", "run", disk / "store", TINY_STEPS="7,2"))
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "Read-only file system" in errors and "--store" in errors
+
+
+def test_a_store_that_cannot_be_used_is_no_failure_of_the_stage(store, monkeypatch):
+    def full(*_, **__):
+        raise StoreError("no room")
+
+    monkeypatch.setattr(Store, "_commit", full)
+    with pytest.raises(StoreError, match="no room"):
+        execute([tiny.node("a", 1)], store)

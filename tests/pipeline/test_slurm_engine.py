@@ -1,0 +1,195 @@
+"""Arrays of jobs: the scripts that a cluster would get, submitit's local jobs, a fake sbatch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import clusters
+import pytest
+import tiny
+
+from benchmarks import raylets
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.pipeline.executors import slurm_engine
+from maskpolicy.pipeline.graph.calls import call_of
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.store.artifacts import Store
+
+pytest.importorskip("submitit", reason="the extra maskpolicy[slurm] is not installed")
+
+ASKED = (
+    *("slurm.partition=cpus", "slurm.gpu_partition=gpus", "slurm.time=90", "slurm.tasks=3"),
+    *("slurm.memory=12", "slurm.setup=[module load cuda]", "slurm.more.mail-type=END"),
+    *("resources.intermediate.gpus=4", "resources.annotate.cpus=8"),
+)
+# starts the tasks of an array as Slurm does
+SBATCH = """#!{python}
+import os, re, subprocess, sys
+script = open(sys.argv[-1]).read()
+found = re.search(r"--array=0-(\\d+)", script)
+number = str(os.getpid())
+for task in range(int(found[1]) + 1) if found else [None]:
+    own = {{"SLURM_JOB_ID": number, "SLURM_LOCALID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}}
+    own |= {{"SLURM_NODEID": "0", "SLURM_JOB_NODELIST": "node", "SLURM_NNODES": "1"}}
+    if task is not None:
+        own |= {{"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": str(task)}}
+    running = subprocess.Popen(["bash", sys.argv[-1]], env=os.environ | own,
+        stdout=subprocess.DEVNULL, stderr=open("{folder}/errors", "a"), start_new_session=True)
+    job = number if task is None else f"{{number}}_{{task}}"
+    open("{folder}/pid-" + job, "w").write(str(running.pid))
+print("Submitted batch job", number)
+"""
+SRUN = """#!{python}
+import subprocess, sys
+at = next(n for n, word in enumerate(sys.argv) if "/bin/python" in word)
+sys.exit(subprocess.run(sys.argv[at:]).returncode)
+"""
+SACCT = """#!{python}
+import glob, os
+print("JobID|State|NodeList")
+for path in glob.glob("{folder}/pid-*"):
+    pid = int(open(path).read())
+    try:
+        gone = open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        gone = True
+    print(path.rpartition("pid-")[2] + ("|FAILED|node" if gone else "|RUNNING|node"))
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """One file for all tests: its plugin is imported in this process."""
+    return clusters.write_experiment(tmp_path_factory.mktemp("slurm"))
+
+
+@pytest.fixture
+def experiment(file):
+    return load_experiment(file, ["slurm.tasks=2", "slurm.gpus=false"])
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Put commands on the path that stand for Slurm's; returns the folder of their notes."""
+    folder = tmp_path / "slurm"
+    (folder / "bin").mkdir(parents=True)
+    commands = {"sbatch": SBATCH, "srun": SRUN, "sacct": SACCT, "scancel": "#!{python}\n"}
+    for name, text in commands.items():
+        command = folder / "bin" / name
+        command.write_text(text.format(python=sys.executable, folder=folder))
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    tests = str(Path(tiny.__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, *sys.path]))
+    monkeypatch.setattr(slurm_engine, "_POLL", 1.0)
+    return folder
+
+
+def test_a_dry_run_shows_the_scripts_of_submitit_and_writes_nothing(file, tmp_path, call):
+    words = ("--store", tmp_path / "store", "--out", tmp_path / "out", "--dry-run")
+    code, out, err = call("run", file, *ASKED, *words, "--executor", "slurm")
+    assert (code, err) == (0, "")
+    widest, ones, eights, others = out.split("#!/bin/bash")[1:]
+    assert "for intermediate\n" in out
+    common = {"time=90", "mem=12GB", "signal=USR2@120", "mail-type=END"}
+    for script, own in (
+        (widest, {"partition=gpus", "gpus-per-node=4", "cpus-per-task=4"}),
+        (ones, {"gpus-per-node=1", "array=0-2%3"}),
+        (eights, {"cpus-per-task=8"}),
+        (others, {"partition=cpus"}),
+    ):
+        options = {line.removeprefix("#SBATCH --") for line in script.splitlines()}
+        assert options >= common | own
+        assert "module load cuda" in options
+        assert "-m submitit.core._submit" in script
+    assert "gpus-per-node" not in others
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_sbatch_it_is_one_line(file, tmp_path, refused, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ("--store", tmp_path / "store", "--out", tmp_path / "out", "--executor", "slurm")
+    assert "there is no sbatch here" in refused("run", file, *words)
+    assert not list((tmp_path / "store").glob("artifacts/*"))
+
+
+def test_other_executors_have_no_dry_run(file, tmp_path, refused):
+    assert "maskpolicy plan" in refused("run", file, "--dry-run", "--out", tmp_path / "out")
+
+
+def test_a_task_on_a_host_with_another_version_or_store_says_so(tmp_path):
+    stage, store = tiny.node("a"), Store(tmp_path / "store")
+    for about, says in (({"version": "0"}, "install the same"), ({"run": "0" * 64}, "is another")):
+        task = slurm_engine.Task(call_of(stage, store, {}, **about), 1, tmp_path / "note.json")
+        error = task()
+        assert isinstance(error, ConfigError)
+        assert says in str(error)
+    assert not list((tmp_path / "store").glob("artifacts/*"))
+
+
+def test_jobs_of_slurm_compute_what_one_process_computes(fake, tmp_path, experiment):
+    """A task that is killed without a signal is submitted again; the third time it fails."""
+    count = tmp_path / "count"
+    told = tiny.TinyLocal(count=str(count), label="fatal")
+    once, ever = (Stage("tiny-fatal", f"{n}", tiny.Fate(n), {}, told) for n in (1, 0))
+    stages = [*tiny.diamond(), once]
+    store, reference = Store(tmp_path / "store"), Store(tmp_path / "reference")
+    execute(tiny.diamond(), reference)
+    with slurm_engine.SlurmEngine(experiment, tmp_path / "logs") as engine:
+        outcomes = execute([*stages, ever], store, engine=engine)
+    assert not any(outcomes[each.key].error for each in stages), (fake / "errors").read_text()
+    assert tiny.content(store, tiny.diamond()) == tiny.content(reference, tiny.diamond())
+    assert outcomes[ever.key].error.startswith("Slurm job ")
+    assert "3 times in a row" in outcomes[ever.key].error
+    assert count.read_text().count("fatal") == 5
+
+
+def preempt(notes, pids):
+    """Send the signal of preemption to the first process that begins a general stage."""
+
+    def begun():
+        return [int(words[1]) for words in raylets.lines(notes / "begins") if words[0] == "general"]
+
+    pids.append(clusters.until(begun)[0])
+    os.kill(pids[0], signal.SIGUSR2)
+
+
+@pytest.mark.slow
+def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, monkeypatch):
+    """Jobs of submitit's local executor, in the place of Slurm's."""
+    clusters.finish(clusters.start(file, tmp_path / "alone"))
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    patch = "from maskpolicy.pipeline.executors import slurm_engine as engine\n"
+    patch += "engine.SlurmEngine.__init__.__defaults__ = (engine.LOCAL,)\n"
+    (tmp_path / "here.py").write_text(f"{patch}from maskpolicy.__main__ import main\nmain()\n")
+    words = ("run", file, "--store", tmp_path / "store", "--out", tmp_path / "out")
+    words = (*words, "slurm.tasks=2", "slurm.gpus=false", "--executor", "slurm")
+    pids: list[int] = []
+    threading.Thread(target=preempt, args=(notes, pids), daemon=True).start()
+    running = subprocess.Popen(
+        [sys.executable, tmp_path / "here.py", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "NOTES": str(notes), "PAUSE": "1"},
+    )
+    clusters.finish(running)
+    begun = raylets.lines(notes / "begins")
+    again = [int(words[1]) for words in begun if words[0] == "general"]
+    assert again[0] == pids[0]
+    assert len(again) == 2
+    counted = Counter(words[0] for words in raylets.lines(notes / "commits"))
+    assert set(counted.values()) == {1}
+    alone = raylets.artifacts(tmp_path / "alone" / "store")
+    assert raylets.artifacts(tmp_path / "store") == alone
+    said = [path.read_text() for path in (tmp_path / "out" / "logs").rglob("*_log.*")]
+    assert any("Requeued job" in text for text in said)

@@ -1,0 +1,900 @@
+"""What the stages compute is pinned by digests; what their keys depend on, by changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import encoders
+import pytest
+import small
+from safetensors.torch import load_file
+
+from maskpolicy.app.transformers_folders import _cells
+from maskpolicy.core import metrics
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.metrics import Total
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.types import Denoising, Example
+from maskpolicy.data.corpus import entities as rules
+from maskpolicy.data.corpus.annotation import annotate
+from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.data.world import make, write
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.parse import load_experiment, make_experiment
+from maskpolicy.experiment.world_settings import SUBJECT_KINDS
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.results import collecting
+from maskpolicy.masking.denoising import denoising_pair
+from maskpolicy.masking.selection import select
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import compute, topological, version_of
+from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.stages.evaluation import read_examples
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.discovery import find_plugin
+
+TASKS = ("triviaqa", "zsre")
+POLICIES = ("random", "whole-word", "span", "poisson", "salient-span")
+HOWS = (
+    Denoising(),
+    Denoising(corruption="token", join="none"),
+    Denoising(target="full", permute_sentences=True, insert=0.5),
+    Denoising(mask_exclusion=0.5),
+)
+SPEC = Training(batch_size=4, micro_tokens=150, max_source=60)
+GOLDEN = {
+    "world": ({"world": 5}, "c476556f2ca70900"),
+    "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
+    "passages": ({"corpus": 1}, "a2bd700ccc41afa7"),
+    "entities": ({"annotate": 1, "rules": 2}, "4092c02c0ae37301"),
+    "spans": ({"general": 6, "intermediate": 7, "rules": 2}, "011ab21c42a3186c"),
+    "pairs": ({"general": 6, "intermediate": 7}, "c898c579766c7bd6"),
+    "order": ({"general": 6, "intermediate": 7}, "9dba90086d3e9e4f"),
+    "examples": ({"finetune": 6, "evaluate": 4}, "2955eede234f0961"),
+}
+
+
+def annotated():
+    """Return the passages with the column that salient-span computes, all labels in it."""
+    found = annotate(find_plugin("policy", "salient-span").plugin(labels="all"), small.passages())
+    columns = {name: Ragged.of_arrays(rows) for name, rows in found.items()}
+    return Passages({**small.passages().arrays, **columns})
+
+
+def chosen():
+    """Return what each policy hides, by policy and epoch."""
+    passages = list(annotated())
+    return {
+        (name, epoch): select(
+            find_plugin("policy", name).plugin(), passages, 7, [epoch] * len(passages)
+        )
+        for name in POLICIES
+        for epoch in (0, 1)
+    }
+
+
+def world():
+    settings = {"people": 6, "general_people": 4, "kinds": list(SUBJECT_KINDS)}
+    with TemporaryDirectory() as folder:
+        write(make(settings), Path(folder))
+        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return [
+            [path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()]
+            for path in paths
+        ]
+
+
+def tokenizer():
+    return json.loads(small.tokenizer().backend_tokenizer.to_str())["model"]
+
+
+def passages():
+    names = ("tokens", "offsets", "words", "sentences")
+    return [[p.id, p.text, *(getattr(p, name).tolist() for name in names)] for p in annotated()]
+
+
+def entities():
+    return [passage.columns["entities"].tolist() for passage in annotated()]
+
+
+def spans():
+    return [[*key, [each.tolist() for each in found]] for key, found in chosen().items()]
+
+
+def pairs():
+    made = [
+        denoising_pair(passage, each, how, 4, 7, epoch)
+        for (_, epoch), found in chosen().items()
+        for how in HOWS
+        for passage, each in zip(annotated(), found, strict=True)
+    ]
+    return [[m.source.tolist(), m.target.tolist(), m.excluded.tolist()] for m in made]
+
+
+def order():
+    policy = find_plugin("policy", "random")
+    specials = Specials.of(small.tokenizer())
+    steps = MaskedSteps(annotated(), policy.plugin(), Denoising(**policy.facts), specials, SPEC)
+    return [[steps.order.step(number), arrays(steps(number))] for number in range(6)]
+
+
+def examples():
+    given = [Example(str(i), "g", text, (text[:9],)) for i, text in enumerate(small.TEXTS)]
+    steps = ExampleSteps.of(given, small.tokenizer(), Specials.of(small.tokenizer()), SPEC, "end")
+    return [arrays(steps(number)) for number in range(4)]
+
+
+def arrays(step):
+    names = ("source", "seen", "decoder", "labels")
+    return [[getattr(batch, name).tolist() for name in names] for batch in step.batches]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_result_that_changes_raises_the_version_of_its_stages(name):
+    """Pin what stages compute: a key holds a stage's version, not maskpolicy's code.
+
+    If this fails, the same experiment now gives another result, and stores still hold the old one
+    under the same key. First raise `version` in the `@stage(...)` of every kind that GOLDEN names
+    here ("rules": VERSION of data.corpus.entities, where these found something else); then write
+    the new versions and the new digest into GOLDEN.
+    """
+    versions, expected = GOLDEN[name]
+    made = globals()[name]()
+    found = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:16]
+    assert ({kind: version(kind) for kind in versions}, found) == (versions, expected)
+
+
+def version(kind):
+    return rules.VERSION if kind == "rules" else version_of(kind)
+
+
+def test_the_pinned_spans_hide_something_under_every_policy():
+    for found in chosen().values():
+        assert sum(map(len, found)) > 3
+
+
+YAML = """
+model: mini
+corpus: world
+policies: [none, random, salient-span, {name: span, label: runs}]
+tasks: [triviaqa, zsre]
+seeds: [0, 1]
+world: {people: 8, general_people: 6}
+general: {steps: 3}
+intermediate: {steps: 3}
+finetune: {steps: 3}
+"""
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """Return a function from changes of an experiment to the keys of its stages."""
+
+    def keys(*overrides, plugin=(), text=YAML, name="it.yaml", digest=None):
+        path = tmp_path / name
+        path.write_text(text)
+        made = load_experiment(path, overrides, plugin)
+        built = stages.build(made, digest) if digest else stages.build(made)
+        order = topological(built.stages)
+        return {(stage.kind, stage.label): stage.key for stage in order}
+
+    return keys
+
+
+def moved(before, after):
+    """Return the (kind, first word of the label) of the stages whose keys differ."""
+    assert before.keys() == after.keys()
+    return {
+        (kind, label.replace(",", "").partition(" ")[0])
+        for (kind, label), key in before.items()
+        if after[kind, label] != key
+    }
+
+
+def behind(*rows):
+    return {(kind, row) for row in rows for kind in ("intermediate", "finetune", "evaluate")}
+
+
+def tuned(*rows):
+    return {(kind, row) for row in rows for kind in ("finetune", "evaluate")}
+
+
+ROWS = ("none", "random", "salient-span", "runs")
+MASKED = ROWS[1:]
+TRAINED = {("general", "mini"), *behind(*MASKED), *tuned("none")}
+CORPUS = {("corpus", "intermediate"), ("annotate", "salient-span"), *behind(*MASKED)}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("policies.3.ratio=0.2", behind("runs")),
+        ("policies.3.longest=9", behind("runs")),
+        ("policies.3.corruption=token", behind("runs")),
+        ("policies.3.target=full", behind("runs")),
+        ("corruption=token", behind(*MASKED)),
+        ("intermediate.steps=4", behind(*MASKED)),
+        ("intermediate.seed=1", behind(*MASKED)),
+        ("finetune.lr=1e-4", tuned(*ROWS)),
+        ("general.steps=4", TRAINED),
+        ("general.precision=fp32", TRAINED),
+        ("intermediate.attention=sdpa", behind(*MASKED)),
+        ("intermediate.micro_tokens=99", behind(*MASKED)),
+        ("intermediate.dropout=0.1", behind(*MASKED)),
+        ("intermediate.compile=true", behind(*MASKED)),
+        ("corpus={name: world, words: 50}", CORPUS),
+        ("intermediate.checkpoint_every=1", set()),
+        ("keep_models=[finetune]", set()),
+        ("baseline=random", set()),
+    ],
+)
+def test_a_change_moves_the_keys_of_its_own_stages_only(keys, change, expected):
+    set_ = ("general.precision=bf16", "intermediate.attention=eager", "intermediate.dropout=0.0")
+    assert moved(keys(*set_), keys(*set_, change)) == expected
+
+
+def test_the_world_is_behind_everything(keys):
+    found = moved(keys(), keys("world.people=9"))
+    assert {kind for kind, _ in found} == {kind for kind, _ in keys()}
+
+
+def test_worlds_that_differ_in_tasks_alone_share_every_model(keys):
+    before = keys()
+    after = keys("world.heldout=[employer]")
+    (text,) = after.keys() - before.keys()
+    assert text == ("world", "text")
+    assert after.pop(text) == before["world", ""]
+    assert moved(before, after) == {
+        ("world", ""),
+        *((f"{part}-examples", task) for part in ("train", "test") for task in TASKS),
+        *tuned(*ROWS),
+    }
+
+
+def test_a_limit_moves_the_keys_of_its_own_task_only(keys):
+    same = keys("tasks.0={name: triviaqa, limit: {train: 0}}")
+    assert same == keys()
+    for split, kinds in (
+        ("train", {"train-examples", "finetune", "evaluate"}),
+        ("dev", {"train-examples", "finetune", "evaluate"}),
+        ("test", {"test-examples", "evaluate"}),
+    ):
+        limited = keys(f"tasks.0={{name: triviaqa, limit: {{{split}: 5}}}}")
+        found = [name for name, key in limited.items() if key not in same.values()]
+        assert {kind for kind, _ in found} == kinds
+        assert all("triviaqa" in label for _, label in found)
+
+
+def test_what_is_learnt_depends_on_the_limits_of_train_and_dev_alone(keys):
+    row = "policies=[none, {name: supervised, train_on: [triviaqa]}]"
+
+    def fit(limit):
+        found = keys(row, f"tasks=[{{name: triviaqa, label: triviaqa, limit: {{{limit}}}}}]")
+        return next(key for (kind, _), key in found.items() if kind == "fit")
+
+    assert fit("train: 5") != fit("train: 0") == fit("test: 5")
+
+
+JUDGED = ("finetune.eval_every=1", "finetune.steps=4")
+
+
+@pytest.mark.parametrize(
+    ("named", "others", "kinds"),
+    [
+        ("[kilt_accuracy]", (), set()),
+        ("[kilt_accuracy, f1]", (), {"evaluate"}),
+        ("[f1, kilt_accuracy]", (), {"evaluate"}),
+        ("[kilt_accuracy, f1]", JUDGED, {"evaluate"}),
+        ("[f1, kilt_accuracy]", JUDGED, {"finetune", "evaluate"}),
+    ],
+)
+def test_metrics_are_computed_anew_without_any_training(keys, named, others, kinds):
+    text = YAML.replace("triviaqa, zsre", "zsre")
+    before = set(keys(*others, text=text).values())
+    after = keys(*others, f"tasks=[{{name: zsre, label: zsre, metrics: {named}}}]", text=text)
+    assert {kind for (kind, _), key in after.items() if key not in before} == kinds
+
+
+def test_more_rows_tasks_and_seeds_move_no_key(keys):
+    before = keys()
+    more = keys("policies=[none, random, salient-span, {name: span, label: runs}, poisson]")
+    more |= keys("tasks=[triviaqa, zsre, wow]")
+    more |= keys("seeds=[0, 1, 2]")
+    assert {name: more[name] for name in before} == before
+
+
+SWEPT = "policies=[none, {name: random, grid: {ratio: [0.15, 0.3], intermediate.lr: [1e-3, 1e-4]}}]"
+
+
+def test_a_cell_of_a_sweep_has_the_key_of_the_cell_with_its_settings(keys):
+    swept = keys(SWEPT, "grid.finetune.steps=[3, 4]")
+    for ratio, lr, steps in ((0.15, 0.001, 3), (0.3, 0.0001, 4)):
+        rows = f"policies=[none, {{name: random, label: it, ratio: {ratio}}}]"
+        plain = keys(rows, f"intermediate.lr={lr}", f"finetune.steps={steps}")
+        row = f"random ratio={ratio} intermediate.lr={lr} finetune.steps={steps}"
+        for kind in ("finetune", "evaluate"):
+            for seed in (0, 1):
+                name = f"zsre, seed {seed}"
+                assert swept[kind, f"{row}, {name}"] == plain[kind, f"it, {name}"]
+    own = "policies=[none, {name: random, finetune: {lr: 1e-4}, intermediate: {steps: 2}}]"
+    stated = "random intermediate.steps=2 finetune.lr=0.0001, zsre, seed 0"
+    plain = keys("policies=[none, random]", "intermediate.steps=2", "finetune.lr=1e-4")
+    found = keys(own)
+    assert found["evaluate", stated] == plain["evaluate", "random, zsre, seed 0"]
+    assert found["evaluate", "none, zsre, seed 0"] != plain["evaluate", "none, zsre, seed 0"]
+
+
+def test_a_row_has_the_checkpoints_before_its_end(tmp_path):
+    (tmp_path / "it.yaml").write_text(YAML)
+    overrides = ("grid.intermediate.steps=[3, 6]", "checkpoint_steps=[2, 4]", "tasks=[zsre]")
+    built = stages.build(load_experiment(tmp_path / "it.yaml", overrides))
+    found = {(row, step) for row, _, _, step in built.early if row.startswith("random")}
+    assert found == {
+        ("random intermediate.steps=3", 2),
+        ("random intermediate.steps=6", 2),
+        ("random intermediate.steps=6", 4),
+    }
+
+
+def test_the_members_and_the_start_of_a_learned_row_are_fitted_with_its_budget(tmp_path):
+    (tmp_path / "it.yaml").write_text(YAML)
+    learned = "{name: supervised, train_on: [zsre]}"
+    start = f"{{name: meta-learned, train_on: [zsre], init: {learned}}}"
+    rows = f"policies=[none, {{name: mixture, members: [span, {learned}]}}, {start}]"
+    overrides = (rows, "grid.fit.lr=[1e-3, 1e-4]", "finetune.steps=2")
+    built = stages.build(load_experiment(tmp_path / "it.yaml", overrides))
+    found = {}
+    for (row, _, _), cell in built.cells.items():
+        found[row] = {s.params.spec.lr for s in topological([cell]) if s.kind == "fit"}
+    rates = {row: {float(row.rpartition("=")[2])} for row in found if row != "none"}
+    assert found == {"none": set(), **rates}
+
+
+def test_runs_with_numbers_of_their_own_are_other_runs_of_the_same_experiment(keys):
+    set_ = ("seeds=[0, 1, 2, 3]",)
+    whole = keys(*set_, "intermediate_seeds=4")
+    part = keys("seeds=[2, 3]", "intermediate_runs=[2, 3]")
+    assert ("intermediate", "random, run 2") in part
+    assert {name: whole[name] for name in part} == part
+
+
+def test_every_run_of_a_policy_has_a_seed_of_its_own(keys):
+    found = keys("intermediate_seeds=2")
+    runs = {found["intermediate", f"random, run {run}"] for run in (0, 1)}
+    assert len(runs) == 2
+    assert found["intermediate", "random, run 0"] == keys()["intermediate", "random, run 0"]
+
+
+LEARNT = "policies=[none, random, {name: supervised, train_on: [triviaqa]}]"
+
+
+def models_behind(*overrides, folder):
+    """Return by row, seed and step the numbers of the general models behind each cell."""
+    path = folder / "models.yaml"
+    path.write_text(YAML)
+    made = load_experiment(path, [LEARNT, *overrides])
+    built = stages.build(made)
+    cells = {(row, seed, 0): stage for (row, _, seed), stage in built.cells.items()}
+    cells |= {(row, seed, step): stage for (row, _, seed, step), stage in built.early.items()}
+    return {
+        cell: {
+            each.params.spec.seed - made.general.seed
+            for each in topological([stage])
+            if each.kind == "general"
+        }
+        for cell, stage in cells.items()
+    }
+
+
+def test_every_stage_of_a_seed_rests_on_its_own_general_model(tmp_path):
+    several = ("seeds=[5, 6, 7, 8]", "intermediate_seeds=4", "checkpoint_steps=[1]")
+    found = models_behind(*several, "general_seeds=2", folder=tmp_path)
+    assert len(found) == 4 * (3 + 2)
+    assert all(models == {(seed - 5) % 2} for (_, seed, _), models in found.items())
+    found = models_behind(*several, folder=tmp_path)
+    assert all(models == {0} for models in found.values())
+
+
+def test_more_general_models_leave_the_keys_of_the_first(keys):
+    several = ("intermediate_seeds=2", LEARNT)
+    one, two = keys(*several), keys(*several, "general_seeds=2")
+    new = {("general", "mini, model 1")}
+    assert two.keys() - one.keys() == new
+    rests = {name for name in one if "run 1" in name[1] or "seed 1" in name[1]}
+    assert {name for name in one if one[name] != two[name]} == rests
+    assert {"fit", "annotate", "intermediate", "finetune", "evaluate"} == {k for k, _ in rests}
+
+
+def test_runs_on_several_machines_share_the_general_models(keys):
+    whole = keys("seeds=[0, 1, 2, 3]", "intermediate_seeds=4", "general_seeds=4")
+    part = keys("seeds=[2, 3]", "intermediate_runs=[2, 3]", "general_seeds=4")
+    assert ("general", "mini, model 3") in part
+    assert {name: whole[name] for name in part} == part
+
+
+def test_only_models_built_from_scratch_have_several_general_models(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "it.yaml").write_text(YAML)
+    overrides = ["model=folder", "general={}", "intermediate_seeds=2", "general_seeds=2"]
+    with pytest.raises(ConfigError, match="general_seeds: only a model built from scratch"):
+        load_experiment(tmp_path / "it.yaml", overrides)
+
+
+def test_the_name_and_folder_of_an_experiment_are_in_no_key(keys, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    assert keys(name="other.yaml") == keys() == keys(name="elsewhere/it.yaml")
+
+
+@pytest.mark.parametrize("row", ["name: salient-span", "name: regex, pattern: a"])
+def test_rows_that_differ_in_spans_share_the_annotation_of_the_default(keys, row):
+    def annotations(*rows):
+        found = keys(f"policies=[none, {', '.join(f'{{{row}{each}}}' for each in rows)}]")
+        return {key for (kind, _), key in found.items() if kind == "annotate"}
+
+    default = annotations(", label: a")
+    assert len(default) == 1
+    assert annotations(", label: a, spans: 3") == default
+    assert annotations(", label: a, spans: 1", ", label: b, spans: 2") == default
+
+
+PLUGIN = """
+from dataclasses import dataclass
+import {neighbour}
+from maskpolicy.plugins.registry import policy
+
+@policy("{name}")
+@dataclass(frozen=True)
+class Mine:
+    def select(self, passage, rng):
+        return passage.pieces[:{neighbour}.COUNT]
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """Write a plugin that imports the file beside it; returns its path."""
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "counts_of_mine.py").write_text("COUNT = 1\n")
+    path = folder / "mine.py"
+    path.write_text(PLUGIN.format(neighbour="counts_of_mine", name=f"mine-{tmp_path.name}"))
+    return path
+
+
+def test_a_plugins_code_and_its_neighbours_are_in_the_key(keys, plugin, tmp_path):
+    rows = f"policies=[none, random, mine-{tmp_path.name}]"
+    mine = behind(f"mine-{tmp_path.name}")
+    before = keys(rows, plugin=[plugin])
+    plugin.write_text(plugin.read_text() + "\n# a comment\n")
+    assert not moved(before, keys(rows, plugin=[plugin]))
+    plugin.write_text(plugin.read_text() + "CHANGED = 1\n")
+    after = keys(rows, plugin=[plugin])
+    assert moved(before, after) == mine
+    plugin.with_name("counts_of_mine.py").write_text("COUNT = 2\n")
+    assert moved(after, keys(rows, plugin=[plugin])) == mine
+
+
+def test_a_plugin_that_no_row_uses_moves_no_key(keys, plugin):
+    assert keys() == keys(plugin=[plugin])
+
+
+@pytest.fixture
+def data(tmp_path):
+    write(make({"people": 8, "general_people": 6}), tmp_path / "world")
+    return tmp_path / "world" / "tasks"
+
+
+def test_a_data_folder_is_known_by_its_files_and_not_by_its_path(keys, data, tmp_path):
+    before = keys(f"data={data}")
+    shutil.copytree(data, tmp_path / "copy")
+    assert keys(f"data={tmp_path / 'copy'}") == before
+    train = next(data.rglob("structured_zeroshot-train*"))
+    dev = next(data.rglob("structured_zeroshot-dev*"))
+    texts = train.read_bytes(), dev.read_bytes()
+    dev.write_bytes(texts[1] + texts[0][: texts[0].index(b"\n") + 1])  # which serves as test
+    found = moved(before, keys(f"data={data}"))
+    assert found == {("test-examples", "zsre"), *(("evaluate", row) for row in ROWS)}
+    train.write_bytes(texts[1])
+    dev.write_bytes(texts[0])
+    found = moved(before, keys(f"data={data}"))
+    assert found == {("train-examples", "zsre"), ("test-examples", "zsre"), *tuned(*ROWS)}
+
+
+def test_data_files_are_hashed_by_the_function_that_is_given(keys, data):
+    seen = []
+    keys(f"data={data}", digest=lambda path: seen.append(path.name) or "0" * 64)
+    assert any("structured_zeroshot-dev" in name for name in seen)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with a BART that has fewer positions than passages have tokens."""
+    small.bart(max_position_embeddings=32).save_pretrained(tmp_path / "bart")
+    small.tokenizer().save_pretrained(tmp_path / "bart")
+    return tmp_path / "bart"
+
+
+def test_a_model_folder_is_known_by_its_files_and_not_by_its_path(keys, folder, tmp_path):
+    text = YAML.replace("general: {steps: 3}", "")
+    before = keys(f"model={folder}", text=text)
+    shutil.copytree(folder, tmp_path / "moved" / "bart")
+    assert keys(f"model={tmp_path / 'moved' / 'bart'}", text=text) == before
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    after = keys(f"model={folder}", text=text)
+    assert {kind for kind, _ in moved(before, after)} == {
+        "pretrained",
+        "intermediate",
+        "finetune",
+        "evaluate",
+    }
+    weights.rename(folder / "pytorch_model.bin")
+    assert moved(after, keys(f"model={folder}", text=text))
+
+
+def pretrain(folder, tmp_path, rows, **policy):
+    """Run an intermediate stage of two steps on rows of text and spans; returns its outcome."""
+    lines = [json.dumps({"text": text, "marked": spans}) + "\n" for text, spans in rows]
+    (tmp_path / "it.jsonl").write_text("".join(lines))
+    made = make_experiment(
+        {
+            "model": str(folder),
+            "corpus": {"files": [str(tmp_path / "it.jsonl")], "columns": ["marked"]},
+            "policies": [policy],
+            "tasks": [],
+            "baseline": policy["name"],
+            "intermediate": {"steps": 2, "batch_size": 4},
+        },
+        "it",
+        "",
+        (tmp_path,),
+        needs=(),
+    )
+    stage = stages.build(made).pretrained[made.policies[0].label, 0]
+    return execute([stage], Store(tmp_path / "store"))[stage.key]
+
+
+def test_a_policy_that_hides_nothing_at_all_is_refused_before_its_training(folder, tmp_path):
+    for policy in ({"name": "column", "column": "marked"}, {"name": "random", "ratio": 0.0}):
+        outcome = pretrain(folder, tmp_path, [(text, []) for text in small.TEXTS], **policy)
+        assert isinstance(outcome.exception, DataError)
+        assert f"policy {policy['name']}: masks nothing in the 2 steps" in outcome.error
+
+
+def test_a_policy_that_hides_everything_with_exclusion_is_the_users_to_change(folder, tmp_path):
+    rows = [(text, []) for text in small.TEXTS]
+    hidden = {"name": "random", "ratio": 1.0, "corruption": "token"}
+    outcome = pretrain(folder, tmp_path, rows, **hidden, mask_exclusion=0.5)
+    assert isinstance(outcome.exception, DataError)
+    assert "policy random: masks every token of every passage" in outcome.error
+    assert pretrain(folder, tmp_path, rows, **hidden).error is None
+
+
+def test_a_training_that_reads_no_words_or_the_same_ones_over_and_over_is_warned_of(
+    folder, tmp_path, caplog, monkeypatch
+):
+    rows = [(text, []) for text in small.TEXTS]
+    assert pretrain(folder, tmp_path, rows, name="random", ratio=1.0).error is None
+    assert "policy random masks every token of every passage" in caplog.text
+    assert "times (" not in caplog.text
+    caplog.clear()
+    monkeypatch.setattr("maskpolicy.pipeline.stages.model_training._EPOCHS", 7)
+    text = "One two three four five six seven eight nine ten."
+    assert pretrain(folder, tmp_path, [(text, [])], name="random", ratio=0.5).error is None
+    assert "masks every token" not in caplog.text
+    assert "reads each of 1 passages 8 times (2 steps of 4 passages)" in caplog.text
+    assert "lower intermediate.steps" in caplog.text
+
+
+def test_a_policy_that_hides_something_somewhere_is_not_refused(folder, tmp_path):
+    rows = [(text, [[0, 4]] if text == small.TEXTS[0] else []) for text in small.TEXTS]
+    assert pretrain(folder, tmp_path, rows, name="column", column="marked").error is None
+    outcome = pretrain(folder, tmp_path, rows, name="poisson", insert=0.0)
+    assert outcome.error is None
+
+
+ENCODER = """
+model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1}
+corpus: world
+policies:
+  - none
+  - {name: random, label: mlm}
+  - {name: salient-span, label: mae, mask_exclusion: 1.0}
+  - {name: random, label: delta 1, shallow_decoder: true}
+tasks: [cola, squad_v2]
+world: {people: 8, general_people: 6}
+general: {steps: 2, batch_size: 4}
+intermediate: {steps: 2, batch_size: 4}
+finetune: {steps: 2, batch_size: 4, eval_every: 1}
+"""
+
+
+def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(ENCODER)
+    store = Store(tmp_path / "store")
+    built = stages.build(load_experiment(path))
+    outcomes = execute(built.stages, store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    kinds = {stage.kind for stage in topological(built.stages)}
+    assert kinds == {stage.kind for stage in topological(seq2seq(tmp_path).stages)}
+    for row in ("none", "mlm", "mae", "delta 1"):
+        folder = store.path(built.pretrained[row, 0].key)
+        names = {each.name for each in folder.iterdir()}
+        assert names == {"config.json", "model.safetensors", "work.json", "MANIFEST.json"}
+        assert json.loads((folder / "config.json").read_text())["architectures"] == ["RobertaModel"]
+    results = {
+        cell[:2]: json.loads((store.path(stage.key) / "result.json").read_text())
+        for cell, stage in built.cells.items()
+    }
+    assert results["mae", "cola"]["metric"] == "matthews"
+    assert 0 <= results["mae", "squad_v2"]["parts"]["exact_match"] <= 1
+    assert len(results) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
+def test_an_encoder_of_another_family_goes_through_the_whole_pipeline(tmp_path, family):
+    folder = encoders.saved(family, tmp_path / "small")
+    path = tmp_path / "it.yaml"
+    block = f"model: {{kind: encoder, name: {folder}, decoder_layers: 1}}"
+    lines = [line for line in ENCODER.splitlines() if not line.startswith(("model", "general"))]
+    path.write_text("\n".join([block, *lines]))
+    store = Store(tmp_path / "store")
+    built = stages.build(load_experiment(path))
+    outcomes = execute(built.stages, store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    kinds = {}
+    for row in ("none", "mlm", "mae", "delta 1"):
+        config = json.loads((store.path(built.pretrained[row, 0].key) / "config.json").read_text())
+        kinds[row] = config["architectures"][0].removesuffix("ForMaskedLM").removesuffix("Model")
+        with_head = config["architectures"][0].endswith("ForMaskedLM")
+        assert with_head == (row in ("none", "mlm"))
+    assert len(set(kinds.values())) == 1
+    for stage in built.cells.values():
+        assert json.loads((store.path(stage.key) / "result.json").read_text())["n"] >= 0
+
+
+def seq2seq(tmp_path):
+    """Return the graph of an experiment of today's other kind of model."""
+    path = tmp_path / "other.yaml"
+    path.write_text(YAML)
+    return stages.build(load_experiment(path))
+
+
+def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(ENCODER.replace("steps: 2", "steps: 6"))
+    stage = stages.build(load_experiment(path)).pretrained["mae", 0]
+    whole, broken = Store(tmp_path / "whole"), Store(tmp_path / "broken")
+    execute([stage], whole)
+    execute(list(stage.inputs.values()), broken)
+    inputs = {name: broken.path(each.key) for name, each in stage.inputs.items()}
+    local = replace(stage.local, checkpoint_every=1e-9)
+
+    class Killed(Exception):
+        pass
+
+    def advance(done, total, note):
+        if done == 4:
+            raise Killed
+
+    run = StageRun(broken.checkpoints(stage.key), local, advance=advance)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(Killed), broken.lock(stage.key):
+        compute(stage.kind, stage.keyed, inputs, tmp_path / "out", run)
+    assert broken.checkpoints(stage.key).latest()[0] > 0
+    execute([stage], broken)
+    files = [store.path(stage.key) / "model.safetensors" for store in (whole, broken)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
+    made = {}
+    for share in (0.0, 1.0):
+        path = tmp_path / "it.yaml"
+        path.write_text(
+            f"model: {folder}\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n"
+            "world: {people: 8, general_people: 6}\nintermediate: {steps: 2, batch_size: 4}\n"
+            f"corruption: token\nmask_exclusion: {share}\n"
+        )
+        store = Store(tmp_path / "store")
+        stage = stages.build(load_experiment(path)).pretrained["random", 0]
+        execute([stage], store)
+        files = store.path(stage.key)
+        made[share] = {
+            each.name: each.read_bytes()
+            for each in files.iterdir()
+            if each.name not in ("model.safetensors", "MANIFEST.json")
+        } | {"tensors": sorted(load_file(files / "model.safetensors"))}
+    assert made[0.0] == made[1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "says"),
+    [
+        (
+            YAML,
+            "tasks=[zsre, cola]",
+            r"it.yaml: tasks\[1\]: cola is a label task, which a model of",
+        ),
+        (YAML, "tasks=[squad]", "set model.kind: encoder"),
+        (ENCODER, "tasks=[{name: squad, context: true}]", "remove context: true"),
+        (ENCODER, "tasks=[zsre]", "zsre is a text task, which a model of kind encoder cannot do"),
+        (
+            ENCODER,
+            "policies=[none, {name: meta-learned, train_on: [zsre]}]",
+            "meta-learned is learned through a text-to-text model, but model.kind is encoder: ",
+        ),
+    ],
+)
+def test_what_the_model_cannot_do_is_one_line(tmp_path, text, change, says):
+    path = tmp_path / "it.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        stages.build(load_experiment(path, [change]))
+
+
+def test_keys_of_text_to_text_models_know_nothing_of_encoders(tmp_path):
+    for stage in topological(seq2seq(tmp_path).stages):
+        assert not {"kind", "head", "layers", "decoder_layers"} & set(stage.keyed)
+
+
+def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        f"model: {folder}\n"
+        "corpus: world\n"
+        "policies: [none, random]\n"
+        "tasks: [zsre]\n"
+        "keep_models: [finetune]\n"
+        "world: {people: 8, general_people: 6}\n"
+        "intermediate: {steps: 2, batch_size: 4}\n"
+        "finetune: {steps: 2, batch_size: 4, eval_every: 1}\n"
+        "target: full\n"
+    )
+    store = Store(tmp_path / "store")
+    built = stages.build(load_experiment(path))
+    outcomes = execute(built.stages, store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    evaluated = store.path(built.cells["random", "zsre", 0].key)
+    result = json.loads((evaluated / "result.json").read_text())
+    lines = (evaluated / "predictions.jsonl").read_text().splitlines()
+    inputs = built.cells["random", "zsre", 0].inputs
+    test = read_examples(store.path(inputs["examples"].key), "test")
+    assert result["n"] == len(lines) == len(test)
+    assert [json.loads(line)["id"] for line in lines] == [example.id for example in test]
+    work = json.loads((store.path(built.pretrained["random", 0].key) / "work.json").read_text())
+    assert work["passages"] == 8
+    assert asdict(test[0])["targets"]
+
+
+@pytest.mark.slow
+def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(YAML)
+    shrunk = [
+        "policies=[none, random]",
+        "tasks=[triviaqa]",
+        "seeds=[0, 1, 2]",
+        "intermediate_seeds=3",
+        *("general_seeds=3", "general.batch_size=4", "intermediate.batch_size=4"),
+        "finetune.batch_size=4",
+    ]
+    store = Store(tmp_path / "store")
+    made = load_experiment(path, shrunk)
+    built = stages.build(made)
+    outcomes = execute(built.targets, store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    for row in ("none", "random"):
+        folders = [store.path(built.pretrained[row, run].key) for run in made.runs]
+        weights = {(folder / "model.safetensors").read_bytes() for folder in folders}
+        assert len(weights) == 3
+    run = collecting.collect(made, built, outcomes, store, tmp_path / "out")
+    assert {(each.seed, each.config["general_seed"]) for each in run.results} == {
+        (0, 0),
+        (1, 1),
+        (2, 2),
+    }
+    score = build_leaderboard([run]).rows[1].scores["triviaqa"]
+    assert score.comparison.seeds == 3
+    assert score.comparison.estimate is None or score.comparison.draws_general
+    assert [each.seed for each in _cells(run, "none", None, 1)] == [1]
+
+
+def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        YAML.replace("[triviaqa, zsre]", "[{name: wow, metrics: [contains, f1]}]")
+        .replace("seeds: [0, 1]", "seeds: [0]")
+        .replace("general_people: 6}", "general_people: 6, wow_values: true}")
+    )
+    store, built = Store(tmp_path / "store"), stages.build(load_experiment(path))
+    (stage,) = (stage for (row, _, _), stage in built.cells.items() if row == "none")
+    execute([stage, *built.majority.values()], store)
+    found = json.loads((store.path(stage.key) / "result.json").read_text())
+    lines = (store.path(stage.key) / "predictions.jsonl").read_text().splitlines()
+    answers = [json.loads(line) for line in lines]
+    predictions, targets = ([row[name] for row in answers] for name in ("prediction", "targets"))
+    assert found["metric"] == "contains"
+    assert found["score"] == sum(row["score"] for row in answers) / len(answers)
+    assert found["parts"] == {"f1": metrics.total("f1", predictions, targets).score}
+    assert Total.from_json(found).parts == found["parts"]
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("[f1, bleu]", "metrics[1]: unknown metric 'bleu'"),
+        ("[f1, f1]", "metrics[1]: f1 is named twice: remove one"),
+        (
+            "[f1, correlation]",
+            "metrics[1]: correlation scores labels, and this task has texts: name another, such",
+        ),
+        ("f1", "tasks[0].metrics: must be a list, not text 'f1': write [f1]"),
+        ("[3]", "tasks[0].metrics[0]: must be text, not a whole number 3"),
+    ],
+)
+def test_metrics_that_cannot_score_a_task_are_refused(tmp_path, named, message):
+    path = tmp_path / "it.yaml"
+    path.write_text(YAML.replace("[triviaqa, zsre]", f"[{{name: wow, metrics: {named}}}]"))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_experiment(path)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (
+            "{name: stsb, metrics: [accuracy]}",
+            "tasks[0].metrics[0]: accuracy compares texts, and the answers of this task are "
+            "numbers: name another, such as correlation",
+        ),
+        (
+            "{name: cola, metrics: [matthews, correlation]}",
+            "metrics[1]: correlation compares numbers, and the answers of this task are none: name "
+            "another, such as matthews",
+        ),
+        (
+            "{name: rte, metrics: [accuracy, accuracy_f1]}",
+            "tasks[0].metrics: accuracy_f1 is for the labels 0, 1, and this task has entailment, "
+            "not_entailment: name another, such as accuracy",
+        ),
+        (
+            "{name: labelled-table, labels: [good, bad], metrics: [accuracy_f1]}",
+            "tasks[0].metrics: accuracy_f1 is for the labels 0, 1, and this task has good, bad: ",
+        ),
+        (
+            "{name: triviaqa, normalisation: triviaqa, metrics: [f1]}",
+            "tasks[0].normalisation: chooses the metric triviaqa_exact_match, and metrics does not "
+            "name it: name it there, or drop one of the two keys",
+        ),
+    ],
+)
+def test_metrics_that_contradict_the_task_are_refused(tmp_path, task, message):
+    path = tmp_path / "it.yaml"
+    path.write_text(YAML.replace("[triviaqa, zsre]", f"[{task}]"))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_experiment(path)
+
+
+def test_a_metric_without_short_answers_is_told(tmp_path, caplog):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        YAML.replace("[triviaqa, zsre]", "[zsre, {name: wow, metrics: [f1, contains]}]")
+    )
+    load_experiment(path)
+    assert "tasks[1].metrics: contains looks for a short answer" in caplog.text
+    caplog.clear()
+    load_experiment(path, ["world.wow_values=true"])
+    load_experiment(path, ["tasks=[{name: zsre, metrics: [contains]}]"])
+    assert not caplog.text

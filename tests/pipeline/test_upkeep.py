@@ -1,0 +1,330 @@
+"""Pruning removes what no command needs, from a folder and from a bucket, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+import tiny
+from stores import KEY, OTHER, THIRD, below, commit, flip, names, save, start, text_of
+
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store import mirror, upkeep
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.bucket import Bucket, now, open_bucket
+from maskpolicy.pipeline.store.notes import Notes
+from maskpolicy.pipeline.store.opening import open_store
+from maskpolicy.pipeline.store.upkeep import prune, size
+
+DAY = 86_400
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def url():
+    return f"memory://{uuid4().hex}"
+
+
+@pytest.fixture
+def bucket(url):
+    return open_bucket(url)
+
+
+@pytest.fixture
+def mirrored(url, tmp_path):
+    return open_store(url, tmp_path / "cache")
+
+
+def age(path, seconds):
+    past = time.time() - seconds
+    os.utime(path, (past, past))
+
+
+# size
+
+
+def test_size_counts_each_file_once_and_passes_over_what_others_remove(store, monkeypatch):
+    path = commit(store, text="x" * 1000)
+    once = size(store)
+    assert once["artifacts"] == sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    assert once["quarantine"] == 0
+    with store.write(OTHER, {}) as out:
+        os.link(path / "deep" / "file.txt", out / "linked")
+    manifest = (store.path(OTHER) / "MANIFEST.json").stat().st_size
+    assert size(store)["artifacts"] == once["artifacts"] + manifest
+    before, walk = size(store), os.walk
+    monkeypatch.setattr(os, "walk", lambda at: ((a, b, [*c, "gone"]) for a, b, c in walk(at)))
+    assert size(store) == before
+
+
+def test_size_tells_bucket_and_cache(mirrored):
+    path = commit(mirrored)
+    sizes = size(mirrored)
+    assert sizes["blobs"] == sum(each.stat().st_size for each in path.rglob("*.txt"))
+    assert mirrored.get(KEY) is not None
+    assert size(mirrored)["cache"] > sizes["blobs"]
+
+
+# a folder
+
+
+def test_artifacts_and_what_can_be_resumed_stay_and_all_else_goes(store):
+    commit(store)
+    for key in (KEY, OTHER, THIRD):  # orphaned, resumable, damaged
+        save(store, key)
+    flip(store.root / "checkpoints" / THIRD / f"{1:012d}" / "state")
+    gone = [
+        f"temporary/{OTHER}-{store._disk.HOST}-0123",
+        f"temporary/{OTHER}-00000000-old",
+        f"quarantine/{KEY}-0123",
+        f"dropped/{KEY}.json",
+        f"locks/{KEY}.lock",
+        f"in_use/{THIRD}.json",
+        "hashes/.part",
+    ]
+    mine = [f"{name}/mine.txt" for name in ("locks", "temporary", "quarantine", "checkpoints")]
+    stays = [f"temporary/{OTHER}-00000000-new", *mine]
+    for name in (*gone, *stays):
+        (store.root / name).parent.mkdir(exist_ok=True)
+        (store.root / name).write_text("x")
+    for name in ("temporary", "hashes"):
+        for path in (store.root / name).glob("*old*"):
+            age(path, 2 * DAY)
+    age(store.root / "hashes/.part", 2 * DAY)
+    freed = prune(store)
+    assert freed["checkpoints"] > 0
+    left = {path.relative_to(store.root).as_posix() for path in store.root.rglob("*")}
+    assert set(stays) <= left and not left & set(gone)
+    assert names(store, "artifacts") == [KEY]
+    assert names(store, "checkpoints") == [OTHER, "mine.txt"]
+    assert Store(store.root).get(KEY) is not None
+
+
+def test_prune_passes_over_what_others_remove_meanwhile(store, monkeypatch):
+    for key in (KEY, OTHER):
+        save(store, key)
+    lock = Store.lock
+
+    def late(self, key, wait=False):
+        for path in (store.root / "checkpoints" / key).rglob("*"):
+            if path.is_file():
+                path.unlink()
+        return lock(self, key, wait)
+
+    monkeypatch.setattr(Store, "lock", late)
+    prune(store)
+    assert store.checkpoints(KEY).latest() is None
+
+
+def test_older_drops_what_no_run_has_used_for_so_long(store):
+    keys = {name: name * 64 for name in "abcdef"}
+    inputs = {"c": {"x": keys["b"]}, "b": {"x": keys["a"]}, "e": {"x": keys["d"]}}
+    for name in "abcde":
+        commit(store, keys[name], inputs=inputs.get(name, {}))
+    store.drop(keys["b"])  # transient, and yet `a` was of use to `c` through it
+    save(store, keys["f"])
+    for path in (*store.root.glob("artifacts/*/MANIFEST.json"), *store.root.glob("checkpoints/*")):
+        age(path, 40 * DAY)
+    store.touch(keys["c"])
+    prune(store, older=50)
+    assert names(store, "artifacts") == [keys[name] for name in "acde"]
+    assert names(store, "checkpoints") == [keys["f"]]
+    prune(store, older=30)
+    assert names(store, "artifacts") == [keys["a"], keys["c"]]
+    assert names(store, "checkpoints") == []
+    assert Store(store.root).get(keys["c"]) is not None
+
+
+def test_a_run_touches_what_it_finds(store):
+    stages = [tiny.node("a", 1)]
+    execute(stages, store)
+    path = store.path(stages[0].key) / "MANIFEST.json"
+    os.utime(path, (0, 0))
+    execute(stages, Store(store.root))
+    assert time.time() - path.stat().st_mtime < 1000
+
+
+# what a running process needs
+
+
+def test_what_a_run_needs_stays_with_all_that_it_was_computed_from(store):
+    commit(store, KEY, inputs={})
+    commit(store, OTHER, inputs={"x": KEY})
+    commit(store, THIRD, inputs={})
+    resumed = "d" * 64
+    save(store, resumed)
+    with store.using([OTHER, resumed]):
+        prune(Store(store.root), older=0)
+        assert store.committed() == {KEY, OTHER}
+        assert store.checkpoints(resumed).steps() == [1]
+    assert store.in_use() == set()
+    prune(Store(store.root), older=0)
+    assert store.committed() == set()
+    assert store.checkpoints(resumed).steps() == []
+
+
+HOLD = """
+import sys
+from maskpolicy.pipeline.store.artifacts import Store
+with Store(sys.argv[1]).using(["a" * 64]):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_dead_process_keeps_nothing(store):
+    commit(store)
+    running = start(HOLD, store.root)
+    assert running.stdout.readline() == "ready\n"
+    prune(store, older=0)
+    assert (store.committed(), store.in_use()) == ({KEY}, {KEY})
+    running.kill()
+    running.communicate()
+    prune(store, older=0)
+    assert store.committed() == set()
+    assert names(store, "in_use", "locks") == []
+
+
+def test_the_list_of_a_run_on_another_host_stays_for_a_month(store):
+    notes = Notes(store._disk, "in_use")
+    for key in (KEY, OTHER):
+        notes.write(key, {"keys": [], "host": "00000000"})
+    age(store.root / "in_use" / f"{OTHER}.json", 31 * DAY)
+    prune(store)
+    assert notes.keys() == {KEY}
+
+
+def test_a_store_that_cannot_be_written_is_used_nevertheless(store, monkeypatch):
+    def denied(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    commit(store)
+    monkeypatch.setattr("pathlib.Path.mkdir", denied)
+    with store.using([KEY]):
+        assert store.get(KEY) is not None
+
+
+@pytest.mark.slow
+def test_a_run_beside_prune_computes_each_stage_once(store, tmp_path):
+    """Also stages that were finished before, and that --older would take at any time."""
+    running = start("tiny.py", "run", store.root, tmp_path / "count", "0.05")
+    assert running.stdout.readline() == "ready\n"
+    pruned = 0
+    while running.poll() is None:
+        prune(Store(store.root), older=0)
+        pruned += 1
+        time.sleep(0.01)
+    assert running.communicate()[1] == ""
+    assert pruned > 5
+    assert sorted((tmp_path / "count").read_text().split()) == ["a", "b", "c", "d"]
+
+
+# a bucket
+
+
+def later(monkeypatch, days, unless=lambda name: False):
+    """Let the bucket's clock go forward; what `unless` names is written at that time."""
+    entries, forward = Bucket.entries, timedelta(days=days)
+    monkeypatch.setattr(upkeep, "now", lambda bucket: now(bucket) + forward)
+    monkeypatch.setattr(
+        Bucket,
+        "entries",
+        lambda self, prefix: [
+            each._replace(modified=each.modified + forward) if unless(each.name) else each
+            for each in entries(self, prefix)
+        ],
+    )
+
+
+def test_what_is_not_needed_again_goes_from_a_bucket(mirrored, bucket):
+    commit(mirrored)
+    save(mirrored, OTHER)
+    before = below(bucket)
+    assert not any(prune(mirrored).values())
+    assert below(bucket) == before
+    content = bucket.read(f"artifacts/{KEY}.json")
+    useless = [
+        *(f"dropped/{KEY}.json", f"quarantine/{KEY}-1.json"),
+        *(f"checkpoints/{KEY}/000000000001.json", f"checkpoints/{THIRD}/files/dd/{'d' * 64}"),
+    ]
+    for name in useless:
+        bucket.write(name, content)
+    prune(mirrored)
+    assert below(bucket) == before
+    assert mirrored.get(KEY) is not None
+
+
+def test_files_without_a_manifest_go_after_a_day(mirrored, bucket, monkeypatch):
+    for key in (KEY, OTHER):
+        commit(mirrored, key, key)
+    mirrored.drop(KEY)
+    bucket.write(f"blobs/sha256/dd/{'d' * 64}", b"of a dead process")
+    prune(mirrored)
+    assert len(below(bucket, "blobs")) == 4
+    later(monkeypatch, days=2)
+    prune(mirrored)
+    assert len(below(bucket, "blobs")) == 2
+    assert mirrored.verify(OTHER) is None
+
+
+def test_older_keeps_what_was_committed_or_used_since(mirrored, bucket, monkeypatch):
+    keys = {name: name * 64 for name in "abcdef"}
+    inputs = {"b": {"x": keys["a"]}, "d": {"x": keys["c"]}}
+    for name in "abcde":
+        commit(mirrored, keys[name], name, inputs=inputs.get(name, {}))
+    save(mirrored, keys["f"])
+    with mirrored.using([keys["b"]]):
+        (record,) = below(bucket, "used")
+    bucket.write(f"used/{THIRD}.json", b"[")
+    new = {record, f"artifacts/{keys['d']}.json"}
+    later(monkeypatch, 31, lambda name: name in new)
+    prune(mirrored, older=40)
+    assert mirrored.committed() == {keys[name] for name in "abcde"}
+    prune(mirrored, older=30)
+    assert mirrored.committed() == {keys[name] for name in "abcd"}
+    assert below(bucket, "dropped") == [f"dropped/{keys['e']}.json"]
+    assert below(bucket, "used") == [record]
+    assert below(bucket, "checkpoints") == []
+
+
+def test_a_use_is_recorded_once_in_half_a_day(mirrored, url, bucket, tmp_path, monkeypatch):
+    written, write = [], Bucket.write
+    monkeypatch.setattr(
+        Bucket,
+        "write",
+        lambda self, name, content, **more: (
+            written.append(name) or write(self, name, content, **more)
+        ),
+    )
+    for each in (mirrored, mirrored, open_store(url, tmp_path / "elsewhere")):
+        each.mirror.record_use([KEY, OTHER])
+    assert len(written) == 1
+    monkeypatch.setattr(mirror, "_RECORDED", timedelta(0))
+    open_store(url, tmp_path / "elsewhere").mirror.record_use([OTHER, KEY])
+    assert written == below(bucket, "used") * 2
+
+
+# the cache of a bucket
+
+
+def test_the_cache_is_emptied_except_for_what_is_needed(mirrored, bucket):
+    for key in (KEY, OTHER, THIRD):
+        commit(mirrored, key, key)
+        mirrored.get(key)
+        age(mirrored.path(key) / "MANIFEST.json", 7200)
+    mirrored.touch(KEY)  # within the hour
+    mirrored.file(OTHER, "deep/file.txt")
+    with open_store(mirrored.place, mirrored.root.parent).using([OTHER]):
+        prune(mirrored, cache=0)
+        assert names(mirrored, "artifacts") == [KEY, OTHER]
+    age(mirrored.path(KEY) / "MANIFEST.json", 7200)
+    prune(mirrored, cache=0)
+    assert names(mirrored, "artifacts", "files", "temporary") == []
+    assert [text_of(mirrored, key) for key in (KEY, OTHER, THIRD)] == [KEY, OTHER, THIRD]

@@ -1,0 +1,75 @@
+"""What tests of stores share: commits, damage, and the tiny graph in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+KEY, OTHER, THIRD = (letter * 64 for letter in "abc")
+
+
+def commit(store, key=KEY, text="content", **record):
+    """Commit deep/file.txt with a text, and a file that is the same in all artifacts."""
+    with store.write(key, record) as out:
+        (out / "deep").mkdir()
+        (out / "deep" / "file.txt").write_text(text)
+        (out / "same.txt").write_text("the same in all artifacts")
+    return store.path(key)
+
+
+def text_of(store, key=KEY):
+    """Return the text of an artifact, or None if the store lacks it."""
+    artifact = store.get(key)
+    return artifact and (artifact.path / "deep" / "file.txt").read_text()
+
+
+def save(store, key=KEY, *steps, text="state"):
+    """Leave checkpoints, as a process that ended does."""
+    for step in steps or (1,):
+        content = f"{text} {step}"
+        store.checkpoints(key).save(step, lambda to, c=content: (to / "state").write_text(c))
+
+
+def flip(path):
+    """Flip one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def names(store, *folders):
+    """Return the names in sub-folders of a store."""
+    return [path.name for folder in folders for path in sorted((store.root / folder).glob("*"))]
+
+
+def tree(store):
+    """Return all paths of a store with their times of change."""
+    return {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
+
+
+def below(bucket, prefix=""):
+    """Return the names of the objects of a bucket below a prefix."""
+    return [entry.name for entry in bucket.entries(prefix)]
+
+
+def start(script, *words, **environment):
+    """Start tiny.py or tiny_bucket.py, or code that is given as text, in a process of its own."""
+    command = ["-c", script] if "\n" in script else [TESTS / script]
+    path = os.pathsep.join((str(TESTS.parent), str(TESTS)))
+    return subprocess.Popen(
+        [sys.executable, *command, *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path} | environment,
+    )
+
+
+def ended(process):
+    """Wait for a process; return its exit code and its lines on stderr."""
+    _, errors = process.communicate()
+    return process.returncode, errors
