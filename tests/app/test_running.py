@@ -189,7 +189,7 @@ def test_a_plan_of_an_empty_store_groups_what_is_missing(call, tmp_path):
 
 
 def test_a_plan_tells_what_is_done_from_what_a_change_makes_outdated(tiny, finished):
-    before = contents(finished / "store")
+    before = contents(finished / "store" / "artifacts")
     assert "outdated" not in tiny("plan")[1]
     lines = tiny("plan", "intermediate.steps=3")[1].splitlines()
     states = {tuple(line.split()[:3]) for line in lines}
@@ -198,7 +198,7 @@ def test_a_plan_tells_what_is_done_from_what_a_change_makes_outdated(tiny, finis
     assert ("done", "evaluate", "none,") in states
     assert any("steps: 2 -> 3" in line for line in lines)
     assert "finetune.warmup: 3 is more than the 2 steps" in tiny("plan", "finetune.warmup=3")[2]
-    assert contents(finished / "store") == before
+    assert contents(finished / "store" / "artifacts") == before
 
 
 def test_a_plan_tells_what_its_stages_will_take(tiny, finished):
