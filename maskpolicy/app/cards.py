@@ -16,7 +16,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.data.corpus.passages import TextShare
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.definition import SCRATCH
+from maskpolicy.experiment.definition import ENCODER, SCRATCH
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
 from maskpolicy.models.families import within
 from maskpolicy.models.model_kinds import MODEL_KINDS
@@ -38,6 +38,7 @@ _SOURCES = {
     "files": "local files",
     "hub": "the Hub",
 }
+MASKED_LM = "AutoModelForMaskedLM"
 _SHOWN = 20  # the most corpus files in a card
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ def card(history: ModelHistory) -> str:
         f"from transformers import {factory}, AutoTokenizer\n\n"
         f'tokenizer = AutoTokenizer.from_pretrained("{history.name}")\n'
         f'model = {factory}.from_pretrained("{history.name}")\n```',
+        *_head(history, factory),
         *_trainings(history),
         "## Results",
         _results(history),
@@ -116,6 +118,18 @@ def card(history: ModelHistory) -> str:
         "with the same files in place, these commands reproduce the model.",
     ]
     return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
+
+
+def _head(history: ModelHistory, factory: str) -> list[str]:
+    """Return what an encoder that is not fine-tuned has above its body, in a sentence."""
+    if history.kind != ENCODER or history.task:
+        return []
+    if factory == MASKED_LM:
+        return ["It has its head for masked language modelling, so it fills masks."]
+    return [
+        "It is the body alone and fills no masks: its head for masked language modelling was "
+        "trained above MAE-LM's decoder, and both are left out."
+    ]
 
 
 def _trainings(history: ModelHistory) -> list[str]:

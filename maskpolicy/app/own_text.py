@@ -322,7 +322,7 @@ def export(prepared: Prepared, name: str = "") -> None:
         validation=validation,
     )
     parts = (tokenizer.path, artifact.path)
-    place(out, parts, cards.card(about), record, about.limits[0])
+    place(out, parts, cards.card(about), record, about.limits[0], about.model)
 
 
 def validation_line(prepared: Prepared) -> str:

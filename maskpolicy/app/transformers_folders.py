@@ -39,6 +39,7 @@ from maskpolicy.pipeline.stages.params import (
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store, available
 
+_MODULES = "modules.json"  # of sentence-transformers
 RECORD = "maskpolicy.json"  # all settings of a folder that we wrote
 CARD = "README.md"
 TOKENIZER, LONGEST = "tokenizer_config.json", "model_max_length"  # names of Transformers
@@ -67,11 +68,16 @@ def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None
 
 def record_of(out: Path) -> dict[str, Any]:
     """Return the RECORD of a folder, or {} if we did not write the folder."""
-    try:
-        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    record = _content(out / RECORD)
     return record if isinstance(record, dict) else {}
+
+
+def _content(path: Path) -> Json:
+    """Return the value of a JSON file; None for one that cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _verb(record: Mapping[str, Json]) -> str:
@@ -90,18 +96,24 @@ def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:
     return {
         "family": name,
         "limits": limits(config),
-        "auto_class": "AutoModelForMaskedLM" if has_head else "",
+        "auto_class": cards.MASKED_LM if has_head else "",
         "is_relative": is_relative(str(folder)),
     }
 
 
 def place(
-    out: Path, parts: Sequence[Path], card: str, record: Json, positions: int | None = None
+    out: Path,
+    parts: Sequence[Path],
+    card: str,
+    record: Json,
+    positions: int | None = None,
+    base: str = "",
 ) -> None:
     """Write the files of artifacts, a model card and the record to the folder `out`, atomically.
 
-    The tokenizer's maximum length is lowered to the model's `positions`. A folder that the same
-    command wrote is replaced. Raises StoreError.
+    The tokenizer's maximum length is lowered to the model's `positions`. What sentence-transformers
+    added to a folder `base` is copied. A folder that the same command wrote is replaced. Raises
+    StoreError.
     """
     claim_folder(out.absolute().parent)
     with _alone_in(out.absolute().parent), _replacing(out, _verb(record)) as folder:
@@ -109,10 +121,25 @@ def place(
             for path in part.iterdir():
                 if path.name not in (manifest.NAME, WORK):
                     shutil.copyfile(path, folder / path.name)
+        for name in _of_sentences(Path(base)):
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(Path(base, name), folder / name)
         if positions is not None:
             _bound(folder / TOKENIZER, positions)
         (folder / CARD).write_text(card, encoding="utf-8")
         (folder / RECORD).write_text(_json(record), encoding="utf-8")
+
+
+def _of_sentences(base: Path) -> Iterator[str]:
+    """Yield the files that sentence-transformers added to a folder, such as its pooling's."""
+    modules = _content(base / _MODULES) if base.is_absolute() else None
+    if isinstance(modules, list):
+        yield from (path.name for path in (base / _MODULES, *sorted(base.glob("*sentence*.json"))))
+        names = [str(module.get("path")) for module in modules if isinstance(module, dict)]
+        for folder in (base / name for name in names if name == Path(name).name not in ("", "..")):
+            for path in sorted(folder.glob("*")):
+                if path.suffix in (".json", ".safetensors"):
+                    yield f"{folder.name}/{path.name}"
 
 
 def _bound(path: Path, positions: int) -> None:
@@ -146,7 +173,7 @@ def _replacing(out: Path, verb: str) -> Iterator[Path]:
     try:
         folder.mkdir()
         yield folder
-        for path in (*folder.iterdir(), folder):
+        for path in (*folder.rglob("*"), folder):
             sync(path)
         check_out(out, verb)  # again: it may have changed during hours of training
         if out.exists():
@@ -222,7 +249,7 @@ def export_model(
         "scores": [asdict(score) for score in about.scores],
         "work": cells[0].work,
     }
-    place(out, parts, cards.card(about), record, about.limits[0])
+    place(out, parts, cards.card(about), record, about.limits[0], about.model)
 
 
 def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -64,6 +65,22 @@ def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None
     if found is None:
         raise LookupError(why)
     return found
+
+
+def model_config(name: str, revision: str | None = None) -> dict[str, Any]:
+    """Return the config.json of a model's folder or Hub name; {} if it cannot be read."""
+    from huggingface_hub import hf_hub_download
+
+    refused: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
+    try:
+        path = Path(name, "config.json")
+        if not Path(name).is_dir():
+            with access():
+                path = Path(hf_hub_download(name, "config.json", revision=revision))
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except refused:
+        return {}  # whoever loads the model says why
+    return config if isinstance(config, dict) else {}
 
 
 @contextmanager

@@ -44,14 +44,16 @@ class ModelBlock:
 
     name: str  # a preset (mini; kind encoder: base too), a folder or a Hub name
     revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
-    kind: ModelKind = "seq2seq"  # text-to-text (BART, T5, ..) or an encoder (RoBERTa, ..)
+    # text-to-text (BART, T5, ..) or an encoder (RoBERTa, ..); left out: as the config.json of a
+    # folder or Hub name says
+    kind: ModelKind = "seq2seq"
     layers: Count | None = None  # of an encoder built from scratch; null: the preset's
     decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
     # of an encoder built from scratch: an attention bias for each head and distance, in addition
     # to absolute positions, as in the released MAE-LM
     relative_positions: bool = False
-    # kind encoder, of a folder or Hub name: train the model's own head for masked language
-    # modelling further, or a new one; auto: its own if it has one, but a new one for RoBERTa
+    # kind encoder: train the model's own head for masked language modelling further, or a new one;
+    # auto: its own if it has one, but a new one for RoBERTa, mini and base
     head: HeadChoice = "auto"
 
     @property

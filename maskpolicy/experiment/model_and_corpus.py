@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from maskpolicy.core import keys, schema
+from maskpolicy.core import hub, keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.schema import Range, at
 from maskpolicy.core.types import Json
@@ -20,6 +20,7 @@ from maskpolicy.experiment.definition import (
     WORLD,
     CorpusBlock,
     ModelBlock,
+    ModelKind,
     PolicyBlock,
 )
 from maskpolicy.experiment.policy_blocks import leaf_blocks
@@ -33,17 +34,17 @@ _NAME = re.compile(r"[\w-]+")
 _Share = Annotated[float, Range(ge=0, lt=1)]
 _USUAL = 0.2  # the share in messages about a text that has none
 OF_WORLD = CorpusBlock(name="world")  # all corpora of the world have the same columns
-# models on the Hub that people name without their owner: the kind, and how the names begin
+# models on the Hub that people name without their owner: how the names begin
 _OWNERS = {
-    "google-bert": (ENCODER, ("bert-",)),
-    "FacebookAI": (ENCODER, ("roberta-", "xlm-roberta-")),
-    "albert": (ENCODER, ("albert-",)),
-    "distilbert": (ENCODER, ("distilbert-", "distilroberta-")),
-    "microsoft": (ENCODER, ("deberta-",)),
-    "google": (ENCODER, ("electra-",)),
-    "answerdotai": (ENCODER, ("ModernBERT-",)),
-    "facebook": (SEQ2SEQ, ("bart-", "mbart-")),
-    "google-t5": (SEQ2SEQ, ("t5-",)),
+    "google-bert": ("bert-",),
+    "FacebookAI": ("roberta-", "xlm-roberta-"),
+    "albert": ("albert-",),
+    "distilbert": ("distilbert-", "distilroberta-"),
+    "microsoft": ("deberta-",),
+    "google": ("electra-",),
+    "answerdotai": ("ModernBERT-",),
+    "facebook": ("bart-", "mbart-"),
+    "google-t5": ("t5-",),
 }
 _DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemma", "phi-")
 
@@ -52,12 +53,16 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
     block = {"name": given} if isinstance(given, str) else given
     model = ModelBlock(**schema.block(ModelBlock, block, where))
-    _check_encoder(model, where)
-    if model.is_scratch:
-        return model
-    found = yaml_file.locate(model.name, folders) if model.name else None
+    found = None
+    if model.name and not model.is_scratch:
+        found = yaml_file.locate(model.name, folders)
     if found is not None and found.is_dir():
-        return replace(model, name=str(found))
+        model = replace(model, name=str(found))
+    if "kind" not in block:
+        model = replace(model, kind=_kind(model))
+    _check_encoder(model, where)
+    if model.is_scratch or (found is not None and found.is_dir()):
+        return model
     if model.name.startswith((".", "/", "~")) or model.name.count("/") > 1:
         raise ConfigError(f"{where}: there is no folder {model.name!r}: name one, or a Hub model")
     example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
@@ -73,20 +78,27 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     return model
 
 
+def _kind(model: ModelBlock) -> ModelKind:
+    """Return the kind of a folder's or Hub name's model, by its config.json."""
+    if model.is_scratch or not ("/" in model.name or Path(model.name).is_dir()):
+        return model.kind
+    config = hub.model_config(model.name, model.revision)
+    return (
+        "encoder" if "model_type" in config and not config.get("is_encoder_decoder") else "seq2seq"
+    )
+
+
 def _full_name(model: ModelBlock) -> str | None:
     """Return what to write for a known model's name without its owner on the Hub, or None."""
     name = model.name
     if name.lower().startswith(_DECODERS):
         return (
             f"{name} is a decoder alone, which has no masks: choose a text-to-text model such as "
-            "facebook/bart-base, or an encoder such as FacebookAI/roberta-base with kind: encoder"
+            "facebook/bart-base, or an encoder such as FacebookAI/roberta-base"
         )
-    for owner, (kind, starts) in _OWNERS.items():
+    for owner, starts in _OWNERS.items():
         if name.startswith(starts):
-            full = f"{owner}/{name}"
-            same = kind == model.kind == SEQ2SEQ
-            block = full if same else f"{{kind: {kind}, name: {full}}}"
-            return f"a model of the Hub is named with its owner: write model: {block}"
+            return f"a model of the Hub is named with its owner: write model: {owner}/{name}"
     return None
 
 
@@ -98,12 +110,9 @@ def _check_encoder(model: ModelBlock, where: str) -> None:
                 f"{at(where, key)}: is for an encoder built from scratch "
                 f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
             )
-    if model.head != ModelBlock.head and (model.kind == SEQ2SEQ or model.is_scratch):
-        raise ConfigError(
-            f"{at(where, 'head')}: is for an encoder of a folder or Hub name only: leave it out"
-        )
-    if model.kind == SEQ2SEQ and model.decoder_layers != ModelBlock.decoder_layers:
-        raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
+    for key in ("head", "decoder_layers"):
+        if model.kind == SEQ2SEQ and getattr(model, key) != getattr(ModelBlock, key):
+            raise ConfigError(f"{at(where, key)}: is for kind: {ENCODER} only: leave it out")
 
 
 def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.seeding import generator
-from maskpolicy.experiment.definition import RELATIVE, HeadChoice
+from maskpolicy.experiment.definition import HeadChoice
 from maskpolicy.models.cpu import TrainingLoss
 from maskpolicy.models.families import check_exclusion, family_of
 from maskpolicy.models.loading import load_weights
@@ -82,7 +82,7 @@ def _check(config: Any, name: str) -> None:
     family = config.model_type
     if config.is_encoder_decoder:
         raise ConfigError(f"model {name}: {family} is a text-to-text model: leave model.kind out")
-    if masked_lm_class(config) is None and family != RELATIVE:
+    if masked_lm_class(config) is None:
         raise ConfigError(
             f"model {name}: {family} is not an encoder that AutoModelForMaskedLM loads: choose one "
             "of `maskpolicy list models`"
@@ -90,8 +90,6 @@ def _check(config: Any, name: str) -> None:
 
 
 def _wants_head(config: Any, head: Wanted) -> bool:
-    if config.model_type == RELATIVE:
-        return False
     if head == "saved":
         return masked_lm_class(config) in (config.architectures or ())
     if head == "auto":
@@ -151,10 +149,11 @@ def _is_discriminator(others: list[str]) -> bool:
 def training_module(model: Any, denoising: Denoising, layers: int, seed: int) -> Any:
     """Return the training module that pre-trains `model`, in place, on masked tokens.
 
-    A model of `load` that has a head keeps it; else a head like RoBERTa's is drawn from
-    `seed`. So is a decoder of `layers` layers if `denoising` sets mask_exclusion or
-    shallow_decoder. What is drawn is discarded after training. Raises ConfigError if masks cannot
-    be excluded from the model's input.
+    A model of `load` that has a head keeps it; else a head is drawn from `seed`: that of the
+    family's own class, or one like RoBERTa's below a decoder. A decoder of `layers` layers is
+    drawn if `denoising` sets mask_exclusion or shallow_decoder. It is discarded after training,
+    and so is the head that has learnt to read it. Raises ConfigError if masks cannot be excluded
+    from the model's input.
     """
     import torch
 
@@ -162,6 +161,7 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
         MaskedEncoder,
         OwnHead,
         head_layers,
+        masked_lm,
         shallow_decoder,
     )
 
@@ -173,14 +173,19 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
     drawn = generator(seed, 0, "", "learner").integers(2**63)
     with torch.random.fork_rng():
         torch.manual_seed(int(drawn))  # another stream than the encoder's weights
-        decoder = shallow_decoder(encoder.config, layers) if _has_decoder(denoising) else None
+        decoder = shallow_decoder(encoder.config, layers) if has_decoder(denoising) else None
+        if decoder is None and not is_masked_lm(model):
+            if family_of(encoder.config, "encoder").new_head:
+                return MaskedEncoder(encoder, None)
+            model = masked_lm(encoder, "cpu")
+            model.tie_weights()
         keeps = is_masked_lm(model) and (decoder is None or head_layers(model))
         return OwnHead(model, decoder) if keeps else MaskedEncoder(encoder, decoder)
 
 
 def has_new_head(model: Any, denoising: Denoising) -> bool:
     """Return True if the training module of a model begins with weights drawn anew."""
-    return _has_decoder(denoising) or not is_masked_lm(model)
+    return has_decoder(denoising) or not is_masked_lm(model)
 
 
 def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
@@ -208,5 +213,6 @@ def label_logits(module: Any, batch: Batch) -> torch.Tensor:
     return found
 
 
-def _has_decoder(denoising: Denoising) -> bool:
+def has_decoder(denoising: Denoising) -> bool:
+    """Return True if an encoder is trained below MAE-LM's decoder."""
     return denoising.mask_exclusion > 0 or denoising.shallow_decoder

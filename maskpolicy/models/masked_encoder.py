@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.nn.functional import gelu, linear
-from transformers import RobertaConfig, RobertaModel
+from transformers import AutoModelForMaskedLM, RobertaConfig, RobertaModel
 
 from maskpolicy.models.exclusion import scattered
 from maskpolicy.models.families import family_of, limits
@@ -57,8 +57,14 @@ class MaskedEncoder(nn.Module):
 
     @property
     def saved(self) -> Any:
-        """What a stage saves."""
-        return self.encoder
+        """The model with its head; the body alone if the head was trained on a decoder."""
+        if self.decoder is not None:
+            return self.encoder
+        model = masked_lm(self.encoder, "meta")
+        head = model.lm_head
+        head.dense, head.layer_norm, head.bias = self.dense, self.norm, self.bias
+        head.decoder.bias, head.decoder.weight = self.bias, model.get_input_embeddings().weight
+        return model
 
     def set_attn_implementation(self, name: str) -> None:
         """Set the attention implementation of encoder and decoder."""
@@ -97,6 +103,15 @@ class OwnHead(MaskedEncoder):
     def saved(self) -> Any:
         """The model with its head; the body alone if the head was trained on a decoder."""
         return self.model if self.decoder is None else self.encoder
+
+
+def masked_lm(body: Any, device: str) -> Any:
+    """Return Transformers' masked language model of a body, with a new head on `device`."""
+    known: Any = AutoModelForMaskedLM._model_mapping
+    with torch.device(device):
+        model = known[type(body.config)](body.config)
+    setattr(model, model.base_model_prefix, body)
+    return model
 
 
 def shallow_decoder(config: Any, layers: int) -> Any:

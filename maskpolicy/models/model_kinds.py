@@ -61,7 +61,8 @@ class Kind:
     specials: Callable[[Any, Any], Specials]  # (tokenizer, model)
     training_module: Callable[[Any, Denoising, int, int], Any]
     """(model, denoising, layers of a shallow decoder, seed) -> the training module"""
-    kept: Callable[[Any], Any]  # training module -> the model to save
+    kept: Callable[[Any, bool], Any]
+    """(training module, whether with a head that was drawn for it) -> the model to save"""
     pairs: Callable[[Specials, DenoisingPairs, Training], Pairs]
     token_loss: Loss
     training_loss: Callable[[], Loss]  # `token_loss` for one training
@@ -81,7 +82,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         outside=lambda name, revision, head: text_to_text.load(name, revision),
         specials=text_to_text.specials,
         training_module=lambda made, denoising, layers, seed: checked(made, denoising),
-        kept=lambda module: module,
+        kept=lambda module, keeps_head: module,
         pairs=Specials.pairs,
         token_loss=text_to_text.token_loss,
         training_loss=text_to_text.training_loss,
@@ -104,7 +105,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         outside=encoders.load,
         specials=lambda tokenizer, made: Specials.of_encoder(tokenizer),
         training_module=encoders.training_module,
-        kept=lambda module: module.saved,
+        kept=lambda module, keeps_head: module.saved if keeps_head else module.encoder,
         pairs=Specials.at_positions,
         token_loss=encoders.token_loss,
         training_loss=encoders.training_loss,

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     RobertaConfig,
+    RobertaForMaskedLM,
     RobertaForQuestionAnswering,
     RobertaForSequenceClassification,
     RobertaModel,
@@ -96,6 +98,16 @@ class RelativeRobertaModel(RobertaModel):
         )
 
 
+class RelativeRobertaForMaskedLM(RobertaForMaskedLM):
+    """Transformers' head for masked language modelling on a RelativeRobertaModel."""
+
+    config_class = RelativeRobertaConfig
+
+    def __init__(self, config: RelativeRobertaConfig) -> None:
+        super().__init__(config)
+        self.roberta = RelativeRobertaModel(config, add_pooling_layer=False)
+
+
 class RelativeRobertaForSequenceClassification(RobertaForSequenceClassification):
     """Transformers' head for sequence classification on a RelativeRobertaModel."""
 
@@ -119,6 +131,7 @@ class RelativeRobertaForQuestionAnswering(RobertaForQuestionAnswering):
 AutoConfig.register(RelativeRobertaConfig.model_type, RelativeRobertaConfig, exist_ok=True)
 for _auto, _model in (
     (AutoModel, RelativeRobertaModel),
+    (AutoModelForMaskedLM, RelativeRobertaForMaskedLM),
     (AutoModelForSequenceClassification, RelativeRobertaForSequenceClassification),
     (AutoModelForQuestionAnswering, RelativeRobertaForQuestionAnswering),
 ):

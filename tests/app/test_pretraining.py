@@ -56,7 +56,7 @@ def encoder_words(store, texts):
     """Return a function from the folder of an encoder to the words of a command, less --out."""
 
     def encoder_words(folder, *more):
-        files = ("--corpus", texts / "one.txt", "--policy", "random", "model.kind=encoder")
+        files = ("--corpus", texts / "one.txt", "--policy", "random")
         return ("pretrain", "--model", folder, *files, *SHORT, "--store", store, *more)
 
     return encoder_words
@@ -115,6 +115,7 @@ def test_an_encoder_is_pre_trained_further_as_mae_lm(call, encoder_words, tmp_pa
     assert any(not after[name].equal(before[name]) for name in after)
     card = (out / "README.md").read_text()
     assert 'AutoModel.from_pretrained("out")' in card and "| mask exclusion | 1.0 |" in card
+    assert "It is the body alone and fills no masks" in card
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert", "distilbert"])
@@ -141,15 +142,35 @@ def test_an_encoder_of_another_family_keeps_its_head(call, encoder_words, tmp_pa
 
 
 def test_a_head_can_be_chosen(call, encoder_words, tmp_path):
-    from transformers import AutoModelForMaskedLM
-
     folder = tiny.saved("roberta", tmp_path / "small")
+    (folder / "modules.json").write_text('[{"path": ""}, {"path": "1_Pooling"}, {"path": ".."}]')
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
     for head in ("own", "new", "auto"):
         words = encoder_words(folder, f"model.head={head}", "--out", tmp_path / head)
         assert call(*words)[0] == 0
-    assert AutoModelForMaskedLM.from_pretrained(tmp_path / "own").lm_head.bias.any()
-    bodies = [(tmp_path / head / "model.safetensors").read_bytes() for head in ("new", "auto")]
-    assert bodies[0] == bodies[1] != (tmp_path / "own" / "model.safetensors").read_bytes()
+        assert_whole(tmp_path / head)
+        copied = {path.name for path in (tmp_path / head).iterdir()}
+        assert {"modules.json", "1_Pooling"} <= copied
+    weights = [(tmp_path / head / "model.safetensors").read_bytes() for head in ("new", "auto")]
+    assert weights[0] == weights[1] != (tmp_path / "own" / "model.safetensors").read_bytes()
+
+
+def assert_whole(folder: Path) -> None:
+    """Check that a folder has an encoder with a trained head, and a card that says so."""
+    from transformers import AutoModelForMaskedLM
+
+    model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and model.lm_head.bias.any()
+    assert "so it fills masks" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("head", ["own", "new"])
+def test_an_encoder_from_scratch_is_written_whole(call, encoder_words, tmp_path, head):
+    shape = ("model.kind=encoder", "model.layers=1", "general.steps=2", f"model.head={head}")
+    code, _, err = call(*encoder_words("mini", *shape), "--out", tmp_path / "out")
+    assert code == 0, err
+    assert_whole(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +179,7 @@ def test_a_head_can_be_chosen(call, encoder_words, tmp_path):
         (("mask_exclusion=1.0",), "mask_exclusion: mobilebert models cannot"),
         (
             ("model.kind=seq2seq", "model.head=own"),
-            "model.head: is for an encoder of a folder or Hub name only",
+            "model.head: is for kind: encoder only",
         ),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 
 import encoders as tiny
@@ -14,7 +13,7 @@ from gradients import check_alike, found, recorded
 from torch.nn.functional import cross_entropy, linear
 
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
-from maskpolicy.models import cpu, crossentropy, encoders
+from maskpolicy.models import crossentropy, encoders
 from maskpolicy.models.cpu import bart as cpu_bart
 from maskpolicy.models.cpu import roberta as cpu_roberta
 from maskpolicy.models.finetuning import label, span
@@ -114,15 +113,6 @@ def test_a_frozen_weight_is_left_to_transformers(is_used):
     assert model.model.encoder.layers[0].fc1.weight.grad is None
 
 
-def test_one_line_says_that_a_model_is_not_known(caplog, is_used):
-    cpu._say_once.cache_clear()
-    with caplog.at_level(logging.INFO):
-        for _ in range(2):
-            training_loss()(bart(activation_function="tanh"), batch())
-    (line,) = (record.message for record in caplog.records)
-    assert line.startswith("bart: trained with Transformers' own layers")
-
-
 MASK, PAD = 4, 1
 MLM, MAE = AT_POSITIONS, replace(AT_POSITIONS, mask_exclusion=1.0)
 DEEP = replace(AT_POSITIONS, shallow_decoder=True)
@@ -140,12 +130,15 @@ def masked_batch(texts=MASKED, how=MLM):
     return collate(Pairs.of(pairs), PAD, None)
 
 
-def module_of(how=MLM, family="roberta", **settings):
-    model = tiny.model(family, **settings).base_model
+def module_of(how=MLM, family="roberta", head="new", **settings):
+    model = tiny.model(family, **settings)
+    model = model if head == "own" else model.base_model
     module = encoders.training_module(model, how, 2, seed=0).train()
     module.set_attn_implementation("eager")
     with torch.no_grad():
-        module.bias += torch.arange(len(module.bias)) / 50
+        for name, weight in module.named_parameters():
+            if name in ("bias", "model.lm_head.bias"):
+                weight += torch.arange(len(weight)) / 50
     return module
 
 
@@ -171,12 +164,13 @@ def is_used_for_tasks(monkeypatch):
     yield from recorded(monkeypatch, cpu_roberta, "task_gradients")
 
 
+@pytest.mark.parametrize("head", ["own", "new"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("dropout", [{}, ENCODER_DROPOUT], ids=["no dropout", "dropout"])
 @pytest.mark.parametrize("how", [MLM, MAE, DEEP], ids=["MLM", "MAE-LM", "delta 1"])
-def test_losses_and_gradients_of_an_encoder(how, dropout, activation, is_encoder_used):
+def test_losses_and_gradients_of_an_encoder(how, dropout, activation, head, is_encoder_used):
     given = [masked_batch(how=how), masked_batch(MASKED[:1], how)]
-    check_encoder(given, how=how, hidden_act=activation, **dropout)
+    check_encoder(given, how=how, hidden_act=activation, head=head, **dropout)
     assert is_encoder_used[0] is not None
 
 

@@ -200,6 +200,23 @@ def test_the_loss_is_that_of_the_stock_model_over_masked_positions(family):
         assert total.item() / count == pytest.approx(stock.loss.item(), rel=1e-4)
 
 
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_a_new_head_is_saved_with_the_body_unless_it_reads_a_decoder(family, tmp_path):
+    module = module_of(family, head="new").eval()
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            weight += 0.1 * torch.randn(weight.shape) if "encoder" not in name else 0
+    module.saved.save_pretrained(tmp_path)
+    stock, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    (batch,) = batches(family)
+    seen, labels = batch.seen.long(), batch.labels != IGNORE
+    with torch.no_grad():
+        logits = stock.eval()(input_ids=batch.source, attention_mask=seen).logits[labels]
+        assert torch.allclose(logits, module.scores(batch, labels), atol=1e-5)
+    assert not encoders.is_masked_lm(module_of(family, MAE, head="new").saved)
+
+
 @pytest.mark.parametrize("head", ["own", "new"])
 @pytest.mark.parametrize("how", [MLM, MAE, DEEP], ids=["MLM", "MAE-LM", "delta 1"])
 @pytest.mark.parametrize("family", tiny.FAMILIES)

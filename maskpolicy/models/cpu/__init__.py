@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -13,9 +11,6 @@ if TYPE_CHECKING:
     from maskpolicy.models.cpu.layers import Gradients
     from maskpolicy.models.training.batching import Batch
     from maskpolicy.models.training.interfaces import Loss
-
-_log = logging.getLogger(__name__)
-
 
 Finder: TypeAlias = "Callable[[Any], Gradients | None]"
 """Returns the gradients of a module on a CPU; None for one that is not known.
@@ -54,20 +49,6 @@ class TrainingLoss:
         if next(module.parameters()).device.type != "cpu":
             return None
         try:
-            found = self._find(module)
+            return self._find(module)
         except LookupError:
-            found = None
-        if found is None:
-            config = getattr(module, "config", None) or module.encoder.config
-            _say_once(config.model_type)
-        return found
-
-
-@cache
-def _say_once(name: str) -> None:
-    _log.info(
-        "%s: trained with Transformers' own layers; those of maskpolicy, which are faster on a "
-        "CPU, are of BART and RoBERTa with eager attention, ReLU or GELU, without LayerDrop, "
-        "frozen weights and RoBERTa's own LM head",
-        name,
-    )
+            return None

@@ -8,7 +8,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu
-from transformers import RobertaForQuestionAnswering, RobertaForSequenceClassification, RobertaModel
+from transformers import (
+    RobertaForMaskedLM,
+    RobertaForQuestionAnswering,
+    RobertaForSequenceClassification,
+    RobertaModel,
+)
 
 from maskpolicy.models import crossentropy
 from maskpolicy.models.cpu.layers import (
@@ -26,7 +31,7 @@ from maskpolicy.models.cpu.layers import (
     joined,
 )
 from maskpolicy.models.exclusion import packed
-from maskpolicy.models.masked_encoder import MaskedEncoder
+from maskpolicy.models.masked_encoder import MaskedEncoder, OwnHead
 from maskpolicy.models.training.batching import IGNORE, Batch
 
 HeadLoss: TypeAlias = Callable[[Tensor, Batch], tuple[Tensor, int]]
@@ -57,13 +62,14 @@ class Body:
 
 
 class PretrainingGradients:
-    """A `MaskedEncoder` of a RobertaModel, for `encoders.token_loss`."""
+    """A `MaskedEncoder` of a RobertaModel, or its own head, for `encoders.token_loss`."""
 
     def __init__(self, module: MaskedEncoder) -> None:
         self.body, decoder = Body(module.encoder), module.decoder
         self.decoder = None if decoder is None else (_positions(decoder), _layers(decoder))
-        self.dense, self.norm = Linear(module.dense), Norm(module.norm)
-        self.bias, self.bias_gradient = joined([module.bias])
+        dense, norm, bias = _head(module)
+        self.dense, self.norm = Linear(dense), Norm(norm)
+        self.bias, self.bias_gradient = joined([bias])
         self.weight = self.body.weight
 
     def run(self, batch: Batch) -> tuple[Tensor, int, Callable[[float], None]]:
@@ -130,6 +136,14 @@ class TaskGradients:
         return loss.detach(), units, backward
 
 
+def _head(module: MaskedEncoder) -> tuple[Any, Any, Any]:
+    """Return the matrix, the LayerNorm and the bias of a head like RoBERTa's."""
+    if isinstance(module, OwnHead):
+        head = module.model.lm_head
+        return head.dense, head.layer_norm, head.bias
+    return module.dense, module.norm, module.bias
+
+
 def _positions(body: Any) -> Positions:
     parts = body.embeddings
     return Positions(
@@ -164,9 +178,15 @@ def _residual(output: Any) -> Residual:
 
 
 def pretraining_gradients(module: Any) -> PretrainingGradients | None:
-    """Return the gradients of a `MaskedEncoder` of a RobertaModel; None for any other module."""
-    if type(module) is not MaskedEncoder:
-        return None
+    """Return the gradients of a RobertaModel with a head like its own; None for any other module.
+
+    A head of its own must share the matrix of the input embeddings.
+    """
+    if isinstance(module, OwnHead):
+        model = module.model
+        rows = model.get_input_embeddings().weight
+        if type(model) is not RobertaForMaskedLM or model.lm_head.decoder.weight is not rows:
+            return None
     parts = (part for part in (module.encoder, module.decoder) if part is not None)
     return PretrainingGradients(module) if all(map(_is_known, parts)) else None
 

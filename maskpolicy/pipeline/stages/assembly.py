@@ -10,8 +10,9 @@ from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus.shards import CutFile
 from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.budgets import Training, settled
-from maskpolicy.experiment.definition import Experiment, PolicyBlock, TaskBlock
+from maskpolicy.experiment.definition import ENCODER, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
+from maskpolicy.models.encoders import has_decoder
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages import (  # noqa: F401 (they register the stages)
@@ -166,6 +167,7 @@ class _Builder:
             spec=settled(replace(spec, seed=spec.seed + number), "general"),
             layers=model.layers,
             relative_positions=model.relative_positions,
+            keeps_head=model.head == "own",
             **self.inputs.of_kind(),
         )
         inputs: dict[str, Stage | None] = {
@@ -235,6 +237,7 @@ class _Builder:
             spec=spec,
             until=until,
             first=first,
+            keeps_head=self.experiment.model.kind == ENCODER and not has_decoder(block.denoising),
             **self.inputs.of_kind(),
         )
         inputs = self.training_inputs(block, run) | self.feedback(block, run, first)

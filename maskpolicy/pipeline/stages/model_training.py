@@ -116,7 +116,7 @@ def _pretrain(
     if validation is not None and not has_new_head:
         run.progress(first, spec.steps, "measures the loss before")
         before = validation(module.to(hardware.device()))
-    keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
+    keep = {int(name): _keeping(kind, params, commit) for name, commit in run.byproducts.items()}
     done = run.train(
         module,
         steps,
@@ -135,7 +135,7 @@ def _pretrain(
         run.facts[VALIDATION_FACT] = validation.facts(before, after, done)
         _warn_of_loss(before, after, run)
     if not is_part:
-        _save(kind.kept(module), done["work"], out)
+        _save(kind.kept(module, params.keeps_head), done["work"], out)
 
 
 def _loss(
@@ -269,9 +269,9 @@ def _warn_of_loss(before: float | None, after: float, run: StageRun) -> None:
         )
 
 
-def _keeping(kind: Kind, commit: Commit) -> Keep:
+def _keeping(kind: Kind, params: GeneralParams | IntermediateParams, commit: Commit) -> Keep:
     return lambda module, work, loss: commit(
-        partial(_save, kind.kept(module), work), {"loss": loss}
+        partial(_save, kind.kept(module, params.keeps_head), work), {"loss": loss}
     )
 
 

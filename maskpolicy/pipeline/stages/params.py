@@ -163,6 +163,7 @@ class GeneralParams(FreshParams):
     fields: Mapping[str, Json]
     how: Denoising
     spec: Training
+    keeps_head: bool = omitted(False)  # an encoder is saved with its head
     code: Mapping[str, str] | None = omitted(None)
     member_code: Mapping[str, Mapping[str, str]] | None = omitted(None)
 
@@ -175,6 +176,7 @@ class IntermediateParams(PolicyParams, ModelParams):
     spec: Training
     until: int = omitted(0)  # steps of `spec` after which it ends; 0: all
     first: int = omitted(0)  # steps of `spec` that the parts before have done
+    keeps_head: bool = omitted(False)  # an encoder is saved with its head, if it has no decoder
 
 
 @dataclass(frozen=True, kw_only=True)
