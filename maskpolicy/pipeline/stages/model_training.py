@@ -28,7 +28,7 @@ from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.graph.nodes import stage
 from maskpolicy.pipeline.graph.stage_run import Commit, StageRun
 from maskpolicy.pipeline.stages.evaluation import read_examples, score
-from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
+from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK, ROOM_FACT
 from maskpolicy.pipeline.stages.params import (
     FinetuneParams,
     GeneralParams,
@@ -105,6 +105,8 @@ def _pretrain(
     read = policy, kind.specials(tokenizer, model), spec, params
     steps, validation = masked_steps(*read, inputs), Validation.of(*read, inputs)
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)
+    if steps.is_cut:
+        run.facts[ROOM_FACT] = steps.room
     if spec.steps and not first:
         own = until if FEEDBACK in inputs and until else spec.steps  # whose columns are here
         _check_steps(steps, own, params, run)
