@@ -266,7 +266,7 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     files, trained = plugin_files(row.run.folder), row.params
     recorded = {**(trained.member_code or {}), trained.policy: trained.code}
     plugins = {name: plugin_of_run("policy", name, files) for name in recorded}
-    if any(changed_since(plugins[name], recorded[name]) for name in recorded):
+    if any(changed_since(plugins[name], recorded[name] or {}) for name in recorded):
         raise ConfigError(
             f"policy {trained.policy} has changed since its training: run its experiment again"
         )
