@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.definition import ENCODER
-
-if TYPE_CHECKING:
-    from maskpolicy.models.training.collator import MaskingCollator
 
 
 class MaskingCallback(TrainerCallback):
@@ -22,8 +19,8 @@ class MaskingCallback(TrainerCallback):
     step that is trained. Other DataLoaders, as those of evaluation, keep the Trainer's collator.
     """
 
-    def __init__(self, collator: MaskingCollator) -> None:
-        self.collator = collator
+    def __init__(self, collator: Any) -> None:
+        self.collator = collator  # a MaskingCollator
         self.first_epoch = True  # of the present training, which may be resumed
 
     def on_init_end(
