@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from maskpolicy.analyses.cache import derive
 from maskpolicy.core import ragged
 from maskpolicy.core.errors import ConfigError, StoreError
-from maskpolicy.core.keys import omitted
 from maskpolicy.core.ragged import Ragged, RaggedWriter
-from maskpolicy.core.schema import Count, Seed
+from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.passages import Passages

@@ -1,10 +1,13 @@
-"""The findings of Ye et al. 2021 on masking policies in intermediate pre-training.
+"""The findings of Ye et al. 2021 and Meng et al. 2024 on masking policies.
 
-The paper's full text is not at hand: the sentences say what is known of it. F6, F9 and F10 are read
-off figures whose numbers are not known, so their smallest effects are our choice, as all others.
+The full text of Ye et al. is not at hand: the sentences say what is known of it. F6, F9 and F10 are
+read off figures whose numbers are not known, so their smallest effects are our choice, as all
+others.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from maskpolicy.analyses.paper_claims.contrasts import (
     HIGHER,
@@ -12,7 +15,6 @@ from maskpolicy.analyses.paper_claims.contrasts import (
     LOWER,
     POINTS,
     Claim,
-    Direction,
     Interaction,
     Measured,
     RowDifference,
@@ -21,7 +23,7 @@ from maskpolicy.analyses.paper_claims.contrasts import (
 )
 from maskpolicy.analyses.representations.figures import NEAREST
 
-_YE = "Ye et al. 2021"
+_YE, _MENG = "Ye et al. 2021", "Meng et al. 2024"
 CLOSED_BOOK = ("triviaqa", "webquestions", "nq")
 ENTITIES = ("aidayago2", "zsre", "wow")
 _SHORT = ("aidayago2", "zsre")  # tasks whose answers are a few words; those of wow are sentences
@@ -31,6 +33,17 @@ _ON_ZSRE = RowDifference("zsre", "supervised-zsRE", "salient-span", ("zsre",), d
 _ON_NEAR = RowDifference("zsre-near", "supervised-zsRE", "salient-span", ("zsre",), direction=LOWER)
 _NAMES = {"tag": ("PROPN", "NUM")}
 _EVERY = {"every": True}  # one number for each intermediate run
+_PRETRAINED = {"tau": 0.9, "centred": False, "task": None}
+# The mean accuracy of all linear probes of the last layer. They ask for more dimensions than a
+# fine-tuned task does. Probes read the embedded world.
+_DELTA_1_PROBED = Measured(
+    *("mae-lm", "delta 1", "probe", "value", LEAST, POINTS, "MAE-LM"),
+    reduce="last",
+    along="steps",
+    direction=LOWER,
+    if_present=True,
+)
+_MAE_LM_PROBED = replace(_DELTA_1_PROBED, row="MAE-LM", other="MLM", direction=HIGHER)
 
 YE_2021 = (
     Claim(
@@ -47,20 +60,11 @@ YE_2021 = (
             RowDifference("multiple-choice", "original", "none", ("ropes",), direction=LOWER),
             RowDifference("multiple-choice", "original, rehearsal", "original", ("ropes",)),
             RowDifference(
-                experiment="multiple-choice",
-                row="original, genre",
-                other="original",
-                tasks=("ropes",),
-                if_present=True,
+                "multiple-choice", "original, genre", "original", ("ropes",), if_present=True
             ),
             Measured(
-                experiment="multiple-choice",
-                row="original",
-                analysis="forgetting",
-                value="difference",
+                *("multiple-choice", "original", "forgetting", "difference", 0.05, "nats"),
                 other="original, rehearsal",
-                least=0.05,
-                unit="nats",
             ),
         ),
     ),
@@ -82,11 +86,7 @@ YE_2021 = (
         (
             RowDifference("knowledge-intensive", "original", "random", ("wow",)),
             RowDifference(
-                experiment="knowledge-intensive",
-                row="original",
-                other="random",
-                tasks=("wow's facts",),
-                if_present=True,
+                "knowledge-intensive", "original", "random", ("wow's facts",), if_present=True
             ),
             RowDifference("knowledge-intensive", "original", "random", _SHORT, direction=LOWER),
         ),
@@ -103,10 +103,7 @@ YE_2021 = (
         f"{_YE}, learning efficiency",
         (
             RowDifference(
-                experiment="efficiency",
-                row=_SUPERVISED,
-                other="salient-span",
-                tasks=("triviaqa",),
+                *("efficiency", _SUPERVISED, "salient-span", ("triviaqa",)),
                 step="first checkpoint",
             ),
         ),
@@ -131,15 +128,9 @@ YE_2021 = (
         f"{_YE}, parts of speech",
         tuple(
             Measured(
-                experiment="closed-book",
-                row=row,
-                analysis="pos",
-                value="share",
-                other="random",
+                *("closed-book", row, "pos", "share", 0.1, "of the masked words", "random"),
                 settings=_EVERY,
                 where=_NAMES,
-                least=0.1,
-                unit="of the masked words",
             )
             for row in ("salient-span", _SUPERVISED)
         ),
@@ -151,44 +142,13 @@ YE_2021 = (
         f"{_YE}, frequency of masked tokens",
         tuple(
             Measured(
-                experiment="closed-book",
-                row=row,
-                analysis="frequency",
-                value="slope",
-                other=other,
+                *("closed-book", row, "frequency", "slope", 0.1, "of slope", other),
                 settings=_EVERY,
-                least=0.1,
-                unit="of slope",
             )
             for row, other in (("salient-span", "random"), (_SUPERVISED, "salient-span"))
         ),
     ),
 )
-
-
-_MENG = "Meng et al. 2024"
-_PRETRAINED = {"tau": 0.9, "centred": False, "task": None}
-
-
-def _probed(row: str, other: str, direction: Direction) -> Measured:
-    """Return the difference in the mean accuracy of all linear probes of the last layer.
-
-    They ask for more dimensions than a fine-tuned task does. Probes read the embedded world.
-    """
-    return Measured(
-        experiment="mae-lm",
-        row=row,
-        analysis="probe",
-        value="value",
-        other=other,
-        reduce="last",
-        along="steps",
-        direction=direction,
-        least=LEAST,
-        unit=POINTS,
-        if_present=True,
-    )
-
 
 MENG_2024 = (
     Claim(
@@ -198,15 +158,10 @@ MENG_2024 = (
         f"{_MENG}, lemma 2.1 and figure 1b",
         (
             Measured(
-                experiment="mae-lm",
-                row="MLM",
-                analysis="rank",
-                value="mask",
+                *("mae-lm", "MLM", "rank", "mask", 0.5, "ranks a layer"),
                 where=_PRETRAINED,
                 reduce="slope",
                 along="layer",
-                least=0.5,
-                unit="ranks a layer",
             ),
         ),
     ),
@@ -217,28 +172,17 @@ MENG_2024 = (
         f"{_MENG}, theorem 2.2 and figure 5a",
         (
             Measured(
-                experiment="mae-lm",
-                row="MAE-LM",
-                analysis="rank",
-                value="value",
+                *("mae-lm", "MAE-LM", "rank", "value", 1.0, "ranks"),
                 where={"set": "gap", "layer": NEAREST, "tau": 0.9, "centred": False},
                 resolution=2**0.5,  # a difference of two ranks
-                least=1.0,
-                unit="ranks",
                 direction=LOWER,
             ),
             Measured(
-                experiment="mae-lm",
-                row="delta 1",
-                analysis="rank",
-                value="gap",
-                other="MAE-LM",
+                *("mae-lm", "delta 1", "rank", "gap", 1.0, "ranks", "MAE-LM"),
                 where=_PRETRAINED,
                 reduce="last",
                 along="layer",
                 resolution=1.0,
-                least=1.0,
-                unit="ranks",
             ),
         ),
     ),
@@ -254,13 +198,13 @@ MENG_2024 = (
                 over="the share of masks that return",
                 direction=LOWER,
             ),
-            _probed("delta 1", "MAE-LM", LOWER),
+            _DELTA_1_PROBED,
         ),
     ),
     Claim(
         "M4",
         "MAE-LM is better than MLM on downstream tasks.",
         f"{_MENG}, GLUE and SQuAD",
-        (RowDifference("mae-lm", "MAE-LM", "MLM", ()), _probed("MAE-LM", "MLM", HIGHER)),
+        (RowDifference("mae-lm", "MAE-LM", "MLM", ()), _MAE_LM_PROBED),
     ),
 )

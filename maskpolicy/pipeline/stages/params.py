@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from maskpolicy.core.keys import omitted
+from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.documents import ShardSource, Source
 from maskpolicy.data.corpus.passages import TextShare
