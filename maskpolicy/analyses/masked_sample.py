@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from maskpolicy.analyses.cache import derive
 from maskpolicy.core import ragged
 from maskpolicy.core.errors import ConfigError, StoreError
-from maskpolicy.core.keys import omitted
 from maskpolicy.core.ragged import Ragged, RaggedWriter
-from maskpolicy.core.schema import Count, Seed
+from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
@@ -292,7 +291,7 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     files, trained = plugin_files(row.run.folder), row.params
     recorded = {**(trained.member_code or {}), trained.policy: trained.code}
     plugins = {name: plugin_of_run("policy", name, files) for name in recorded}
-    if any(changed_since(plugins[name], recorded[name]) for name in recorded):
+    if any(changed_since(plugins[name], recorded[name] or {}) for name in recorded):
         raise ConfigError(
             f"policy {trained.policy} has changed since its training: run its experiment again"
         )

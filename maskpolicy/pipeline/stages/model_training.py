@@ -36,9 +36,7 @@ from maskpolicy.pipeline.stages.params import (
     PretrainedParams,
 )
 from maskpolicy.pipeline.stages.training_text import VALIDATION_FACT, Validation, masked_steps
-from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import instance
 
 WORK = "work.json"
 log = logging.getLogger(__name__)
@@ -98,10 +96,9 @@ def _pretrain(
     *,
     is_part: bool = False,
 ) -> None:
-    plugin_files.load_files(run.local.plugins)
     check_vocabulary(tokenizer, model)
     kind, spec = MODEL_KINDS[params.kind], _bounded(params.spec, model, run)
-    policy: Any = instance("policy", params.policy, params.fields)
+    policy: Any = params.load(run.local.plugins)
     read = policy, kind.specials(tokenizer, model), spec, params
     steps, validation = masked_steps(*read, inputs), Validation.of(*read, inputs)
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)
