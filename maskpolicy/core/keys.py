@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import Field, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from maskpolicy.core import schema
@@ -15,7 +15,6 @@ from maskpolicy.core.types import Json
 
 _ABSENT = object()
 _LONGEST = 40  # characters of a value in a message
-_OMIT = "omit"  # in a field's metadata: when keys leave it out; None: at its default
 T = TypeVar("T")
 
 
@@ -78,19 +77,6 @@ def plain(value: Json, where: str = "") -> Json:
     )
 
 
-def omitted(default: T, when: Callable[[Any], bool] | None = None) -> T:
-    """Return a dataclass field that keys leave out at its default, or if `when(instance)` is true.
-
-    So a field can be added without changing the keys that are already in use.
-    """
-    return field(default=default, metadata={_OMIT: when})
-
-
-def unkeyed(default: T) -> T:
-    """Return a dataclass field that keys always leave out, because it changes no result."""
-    return omitted(default, lambda instance: True)
-
-
 def to_json(instance: object, where: str = "") -> dict[str, Json]:
     """Return the JSON of a dataclass in a key, without the fields that are `omitted`.
 
@@ -119,9 +105,9 @@ def _keyed(value: Any) -> Any:
 
 
 def _is_omitted(each: Field[Any], instance: object) -> bool:
-    if _OMIT not in each.metadata:
+    if schema.OMIT not in each.metadata:
         return False
-    when = each.metadata[_OMIT]
+    when = each.metadata[schema.OMIT]
     return bool(getattr(instance, each.name) == each.default if when is None else when(instance))
 
 

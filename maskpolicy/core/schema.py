@@ -7,7 +7,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from functools import lru_cache
@@ -17,6 +17,8 @@ from maskpolicy.core.errors import ConfigError, unknown
 
 T = TypeVar("T")
 _OLD_NAME = "old_name"  # in the metadata of a field
+OMIT = "omit"
+"""In a field's metadata: when keys leave it out; None: at its default."""
 _FEW = 4  # the most keys that a message about a block names
 _NUMBERS = 20  # the most that a message writes out
 LIST_OF_KEYS = "maskpolicy list keys"
@@ -169,6 +171,19 @@ def fields_of(plugin: Any) -> dict[str, Field]:
 @lru_cache(maxsize=256)  # an experiment of many rows asks for the same classes again and again
 def _hints(plugin: type) -> dict[str, Any]:
     return typing.get_type_hints(plugin, include_extras=True)
+
+
+def omitted(default: T, when: Callable[[Any], bool] | None = None) -> T:
+    """Return a dataclass field that keys leave out at its default, or if `when(instance)` is true.
+
+    So a field can be added without changing the keys that are already in use.
+    """
+    return dataclasses.field(default=default, metadata={OMIT: when})
+
+
+def unkeyed(default: T) -> T:
+    """Return a dataclass field that keys always leave out, because it changes no result."""
+    return omitted(default, lambda instance: True)
 
 
 def renamed(old: str, default: T) -> T:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.schema import Share
+from maskpolicy.core.schema import Share, omitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,22 +83,34 @@ class Passage:
         return as_spans([(self.words[a, 0], self.words[b, 1]) for a, b in spans])
 
 
-Corruption: TypeAlias = Literal["span", "token"]
+Corruption: TypeAlias = Literal["span", "token", "delete"]
 Target: TypeAlias = Literal["full", "spans"]
 Join: TypeAlias = Literal["mask", "none"]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The shares of the masked spans by what stands in their place; they add up to 1."""
+
+    mask: Share = 0.0  # <mask>
+    random: Share = 0.0  # random tokens of the vocabulary in place of the masks
+    keep: Share = 0.0  # the text itself, which is predicted all the same
 
 
 @dataclass(frozen=True)
 class Denoising:
     """The denoising objective: how masked spans appear in the source, and what the target is."""
 
-    corruption: Corruption = "span"  # one <mask> for each span, or one for each token
+    # one <mask> for each span, or one for each token; delete: none, the tokens are left out (BART)
+    corruption: Corruption = "span"
     target: Target = "spans"  # predict only the masked spans, or the full text
     join: Join = "mask"  # what separates the spans of a "spans" target
     permute_sentences: bool = False  # shuffle the sentences of the source (BART)
     insert: Share = 0.0  # extra masks, as a share of the masked spans (BART's zero-length spans)
     mask_exclusion: Share = 0.0  # share of <mask> tokens the encoder does not see (MAE-LM: 1.0)
     shallow_decoder: bool = False  # kind encoder: use MAE-LM's decoder even if no mask is excluded
+    # what stands in place of a span: {mask: 0.8, random: 0.1, keep: 0.1} in BERT; null: <mask>
+    replacement: Replacement | None = omitted(None)
 
 
 @dataclass(frozen=True, eq=False)

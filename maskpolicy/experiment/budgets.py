@@ -8,8 +8,17 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from maskpolicy.core import hardware, schema
-from maskpolicy.core.keys import omitted, unkeyed
-from maskpolicy.core.schema import Count, Positive, Range, Seed, Steps, at, renamed
+from maskpolicy.core.schema import (
+    Count,
+    Positive,
+    Range,
+    Seed,
+    Steps,
+    at,
+    omitted,
+    renamed,
+    unkeyed,
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from maskpolicy.core import keys
-from maskpolicy.core.keys import omitted
-from maskpolicy.core.schema import Count, NotNegative, Steps
+from maskpolicy.core.schema import Count, NotNegative, Steps, omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment.budgets import (
     FINETUNE,
@@ -248,10 +247,12 @@ def untuned(settings: Mapping[str, Json], tune: Mapping[str, Any]) -> dict[str, 
 
 
 def resolved_member(block: PolicyBlock) -> dict[str, Json]:
-    """Return the block of a policy that a row draws, with all its keys; it has no label."""
-    found = resolved_policy(block)
-    del found["label"]
-    return found
+    """Return the block of a policy that a row draws, with the keys that a stage's key has of it.
+
+    It has no label.
+    """
+    left_out = {"label", *asdict(block.denoising)} - set(keys.to_json(block.denoising))
+    return {key: value for key, value in resolved_policy(block).items() if key not in left_out}
 
 
 def resolved_task(block: TaskBlock) -> dict[str, Json]:

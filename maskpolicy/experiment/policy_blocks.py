@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Stated, at, is_scheduled
-from maskpolicy.core.types import Denoising, Json
+from maskpolicy.core.types import Denoising, Json, Replacement
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.budgets import GENERAL_ONLY, Training
 from maskpolicy.experiment.definition import (
@@ -30,13 +31,53 @@ AT_POSITIONS = Denoising(corruption="token", target="spans", join="none")
 """The denoising objective of an encoder: it predicts each masked token at its own position."""
 
 GENERAL_POLICY = "original"
-_FREE = ("mask_exclusion", "shallow_decoder")
+_FREE = ("mask_exclusion", "shallow_decoder", "replacement")
 log = logging.getLogger(__name__)
 
 
 def denoising_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> Denoising:
     """Return the denoising objective with the keys `given`, and `defaults` for the others."""
-    return Denoising(**schema.block(Denoising, given, where, defaults))
+    values = schema.block(Denoising, given, where, defaults)
+    place = at(where, "replacement")
+    if isinstance(values["replacement"], Mapping):  # a default, as JSON
+        values["replacement"] = schema.check(values["replacement"], Replacement, place)
+    if values["replacement"] is not None:
+        _check_shares(values["replacement"], place)
+    return Denoising(**values)
+
+
+def _check_shares(shares: Replacement, place: str) -> None:
+    """Raise ConfigError for shares that do not add up to 1, or that change nothing."""
+    total = shares.mask + shares.random + shares.keep
+    if not math.isclose(total, 1):
+        raise ConfigError(
+            f"{place}: mask, random and keep add up to {total:.10g}: their sum must be 1, as in "
+            "{mask: 0.8, random: 0.1, keep: 0.1}"
+        )
+    if shares.keep == 1:
+        raise ConfigError(f"{place}: keep: 1 leaves every token as it is: lower it")
+
+
+def check_objective(denoising: Denoising, where: str) -> None:
+    """Raise ConfigError for keys of an objective that exclude each other."""
+    masks = denoising.replacement is None or denoising.replacement.mask > 0
+    if denoising.corruption == "delete":
+        masks = False
+        if denoising.target != "full":
+            raise ConfigError(
+                f"{at(where, 'corruption')}: delete leaves no sign of where text is missing, so "
+                "that the target is the whole text: set target: full"
+            )
+        if denoising.replacement is not None:
+            raise ConfigError(
+                f"{at(where, 'replacement')}: nothing stands in place of a span that is deleted: "
+                "leave it out"
+            )
+    if denoising.mask_exclusion and not masks:
+        raise ConfigError(
+            f"{at(where, 'mask_exclusion')}: the source has no <mask> that could be excluded: "
+            "leave it out"
+        )
 
 
 def policy_block(
@@ -69,12 +110,9 @@ def policy_block(
         denoising = denoising_block(asked, where, {**facts, **shared})
         if kind:
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
+        check_objective(denoising, where)
     else:
-        for key in asked:
-            raise ConfigError(
-                f"{at(where, key)}: {name} draws policies: set it in the blocks of its "
-                f"{hooks.MEMBERS.name}"
-            )
+        _refuse_objective(asked, name, where)
         members = member_blocks(policy, where, shared, kind)
         values[hooks.MEMBERS.name] = tuple(map(resolved_member, members))
         policy = discovery.build(entry, values, where)
@@ -85,6 +123,29 @@ def policy_block(
         )
     fields = keys.plain(values, where)
     return PolicyBlock(name, name, fields, denoising, policy=policy, members=members)
+
+
+def instance_block(policy: Any, asked: Mapping[str, Any], where: str, kind: str) -> PolicyBlock:
+    """Return an instance of a policy as a row with the keys `asked` of the objective.
+
+    Raises ConfigError at `where` as `policy_block` does.
+    """
+    name = type(policy).__name__
+    denoising = of_kind(denoising_block(asked, where, {}), asked, kind, where)
+    check_objective(denoising, where)
+    if members := member_blocks(policy, where, {}, kind):
+        _refuse_objective(asked, name, where)
+        policy = replace(policy, **{hooks.MEMBERS.name: tuple(map(resolved_member, members))})
+    return PolicyBlock(name, name, {}, denoising, policy=policy, members=members)
+
+
+def _refuse_objective(asked: Iterable[str], name: str, where: str) -> None:
+    """Raise ConfigError if keys of the objective are set for a policy that draws others."""
+    for key in asked:
+        raise ConfigError(
+            f"{at(where, key)}: {name} draws policies: set it in the blocks of its "
+            f"{hooks.MEMBERS.name}"
+        )
 
 
 def member_blocks(
@@ -187,8 +248,8 @@ def of_kind(denoising: Denoising, asked: Mapping[str, Any], kind: str, where: st
             )
         return denoising
     fixed = replace(AT_POSITIONS, **{key: getattr(denoising, key) for key in _FREE})
-    for key, value in asked.items():
-        if value != getattr(fixed, key):
+    for key in asked:
+        if (value := getattr(denoising, key)) != getattr(fixed, key):
             raise ConfigError(
                 f"{at(where, key)}: {value} is not for model.kind {ENCODER}, which predicts tokens "
                 f"at their positions: leave it out ({', '.join(_FREE)} can be set)"

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
-from maskpolicy.core.keys import omitted
-from maskpolicy.core.schema import Count, Range, Share
+from maskpolicy.core.schema import Count, Range, Share, omitted
 
 ASKED = (
     *("place of birth", "year of birth", "place of death"),

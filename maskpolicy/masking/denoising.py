@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import Streams
-from maskpolicy.core.types import Denoising, Masked, Passage, Spans
+from maskpolicy.core.types import Denoising, Masked, Passage, Replacement, Spans
 from maskpolicy.masking.sentinels import Marks, numbered, spans_after_sentinels
+
+_RANDOM, _KEPT = 1, 2  # what stands in place of a span, in the order of `Replacement`; 0: a mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +29,9 @@ class DenoisingPairs(Sequence[Masked]):
     masked_tokens: NDArray[np.int64]  # (n,) number of masked tokens in each passage
     spans: NDArray[np.int64]  # (n,) number of masked spans
     left_out: int = 0  # spans of all passages that are not masked: no sentinel is left for them
+    # source tokens in place of masked ones, aligned with sources.flat; None if tokens were moved,
+    # left out or inserted
+    masked: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -74,10 +80,21 @@ def denoising_pairs(
     Spans for which no sentinel is left stay visible; those that are masked are drawn.
 
     No mask is inserted into a source that has `room` tokens or more.
+
+    With `replacement`, n spans have each kind of it n * share times, rounded up or down. A span
+    that is kept stands in the source with all its tokens; a random token stands for a span where
+    one mask would. Raises ConfigError if a target would name sentinels that the source lacks.
     """
     marks = mask if isinstance(mask, Marks) else Marks(mask)
+    by_sentinels = bool(marks.sentinels) and denoising.join == "mask"
+    if denoising.replacement is not None and denoising.target == "spans" and by_sentinels:
+        raise ConfigError(
+            "replacement: the target names each masked span by its sentinel in the source, which "
+            "random or kept text would not have: leave it out, or set target: full or join: none"
+        )
     asked = np.asarray([len(each) for each in spans])
-    most = asked.max(initial=0) if marks.most is None else marks.most
+    most = None if denoising.corruption == "delete" else marks.most
+    most = asked.max(initial=0) if most is None else most
     counts = np.minimum(asked, most)
     draws = _Draws(passages, counts, seed, epochs)
     spans = draws.some(spans, most) if asked.max(initial=0) > most else spans
@@ -98,7 +115,7 @@ def denoising_pairs(
     if denoising.target == "full":
         wanted = counts > 0
         targets = Ragged.cut(tokens[wanted.repeat(lengths)], lengths * wanted)
-    elif marks.sentinels and denoising.join == "mask":
+    elif by_sentinels:
         targets = spans_after_sentinels(tokens, flat, found, len(counts), marks.sentinels)
     else:
         join = marks.mask if denoising.join == "mask" else None
@@ -110,7 +127,14 @@ def denoising_pairs(
         masked_tokens=amounts,
         spans=counts,
         left_out=int((asked - counts).sum()),
+        masked=masked if _stays(denoising) else None,
     )
+
+
+def _stays(denoising: Denoising) -> bool:
+    """Return whether each token of a passage keeps its place in the source."""
+    moves = denoising.permute_sentences or denoising.insert > 0
+    return denoising.corruption == "token" and not moves
 
 
 def _sources(
@@ -126,9 +150,17 @@ def _sources(
     """Return the sources with masks; sentinels are still negative numbers of their spans."""
     sources = tokens.copy()
     ids = marks.of_spans(draws.passages, flat, starts, denoising.corruption)
-    sources[masked] = ids.repeat(flat[:, 1] - flat[:, 0])
+    sizes = flat[:, 1] - flat[:, 0]
+    sources[masked] = ids.repeat(sizes)
     keep = ~masked | (denoising.corruption == "token")
-    keep[flat[:, 0]] = True
+    keep[flat[:, 0]] |= denoising.corruption != "delete"
+    if denoising.replacement is not None:
+        standing, random = draws.replaced(denoising.replacement, sizes, marks)
+        places, of_token = np.flatnonzero(masked), standing.repeat(sizes)
+        kept_places, random_places = places[of_token == _KEPT], places[of_token == _RANDOM]
+        sources[random_places] = random[of_token == _RANDOM]
+        sources[kept_places] = tokens[kept_places]
+        keep[kept_places] = True
     order = np.flatnonzero(keep)
     kept = np.concatenate([[0], keep.cumsum()])  # tokens before each position
     bounds = np.concatenate([kept[starts], kept[-1:]])
@@ -168,16 +200,22 @@ def mixed_pairs(
     if len(found) == 1:
         return found[0]
     back = np.argsort([i for rows in groups.values() for i in rows])
-    marks = [
-        np.zeros(len(each.sources.flat), bool) if each.excluded is None else each.excluded
-        for each in found
-    ]
     sources = _joined([each.sources for each in found])
-    some = any(each.excluded is not None for each in found)
+
+    def flags(name: str, use: Callable[[Iterable[bool]], bool]) -> NDArray[np.bool_] | None:
+        """Return the flags of the source tokens in the new order, if any or all objectives have."""
+        parts = [getattr(each, name) for each in found]
+        if not use(part is not None for part in parts):
+            return None
+        rows = zip(parts, found, strict=True)
+        filled = [np.zeros(len(f.sources.flat), bool) if part is None else part for part, f in rows]
+        return Ragged(np.concatenate(filled), sources.bounds).take(back).flat
+
     return DenoisingPairs(
         sources=sources.take(back),
         targets=_joined([each.targets for each in found]).take(back),
-        excluded=Ragged(np.concatenate(marks), sources.bounds).take(back).flat if some else None,
+        excluded=flags("excluded", any),
+        masked=flags("masked", all),
         masked_tokens=np.concatenate([each.masked_tokens for each in found])[back],
         spans=np.concatenate([each.spans for each in found])[back],
         left_out=sum(each.left_out for each in found),
@@ -237,6 +275,27 @@ class _Draws:
             places = rng.integers(0, len(rows[i]) + 1, extra)
             rows[i] = np.insert(rows[i], places, np.int32(new))
         return Ragged.of(rows, np.int32)
+
+    def replaced(
+        self, shares: Replacement, sizes: NDArray[np.int64], marks: Marks
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Draw what stands in place of each of k spans, and a random token for each of m tokens.
+
+        `sizes`, (k,), are the tokens of the spans; their sum is m. Of n spans of a passage,
+        n * share, rounded up or down, get a kind.
+        """
+        ends = np.cumsum([shares.mask, shares.random, shares.keep])
+        standing, random = np.zeros(len(sizes), np.int64), np.zeros(int(sizes.sum()), np.int32)
+        spans, tokens = self.counts.cumsum(), np.concatenate([[0], sizes.cumsum()])
+        for i in np.flatnonzero(self.counts).tolist():
+            rng, last, count = self._at(i, "replacement"), spans[i], self.counts[i]
+            places = (rng.permutation(count) + rng.random()) / count
+            own = slice(last - count, last)
+            standing[own] = np.searchsorted(ends / ends[-1], places, side="right")
+            own = slice(tokens[last - count], tokens[last])
+            if shares.random:
+                random[own] = rng.choice(marks.words, own.stop - own.start)
+        return standing, random
 
     def excluded(self, sources: Ragged, share: float, marks: Marks) -> NDArray[np.bool_] | None:
         """Choose floor(share * n + u) of each source's n masks, u uniform in [0, 1); None at 0."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,13 @@ class Marks:
     mask: int  # of a span or a token; with sentinels the first of them
     sentence: int | None = None  # of a span of whole sentences (Pegasus); None: `mask`
     sentinels: tuple[int, ...] = ()
+    vocabulary: int = field(default=0, compare=False)  # number of ids
+    special: tuple[int, ...] = field(default=(), compare=False)  # ids that are no text
+
+    @cached_property
+    def words(self) -> NDArray[np.int32]:
+        """The ids that are drawn where random tokens replace masked text."""
+        return np.setdiff1d(np.arange(self.vocabulary, dtype=np.int32), self.special)
 
     @property
     def most(self) -> int | None:

@@ -159,9 +159,8 @@ class Guesser:
 
     def _pairs(self, passages: list[Passage], spans: list[Spans], draw: int) -> Pairs:
         seed, epochs = self.spec.seed, [draw] * len(passages)
-        written = denoising_pairs(
-            passages, spans, self.denoising, self.specials.marks, seed, epochs
-        )
+        denoising = replace(self.denoising, replacement=None)
+        written = denoising_pairs(passages, spans, denoising, self.specials.marks, seed, epochs)
         return self.kind.pairs(self.specials, written, self.spec)
 
     def _predict(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.keys import omitted
+from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, HeadChoice, ModelBlock, ModelKind

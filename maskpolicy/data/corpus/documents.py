@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.core.keys import omitted
+from maskpolicy.core.schema import omitted
 from maskpolicy.data.corpus.passages import FIXED, Document
 from maskpolicy.data.corpus.segmentation import ENGLISH, rules_version
 from maskpolicy.data.datafiles import fields, readers

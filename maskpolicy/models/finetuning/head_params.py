@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from maskpolicy.core.keys import omitted
+from maskpolicy.core.schema import omitted
 from maskpolicy.experiment.task_kinds import TEXT
 
 

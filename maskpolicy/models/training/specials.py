@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ class Specials:
     sentinels: tuple[int, ...] = ()  # <extra_id_0>, .. (T5)
     source_ends: Ends | None = None  # None: <s> and </s>
     target_ends: Ends | None = None  # None: <s> and </s>
+    vocabulary: int = field(default=0, compare=False)  # number of ids
+    special: tuple[int, ...] = field(default=(), compare=False)  # ids that are no text
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:
@@ -58,7 +61,10 @@ class Specials:
         made = cls(eos if bos is None else bos, eos, t.pad_token_id, mask, eos)
         # Pegasus' mask of sentences, which only its tokenizers have beside <mask_2>
         sentence = _id(t, "<mask_1>") if t.mask_token == "<mask_2>" else None
+        added = (id for id, token in t.added_tokens_decoder.items() if token.special)
+        special = tuple(sorted({*added, *t.all_special_ids, *found}))
         made = replace(made, sentence_mask=sentence, sentinels=found)
+        made = replace(made, vocabulary=len(t), special=special)
         ends = added_ends(t)
         if bos is None and ends == ((), ()):
             ends = ((), (eos,))
@@ -80,10 +86,10 @@ class Specials:
         made = cls.of(tokenizer)
         return replace(made, start=None, mask=tokenizer.mask_token_id, sentinels=())
 
-    @property
+    @cached_property
     def marks(self) -> Marks:
         """The tokens that replace masked text."""
-        return Marks(self.mask, self.sentence_mask, self.sentinels)
+        return Marks(self.mask, self.sentence_mask, self.sentinels, self.vocabulary, self.special)
 
     def added(self, key: str) -> int:
         """Return the number of special tokens of a text that `key` bounds.
@@ -112,12 +118,12 @@ class Specials:
         return self._pairs(written, targets, spec)
 
     def at_positions(self, written: DenoisingPairs, spec: Training) -> Pairs:
-        """Add the ends; targets hold one label per source token, IGNORE except at `<mask>`.
+        """Add the ends; targets hold one label per source token, IGNORE except where masked.
 
-        Requires one `<mask>` per masked token, and the masked tokens as targets.
+        Requires a source token for each token, and the masked tokens as targets.
         """
         flat = np.full(len(written.sources.flat), IGNORE, np.int32)
-        flat[written.sources.flat == self.mask] = written.targets.flat
+        flat[written.masked] = written.targets.flat
         labels = self._around(Ragged(flat, written.sources.bounds), spec.max_source, IGNORE)
         return self._pairs(written, _emptied(labels, written.spans > 0), spec)
 
@@ -160,6 +166,18 @@ def added_ends(tokenizer: PreTrainedTokenizerBase) -> Ends:
     if not len(inside):
         return (), ()
     return tuple(made.ids[: inside[0]]), tuple(made.ids[inside[-1] + 1 :])
+
+
+def decoder_start(model: Any) -> int | None:
+    """Return the first input of the decoder of a text-to-text model, or of its configuration.
+
+    T5Gemma's is the decoder's BOS token. None: the tokenizer decides (see `Specials.of`).
+    """
+    config = getattr(model, "config", model)
+    places = (config, getattr(model, "generation_config", None))
+    starts = [getattr(place, "decoder_start_token_id", None) for place in places]
+    starts.append(getattr(getattr(config, "decoder", None), "bos_token_id", None))
+    return next((start for start in starts if start is not None), None)
 
 
 def has_masks(tokenizer: PreTrainedTokenizerBase) -> bool:

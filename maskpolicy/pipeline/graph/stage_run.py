@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from maskpolicy.core.files import slug
-from maskpolicy.core.keys import omitted
+from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import CorpusBlock

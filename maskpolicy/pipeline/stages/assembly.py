@@ -15,7 +15,6 @@ from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages import (  # noqa: F401 (they register the stages)
-    count,
     evaluation,
     feedback,
     model_training,

@@ -11,8 +11,8 @@ from typing import Any
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import DataError
-from maskpolicy.core.keys import omitted
 from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus import documents
 from maskpolicy.data.corpus.annotation import annotate
