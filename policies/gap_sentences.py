@@ -76,6 +76,10 @@ class GapSentences:
         return found
 
     def _words(self, passage: Passage, first: int, end: int) -> Counter[str]:
+        if passage.language != "en":
+            of_sentence = (passage.words[:, 0] >= first) & (passage.words[:, 1] <= end)
+            words = map(str.lower, passage.texts(passage.words[of_sentence]))
+            return Counter(word for word in words if any(map(str.isalnum, word)))
         start, stop = passage.offsets[first, 0], passage.offsets[end - 1, 1]
         return Counter(_WORD.findall(passage.text[start:stop].lower()))
 

@@ -1,8 +1,9 @@
 """Mask the words most typical of their passage: in-domain keywords (Golchin et al. 2023).
 
 As in KeyBERT, the keywords of a passage are the words whose embeddings have the largest cosine to
-that of the passage, stop words left out. A passage or a word has the mean of its tokens' vectors in
-the model's input embeddings, where KeyBERT has a sentence encoder of its own.
+that of the passage, without the stop words that spaCy has for its language. A passage or a word has
+the mean of its tokens' vectors in the model's input embeddings, where KeyBERT has a sentence
+encoder of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import ConfigError, Count, Json, Passage, Rate, Spans, draw, policy
+from maskpolicy.data.corpus import stop_words
 from maskpolicy.models.learned import Contexts, Tools, Training
 
 FILE = "embeddings.npy"
@@ -62,11 +64,14 @@ class Keywords:
         return draw(passage.columns["keywords"], self.ratio, rng)
 
     def _find(self, passage: Passage, embeddings: NDArray[Any]) -> Spans:
-        from spacy.lang.en.stop_words import STOP_WORDS
-
+        stops = stop_words(passage.language)
         places: dict[str, list[int]] = {}
         for at, word in enumerate(map(str.lower, passage.texts(passage.words))):
-            if len(word) > 1 and word not in STOP_WORDS and any(map(str.isalpha, word)):
+            if (
+                (len(word) > 1 or passage.language != "en")
+                and word not in stops
+                and any(map(str.isalpha, word))
+            ):
                 places.setdefault(word, []).append(at)
         if not places:
             return passage.words[:0]

@@ -58,8 +58,14 @@ class SalientSpan:
     ) -> dict[str, list[Spans]]:
         """Return the column "entities": the token spans of each passage's entities.
 
-        Raises ConfigError if the pipeline has none of `labels`.
+        Raises ConfigError if the pipeline has none of `labels`, and for text that is not English
+        without a pipeline.
         """
+        if self.pipeline is None and passages and passages[0].language != "en":
+            raise ConfigError(
+                "salient-span: the built-in rules are for English, and corpus.language is "
+                f"{passages[0].language}: set `pipeline` to a spaCy pipeline of that language"
+            )
         found = self.entities([passage.text for passage in passages])
         return {
             "entities": [

@@ -17,14 +17,19 @@ from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Json
-from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import unrepeatable
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline.graph.nodes import params_of, stage, version_of
 from maskpolicy.pipeline.graph.stage_run import StageRun
-from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK, open_statistics, open_views
+from maskpolicy.pipeline.stages.leaf_inputs import (
+    FEEDBACK,
+    ROOM_FACT,
+    open_statistics,
+    open_views,
+)
 from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.pipeline.store.artifacts import Store, available
 from maskpolicy.plugins.discovery import changed_since, code_digests, instance, plugin_of_run
@@ -66,6 +71,7 @@ class IntermediateStage:
     params: IntermediateParams
     inputs: Mapping[str, str]  # name -> key
     version: int  # of the stage; changes if masking changes
+    room: int | None = None  # the most tokens of a passage that it reads; None: all
     color: int = 0  # index among the run's rows
 
     @property
@@ -102,8 +108,9 @@ def intermediate_stages(
                 record = manifest["record"]
                 version = record["version"]
                 params, inputs = params_of(record, IntermediateParams), record["inputs"]
+                room = record["facts"].get(ROOM_FACT)
                 found.append(
-                    IntermediateStage(run, name, number, key, params, inputs, version, color)
+                    IntermediateStage(run, name, number, key, params, inputs, version, room, color)
                 )
     return found, notes
 
@@ -154,15 +161,31 @@ class MaskedParams(PolicyParams):
     sampling: Sampling
     # steps and batch size of the training, for a policy that follows its progress
     pace: tuple[int, int] | None = omitted(None)
+    room: int | None = omitted(None)  # the most tokens of a passage that it reads; None: all
+
+
+@stage("corpus-sample")
+def cut_sample(params: Sampling, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Write the passages of a sample as a corpus, for columns that take long to compute."""
+    arrays = Passages.open(inputs["corpus"]).arrays
+    places = params.places(len(arrays["tokens"])).tolist()
+    rows = ({name: array[place] for name, array in arrays.items()} for place in places)
+    write_passages(out / PASSAGES_FILE, rows)
 
 
 @stage("masked-sample")
 def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Mask a sample of passages."""
+    """Mask a sample of passages.
+
+    The input "corpus" may be a `corpus-sample` of the input "whole".
+    """
     policy, sampling = instance("policy", params.policy, params.fields), params.sampling
     leaves = len(Masker.of(policy, Denoising()).leaves)
     masker = Masker.of(policy, Denoising(), open_statistics(inputs, leaves))
     views = open_views(inputs, leaves)
+    whole = Passages.open(inputs["whole"]) if "whole" in inputs else views[0]
+    if params.room is not None:
+        views = [view.cut(params.room) for view in views]
     places, streams = sampling.places(len(views[0])), Streams()
     if not _is_repeatable(masker, views, places[:_REPEATED].tolist(), params.seed):
         raise unrepeatable(policy)
@@ -172,8 +195,9 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
             shares = np.zeros(len(places))
             if params.pace is not None:
                 steps, size = params.pace
-                order = Order(views[0].lengths, size, params.seed)
-                shares = order.steps_of(places, epoch).clip(max=steps - 1) / steps
+                order = Order(whole.lengths, size, params.seed)
+                at = order.steps_of(sampling.places(len(whole)), epoch)
+                shares = at.clip(max=steps - 1) / steps
             for place, progress in zip(places.tolist(), shares.tolist(), strict=True):
                 found = masker.select(views, [place], params.seed, [epoch], streams, progress)
                 spans = found.spans[0].astype(np.int32)
@@ -202,8 +226,9 @@ class MaskedSample:
 
     @cached_property
     def tokens(self) -> Ragged:
-        """The tokens of the n passages."""
-        return self.passages.arrays["tokens"].take(self.places)
+        """The tokens of the n passages that a training reads."""
+        tokens, most = self.passages.arrays["tokens"].take(self.places), self.passages.most
+        return tokens if most is None else Ragged.of_arrays([row[:most] for row in tokens])
 
     @cached_property
     def flat(self) -> NDArray[np.int64]:
@@ -247,13 +272,14 @@ class Sample(MaskedSample):
     row: IntermediateStage
 
 
-def open_masked(corpus: Sequence[Path], folder: Path) -> MaskedSample:
+def open_masked(corpus: Sequence[Path], folder: Path, room: int | None) -> MaskedSample:
     """Open what a stage `masked-sample` wrote to `folder`.
 
-    `corpus` are the folders of the passages, and of columns.
+    `corpus` are the folders of the passages, and of columns; `room` is that of its parameters.
     """
-    arrays = ragged.load(folder / FILE)
-    return MaskedSample(Passages.open(*corpus), arrays["places"].flat, arrays["spans"])
+    arrays, passages = ragged.load(folder / FILE), Passages.open(*corpus)
+    passages = passages if room is None else passages.cut(room)
+    return MaskedSample(passages, arrays["places"].flat, arrays["spans"])
 
 
 def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
@@ -265,7 +291,7 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     files, trained = plugin_files(row.run.folder), row.params
     recorded = {**(trained.member_code or {}), trained.policy: trained.code}
     plugins = {name: plugin_of_run("policy", name, files) for name in recorded}
-    if any(changed_since(plugins[name], recorded[name]) for name in recorded):
+    if any(changed_since(plugins[name], recorded[name] or {}) for name in recorded):
         raise ConfigError(
             f"policy {trained.policy} has changed since its training: run its experiment again"
         )
@@ -282,15 +308,21 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
         )
     members = {name: code_digests(plugins[name]) for name in trained.member_code or {}}
     code = code_digests(plugins[trained.policy])
-    params = masked_params(replace(trained, code=code, member_code=members or None), sampling)
+    trained = replace(trained, code=code, member_code=members or None)
+    params = masked_params(trained, sampling, row.room)
     folder = derive(store, "masked-sample", row.label, params, inputs).path
     shown = {name: key for name, key in inputs.items() if not name.startswith(STATISTICS)}
     read = [available(store, key, name).path for name, key in shown.items()]
-    return Sample(**vars(open_masked(read, folder)), row=row)
+    return Sample(**vars(open_masked(read, folder, row.room)), row=row)
 
 
-def masked_params(training: IntermediateParams, sampling: Sampling) -> MaskedParams:
-    """Return the parameters of the stage that masks a sample of the corpus as a training does."""
+def masked_params(
+    training: IntermediateParams, sampling: Sampling, room: int | None
+) -> MaskedParams:
+    """Return the parameters of the stage that masks a sample of the corpus as a training does.
+
+    `room` is the most tokens of a passage that it reads, if some passage has more.
+    """
     policy, spec = instance("policy", training.policy, training.fields), training.spec
     follows = Masker.of(policy, Denoising()).follows_progress
     return MaskedParams(
@@ -302,6 +334,7 @@ def masked_params(training: IntermediateParams, sampling: Sampling) -> MaskedPar
         seed=spec.seed,
         sampling=sampling,
         pace=(spec.steps, spec.batch_size) if follows else None,
+        room=room,
     )
 
 

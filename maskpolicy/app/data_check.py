@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +18,13 @@ from maskpolicy.analyses.masked_sample import (
     open_masked,
 )
 from maskpolicy.analyses.task_examples import Answers, words_of, words_within
+from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
-from maskpolicy.experiment.budgets import TRAININGS
+from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.task_kinds import TEXT
-from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.families import limits, within
+from maskpolicy.models.loading import load_tokenizer, load_weights
+from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.nodes import Stage, topological
@@ -29,6 +32,7 @@ from maskpolicy.pipeline.graph.stage_run import Local
 from maskpolicy.pipeline.stages.evaluation import AUDIT, read_examples
 from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
 from maskpolicy.pipeline.stages.params import IntermediateParams
+from maskpolicy.pipeline.stages.preparation import SHARD
 from maskpolicy.plugins.hooks import STATISTICS
 
 if TYPE_CHECKING:
@@ -92,10 +96,10 @@ class DataCheck:
         return {row: pretrained.get((row, run)) for row in rows if blocks[row].has_stage}
 
     @cached_property
-    def masks(self) -> dict[str, Stage]:
-        """The stage that masks a sample, of each row that needs no training for it."""
+    def deciding(self) -> dict[str, dict[str, Stage]]:
+        """The inputs that decide what is masked, of each row that needs no training for it."""
         ready = {stage.key for stage in self.stages}
-        samples = {}
+        inputs_of = {}
         for row, training in self.trainings.items():
             if training is None or FEEDBACK in training.inputs:
                 continue
@@ -105,30 +109,67 @@ class DataCheck:
                 if name.startswith(DECIDING_PREFIXES)
             }
             if all(each.key in ready for each in inputs.values()):
-                params = masked_params(_params(training), self.sampling)
-                local = Local(plugins=training.local.plugins)
-                samples[row] = Stage("masked-sample", row, params, inputs, local)
-        return samples
+                inputs_of[row] = inputs
+        return inputs_of
 
     @property
     def later(self) -> list[str]:
         """The rows whose masks depend on a training."""
-        return [row for row in self.trainings if row not in self.masks]
+        return [row for row in self.trainings if row not in self.deciding]
 
     @property
-    def targets(self) -> list[Stage]:
-        """All that `compute` computes, but for stages that are dropped after use."""
-        kept = [stage for stage in self.stages if not stage.transient]
-        return [*kept, *self.masks.values()]
+    def read(self) -> list[Stage]:
+        """What is computed first: all but columns, and no stages that are dropped after use."""
+        return [one for one in self.stages if not (one.transient or one.kind == "annotate")]
 
-    def compute(self, workers: int, bars: AbstractContextManager[Listener]) -> Collection[Outcome]:
+    @cached_property
+    def masks(self) -> dict[str, Stage]:
+        """The stage that masks a sample, of each row of `deciding`, once `read` is computed."""
+        return {row: self._masked(row, inputs) for row, inputs in self.deciding.items()}
+
+    def _masked(self, row: str, inputs: Mapping[str, Stage]) -> Stage:
+        training, corpus, own = self._training(row), inputs["corpus"], dict(inputs)
+        columns = {name: each for name, each in inputs.items() if each.kind == "annotate"}
+        if not all(map(self._is_whole, columns.values())):
+            own |= {name: self._sampled(each) for name, each in columns.items()}
+            own |= {"corpus": self._sample(corpus), "whole": corpus}
+        room = self._specials(row).room(self._spec(row).max_source)
+        longest = self._passages(corpus).lengths.max()
+        params = masked_params(
+            _params(training), self.sampling, room if 0 < room < longest else None
+        )
+        return Stage("masked-sample", row, params, own, Local(plugins=training.local.plugins))
+
+    def _is_whole(self, annotate: Stage) -> bool:
+        """Return whether a corpus needs no sample for its columns: it is small, or has them."""
+        count = len(self._passages(annotate.inputs["corpus"]))
+        return count <= self.sampling.passages or self.prepared.store.has(annotate.key)
+
+    def _sample(self, corpus: Stage) -> Stage:
+        return Stage("corpus-sample", corpus.label, self.sampling, {"corpus": corpus})
+
+    def _sampled(self, annotate: Stage) -> Stage:
+        """Return the stage of a policy's columns for a sample of the corpus."""
+        inputs = {k: each for k, each in annotate.inputs.items() if not k.startswith(SHARD)}
+        inputs["corpus"] = self._sample(inputs["corpus"])
+        label = f"{annotate.label}, {self.sampling.passages} passages"
+        return replace(annotate, label=label, inputs=inputs)
+
+    def compute(self, workers: int, bars: AbstractContextManager[Listener]) -> list[Outcome]:
         """Compute the stages, with `workers` processes for each, and return their outcomes."""
         from maskpolicy.pipeline.graph.execution import execute
 
+        def computed(targets: list[Stage]) -> list[Outcome]:
+            order, store = topological(targets), self.prepared.store
+            return [*execute(order, store, shown, targets=targets, workers=workers).values()]
+
         with bars as shown:
-            order, store = topological(self.targets), self.prepared.store
-            ended = execute(order, store, shown, targets=self.targets, workers=workers)
-        return ended.values()
+            outcomes = computed(self.read)
+            if any(outcome.exception is not None for outcome in outcomes):
+                return outcomes
+            columns = [stage for stage in self.stages if stage.kind == "annotate"]
+            columns = [each if self._is_whole(each) else self._sampled(each) for each in columns]
+            return outcomes + computed([*columns, *self.masks.values()])
 
     def tasks(self) -> list[TaskFigures]:
         """Return the figures of all tasks, once everything is computed."""
@@ -153,12 +194,13 @@ class DataCheck:
         return [self._row(row, stage) for row, stage in self.masks.items()]
 
     def _row(self, row: str, stage: Stage) -> RowFigures:
-        read = [name for name in stage.inputs if not name.startswith(STATISTICS)]
+        read = [name for name in stage.inputs if not name.startswith((STATISTICS, "whole"))]
         corpus = [self._folder(stage.inputs[name]) for name in read]
-        masked = open_masked(corpus, self._folder(stage))
-        params = _params(self.trainings[row])
-        spec, share = params.spec, float(masked.is_masked.mean())
-        count, sampled = len(masked.passages), len(masked.places)
+        params, spec = _params(self._training(row)), self._spec(row)
+        room = stage.keyed.get("room")
+        masked = open_masked(corpus, self._folder(stage), room)
+        share, sampled = float(masked.is_masked.mean()), len(masked.places)
+        count = len(self._passages(self.deciding[row]["corpus"]))
         places = self._places(stage.inputs["corpus"], masked)
         masked_spans = _masked_places(masked)
         return RowFigures(
@@ -179,11 +221,29 @@ class DataCheck:
             or self._specials(row).without_room(spec.max_source),
         )
 
+    def _spec(self, row: str) -> Training:
+        """Return the budget of a row's training, limited to the positions of its model."""
+        training, model = self._training(row), self.prepared.experiment.model
+        if model.is_scratch:  # it is not built here
+            positions = MODEL_KINDS[model.kind].presets[model.name].positions
+            return within(_params(training).spec, (positions, positions))
+        from transformers import AutoConfig
+
+        config = load_weights(AutoConfig, str(self._folder(training.inputs["model"])))
+        return within(_params(training).spec, limits(config))
+
+    def _training(self, row: str) -> Stage:
+        training = self.trainings[row]
+        assert training is not None  # of a row of `deciding`
+        return training
+
+    def _passages(self, corpus: Stage) -> Passages:
+        return Passages.open(self._folder(corpus))
+
     def _specials(self, row: str) -> Specials:
         """Return the special tokens of the tokenizer that a row's training reads."""
-        training = self.trainings[row]
-        assert training is not None
-        return Specials.of(load_tokenizer(str(self._folder(training.inputs["tokenizer"]))))
+        tokenizer = self._training(row).inputs["tokenizer"]
+        return Specials.of(load_tokenizer(str(self._folder(tokenizer))))
 
     @cached_property
     def _answers(self) -> dict[str, Answers]:
@@ -221,8 +281,8 @@ def _input_of(split: str) -> str:
     return "test" if split == "test" else "train"
 
 
-def _params(training: Stage | None) -> IntermediateParams:
-    assert training is not None and isinstance(training.params, IntermediateParams)
+def _params(training: Stage) -> IntermediateParams:
+    assert isinstance(training.params, IntermediateParams)
     return training.params
 
 

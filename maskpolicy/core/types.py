@@ -45,6 +45,7 @@ class Passage:
     words: Spans  # (w, 2)
     sentences: Spans  # (s, 2)
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    language: str = "en"  # the code of the corpus's `language`
 
     @cached_property
     def pieces(self) -> Spans:

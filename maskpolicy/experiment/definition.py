@@ -76,6 +76,8 @@ class CorpusBlock:
     column: str = "text"  # the key of the text in rows of files and of the Hub
     columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
+    # code of the text's language (de, ja, ..), by which its words and sentences are found
+    language: str = omitted("en")
     limit: Steps = 0  # the most documents to read; 0: all
     on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
     # megabytes of files in one shard of a bigger corpus, which a process computes at a time; 0: the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,6 +146,7 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
             f"{where}.columns: is for rows of files and of the Hub; the world always has its "
             "columns: leave it out"
         )
+    _check_language(values, where)
     if values["mix"]:
         raise ConfigError(f"{where}.mix: is for the corpus of the intermediate stage: leave it out")
     sources = [key for key in ("name", "files", "hub") if values[key]]
@@ -155,6 +157,18 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
         raise ConfigError(f"{where}.{min(only_hub)}: is for a Hub dataset (hub: NAME) only")
     values["files"] = _files(values["files"], f"{where}.files", folders)
     return CorpusBlock(**values)
+
+
+def _check_language(values: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a language that is not known, or that the world is not written in."""
+    if values["language"] == CorpusBlock.language:
+        return
+    if values["name"] == WORLD:
+        raise ConfigError(f"{where}.language: the world is written in English: leave it out")
+    folder = Path(str(getattr(find_spec("spacy"), "origin", ""))).parent / "lang"
+    known = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
+    if values["language"] not in known:
+        raise ConfigError(f"{where}.language: {unknown('language', values['language'], known)}")
 
 
 def _files(patterns: Sequence[str], where: str, folders: Sequence[Path]) -> tuple[str, ...]:
@@ -212,7 +226,7 @@ def mixed_texts(corpus: CorpusBlock) -> list[MixedText]:
             for key, setting in block.items()
             if key != SHARE
         }
-        values: dict[str, Any] = {"words": corpus.words, **rest}
+        values: dict[str, Any] = {"words": corpus.words, "language": corpus.language, **rest}
         if share:
             found.append(MixedText(name, share, CorpusBlock(**values) if rest else None))
     return found
@@ -319,7 +333,8 @@ def row_corpus(
         given = {"name": WORLD}
     stated, base = dict(given), vars(usual)
     if any(stated.get(key) for key in _SOURCES):
-        dropped = (*_SOURCES, *_OF_HUB, *(["columns"] if stated.get("name") else []))
+        of_files = ["columns", "language"] if stated.get("name") else []
+        dropped = (*_SOURCES, *_OF_HUB, *of_files)
         base = {key: value for key, value in base.items() if key not in dropped}
     merged = {**base, **stated}
     if isinstance(stated.get(MIX), Mapping):

@@ -112,11 +112,7 @@ def policy_block(
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
         check_objective(denoising, where)
     else:
-        for key in asked:
-            raise ConfigError(
-                f"{at(where, key)}: {name} draws policies: set it in the blocks of its "
-                f"{hooks.MEMBERS.name}"
-            )
+        _refuse_objective(asked, name, where)
         members = member_blocks(policy, where, shared, kind)
         values[hooks.MEMBERS.name] = tuple(map(resolved_member, members))
         policy = discovery.build(entry, values, where)
@@ -127,6 +123,29 @@ def policy_block(
         )
     fields = keys.plain(values, where)
     return PolicyBlock(name, name, fields, denoising, policy=policy, members=members)
+
+
+def instance_block(policy: Any, asked: Mapping[str, Any], where: str, kind: str) -> PolicyBlock:
+    """Return an instance of a policy as a row with the keys `asked` of the objective.
+
+    Raises ConfigError at `where` as `policy_block` does.
+    """
+    name = type(policy).__name__
+    denoising = of_kind(denoising_block(asked, where, {}), asked, kind, where)
+    check_objective(denoising, where)
+    if members := member_blocks(policy, where, {}, kind):
+        _refuse_objective(asked, name, where)
+        policy = replace(policy, **{hooks.MEMBERS.name: tuple(map(resolved_member, members))})
+    return PolicyBlock(name, name, {}, denoising, policy=policy, members=members)
+
+
+def _refuse_objective(asked: Iterable[str], name: str, where: str) -> None:
+    """Raise ConfigError if keys of the objective are set for a policy that draws others."""
+    for key in asked:
+        raise ConfigError(
+            f"{at(where, key)}: {name} draws policies: set it in the blocks of its "
+            f"{hooks.MEMBERS.name}"
+        )
 
 
 def member_blocks(

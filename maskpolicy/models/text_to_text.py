@@ -13,7 +13,7 @@ from maskpolicy.models.exclusion import encode
 from maskpolicy.models.families import family_of
 from maskpolicy.models.loading import load_weights, load_whole
 from maskpolicy.models.training.batching import IGNORE
-from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.specials import Specials, decoder_start
 
 if TYPE_CHECKING:
     import torch
@@ -55,15 +55,8 @@ def check_architecture(name: str, revision: str | None = None) -> None:
 
 
 def specials(tokenizer: PreTrainedTokenizerBase, model: Any) -> Specials:
-    """Return a tokenizer's special tokens for a text-to-text model, which decides the start.
-
-    T5Gemma's start is the decoder's BOS token. Where the configuration names none, the tokenizer
-    decides (see `Specials.of`).
-    """
-    places = (model.config, model.generation_config)
-    found = [getattr(place, "decoder_start_token_id", None) for place in places]
-    found.append(getattr(getattr(model.config, "decoder", None), "bos_token_id", None))
-    return Specials.of(tokenizer, next((each for each in found if each is not None), None))
+    """Return a tokenizer's special tokens for a text-to-text model, which decides the start."""
+    return Specials.of(tokenizer, decoder_start(model))
 
 
 def complete_generation(model: Any, specials: Specials) -> None:

@@ -124,6 +124,26 @@ def test_what_is_read_and_masked_is_counted(call, checked):
     assert notes[0] in out
 
 
+def test_columns_are_computed_for_the_passages_of_the_sample(checked):
+    Path("it.txt").write_text("\n\n".join(f"{text} It is {i}." for text in TEXTS for i in range(9)))
+    random = "{name: random, ratio: {start: 0.9, end: 0.1}}"
+    keys = (f"policies=[none, {{name: mixture, members: [salient-span, {random}]}}]", "--passages")
+    sampled = checked(*keys, 5)
+    [columns] = records("annotate")
+    assert columns["logical"]["label"].endswith("member 1 (salient-span), 5 passages")
+    assert sampled["rows"][0]["passages"] == 36
+    checked(*keys, 36)  # those of the whole corpus, as a run computes them
+    assert checked(*keys, 5) == sampled  # with the columns that are there now
+    assert len(records("annotate")) == 2
+
+
+def test_only_what_the_training_reads_is_masked(checked):
+    years, every = checked("intermediate.max_source=7")["rows"]
+    assert every["tokens_per_passage"] == 5
+    assert every["masked_tokens"] == 1
+    assert years["answers_masked"] == {"dates": 0}  # the years are the last words
+
+
 def test_sources_without_room_for_text_are_refused(call):
     code, out, err = call("check", "it.yaml", "intermediate.max_source=2", "--store", "store")
     assert code != 0

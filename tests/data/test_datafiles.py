@@ -100,9 +100,17 @@ def test_a_format_is_told_by_the_name_in_any_case(name):
     assert readers.stem(name) == name[0]
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.text", "a.md.gz", "a.rst", "a.raw"])
+def test_plain_text_has_many_names(name):
+    assert readers.is_plain(name)
+
+
 @pytest.mark.parametrize("name", ["a.docx", "a", ".csv", "a.csv.zip"])
 def test_an_unknown_format_lists_those_that_are_known(name):
-    known = "must end in .txt, .raw, .jsonl, .json, .tsv, .csv, .parquet (each also with .gz)"
+    known = (
+        "must end in .txt, .text, .md, .rst, .raw, .jsonl, .json, .tsv, .csv, .parquet "
+        "(each also with .gz)"
+    )
     with pytest.raises(ConfigError, match=re.escape(known)):
         readers.stem(name)
 

@@ -77,7 +77,8 @@ def test_every_key_of_a_resolved_experiment_is_listed(keys):
     assert {*config, "grid", "zip", "tune", "resources", "slurm"} == known["file"]
     for block in ("model", "world"):
         assert paths(config[block]) == known[block]
-    assert {*paths(config["corpus"]), "mix"} == known["corpus"]  # left out if there is none
+    left_out = {"mix", "language"}  # at their defaults
+    assert {*paths(config["corpus"]), *left_out} == known["corpus"]
     for stage in reference.TRAININGS.split(", "):
         assert paths(config[stage]) == known[reference.TRAININGS]
     for block in ("policies", "tasks"):

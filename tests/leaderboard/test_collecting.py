@@ -22,7 +22,7 @@ from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.graph.stage_run import StageRun
 from maskpolicy.pipeline.stages import Graph, build
-from maskpolicy.pipeline.stages.params import AnnotateParams, IntermediateParams
+from maskpolicy.pipeline.stages.params import IntermediateParams, ReaderParams
 from maskpolicy.pipeline.store.artifacts import Store
 
 TEXT = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa, zsre]\n"
@@ -167,7 +167,7 @@ def test_results_of_cells_that_are_gone_stay_and_are_not_read(collected, caplog,
 def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
     def policy(code: Json = None, depends: Json = None) -> Json:
         about: dict[str, Json] = {"policy": "mine", "fields": {}, "code": code or {}}
-        annotate = AnnotateParams(**about, depends=depends or {})
+        annotate = ReaderParams(**about, depends=depends or {})
         trained = IntermediateParams(**about, how=Denoising(), spec=Training())
         behind = [
             Stage("annotate", "a", annotate),

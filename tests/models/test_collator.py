@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import pickle
+from copy import deepcopy
 
+import encoders
 import numpy as np
 import pytest
 import small
@@ -12,7 +14,7 @@ import text_to_text
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import AutoTokenizer, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from maskpolicy import MaskingCollator
 from maskpolicy.core.errors import ConfigError, DataError
@@ -264,23 +266,19 @@ def _arguments(folder, **own):
     )
 
 
-def test_a_schedule_follows_the_rows_of_the_whole_training():
+def test_a_schedule_follows_the_steps_of_the_whole_training():
     rows = [{"id": i, "text": small.TEXTS[0]} for i in range(8)]
-    made = collator(Uniform(Schedule(1.0, 0.0)), total_rows=16, target="spans")
-    for turn in (0, 8):
-        fixed = collator(Uniform(1 - turn / 16), target="spans")
-        fixed._rows = turn
-        assert same(made(rows), fixed(rows))
-    made(rows)  # rows beyond the total keep the last rate
-
-
-def test_a_schedule_needs_the_number_of_rows_and_one_process():
-    with pytest.raises(ConfigError, match="follows the progress of the training: set total_rows"):
-        collator({"name": "random", "ratio": {"start": 0.3, "end": 0.1}})
-    made = collator(Uniform(Schedule(0.3, 0.1)), total_rows=8)
-    loader = torch.utils.data.DataLoader(ROWS, batch_size=4, collate_fn=made, num_workers=1)
-    with pytest.raises(ConfigError, match="set dataloader_num_workers=0"):
-        list(loader)
+    scheduled = collator(Uniform(Schedule(1.0, 0.0)))
+    loader = torch.utils.data.DataLoader(
+        rows, batch_size=2, collate_fn=scheduled.for_steps(3, 8, batches=2)
+    )
+    for number, batch in enumerate(loader):
+        fixed = collator(Uniform(1 - (3 + number // 2) / 8))
+        assert same(batch, fixed.at_step(rows[2 * number : 2 * number + 2], 3 + number // 2, 8))
+    last = scheduled.at_step(rows, 7, 8)
+    assert (last["labels"] != IGNORE).any()  # the rate stays above that of the end
+    with pytest.raises(ConfigError, match=r"give the Trainer callbacks=\[collator.callback\(\)\]"):
+        scheduled(rows)
 
 
 @pytest.mark.slow
@@ -292,7 +290,7 @@ def test_a_mixture_masks_each_row_with_its_members_objective():
     whole = len(TOKENIZER(small.TEXTS[0]).input_ids)
     assert whole in lengths and min(lengths) < whole / 2
     assert pickle.loads(pickle.dumps(made))(ROWS).keys() == batch.keys()
-    with pytest.raises(ConfigError, match="target: the policy draws others: set it in their"):
+    with pytest.raises(ConfigError, match="target: mixture draws policies: set it in the blocks"):
         collator(block, target="full")
     with pytest.raises(ConfigError, match="mask_exclusion"):
         collator({"name": "mixture", "members": [{"name": "random", "mask_exclusion": 1.0}]})
@@ -339,6 +337,59 @@ def test_a_policy_that_reads_statistics_gets_those_of_texts():
     assert "Karl Berg sold" in units  # the best n-gram of three words
     again = pickle.loads(pickle.dumps(made))
     assert same(made([{"text": text}]), again([{"text": text}]))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
+def test_an_encoder_predicts_what_is_masked_at_its_place(family):
+    tokenizer, model = encoders.tokenizer(family), encoders.model(family)
+    collate = MaskingCollator({"name": "whole-word", "ratio": 0.3}, tokenizer, model=model)
+    batch = collate(ROWS)
+    names = {"input_ids", "attention_mask", "labels"}
+    has_types = "token_type_ids" in tokenizer.model_input_names
+    assert set(batch) == names | ({"token_type_ids"} if has_types else set())
+    masked = batch["labels"] != IGNORE
+    assert torch.equal(masked, batch["input_ids"] == tokenizer.mask_token_id)
+    whole = torch.where(masked, batch["labels"], batch["input_ids"])
+    plain = deepcopy(tokenizer)(list(small.TEXTS), padding=True, return_tensors="pt")
+    assert torch.equal(whole, plain["input_ids"])
+    assert torch.equal(batch["attention_mask"], plain["attention_mask"])
+    assert math.isfinite(model(**batch).loss.item())
+
+
+def test_labels_are_as_wide_as_the_sources_where_the_longest_is_not_masked():
+    rows = [{"text": "nothing at all is a name in here, nor is it a year"}, {"text": "Rome"}]
+    batch = MaskingCollator("salient-span", encoders.tokenizer("roberta"), kind="encoder")(rows)
+    assert batch["labels"].shape == batch["input_ids"].shape
+    assert (batch["labels"][0] == IGNORE).all() and (batch["labels"][1] != IGNORE).any()
+
+
+def test_an_encoder_is_trained_by_berts_recipe():
+    recipe = {"mask": 0.5, "random": 0.25, "keep": 0.25}
+    tokenizer = encoders.tokenizer("bert")
+    batch = MaskingCollator(Uniform(1.0), tokenizer, replacement=recipe)(ROWS)
+    masked = batch["labels"] != IGNORE
+    kinds = [(batch["input_ids"] == tokenizer.mask_token_id).sum()]
+    kinds.append((masked & (batch["input_ids"] == batch["labels"])).sum())
+    for count, share in zip(kinds, (0.5, 0.25), strict=True):
+        assert abs(count - share * masked.sum()) <= len(ROWS) + 3  # a random token may be the same
+
+
+def test_the_kind_follows_from_model_folder_or_tokenizer(tmp_path):
+    assert collator().kind == "seq2seq"
+    assert MaskingCollator("random", encoders.tokenizer("bert")).kind == "encoder"
+    saved = AutoTokenizer.from_pretrained(encoders.saved("roberta", tmp_path))
+    assert MaskingCollator("random", saved).kind == "encoder"
+    assert MaskingCollator("random", saved, model=small.bart()).kind == "seq2seq"
+    assert MaskingCollator("random", saved, kind="seq2seq").kind == "seq2seq"
+    with pytest.raises(ConfigError, match="kind: unknown value 'decoder'"):
+        MaskingCollator("random", saved, kind="decoder")
+
+
+def test_arrays_hold_what_tensors_do():
+    arrays = collator("original", return_tensors="np")(ROWS)
+    tensors = collator("original")(ROWS)
+    assert {type(array) for array in arrays.values()} == {np.ndarray}
+    assert same(tensors, {name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def test_statistics_may_be_the_folder_of_an_artifact(tmp_path):

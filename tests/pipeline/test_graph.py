@@ -9,7 +9,7 @@ from tiny import diamond, node
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.pipeline.graph.execution import _Ready, priorities
 from maskpolicy.pipeline.graph.nodes import Stage, sinks, stage, topological, users_of
-from maskpolicy.pipeline.stages.params import AnnotateParams
+from maskpolicy.pipeline.stages.params import ReaderParams
 
 
 def test_a_golden_key():
@@ -29,7 +29,7 @@ def test_parameters_and_inputs_are_in_the_key_labels_and_local_values_are_not():
 
 def test_the_key_stays_when_the_caller_changes_a_dict():
     fields = {"ratio": 0.15}
-    params = AnnotateParams(policy="random", fields=fields, code={}, depends={})
+    params = ReaderParams(policy="random", fields=fields, code={}, depends={})
     annotate = Stage("annotate", "a", params)
     fields["ratio"] = 0.3
     assert annotate.keyed["fields"] == {"ratio": 0.15}

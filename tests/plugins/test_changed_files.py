@@ -24,7 +24,7 @@ from maskpolicy.data.corpus.passages import PASSAGES_FILE, passage_rows, write_p
 from maskpolicy.pipeline.graph.events import Outcome, silent
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage
-from maskpolicy.pipeline.stages.params import AnnotateParams
+from maskpolicy.pipeline.stages.params import ReaderParams
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import changed_files, discovery, hooks, isolation, registry
 from maskpolicy.plugins.discovery import code_digests
@@ -84,7 +84,7 @@ class Plugin:
         """Return the stage of its columns; its key is that of the files as they are."""
         discovery.load_files([self.folder / "mine.py"], fresh=True)
         code = code_digests(registry.entry("policy", "edited"))
-        params = AnnotateParams(policy="edited", fields={}, code=code, depends={})
+        params = ReaderParams(policy="edited", fields={}, code=code, depends={})
         inputs = {"corpus": Stage("passages-of-four", "", Nothing())}
         return Stage("annotate", "edited", params, inputs)
 
@@ -280,7 +280,7 @@ def test_a_pipeline_that_changes_leaves_nothing_under_the_old_key(plugin, store,
         block = {"pipeline": str(folder), "labels": "all"}
         depends = hooks.DEPENDS.of(discovery.instance("policy", "salient-span", block))()
         code = code_digests(discovery.find_plugin("policy", "salient-span"))
-        params = AnnotateParams(policy="salient-span", fields=block, code=code, depends=depends)
+        params = ReaderParams(policy="salient-span", fields=block, code=code, depends=depends)
         inputs = {"corpus": Stage("passages-of-four", "", Nothing())}
         return Stage("annotate", "salient-span", params, inputs)
 

@@ -112,9 +112,12 @@ def _percent(share: float | None) -> float | None:
 def _masked_words(sample: Sample) -> NDArray[np.bool_]:
     """Return for each word whether any of its tokens is masked."""
     words = sample.passages.arrays["words"].take(sample.places)
-    begins = np.repeat(sample.tokens.bounds[:-1], words.lengths)[:, None]
+    begins, lengths = (
+        np.repeat(each, words.lengths)[:, None]
+        for each in (sample.tokens.bounds[:-1], sample.tokens.lengths)
+    )
     before = np.concatenate([[0], np.cumsum(sample.is_masked)])
-    first, end = (words.flat + begins).T
+    first, end = (np.minimum(words.flat, lengths) + begins).T  # words that are cut off are empty
     masked: NDArray[np.bool_] = before[end] > before[first]
     return masked
 

@@ -148,7 +148,7 @@ def check(
     notes, amount = detail.notes()
     prepared = file_to_folder.prepare(experiment.request(workers), None, is_dry=True)
     checked = DataCheck(prepared, Sampling(passages))
-    ahead = forecast(checked.targets, prepared.store)
+    ahead = forecast(checked.read, prepared.store)
     end(checked.compute(workers, RunProgress(notes, ahead, failures=False, detail=amount)))
     rows, tasks = checked.rows(), checked.tasks()
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.schema import omitted
 from maskpolicy.data.corpus.passages import FIXED, Document
+from maskpolicy.data.corpus.segmentation import ENGLISH, rules_version
 from maskpolicy.data.datafiles import fields, readers
 from maskpolicy.data.datafiles.rows import WHOLE, Layout, Malformed, Part, Row
 from maskpolicy.experiment.definition import WORLD, CorpusBlock, OnError
@@ -40,6 +41,8 @@ class _Rows:
     columns: tuple[str, ...]
     on_error: OnError
     words: int | None = omitted(None)
+    language: str = omitted(ENGLISH)
+    rules: str = ""  # version of what words and sentences are
     limit: int
 
 
@@ -84,6 +87,8 @@ class ShardSource:
     column: str
     columns: tuple[str, ...]
     words: int
+    language: str = omitted(ENGLISH)
+    rules: str = ""
 
 
 def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = "") -> Source:
@@ -125,7 +130,9 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = ""
 
 def _rows(corpus: CorpusBlock) -> dict[str, Any]:
     """Return the fields of `_Rows`."""
-    return {field.name: getattr(corpus, field.name) for field in dataclass_fields(_Rows)}
+    names = (field.name for field in dataclass_fields(_Rows) if field.name != "rules")
+    rules = rules_version(corpus.language)
+    return {"rules": rules, **{name: getattr(corpus, name) for name in names}}
 
 
 def digests(source: Source | ShardSource, corpus: CorpusBlock) -> dict[Path, str]:
@@ -223,7 +230,7 @@ def read_shard(
                 malformed.add(row, str(error))
             else:
                 if document is not None:
-                    yield document
+                    yield replace(document, language=source.language)
 
 
 def _sources(

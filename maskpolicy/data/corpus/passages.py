@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from errno import EMFILE
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
-from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +21,13 @@ from maskpolicy.core.files import allow_files, json_bytes, link, read_json
 from maskpolicy.core.ragged import Joined, Ragged, RaggedWriter, Rows
 from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import Passage, Spans, as_spans
+from maskpolicy.data.corpus.segmentation import ENGLISH, segmenter
 
 if TYPE_CHECKING:
     import tokenizers
     from transformers import PreTrainedTokenizerBase
 
 _BLANK = re.compile(r"\S+")
-_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
 _REMEMBERED = 50_000  # largest corpus, in passages, that is cached in memory
 _OPEN = 16_384  # files open at a time: a corpus may have hundreds, and as many for each column
 _CHUNK = 1000  # documents tokenised in one call
@@ -37,8 +36,9 @@ PASSAGES_FILE = "passages.safetensors"
 INDEX_FILE = "index.json"  # of passages in several files
 FILES = "files"  # in the index: the files and their numbers of passages
 COLUMNS = "columns"  # in the index: the arrays that all files have; left out: those of the first
-FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences"})
-"""The arrays that every corpus has; all others are columns."""
+LANGUAGE = "language"  # the array of the languages, which an English corpus lacks
+FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences", LANGUAGE})
+"""The arrays of a corpus that are no columns."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Document:
     text: str
     # (n, 2) characters each
     columns: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    language: str = ENGLISH
 
 
 class Passages(Sequence[Passage]):
@@ -126,6 +127,7 @@ class Passages(Sequence[Passage]):
             arrays["words"][index],
             arrays["sentences"][index],
             {name: arrays[name][index] for name in self.columns},
+            arrays[LANGUAGE].text(index) if LANGUAGE in arrays else ENGLISH,
         )
         if self.most is not None:
             passage = first_tokens(passage, self.most, self._units)
@@ -207,6 +209,7 @@ def write_passages(path: Path, passages: Iterable[Mapping[str, NDArray[Any]]]) -
 
 
 def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
+    language = np.frombuffer(passage.language.encode(), np.uint8)
     return {
         "ids": np.frombuffer(passage.id.encode(), np.uint8),
         "texts": np.frombuffer(passage.text.encode(), np.uint8),
@@ -214,17 +217,19 @@ def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
         "offsets": passage.offsets,
         "words": passage.words,
         "sentences": passage.sentences,
+        **({} if passage.language == ENGLISH else {LANGUAGE: language}),
         **passage.columns,
     }
 
 
 def cut_document(document: Document, words: int) -> Iterator[Document]:
-    """Split a document into passages of at most `words` whitespace-separated words.
+    """Split a document into passages of at most `words` words between blanks.
 
-    Columns keep the spans that lie within one passage. A word of more than _LONGEST characters, as
-    in encoded files, becomes several passages, because steps that mask it whole take minutes.
+    In a language other than English, each character of a script without blanks is a word. Columns
+    keep the spans that lie within one passage. A word of more than _LONGEST characters, as in
+    encoded files, becomes several passages, because steps that mask it whole take minutes.
     """
-    found = [match.span() for match in _BLANK.finditer(document.text)]
+    found = [match.span() for match in segmenter(document.language).cuts.finditer(document.text)]
     if not found:
         return
     has_long = len(document.text) > _LONGEST and any(b - a > _LONGEST for a, b in found)
@@ -237,7 +242,8 @@ def cut_document(document: Document, words: int) -> Iterator[Document]:
             name: [[a - first, b - first] for a, b in spans if first <= a and b <= last]
             for name, spans in document.columns.items()
         }
-        yield Document(f"{document.id}#{number}", document.text[first:last], columns)
+        text = document.text[first:last]
+        yield Document(f"{document.id}#{number}", text, columns, document.language)
 
 
 def _split(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
@@ -296,9 +302,12 @@ def tokenize(
 
 def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Passage:
     """Return the passage of a text, given its tokens (t,) and their `offsets` (t, 2)."""
-    words = _ranges(offsets, [m.start() for m in _word_pattern().finditer(document.text)])
-    sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
-    plain = Passage(document.id, document.text, tokens, offsets, words, sentences)
+    rules, text = segmenter(document.language), document.text
+    words = _ranges(offsets, [match.start() for match in rules.words.finditer(text)])
+    sentences = _ranges(offsets, rules.sentences(text))
+    plain = Passage(
+        document.id, text, tokens, offsets, words, sentences, language=document.language
+    )
     columns = {name: plain.at(spans) for name, spans in document.columns.items()}
     return replace(plain, columns=columns)
 
@@ -417,14 +426,6 @@ def _joined(
     ids = [each for part in parts for each in part.ids]
     pairs = zip(bounds, parts, strict=True)
     return Encoded(ids, [(a + at, b + at) for (at, _), part in pairs for a, b in part.offsets])
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    """Return the pattern of words and punctuation; to make it takes a while."""
-    combining = (char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M"))
-    inside = "\\w\u200c\u200d" + "".join(combining)  # joiners, and combining marks
-    return re.compile(rf"[{inside}]+(?:['’.\-][{inside}]+)*|[^\w\s]")
 
 
 def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:

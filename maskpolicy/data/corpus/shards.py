@@ -15,6 +15,7 @@ from maskpolicy.core.ragged import Ragged, Rows
 from maskpolicy.data.corpus.annotation import BATCH
 from maskpolicy.data.corpus.documents import FilePart, ShardSource, prefixes
 from maskpolicy.data.corpus.passages import FILES, INDEX_FILE, PASSAGES_FILE, open_arrays
+from maskpolicy.data.corpus.segmentation import rules_version
 from maskpolicy.data.datafiles import readers
 from maskpolicy.data.datafiles import rows as cuts
 from maskpolicy.data.datafiles.rows import WHOLE, Cut, Malformed, Part, Unit
@@ -93,6 +94,8 @@ def _shard(corpus: CorpusBlock, pieces: Sequence[Piece]) -> tuple[ShardSource, C
         column=corpus.column,
         columns=corpus.columns,
         words=corpus.words,
+        language=corpus.language,
+        rules=rules_version(corpus.language),
     )
     return source, replace(corpus, files=tuple(path for _, path, _ in pieces))
 

@@ -224,7 +224,7 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 _READERS: dict[str, tuple[Reader, Unit | None]] = {
     "kilt_knowledgesource*.json": (_kilt, "line"),
     "kilt_knowledgesource*.jsonl": (_kilt, "line"),
-    "?*.txt": (_text, "block"),
+    **{f"?*.{ending}": (_text, "block") for ending in ("txt", "text", "md", "rst")},
     "?*.raw": (_text, "block"),
     "?*.jsonl": (_jsonl, "line"),
     "?*.json": (_json, None),

@@ -53,13 +53,11 @@ from maskpolicy.pipeline.stages import Graph
 from maskpolicy.pipeline.stages.evaluation import AUDIT
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import (
-    AnnotateParams,
-    CondenseParams,
-    FeedbackParams,
     FinetuneParams,
     FitParams,
     GeneralParams,
     IntermediateParams,
+    ReaderParams,
 )
 from maskpolicy.pipeline.stages.preparation import SHARD_KINDS
 from maskpolicy.pipeline.stages.tuned_rows import is_by_task
@@ -220,7 +218,7 @@ def _code(behind: Sequence[Stage]) -> Json:
             continue  # what the policy of the general stage rests on; all rows share it
         elif isinstance(stage.params, IntermediateParams):
             rests_on["code"] = stage.params.code
-        elif isinstance(stage.params, AnnotateParams | CondenseParams | FeedbackParams):
+        elif isinstance(stage.params, ReaderParams):
             rests_on["depends"] = stage.params.depends
     versions = {kind: stage.version for kind, stage in found.items()}
     return {

@@ -159,18 +159,11 @@ def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
 
 
 def collate(pairs: Pairs, pad: int, start: int | None) -> Batch:
-    """Pad pairs to a batch; the decoder's input is the target shifted right, starting with `start`.
-
-    Without a decoder, `start` is None.
-    """
+    """Pad pairs to a batch; `start` is None without a decoder, see `shifted`."""
     import torch
 
     source, labels = pairs.sources.padded(pad), pairs.targets.padded(IGNORE)
-    decoder = None
-    if start is not None:
-        shifted = np.full_like(labels, start)
-        shifted[:, 1:] = np.where(labels[:, :-1] == IGNORE, pad, labels[:, :-1])
-        decoder = torch.from_numpy(shifted)
+    decoder = None if start is None else torch.from_numpy(shifted(labels, pad, start))
     seen = pairs.sources.inside
     excluded = None
     if pairs.excluded is not None and pairs.excluded.any():
@@ -179,6 +172,13 @@ def collate(pairs: Pairs, pad: int, start: int | None) -> Batch:
         excluded = torch.from_numpy(table)
     plain = [torch.from_numpy(array) for array in (source, seen, labels)]
     return Batch(plain[0], plain[1], decoder, plain[2], excluded)
+
+
+def shifted(labels: NDArray[np.int64], pad: int, start: int) -> NDArray[np.int64]:
+    """Return the decoder's input, (b, m): the labels shifted right, beginning with `start`."""
+    inputs = np.full_like(labels, start)
+    inputs[:, 1:] = np.where(labels[:, :-1] == IGNORE, pad, labels[:, :-1])
+    return inputs
 
 
 def in_batches(

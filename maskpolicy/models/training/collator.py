@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import blake2b
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError, unknown
 from maskpolicy.core.types import (
     Corruption,
-    Denoising,
     Join,
     Passage,
     Policy,
@@ -36,26 +37,24 @@ from maskpolicy.data.corpus.passages import (
 )
 from maskpolicy.data.datafiles import fields
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.policy_blocks import denoising_block, policy_block
-from maskpolicy.masking.denoising import mixed_pairs
+from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, ModelKind, PolicyBlock
+from maskpolicy.experiment.policy_blocks import instance_block, policy_block
+from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
 from maskpolicy.masking.members import Masker
-from maskpolicy.models.training.batching import IGNORE, collate
-from maskpolicy.models.training.specials import Specials, has_masks
+from maskpolicy.models.training.batching import IGNORE, shifted
+from maskpolicy.models.training.specials import Specials, decoder_start, has_masks
 from maskpolicy.plugins import hooks, registry
-from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.plugin_errors import plugin_name
-from maskpolicy.plugins.registry import DENOISING_KEYS
 from maskpolicy.plugins.statistics import Statistics
 
 if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 _WHERE = "MaskingCollator: "
 
 
 class MaskingCollator:
-    """Masks rows with a policy, dynamically on each call, as maskpolicy's own training does.
+    """Masks rows with a policy, dynamically in each step, as maskpolicy's own training does.
 
     A row holds {"text"}, or {"input_ids"}, which are decoded and tokenized again, or {"text",
     "input_ids", "offset_mapping"}, whose ids are used as they are. Special tokens are removed from
@@ -63,22 +62,28 @@ class MaskingCollator:
     tokenizer with sentinels (T5) masks with these; spans for which none is left stay visible. Set
     the Trainer's remove_unused_columns=False, or it drops the "text" column.
 
-    Masks depend on `seed`, on the text (or the row's "id"), and on the number of rows before. Equal
-    calls in equal order give equal masks, and two policies draw from the same generators. Each
-    DataLoader worker adds its own seed, which PyTorch draws anew in each epoch.
+    Give the Trainer callbacks=[collator.callback()]. Masks then depend on `seed`, on the text (or
+    the row's "id"), and on the step of the training alone, whatever the number of processes and
+    DataLoader workers, and after a resume. Evaluation masks a text in the same way each time, with
+    a policy's schedule at its beginning. `for_steps` is for a loop of your own. Calls of a collator
+    without either count the rows before, and each DataLoader worker adds a seed of its own.
 
-    `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance. `target`
-    to `insert` are fields of `types.Denoising`. None means the policy's registered default, or
+    `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance. `model`,
+    or its configuration, and `kind` say what a batch holds: the pairs of a text-to-text model
+    ("seq2seq"), or labels at the masked positions for masked language modelling ("encoder"). If
+    both are left out, the configuration beside the tokenizer decides, or else the tokenizer: one
+    with [CLS] and [SEP] and no end of a text, as BERT's, belongs to an encoder. `target` to
+    `replacement` are fields of `types.Denoising`. None means the policy's registered default, or
     Denoising's default for an instance. `columns` names keys of the rows that hold lists of [start,
     end] character offsets in "text". `fitted` is the folder of a learned policy. `decoder_start` is
-    the model's decoder_start_token_id (None: as `Specials.of` says). `max_source` and `max_target`
-    are in tokens and include special tokens. The tokens and annotations of the latest `cache` texts
-    are cached. `total_rows` is the number of rows that the training reads, over all epochs; a
-    policy that follows the progress of the training needs it. `statistics`, for a policy that reads
-    those of a corpus, are the texts to count, or the folder of an artifact (`count`, `condense`);
-    `contrast` are general texts, for a policy that compares the two. The tokenizer must be a fast
-    one with a mask token or sentinels; it is copied. Raises ConfigError if the policy or the
-    tokenizer cannot be used.
+    the model's decoder_start_token_id (None: that of `model`, or as `Specials.of` says).
+    `max_source` and `max_target` are in tokens and include special tokens. The tokens and
+    annotations of the latest `cache` texts are cached. `statistics`, for a policy that reads those
+    of a corpus, are the texts to count, or the folder of an artifact (`count`, `condense`);
+    `contrast` are general texts, for a policy that compares the two. Batches are PyTorch's tensors,
+    or NumPy's arrays with return_tensors="np" or where PyTorch is not installed. The tokenizer must
+    be a fast one with a mask token or sentinels; it is copied. Raises ConfigError if the policy,
+    its objective or the tokenizer cannot be used.
     """
 
     def __init__(
@@ -86,11 +91,14 @@ class MaskingCollator:
         policy: str | Mapping[str, Any] | Policy,
         tokenizer: PreTrainedTokenizerBase,
         *,
+        model: Any = None,
+        kind: ModelKind | None = None,
         target: Target | None = None,
         corruption: Corruption | None = None,
         join: Join | None = None,
         permute_sentences: bool | None = None,
         insert: float | None = None,
+        replacement: Mapping[str, float] | None = None,
         columns: Sequence[str] = (),
         fitted: str | Path | None = None,
         seed: int = 0,
@@ -98,98 +106,134 @@ class MaskingCollator:
         max_source: int = 512,
         max_target: int = 512,
         cache: int = 10_000,
-        total_rows: int | None = None,
         statistics: str | Path | Sequence[str] | None = None,
         contrast: Sequence[str] = (),
+        return_tensors: Literal["pt", "np"] | None = None,
     ) -> None:
         """Check the arguments and open what the policy reads; raises ConfigError as above."""
-        objective = {
+        stated = {
             "target": target,
             "corruption": corruption,
             "join": join,
             "permute_sentences": permute_sentences,
             "insert": insert,
+            "replacement": replacement,
         }
-        name, self.policy = _policy(policy)
-        block = policy if isinstance(policy, Mapping) else {}
-        asked = {key: block[key] for key in DENOISING_KEYS if key in block}
-        asked |= {key: value for key, value in objective.items() if value is not None}
-        facts = denoising_block(find_plugin("policy", name).facts if name else {}, _WHERE, {})
-        self.denoising = denoising_block(asked, _WHERE, asdict(facts))
+        asked = {key: value for key, value in stated.items() if value is not None}
         self.tokenizer = _checked(tokenizer)
-        self.specials = Specials.of(self.tokenizer, decoder_start)
+        self.kind = kind or _kind_of(model, tokenizer)
+        self.specials = _specials(self.kind, self.tokenizer, model, decoder_start)
+        block = _block(policy, asked, self.kind)
+        self.policy, self.denoising = block.policy, block.denoising
         self.columns, self.seed, self.cache = tuple(columns), seed, cache
         self.fitted = None if fitted is None else Path(fitted)
         self.room = Training(max_source=max_source, max_target=max_target)
-        self.total_rows = total_rows
-        leaves = _masker(self.policy, self.denoising, asked).leaves
+        self.return_tensors = return_tensors or ("pt" if find_spec("torch") else "np")
+        leaves = Masker.of(self.policy, self.denoising).leaves
+        for leaf in leaves:
+            _check_leaf(leaf, fitted)
         read = [self._statistics(leaf.policy, statistics, contrast) for leaf in leaves]
         self.masker = Masker.of(self.policy, self.denoising, read)
-        if fitted is None and any(hooks.FIT.of(leaf.policy) for leaf in leaves):
-            raise ConfigError(
-                f"MaskingCollator: {name}: learns before it masks: give the folder of what it "
-                "learnt in a run as `fitted`"
-            )
-        if total_rows is None and self.masker.follows_progress:
-            raise ConfigError(
-                "MaskingCollator: the policy follows the progress of the training: set total_rows, "
-                "the number of rows over all epochs"
-            )
+        self.has_callback = False
         self._taken_out = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
         self._known: dict[str, list[Passage]] = {}  # with the columns of each leaf
         self._rows = 0
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Return input_ids, attention_mask, decoder_input_ids and labels, (rows, tokens) each.
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return input_ids, attention_mask and labels, (rows, tokens) each, of an encoder's kind.
+
+        Labels are -100 where nothing is masked. There are token_type_ids if the tokenizer has them.
+        A text-to-text model gets decoder_input_ids besides.
 
         A row in which nothing is masked stays in the batch. All its labels are -100, so it adds no
-        loss, as in maskpolicy's own training. If no row is masked, labels have one column, the
+        loss, as in maskpolicy's own training. If no row is masked, labels are -100 alone, the
         model's mean loss is NaN, and all gradients are 0. The Trainer excludes such a loss from its
         logged mean (logging_nan_inf_filter), but `evaluate` reports NaN: remove such texts from the
-        evaluation set. Raises ValueError for an empty batch and DataError for an invalid row.
+        evaluation set. Raises ValueError for an empty batch and DataError for an invalid row, and
+        ConfigError for a policy that follows the progress of the training if that is unknown.
         """
+        if self.has_callback:  # the training calls `for_steps`: this is an evaluation
+            return self._batch(rows, self.seed, [0] * len(rows), 0.0)
+        if self.masker.follows_progress:
+            raise ConfigError(
+                "MaskingCollator: the policy follows the progress of the training, which is "
+                "unknown: give the Trainer callbacks=[collator.callback()], or call for_steps"
+            )
+        worker = _worker()
+        seed = self.seed if worker is None else (self.seed << 64) + worker.seed
+        turns = range(self._rows, self._rows + len(rows))
+        self._rows += len(rows)
+        return self._batch(rows, seed, turns, 0.0)
+
+    def callback(self) -> TrainerCallback:
+        """Return the Trainer's callback, which tells the collator the step of each batch.
+
+        Raises ConfigError when the training starts for settings of the Trainer with which that
+        cannot be known.
+        """
+        from maskpolicy.models.training.trainer_callback import MaskingCallback
+
+        return MaskingCallback(self)
+
+    def for_steps(self, first: int, steps: int, batches: int = 1) -> StepCollator:
+        """Return the collator of a DataLoader whose first batch belongs to the step `first`.
+
+        `steps` is the length of the whole training and `batches` the number of batches of a step.
+        """
+        return StepCollator(self, first, steps, batches)
+
+    def at_step(self, rows: Sequence[Mapping[str, Any]], step: int, steps: int) -> dict[str, Any]:
+        """Return the batch of a step, counted from 0, of a training of `steps`; see `__call__`."""
+        progress = min(step, steps - 1) / steps
+        return self._batch(rows, self.seed, [step] * len(rows), progress)
+
+    def _batch(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        seed: int,
+        turns: Sequence[int],
+        progress: float,
+    ) -> dict[str, Any]:
         if not rows:
             raise ValueError("MaskingCollator: a batch needs at least one row")
         views = self._views(rows)
-        seed, turns = self._seed(), range(self._rows, self._rows + len(rows))
-        progress = self._progress()
-        self._rows += len(rows)
-        found = self.masker.select(views, range(len(rows)), seed, turns, progress=progress)
-        every = found.passages, found.spans, found.denoisings
-        room = self.specials.room(self.room.max_source)
-        written = mixed_pairs(*every, self.specials.marks, seed, turns, room)
-        pairs = self.specials.pairs(written, self.room)
-        batch = collate(pairs, self.specials.pad, self.specials.start)
-        decoder: Any = batch.decoder
-        labels = batch.labels
-        if not labels.shape[1]:
-            decoder = decoder.new_full((len(pairs), 1), self.specials.start)
-            labels = labels.new_full((len(pairs), 1), IGNORE)
-        return {
-            "input_ids": batch.source,
-            "attention_mask": batch.seen.long(),
-            "decoder_input_ids": decoder,
-            "labels": labels,
-        }
+        selected = self.masker.select(views, range(len(rows)), seed, turns, progress=progress)
+        written = mixed_pairs(
+            selected.passages,
+            selected.spans,
+            selected.denoisings,
+            self.specials.marks,
+            seed,
+            turns,
+            self.specials.room(self.room.max_source),
+        )
+        arrays = self._arrays(written)
+        if self.return_tensors == "np":
+            return arrays
+        import torch
 
-    def _progress(self) -> float:
-        """Return the share of the rows that are done; it stays below 1 for further rows."""
-        from torch.utils.data import get_worker_info
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
-        if self.total_rows is None:
-            return 0.0
-        if get_worker_info() is not None:
-            raise ConfigError(
-                "MaskingCollator: a DataLoader's worker does not know the progress of the "
-                "training: leave total_rows out, or set dataloader_num_workers=0"
-            )
-        return min(self._rows, self.total_rows - 1) / self.total_rows
-
-    def _seed(self) -> int:
-        from torch.utils.data import get_worker_info
-
-        worker = get_worker_info()
-        return self.seed if worker is None else (self.seed << 64) + worker.seed
+    def _arrays(self, written: DenoisingPairs) -> dict[str, NDArray[np.int64]]:
+        """Return a batch as `__call__` does."""
+        specials = self.specials
+        if self.kind == ENCODER:
+            pairs = specials.at_positions(written, self.room)
+        else:
+            pairs = specials.pairs(written, self.room)
+        sources = pairs.sources
+        arrays = {"input_ids": sources.padded(specials.pad)}
+        if "token_type_ids" in self.tokenizer.model_input_names and self.kind == ENCODER:
+            arrays["token_type_ids"] = np.zeros_like(arrays["input_ids"])
+        arrays["attention_mask"] = sources.inside.astype(np.int64)
+        labels = pairs.targets.padded(IGNORE)
+        width = max(1, labels.shape[1])  # a loss without any label still needs a column
+        if specials.start is None:
+            width = arrays["input_ids"].shape[1]
+        labels = np.pad(labels, ((0, 0), (0, width - labels.shape[1])), constant_values=IGNORE)
+        if specials.start is not None:
+            arrays["decoder_input_ids"] = shifted(labels, specials.pad, specials.start)
+        return {**arrays, "labels": labels}
 
     def _views(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Passage]]:
         """Return the rows as passages with the columns of each leaf; cache the latest."""
@@ -271,8 +315,39 @@ class MaskingCollator:
         return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
 
 
-def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
-    """Return the policy's name ("" for an instance) and the policy; ConfigError if invalid."""
+class StepCollator:
+    """A `MaskingCollator` for consecutive batches, from the first of a step on.
+
+    It counts its calls, so each DataLoader has one of its own. A DataLoader's workers take turns:
+    the first of n reads batches 0, n, 2 n, ..
+    """
+
+    def __init__(self, collator: MaskingCollator, first: int, steps: int, batches: int) -> None:
+        self.collator, self.first, self.steps, self.batches = collator, first, steps, batches
+        self.calls = 0
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the next batch; see `MaskingCollator.__call__`."""
+        worker, number = _worker(), self.calls
+        if worker is not None:
+            number = number * worker.num_workers + worker.id
+        self.calls += 1
+        return self.collator.at_step(rows, self.first + number // self.batches, self.steps)
+
+
+def _worker() -> Any:
+    """Return PyTorch's description of the DataLoader worker that this process is; None if not."""
+    data = sys.modules.get("torch.utils.data")  # a worker has imported it
+    return None if data is None else data.get_worker_info()
+
+
+def _block(
+    given: str | Mapping[str, Any] | Policy, asked: Mapping[str, Any], kind: ModelKind
+) -> PolicyBlock:
+    """Return the policy with its denoising objective; ConfigError if one of them is invalid.
+
+    `asked` are keys of the objective, which win over those of a block.
+    """
     block = {"name": given} if isinstance(given, str) else given
     if isinstance(block, Mapping):
         if not isinstance(block.get("name"), str):
@@ -280,10 +355,10 @@ def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
                 "MaskingCollator: a policy's block needs its name, as in "
                 '{"name": "random", "ratio": 0.3}'
             )
-        known = policy_block(block, "MaskingCollator: policy", {})
-        if not known.has_stage:
-            raise ConfigError(f"MaskingCollator: policy {known.name}: masks nothing")
-        return known.name, known.policy
+        found = policy_block({**block, **asked}, "MaskingCollator: policy", {}, kind)
+        if not found.has_stage:
+            raise ConfigError(f"MaskingCollator: policy {found.name}: masks nothing")
+        return found
     masks = callable(hooks.SELECT.of(given)) or callable(hooks.CHOOSE_MEMBER.of(given))
     if isinstance(given, type) or not masks:
         raise ConfigError(
@@ -293,46 +368,83 @@ def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
     made = type(given)
     if hooks.SELECT.of(made) is not None:  # unless only the instance has the method
         registry.check_hooks("policy", made, f"MaskingCollator: policy {made.__name__}")
-    return "", given
+    return instance_block(given, asked, _WHERE, kind)
 
 
-def _masker(policy: Any, denoising: Denoising, asked: Mapping[str, Any]) -> Masker:
-    """Return the policy with its members; ConfigError for an objective that cannot be had."""
-    masker = Masker.of(policy, denoising)
-    if masker.members and asked:
+def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
+    """Raise ConfigError for a policy that selects and an objective that no collator can have."""
+    name = plugin_name("policy", leaf.policy)
+    if leaf.denoising.mask_exclusion or leaf.denoising.shallow_decoder:
         raise ConfigError(
-            f"MaskingCollator: {min(asked)}: the policy draws others: set it in their blocks"
+            f"MaskingCollator: {name} removes <mask> from the encoder's input (mask_exclusion, "
+            "shallow_decoder), which plain Transformers models cannot do: use `maskpolicy pretrain`"
         )
-    for leaf in masker.leaves:
-        if leaf.denoising.mask_exclusion:
-            raise ConfigError(
-                f"MaskingCollator: {plugin_name('policy', leaf.policy)} removes <mask> from the "
-                "encoder's input (mask_exclusion), which plain Transformers models cannot do: use "
-                "`maskpolicy pretrain`"
-            )
-        if hooks.REANNOTATE.of(leaf.policy) is not None:
-            raise ConfigError(
-                f"MaskingCollator: {plugin_name('policy', leaf.policy)} masks by what the model in "
-                "training predicts, which a collator does not know: use `maskpolicy pretrain`"
-            )
-    return masker
+    if hooks.REANNOTATE.of(leaf.policy) is not None:
+        raise ConfigError(
+            f"MaskingCollator: {name} masks by what the model in training predicts, which a "
+            "collator does not know: use `maskpolicy pretrain`"
+        )
+    if fitted is None and hooks.FIT.of(leaf.policy) is not None:
+        raise ConfigError(
+            f"MaskingCollator: {name}: learns before it masks: give the folder of what it learnt "
+            "in a run as `fitted`"
+        )
 
 
 def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return a copy that neither pads nor truncates; raise ConfigError for what it lacks."""
+    """Return a copy that neither pads nor truncates; raise ConfigError for one without offsets."""
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigError(
             "MaskingCollator: the tokenizer must be a fast one (with offsets), "
             f"not {type(tokenizer).__name__}"
         )
-    for name in ("eos", "pad"):
-        if getattr(tokenizer, f"{name}_token_id") is None:
-            raise ConfigError(f"MaskingCollator: the tokenizer has no {name} token: set one")
-    if not has_masks(tokenizer):
-        raise ConfigError(
-            "MaskingCollator: the tokenizer has no mask token and no sentinels: set a mask token"
-        )
     copied = deepcopy(tokenizer)
     copied.backend_tokenizer.no_padding()
     copied.backend_tokenizer.no_truncation()
     return copied
+
+
+def _kind_of(model: Any, tokenizer: PreTrainedTokenizerBase) -> ModelKind:
+    """Return the kind of a model or configuration, or else of the model that a tokenizer is for."""
+    config = getattr(model, "config", model)
+    if config is None:
+        config = _config_beside(tokenizer)
+    if config is not None:
+        return "seq2seq" if config.is_encoder_decoder else "encoder"
+    ends_texts = tokenizer.eos_token_id is not None or tokenizer.mask_token_id is None
+    return "seq2seq" if ends_texts else "encoder"
+
+
+def _config_beside(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Return the configuration of the model whose folder a tokenizer is from; None if unknown."""
+    from transformers import AutoConfig
+
+    if not tokenizer.name_or_path:
+        return None
+    try:
+        return AutoConfig.from_pretrained(tokenizer.name_or_path, local_files_only=True)
+    except (OSError, ValueError):
+        return None
+
+
+def _specials(
+    kind: ModelKind, tokenizer: PreTrainedTokenizerBase, model: Any, start: int | None
+) -> Specials:
+    """Return the special tokens for a kind of model; ConfigError for a tokenizer that lacks one."""
+    if kind not in (SEQ2SEQ, ENCODER):
+        raise ConfigError(f"MaskingCollator: kind: {unknown('value', kind, (SEQ2SEQ, ENCODER))}")
+    ends = ("eos", "sep") if kind == SEQ2SEQ else ("cls", "bos")
+    for names in (ends, ("pad",)):
+        if all(getattr(tokenizer, f"{name}_token_id") is None for name in names):
+            raise ConfigError(f"MaskingCollator: the tokenizer has no {names[0]} token: set one")
+    if kind == ENCODER and tokenizer.mask_token_id is None:
+        raise ConfigError("MaskingCollator: the tokenizer has no mask token: set one")
+    if not has_masks(tokenizer):
+        raise ConfigError(
+            "MaskingCollator: the tokenizer has no mask token and no sentinels: set a mask token"
+        )
+    if kind == ENCODER:
+        return Specials.of_encoder(tokenizer)
+    if start is None and model is not None:
+        start = decoder_start(model)
+    return Specials.of(tokenizer, start)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,6 +166,18 @@ def added_ends(tokenizer: PreTrainedTokenizerBase) -> Ends:
     if not len(inside):
         return (), ()
     return tuple(made.ids[: inside[0]]), tuple(made.ids[inside[-1] + 1 :])
+
+
+def decoder_start(model: Any) -> int | None:
+    """Return the first input of the decoder of a text-to-text model, or of its configuration.
+
+    T5Gemma's is the decoder's BOS token. None: the tokenizer decides (see `Specials.of`).
+    """
+    config = getattr(model, "config", model)
+    places = (config, getattr(model, "generation_config", None))
+    starts = [getattr(place, "decoder_start_token_id", None) for place in places]
+    starts.append(getattr(getattr(config, "decoder", None), "bos_token_id", None))
+    return next((start for start in starts if start is not None), None)
 
 
 def has_masks(tokenizer: PreTrainedTokenizerBase) -> bool:

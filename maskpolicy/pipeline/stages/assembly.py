@@ -16,7 +16,6 @@ from maskpolicy.models.encoders import has_decoder
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages import (  # noqa: F401 (they register the stages)
-    count,
     evaluation,
     feedback,
     model_training,

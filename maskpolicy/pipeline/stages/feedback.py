@@ -27,9 +27,7 @@ from maskpolicy.pipeline.graph.nodes import stage
 from maskpolicy.pipeline.graph.stage_run import StageRun
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import FeedbackParams
-from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.plugin_errors import plugin_name
 
 log = logging.getLogger(__name__)
@@ -76,8 +74,7 @@ def feedback(params: FeedbackParams, inputs: Mapping[str, Path], out: Path, run:
     inputs: those of the training, "state" of the part before, and "before": the stage of this kind
     before that part. Without "state", the model is that before the intermediate stage.
     """
-    plugin_files.load_files(run.local.plugins)
-    policy: Any = instance("policy", params.policy, params.fields)
+    policy: Any = params.load(run.local.plugins)
     annotated = [inputs["annotate"]] if "annotate" in inputs else []
     passages = Passages.open(inputs["corpus"], *annotated)
     items = _read(passages, params)

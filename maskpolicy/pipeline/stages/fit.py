@@ -22,9 +22,7 @@ from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.pipeline.graph.nodes import stage
 from maskpolicy.pipeline.graph.stage_run import StageRun
 from maskpolicy.pipeline.stages.params import FitParams, TaskParams
-from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks, plugin_errors
-from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
@@ -41,7 +39,6 @@ def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: Sta
     Those of a label task are its examples, in the form of the stage "examples". inputs: "world",
     unless the data is elsewhere, and "corpus" for tasks that retrieve contexts.
     """
-    plugin_files.load_files(run.local.plugins)
     block = params.task
     folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
     counts: dict[str, Json] = {}
@@ -83,8 +80,7 @@ def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun)
     inputs: "model", "tokenizer", the contexts of each task, "init" if it starts from another, and
     "classifier" and "statistics" if it needs them.
     """
-    plugin_files.load_files(run.local.plugins)
-    policy: Any = instance("policy", params.policy, params.fields)
+    policy: Any = params.load(run.local.plugins)
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
     labels = params.fields.get(TRAIN_ON, ())

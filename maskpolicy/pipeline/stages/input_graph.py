@@ -31,16 +31,14 @@ from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.graph.stage_run import Local
 from maskpolicy.pipeline.stages.params import (
-    AnnotateParams,
-    AnnotateShardParams,
-    CondenseParams,
     CorpusParams,
     CorpusShardParams,
     CountParams,
-    CountShardParams,
     ModelTokenizer,
     NewTokenizer,
     PretrainedParams,
+    ReaderParams,
+    ShardParams,
 )
 from maskpolicy.pipeline.stages.preparation import MIXED, SHARD
 from maskpolicy.plugins import hooks
@@ -270,32 +268,30 @@ class Inputs:
         return self.located(made, corpus=corpus, revision=corpus.revision)
 
     def annotate(
-        self, label: str, params: AnnotateParams, text: Text, **inputs: Stage | None
+        self, label: str, params: ReaderParams, text: Text, **inputs: Stage | None
     ) -> Stage:
         """The columns that a policy computes from a corpus."""
-        return self.over("annotate", label, params, AnnotateShardParams, text, **inputs)
+        return self.over("annotate", label, params, text, **inputs)
 
     def over(
         self,
         kind: str,
         label: str,
-        params: Any,
-        shard_params: type,
+        params: ReaderParams,
         text: Text,
         **inputs: Stage | None,
     ) -> Stage:
         """A stage over the passages of a corpus, merged from as many shards as the corpus has."""
         inputs, count, shards = {"corpus": text.corpus, **inputs}, text.shards, {}
-        known = {field.name for field in fields(shard_params)}
-        shared = {name: value for name, value in vars(params).items() if name in known}
+        of_policy = {each.name: getattr(params, each.name) for each in fields(ReaderParams)}
         for number in range(count):
-            part = shard_params(**shared, number=number, count=count)
+            part = ShardParams(**of_policy, number=number, count=count)
             name = f"{label} {number + 1} of {count}"
             made = self.stage(f"{kind}-shard", name, part, **inputs)
             shards[f"{SHARD}{number:05d}"] = made.adjusted(transient=True)
         return self.stage(kind, label, params, **inputs, **shards)
 
-    def statistics(self, label: str, policy: Any, params: CondenseParams, text: Text) -> Stage:
+    def statistics(self, label: str, policy: Any, params: ReaderParams, text: Text) -> Stage:
         """The statistics of a corpus that a policy reads: its sums, or what it makes of them."""
         counted = CountParams(**vars(params))
         pruned = replace(counted, min_count=_min_count(policy))
@@ -311,10 +307,10 @@ class Inputs:
 
     def count(self, label: str, policy: Any, params: CountParams, text: Text) -> Stage:
         """The sums of what a policy counts in a corpus, after its last pass."""
-        found = self.over("count", label, params, CountShardParams, text)
+        found = self.over("count", label, params, text)
         for number in range(2, hooks.PASSES.of(policy) + 1):
             before, name = found.adjusted(transient=True), f"{label}, pass {number}"
-            found = self.over("count", name, params, CountShardParams, text, before=before)
+            found = self.over("count", name, params, text, before=before)
         return found
 
     def of_kind(self) -> dict[str, Any]:

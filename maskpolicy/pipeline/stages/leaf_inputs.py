@@ -16,6 +16,7 @@ from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
 FEEDBACK = "feedback"  # the input with the columns of `reannotate`
+ROOM_FACT = "room"  # of a training that cuts passages: the most tokens of one that it reads
 
 
 def annotate_names(leaves: int) -> list[str]:

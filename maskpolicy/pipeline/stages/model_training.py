@@ -28,7 +28,7 @@ from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.graph.nodes import stage
 from maskpolicy.pipeline.graph.stage_run import Commit, StageRun
 from maskpolicy.pipeline.stages.evaluation import read_examples, score
-from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
+from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK, ROOM_FACT
 from maskpolicy.pipeline.stages.params import (
     FinetuneParams,
     GeneralParams,
@@ -36,9 +36,7 @@ from maskpolicy.pipeline.stages.params import (
     PretrainedParams,
 )
 from maskpolicy.pipeline.stages.training_text import VALIDATION_FACT, Validation, masked_steps
-from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import instance
 
 WORK = "work.json"
 log = logging.getLogger(__name__)
@@ -98,13 +96,14 @@ def _pretrain(
     *,
     is_part: bool = False,
 ) -> None:
-    plugin_files.load_files(run.local.plugins)
     check_vocabulary(tokenizer, model)
     kind, spec = MODEL_KINDS[params.kind], _bounded(params.spec, model, run)
-    policy: Any = instance("policy", params.policy, params.fields)
+    policy: Any = params.load(run.local.plugins)
     read = policy, kind.specials(tokenizer, model), spec, params
     steps, validation = masked_steps(*read, inputs), Validation.of(*read, inputs)
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)
+    if steps.is_cut:
+        run.facts[ROOM_FACT] = steps.room
     if spec.steps and not first:
         own = until if FEEDBACK in inputs and until else spec.steps  # whose columns are here
         _check_steps(steps, own, params, run)

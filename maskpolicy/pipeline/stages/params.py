@@ -6,9 +6,9 @@ stage's version. Do not rename fields: the keys in existing stores depend on the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
@@ -18,6 +18,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import HeadChoice, TaskBlock
 from maskpolicy.models.finetuning.head_params import AnswerParams, HeadParams
 from maskpolicy.models.model_kinds import FreshParams, ModelParams
+from maskpolicy.plugins import discovery
 
 Split = Literal["train", "dev", "test"]
 # the kind of stage that reads a split: fine-tuning depends on none of the files of test
@@ -104,46 +105,36 @@ class PolicyParams:
 
     policy: str
     fields: Mapping[str, Json]
-    code: Mapping[str, str]
+    code: Mapping[str, str] | None
     # of a policy that draws members: the code of each that a user wrote, by name
     member_code: Mapping[str, Mapping[str, str]] | None = omitted(None)
 
-
-@dataclass(frozen=True, kw_only=True)
-class AnnotateParams(PolicyParams):
-    """A policy's columns of a corpus."""
-
-    depends: Json  # what the columns depend on besides the fields
+    def load(self, files: Sequence[str]) -> Any:
+        """Return the policy's instance, after importing the plugin files of its experiment."""
+        discovery.load_files(files)
+        return discovery.instance("policy", self.policy, self.fields)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnnotateShardParams(AnnotateParams):
-    """A policy's columns of shard `number` of `count` of a corpus."""
+class ReaderParams(PolicyParams):
+    """A policy that reads a corpus: its columns of it, or its sums and what it makes of them."""
+
+    depends: Json  # what these depend on besides the fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardParams(ReaderParams):
+    """The same of shard `number` of `count` of a corpus; no sum is too small."""
 
     number: int
     count: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class CondenseParams(PolicyParams):
-    """What a policy makes of its sums."""
-
-    depends: Json  # what the sums depend on besides the fields
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountParams(CondenseParams):
+class CountParams(ReaderParams):
     """The sums of what a policy counts in a corpus."""
 
     min_count: int = omitted(1)  # the smallest sum that is kept
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountShardParams(CondenseParams):
-    """The sums of shard `number` of `count` of a corpus; none is too small."""
-
-    number: int
-    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,16 +147,13 @@ class FitParams(PolicyParams):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneralParams(FreshParams):
-    """A model built from scratch, pre-trained with a policy; for `code` see `PolicyParams`."""
+class GeneralParams(PolicyParams, FreshParams):
+    """A model built from scratch, pre-trained with a policy."""
 
-    policy: str
-    fields: Mapping[str, Json]
+    code: Mapping[str, str] | None = omitted(None)
     how: Denoising
     spec: Training
     keeps_head: bool = omitted(False)  # an encoder is saved with its head
-    code: Mapping[str, str] | None = omitted(None)
-    member_code: Mapping[str, Mapping[str, str]] | None = omitted(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,12 +168,11 @@ class IntermediateParams(PolicyParams, ModelParams):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedbackParams(PolicyParams, ModelParams):
+class FeedbackParams(ReaderParams, ModelParams):
     """A policy's columns of the passages of some steps, computed with the model in training."""
 
     how: Denoising
     spec: Training
-    depends: Json  # what the columns depend on besides the fields
     first: int  # steps done
     until: int  # the steps from `first` up to here read the columns
 

@@ -18,10 +18,9 @@ from maskpolicy.pipeline.stages.fit import CLASSIFIER, CONTEXTS
 from maskpolicy.pipeline.stages.input_graph import Inputs, Text
 from maskpolicy.pipeline.stages.leaf_inputs import annotate_names, statistics_names
 from maskpolicy.pipeline.stages.params import (
-    AnnotateParams,
-    CondenseParams,
     FinetuneParams,
     FitParams,
+    ReaderParams,
 )
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 from maskpolicy.plugins import hooks
@@ -60,7 +59,7 @@ class PolicyInputs:
         reads = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
         statistics = self.statistics(block) if reads else None
         fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
-        params = AnnotateParams(**fields, depends=hooks.DEPENDS.of(policy)())
+        params = ReaderParams(**fields, depends=hooks.DEPENDS.of(policy)())
         label = block.label if fit is None else f"{block.label}, run {run}"
         label = f"{label}, {text.label}" if text.label else label
         return self.inputs.annotate(label, params, text, fit=fit, statistics=statistics)
@@ -79,7 +78,7 @@ class PolicyInputs:
         if not hooks.reads_statistics(policy):
             return None
         fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
-        params = CondenseParams(**fields, depends=hooks.DEPENDS.of(policy)())
+        params = ReaderParams(**fields, depends=hooks.DEPENDS.of(policy)())
         return self.inputs.statistics(block.label, policy, params, self.text(block))
 
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:

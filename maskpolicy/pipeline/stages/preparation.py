@@ -1,4 +1,4 @@
-"""Stages that prepare text: world, tokenizer, and the passages of a corpus with annotations."""
+"""Stages of text: world, tokenizer, and the passages of a corpus with columns and statistics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from maskpolicy.core import hub
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Spans
-from maskpolicy.data.corpus import annotation, documents, shards
+from maskpolicy.data.corpus import annotation, documents, shards, sums
 from maskpolicy.data.corpus.documents import HubSource, Source
 from maskpolicy.data.corpus.passages import (
     PASSAGES_FILE,
@@ -27,15 +27,14 @@ from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.pipeline.graph.nodes import stage
 from maskpolicy.pipeline.graph.stage_run import StageRun
 from maskpolicy.pipeline.stages.params import (
-    AnnotateParams,
-    AnnotateShardParams,
     CorpusParams,
     CorpusShardParams,
+    CountParams,
     ModelTokenizer,
     NewTokenizer,
+    ReaderParams,
+    ShardParams,
 )
-from maskpolicy.plugins import discovery as plugin_files
-from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
@@ -97,7 +96,7 @@ def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: S
         mix(inputs["corpus"], texts, params.mix, params.seed, out, run.progress)
         return
     malformed = documents.malformed_rows(source)
-    if folders := shard_folders(inputs):
+    if folders := _shard_folders(inputs):
         _merge_corpus(source, documents.located(run.local.corpus), folders, out, run)
         return
     found = documents.read(source, inputs, run.local.corpus, malformed)
@@ -122,21 +121,19 @@ def _merge_corpus(
 
 @stage("annotate-shard")
 def annotate_shard(
-    params: AnnotateShardParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+    params: ShardParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
     """Compute a policy's columns for a part of a corpus."""
-    opened = Passages.open(inputs["corpus"])
-    part = shards.share(len(opened), params.number, params.count)
-    write_passages(out / PASSAGES_FILE, _columns(params, opened[part], inputs, run))
+    write_passages(out / PASSAGES_FILE, _columns(params, _share(params, inputs), inputs, run))
 
 
 @stage("annotate")
-def annotate(params: AnnotateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def annotate(params: ReaderParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Compute a policy's columns for a corpus, or merge those of its shards.
 
     A learned policy needs the input "fit", and one that reads statistics the input "statistics".
     """
-    if folders := shard_folders(inputs):
+    if folders := _shard_folders(inputs):
         arrays = shards.merge(folders, out)
     else:
         opened = Passages.open(inputs["corpus"])
@@ -151,11 +148,10 @@ def annotate(params: AnnotateParams, inputs: Mapping[str, Path], out: Path, run:
 
 
 def _columns(
-    params: AnnotateParams, passages: Passages, inputs: Mapping[str, Path], run: StageRun
+    params: ReaderParams, passages: Passages, inputs: Mapping[str, Path], run: StageRun
 ) -> Iterator[dict[str, Spans]]:
     """Yield a policy's columns of each passage."""
-    plugin_files.load_files(run.local.plugins)
-    policy = instance("policy", params.policy, params.fields)
+    policy = params.load(run.local.plugins)
     once = Passages(passages.arrays, remembered=0)
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
     more = (inputs.get("fit"), run.workers, run.progress, statistics)
@@ -164,6 +160,55 @@ def _columns(
             yield dict(zip(columns, row, strict=True))
 
 
-def shard_folders(inputs: Mapping[str, Path]) -> list[Path]:
+@stage("count-shard")
+def count_shard(params: ShardParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Add up what a policy counts in a part of a corpus."""
+    _count(params, _share(params, inputs), inputs, out, run)
+
+
+@stage("count")
+def count(params: CountParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Add up what a policy counts in a corpus, or merge the sums of its shards.
+
+    inputs: "corpus", and "before", the sums of the pass before if it is not the first one.
+    """
+    if folders := _shard_folders(inputs):
+        sums.merge([Statistics.open(each) for each in folders], out, params.min_count)
+    else:
+        _count(params, Passages.open(inputs["corpus"]), inputs, out, run, params.min_count)
+
+
+def _count(
+    params: ReaderParams,
+    passages: Passages,
+    inputs: Mapping[str, Path],
+    out: Path,
+    run: StageRun,
+    least: int = 1,
+) -> None:
+    policy = params.load(run.local.plugins)
+    before = Statistics.open(inputs["before"]) if "before" in inputs else None
+    once = Passages(passages.arrays, remembered=0)
+    sums.count(policy, once, out, before, least, run.workers, run.progress)
+
+
+@stage("condense")
+def condense(params: ReaderParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Write what a policy makes of its sums.
+
+    inputs: "count", and "contrast", the sums of the contrasting corpus, if the policy takes them.
+    """
+    policy = params.load(run.local.plugins)
+    contrast = Statistics.open(inputs["contrast"]) if "contrast" in inputs else None
+    sums.condense(policy, Statistics.open(inputs["count"]), contrast, out)
+
+
+def _share(params: ShardParams, inputs: Mapping[str, Path]) -> Passages:
+    """Return the passages of a shard."""
+    passages = Passages.open(inputs["corpus"])
+    return passages[shards.share(len(passages), params.number, params.count)]
+
+
+def _shard_folders(inputs: Mapping[str, Path]) -> list[Path]:
     """Return the folders of a corpus's shards, in order; none if it is one stage."""
     return [inputs[name] for name in sorted(inputs) if name.startswith(SHARD)]

@@ -1,0 +1,170 @@
+"""Find the words and sentences of a text in the language of its corpus.
+
+English has its abbreviations here. Those of other languages, and the stop words by which the end of
+a sentence is told from an abbreviation, are spaCy's, which is imported only then.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from unicodedata import category
+
+ENGLISH = "en"
+_VERSION = 2  # of what is a sentence: it is part of the keys of corpora of files and of the Hub
+_CLOSING = r"(?:[\"'”’»›)\]」』）】]|\s»)*+"
+_OPENING = r"[\"'“‘«‹„‚(\[¿¡「『（【—–-]*\s*"
+_TIGHT = "。｡！？．।॥။"  # end a sentence without a blank behind them, too
+_MARKS = ".!?…‼‽⁇⁈⁉؟۔։።፧។៕"
+_MORE_MARKS = {"el": ";\u037e"}  # a Greek question mark is a semicolon
+_BY_BLANKS = {"th": r"(?<=[\u0e00-\u0e7f])\s+(?=[\u0e00-\u0e7f])"}  # Thai has no marks of ends
+_ORDINALS = "cs da de et fi fo hr hsb hu is lb lv nb nn pl sk sl sr"  # languages with "3. May"
+_OWN_ABBREVIATIONS = {  # of languages for which spaCy has none
+    "cs": """
+        apod atd ap cca č čp dr genpor ing kap např mj mjr mgr mudr nar popř prof resp str tj tzn
+        tzv ul zvl
+    """,
+    "pl": """
+        al ang br dr gen godz hab im in inż itd itp jw kpt lek m.in mgr mjr np nr ok os pl płk por
+        prof przyp r ref św tel tj tys tzn tzw ul w wyd zob
+    """,
+    "ar": "د أ م",
+    "hi": "डॉ श्री प्रो सु",
+}
+# Han, kana, Thai, Lao, Burmese and Khmer have no blanks between words: each character is a word,
+# with its combining marks
+_ALONE = (
+    r"\u0e01-\u0e30\u0e32-\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2-\u0eb3\u0ec0-\u0ec6\u0edc-\u0edf"
+    r"\u1000-\u102a\u1780-\u17b3\u3005-\u3007\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff"
+    r"\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_TITLES = """
+    Adm Bros Brig Capt Cap Cmdr Col Cpl Dr Drs Esq Fr Gen Gov Hon Lieut Lt Maj Messrs Mlle Mme Mmes
+    Mr Mrs Ms Mt Pres Prof Pvt Rep Reps Rev Sen Sens Sgt Sr St Ste Supt
+"""
+_ABBREVIATIONS = """
+    al approx Apr Assn Assoc Aug Ave Blvd ca cf Co Corp Dec Dept dept ed eds Eq Esq est etc Feb Ft
+    Inc Inst Jan Jr Jul Jun Ltd Mar Nov Oct Oct op Rd Sep Sept Univ viz vs v Ala Ariz Ark Calif Colo
+    Conn Del Fla Ga Ia Ill Ind Kan Ky La Mass Md Mich Minn Mo Mont Neb Nev Okla Ore Pa Penn Tenn Tex
+    Va Vt Wash Wis
+"""
+_BEFORE_NUMBERS = "Art art Bd Ch ch Chap chap Fig fig Figs figs l ll No no Nos nos Nr nr p pp Sec"
+_BEFORE_NUMBERS += " sec Vol vol vols"
+# words that begin a sentence with a capital, but hardly ever a name
+_STARTERS = """
+    a about after all also although an and another any are as at because before both but by did do
+    each even every for from had has have he her here his how however i if in is it its just many
+    more most much my nearly never nobody now of on once one only or other our perhaps she since so
+    some soon such that the their then there these they this those though through thus to two under
+    until was we were what when where whether which while who why with yet you your
+"""
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, U.S, a.m
+_WORD_BEFORE = re.compile(r"[^\s\"'“‘«‹„‚(\[—–-]*$")
+_FIRST_WORD = re.compile(r"[^\s.,;:!?'’\"”)]+")
+_LONGEST = 30  # characters of an abbreviation
+
+
+@dataclass(frozen=True)
+class Segmenter:
+    """The rules of one language."""
+
+    ends: re.Pattern[str]  # where a sentence may end: mark, blanks or line ends, what follows
+    words: re.Pattern[str]
+    cuts: re.Pattern[str]  # what passages are counted in
+    titles: frozenset[str]  # abbreviations that no sentence ends with, without the last dot
+    abbreviations: frozenset[str]  # a sentence ends with them if a starter follows
+    before_numbers: frozenset[str]  # abbreviations if a number follows
+    starters: frozenset[str]
+    has_ordinals: bool  # "3. Mai"
+
+    def sentences(self, text: str) -> list[int]:
+        """Return where each sentence begins, in characters; the first one at 0."""
+        starts = [0]
+        starts += (m.end() for m in self.ends.finditer(text) if self._ends(text, m))
+        return starts
+
+    def _ends(self, text: str, match: re.Match[str]) -> bool:
+        marks = match["marks"]
+        if not marks or "\n" in match[0]:
+            return True
+        follows = _FIRST_WORD.match(text, match.end() + len(match["opening"]))
+        word = follows[0] if follows else ""
+        if not word or word[0].islower():
+            return not word
+        before = _WORD_BEFORE.search(text, max(0, match.start() - _LONGEST), match.start())
+        short = before[0] if before and marks == "." else ""
+        if short in self.titles:
+            return False
+        if short in self.before_numbers:
+            return not word[0].isdigit()
+        is_ordinal = self.has_ordinals and short.isdigit() and len(short) < 3
+        if is_ordinal or short in self.abbreviations or _INITIALS.fullmatch(short):
+            is_quoted = match["opening"][:1] in tuple('"“„«「')
+            is_start = is_quoted or word.lower() in self.starters
+            return is_start and (len(word) > 1 or len(short) > 1)
+        return True
+
+
+@cache
+def segmenter(language: str = ENGLISH) -> Segmenter:
+    """Return the rules of a language that spaCy knows."""
+    marks = _MARKS + _MORE_MARKS.get(language, "")
+    blanks = f"|{_BY_BLANKS[language]}" if language in _BY_BLANKS else ""
+    ends = re.compile(
+        rf"(?:(?P<marks>[{marks}]++){_CLOSING}\s+|[{_TIGHT}]++{_CLOSING}(?!と)\s*|\n+{blanks})"
+        rf"(?=(?P<opening>{_OPENING}))"
+    )
+    numbered = frozenset(_BEFORE_NUMBERS.split())
+    if language == ENGLISH:
+        titles, short, starters = (
+            frozenset(names.split()) for names in (_TITLES, _ABBREVIATIONS, _STARTERS)
+        )
+        cuts = re.compile(r"\S+")
+        return Segmenter(ends, _words(""), cuts, titles, short, numbered, starters, False)
+    from spacy.util import get_lang_class
+
+    defaults = get_lang_class(language).Defaults
+    names = {name[:-1] for name in defaults.tokenizer_exceptions if name.endswith(".")}
+    names |= {*_OWN_ABBREVIATIONS.get(language, "").split()}
+    names |= {name[:1].upper() + name[1:] for name in names}
+    return Segmenter(
+        ends,
+        _words(_ALONE),
+        re.compile(rf"[{_ALONE}]|[^\s{_ALONE}]+"),
+        frozenset(),
+        frozenset(names),
+        numbered - names,
+        frozenset(map(str.lower, defaults.stop_words)),
+        language in _ORDINALS.split(),
+    )
+
+
+def stop_words(language: str) -> frozenset[str]:
+    """Return the words of a language that say little by themselves, from spaCy; may be empty."""
+    from spacy.util import get_lang_class
+
+    return frozenset(get_lang_class(language).Defaults.stop_words)
+
+
+def rules_version(language: str) -> str:
+    """Return the version of the rules of a language, which sentences and words depend on."""
+    spacy = "" if language == ENGLISH else f", spacy {metadata.version('spacy')}"
+    return f"{_VERSION}{spacy}"
+
+
+@cache
+def _words(alone: str) -> re.Pattern[str]:
+    """Return the pattern of words and punctuation; to make it takes a while.
+
+    Each of the characters `alone` is a word, with its combining marks.
+    """
+    combining = "".join(
+        char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M")
+    )
+    inside = f"\\w\u200c\u200d{combining}"
+    if not alone:
+        return re.compile(rf"[{inside}]+(?:['’.\-][{inside}]+)*|[^\w\s]")
+    inside = f"(?:(?![{alone}])[{inside}])"
+    return re.compile(rf"[{alone}][{combining}]*|{inside}+(?:['’.\-]{inside}+)*|[^\w\s]")

@@ -1,0 +1,82 @@
+"""The callback by which a Transformers Trainer tells a `MaskingCollator` the step of each batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch.utils.data import IterableDataset
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.definition import ENCODER
+
+
+class MaskingCallback(TrainerCallback):
+    """Gives the DataLoader of each epoch a collator that begins with the epoch's first step.
+
+    Batches are counted, because the Trainer, accelerate and DataLoader workers read ahead of the
+    step that is trained. Other DataLoaders, as those of evaluation, keep the Trainer's collator.
+    """
+
+    def __init__(self, collator: Any) -> None:
+        self.collator = collator  # a MaskingCollator
+        self.first_epoch = True  # of the present training, which may be resumed
+
+    def on_init_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """From now on a plain call of the collator is one of an evaluation."""
+        self.collator.has_callback = True
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Raise ConfigError for a Trainer whose batches the collator cannot count or mask."""
+        self.first_epoch = True
+        loader, model = more["train_dataloader"], more["model"]
+        if loader.collate_fn is not self.collator:
+            advice = (
+                "set remove_unused_columns=False"
+                if args.remove_unused_columns
+                else "give it the collator of the callback as data_collator"
+            )
+            raise ConfigError(f"MaskingCollator: the Trainer uses another collator: {advice}")
+        if args.dataloader_num_workers and args.dataloader_persistent_workers:
+            raise ConfigError(
+                "MaskingCollator: persistent workers of a DataLoader never hear of the next epoch: "
+                "set dataloader_persistent_workers=False"
+            )
+        if args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":
+            raise ConfigError(
+                "MaskingCollator: the first process reads the batches of all (dispatch_batches, "
+                'the default for an IterableDataset): set accelerator_config={"dispatch_batches": '
+                "False}"
+            )
+        is_encoder = not getattr(model.config, "is_encoder_decoder", False)
+        if is_encoder != (self.collator.kind == ENCODER):
+            raise ConfigError(
+                f"MaskingCollator: its batches are for kind {self.collator.kind}, and the model is "
+                f"{'an encoder' if is_encoder else 'text-to-text'}: give the collator model=model"
+            )
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Set the collator of the epoch's DataLoader, before its workers start."""
+        loader, first = more["train_dataloader"], state.global_step
+        batches = args.gradient_accumulation_steps
+        skips = self.first_epoch and not args.ignore_data_skip
+        if skips and isinstance(loader.dataset, IterableDataset):  # batches that are masked, too
+            first -= first % _steps_of_an_epoch(loader, batches, state.max_steps)
+        self.first_epoch = False
+        loader = getattr(loader, "base_dataloader", loader)  # accelerate's wraps PyTorch's
+        loader.collate_fn = self.collator.for_steps(first, state.max_steps, batches)
+
+
+def _steps_of_an_epoch(loader: Any, batches: int, steps: int) -> int:
+    """Return the steps of an epoch as the Trainer counts them: all steps for an unknown length."""
+    try:
+        return math.ceil(len(loader) / batches)
+    except TypeError:
+        return steps

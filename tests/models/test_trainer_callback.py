@@ -1,0 +1,138 @@
+"""MaskingCollator in a Transformers Trainer: each batch is that of its step, however it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import encoders
+import pytest
+import small
+import text_to_text
+import trainers
+from transformers import Trainer, TrainingArguments
+
+from maskpolicy.core.errors import ConfigError
+
+RESUMED = 3  # the step of the checkpoint, within the first epoch
+TESTS = Path(trainers.__file__).parent
+
+
+def check(family, batches, first=0):
+    """Compare the batches of a training from step `first` on with those of their steps."""
+    assert len(batches) == trainers.ACCUMULATED * (trainers.STEPS - first)
+    for number, batch in enumerate(batches):
+        assert batch == trainers.wanted(family, batch, first + number // trainers.ACCUMULATED)
+
+
+@pytest.fixture(scope="module", params=["bert", "bart"])
+def whole(request, tmp_path_factory):
+    """Return the family, folder and batches of a training that evaluates."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, folder, trainers.train(request.param, folder, evaluate=True)
+
+
+def test_the_masks_of_a_step_do_not_depend_on_evaluations(whole):
+    family, _, (batches, _) = whole
+    check(family, batches)
+
+
+def test_an_evaluation_masks_the_same_each_time(whole):
+    _, _, (_, evaluations) = whole
+    assert len(evaluations) > 1
+    assert all(batch == evaluations[0] for batch in evaluations)
+
+
+def test_a_resumed_training_masks_what_an_uninterrupted_one_does(whole):
+    family, folder, (batches, _) = whole
+    resumed, _ = trainers.train(family, folder, resume=RESUMED)
+    assert resumed == batches[trainers.ACCUMULATED * RESUMED :]
+
+
+@pytest.mark.slow
+def test_workers_of_a_dataloader_know_the_step_of_their_batches(tmp_path):
+    batches, _ = trainers.train("bert", tmp_path, dataloader_num_workers=2)
+    check("bert", batches)
+    resumed, _ = trainers.train("bert", tmp_path, resume=RESUMED, dataloader_num_workers=2)
+    check("bert", resumed, RESUMED)
+
+
+def test_a_resumed_stream_masks_the_batches_that_it_skips(tmp_path):
+    batches, _ = trainers.train("bert", tmp_path, stream=True)
+    check("bert", batches)
+    resumed, _ = trainers.train("bert", tmp_path, stream=True, resume=RESUMED)
+    check("bert", resumed, RESUMED)
+
+
+def in_two_processes(folder, **keys):
+    """Train in two processes; return those that ended, with the standard error."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    shared["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    keys |= {"family": "bert", "saved": str(encoders.saved("bert", folder / "model"))}
+    keys |= {"ddp_backend": "gloo"}
+    command = [sys.executable, str(TESTS / "trainers.py"), str(folder), json.dumps(keys)]
+    running = [
+        subprocess.Popen(
+            command,
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    errors = [process.communicate(timeout=240)[1] for process in running]
+    return [process.returncode for process in running], errors
+
+
+@pytest.mark.slow
+def test_two_processes_mask_their_rows_as_one_would(tmp_path):
+    codes, errors = in_two_processes(tmp_path)
+    assert codes == [0, 0], "\n".join(text[-2000:] for text in errors)
+    both = [json.loads((tmp_path / f"rank{rank}.json").read_text())[0] for rank in range(2)]
+    for batches in both:
+        check("bert", batches)
+    assert both[0] != both[1]
+
+
+@pytest.mark.slow
+def test_one_process_that_reads_for_all_is_refused(tmp_path):
+    codes, errors = in_two_processes(tmp_path, stream=True)
+    assert 0 not in codes
+    assert any('set accelerator_config={"dispatch_batches": False}' in text for text in errors)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"remove_unused_columns": True}, "set remove_unused_columns=False"),
+        ({"data_collator": trainers.collator_of("bert")}, "give it the collator of the callback"),
+        (
+            {"dataloader_num_workers": 1, "dataloader_persistent_workers": True},
+            "set dataloader_persistent_workers=False",
+        ),
+        ({"model": text_to_text.model("bart")}, "the model is text-to-text: give the collator"),
+    ],
+)
+def test_a_trainer_that_the_collator_cannot_follow_is_refused(tmp_path, change, says):
+    given = {"remove_unused_columns": False, **change}
+    collator = trainers.collator_of("bert")
+    model = given.pop("model", None) or encoders.model("bert")
+    data_collator = given.pop("data_collator", collator)
+    arguments = TrainingArguments(str(tmp_path), report_to=[], use_cpu=True, **given)
+    trainer = Trainer(
+        model,
+        arguments,
+        train_dataset=[{"text": text} for text in small.TEXTS],
+        data_collator=data_collator,
+        callbacks=[collator.callback()],
+    )
+    with pytest.raises(ConfigError, match="MaskingCollator: ") as caught:
+        trainer.train()
+    assert says in str(caught.value)
