@@ -13,7 +13,7 @@ import maskpolicy
 from maskpolicy.models.training.optimization import Optimization
 
 ROOT = Path(maskpolicy.__file__).parent
-MOST = 32
+MOST = 33
 YAML = """
 model: mini
 corpus: world

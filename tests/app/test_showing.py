@@ -77,7 +77,8 @@ def bart(tmp_path_factory) -> Path:
     """A folder with a tokenizer of its own."""
     folder = tmp_path_factory.mktemp("bart")
     train_tokenizer([TEXT] * 9, 400).save_pretrained(folder)
-    (folder / "config.json").write_text('{"model_type": "bart"}')
+    config = '{"model_type": "bart", "is_encoder_decoder": true}'
+    (folder / "config.json").write_text(config)
     return folder
 
 
