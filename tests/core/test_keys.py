@@ -18,11 +18,11 @@ from maskpolicy.core.keys import (
     digest,
     digest_parsed,
     from_json,
-    omitted,
     plain,
     to_json,
     unkeyed,
 )
+from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising
 
 scalars = (
