@@ -20,9 +20,8 @@ from maskpolicy.core.keys import (
     from_json,
     plain,
     to_json,
-    unkeyed,
 )
-from maskpolicy.core.schema import omitted
+from maskpolicy.core.schema import omitted, unkeyed
 from maskpolicy.core.types import Denoising
 
 scalars = (
