@@ -16,7 +16,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.data.corpus.passages import TextShare
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.definition import ENCODER, SCRATCH
+from maskpolicy.experiment.definition import ENCODER, PRESETS, is_scratch
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
 from maskpolicy.models.families import within
 from maskpolicy.models.model_kinds import MODEL_KINDS
@@ -86,7 +86,7 @@ class ModelHistory:
     @property
     def is_scratch(self) -> bool:
         """Whether the model is a preset, built from scratch."""
-        return self.model in SCRATCH[self.kind]
+        return is_scratch(self.model, self.kind)
 
 
 def card(history: ModelHistory) -> str:
@@ -184,7 +184,8 @@ def _front(history: ModelHistory) -> str:
 
 def _base(history: ModelHistory) -> str:
     if history.is_scratch:
-        return f"`{history.model}`, built from scratch on the embedded world"
+        world = " on the embedded world" if history.model in PRESETS[history.kind] else ""
+        return f"`{Path(history.model).name}`, built from scratch{world}"
     if Path(history.model).is_absolute():
         return (
             f"The model of a local folder, `{Path(history.model).name}` (`base_model` is the "

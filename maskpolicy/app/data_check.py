@@ -24,7 +24,7 @@ from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.task_kinds import TEXT
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.loading import load_tokenizer, load_weights
-from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.model_kinds import preset
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.nodes import Stage, topological
@@ -225,7 +225,7 @@ class DataCheck:
         """Return the budget of a row's training, limited to the positions of its model."""
         training, model = self._training(row), self.prepared.experiment.model
         if model.is_scratch:  # it is not built here
-            positions = MODEL_KINDS[model.kind].presets[model.name].positions
+            positions = preset(model).positions
             return within(_params(training).spec, (positions, positions))
         from transformers import AutoConfig
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 TRAININGS = ("general", "fit", "intermediate", "finetune")  # the stages that train a model
-GENERAL_ONLY = "policy"  # the key of the block `general` that is not a field of `Training`
+GENERAL_ONLY = ("policy", "corpus")  # keys of the block `general` that no other training has
 Momentum = Annotated[float, Range(ge=0, lt=1)]
 Amount = Annotated[float, Range(ge=0)]
 
@@ -128,8 +128,8 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
         block, place = given.get(stage, {}), at(where, stage)
         others: tuple[str, ...] = ()
         if stage == "general" and isinstance(block, Mapping):
-            others = (GENERAL_ONLY,)
-            block = {key: value for key, value in block.items() if key != GENERAL_ONLY}
+            others = GENERAL_ONLY
+            block = {key: value for key, value in block.items() if key not in others}
         spec = Training(**schema.block(Training, block, place, vars(default), others))
         found[stage] = spec = with_warmup(spec, block)
         warn_of_long_warmup(spec.warmup, spec.steps, place)

@@ -23,6 +23,7 @@ from maskpolicy.experiment.budgets import (
 from maskpolicy.experiment.resources import Resources, Slurm
 from maskpolicy.plugins.registry import CORPUS
 
+CONFIG_FILE = ".json"  # ends the name of a model that is built from a configuration
 NONE = "none"  # the row without an intermediate stage; it is not a plugin
 WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
 SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
@@ -30,24 +31,49 @@ RELATIVE = "maskpolicy-roberta-relative"
 """The `model_type` of the encoders of `maskpolicy.models.relative_positions`."""
 ModelKind = Literal["seq2seq", "encoder"]
 HeadChoice: TypeAlias = Literal["auto", "own", "new"]
-SCRATCH: dict[str, tuple[str, ...]] = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
+PRESETS: dict[str, tuple[str, ...]] = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
+"""By kind, the models of fixed sizes that are built from scratch on the text of the world."""
+ARCHITECTURES: dict[str, tuple[str, ...]] = {
+    "seq2seq": ("bart", "t5"),
+    "encoder": ("bert", "modernbert", "roberta"),
+}
+"""By kind, the models that are built from scratch with sizes and text of the user's own."""
+SCRATCH = {kind: (*names, *ARCHITECTURES[kind]) for kind, names in PRESETS.items()}
 """By kind, the models built from scratch, which have a general stage."""
+SIZES = ("layers", "width", "heads", "feed_forward")
 OnError = Literal["raise", "skip"]
 Tracker: TypeAlias = Literal[
     "aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"
 ]
 
 
+def is_scratch(name: str, kind: str) -> bool:
+    """Return whether a model of this name and kind is built from scratch."""
+    return name in SCRATCH[kind] or name.endswith(CONFIG_FILE)
+
+
 @dataclass(frozen=True)
 class ModelBlock:
-    """The model: a preset built from scratch, a local folder or a Hub name."""
+    """The model: built from scratch, a local folder or a Hub name."""
 
-    name: str  # a preset (mini; kind encoder: base too), a folder or a Hub name
+    # a preset (mini; kind encoder: base too), an architecture to build from scratch (bart, t5;
+    # bert, modernbert, roberta) or its config.json, a folder or a Hub name; `architecture` is
+    # another word for it
+    name: str
     revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
     # text-to-text (BART, T5, ..) or an encoder (RoBERTa, ..); left out: as the config.json of a
     # folder or Hub name says
     kind: ModelKind = "seq2seq"
-    layers: Count | None = None  # of an encoder built from scratch; null: the preset's
+    # of an architecture, and of the preset of an encoder, whose own number null means; a
+    # text-to-text model has as many in its decoder; null: 4
+    layers: Count | None = None
+    width: Count | None = None  # of an architecture: of its states; null: 256
+    heads: Count | None = None  # of an architecture: attention heads; null: one for 64 of width
+    feed_forward: Count | None = None  # of an architecture: inner width; null: 4 times the width
+    vocabulary: Count | None = None  # tokens, if a tokenizer is trained; null: 8000
+    # of an architecture: bpe, wordpiece or unigram, to be trained on the general corpus, or a
+    # folder with a tokenizer; null: the algorithm of the architecture's published models
+    tokenizer: str | None = None
     decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
     # of an encoder built from scratch: an attention bias for each head and distance, in addition
     # to absolute positions, as in the released MAE-LM
@@ -58,8 +84,13 @@ class ModelBlock:
 
     @property
     def is_scratch(self) -> bool:
-        """Whether the model is a preset, which is built from scratch and has a general stage."""
-        return self.name in SCRATCH[self.kind]
+        """Whether the model is built from scratch, and so has a general stage."""
+        return is_scratch(self.name, self.kind)
+
+    @property
+    def is_preset(self) -> bool:
+        """Whether the model is a preset, whose general text is that of the world."""
+        return self.name in PRESETS[self.kind]
 
 
 @dataclass(frozen=True)
@@ -161,6 +192,7 @@ class Experiment:
     finetune: Training = FINETUNE
     fit: Training = FIT
     general_policy: PolicyBlock | None = None  # of the general stage; None: original
+    general_corpus: CorpusBlock | None = None  # of the general stage; None: see `general_text`
     plugins: tuple[str, ...] = ()  # absolute paths
     keep_models: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
     # steps of the intermediate stage after which its model is fine-tuned as well
@@ -175,6 +207,19 @@ class Experiment:
     def runs(self) -> tuple[int, ...]:
         """The numbers of each intermediate stage's runs; a run's number is added to its seed."""
         return self.intermediate_runs or tuple(range(self.intermediate_seeds))
+
+    @property
+    def general_text(self) -> CorpusBlock | None:
+        """The corpus of the general stage, and of the tokenizer; None: that of the world."""
+        is_own = not self.model.is_preset and self.corpus.name != WORLD
+        if self.general_corpus is None and is_own:
+            return replace(self.corpus, mix=None)
+        return self.general_corpus
+
+    @property
+    def reads_general_world(self) -> bool:
+        """Whether a model is built from scratch on the general text of the world."""
+        return self.model.is_scratch and self.general_text is None
 
     def budget(self, stage: str, block: PolicyBlock) -> Training:
         """Return a row's budget of the training `stage`."""
@@ -209,7 +254,8 @@ def resolved(experiment: Experiment) -> Json:
 
     As a YAML file of the same name, the result loads to the same Experiment.
     """
-    left_out = ("name", "validation_corpus", "resources", "slurm", "general_policy", "where")
+    left_out = {"name", "validation_corpus", "resources", "slurm", "where"}
+    left_out |= {"general_policy", "general_corpus"}  # in the block `general`
     config = {key: value for key, value in vars(experiment).items() if key not in left_out}
     config |= {name: dict(vars(config[name])) for name in TRAININGS}
     for name in (CORPUS, "contrast_corpus"):
@@ -217,6 +263,8 @@ def resolved(experiment: Experiment) -> Json:
         config[name] = block and keys.to_json(block)
     if experiment.general_policy is not None:
         config["general"]["policy"] = resolved_member(experiment.general_policy)
+    if experiment.general_corpus is not None:
+        config["general"]["corpus"] = keys.to_json(experiment.general_corpus)
     config["policies"] = [
         untuned({**resolved_policy(block), **block.trainings}, block.tune)
         | ({"tune": dict(block.tune)} if block.tune else {})

@@ -11,13 +11,18 @@ from typing import Annotated, Any
 
 from maskpolicy.core import hub, keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.files import read_json
 from maskpolicy.core.schema import Range, at
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.definition import (
+    ARCHITECTURES,
+    CONFIG_FILE,
     ENCODER,
+    PRESETS,
     SCRATCH,
     SEQ2SEQ,
+    SIZES,
     WORLD,
     CorpusBlock,
     ModelBlock,
@@ -47,21 +52,35 @@ _OWNERS = {
     "facebook": ("bart-", "mbart-"),
     "google-t5": ("t5-",),
 }
+ALGORITHMS = ("bpe", "wordpiece", "unigram")  # by which a tokenizer is trained
+_WIDTH = 256
+_LEAST_VOCABULARY = 400
+_MOST_WEIGHTS = 2e10
 _DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemma", "phi-")
 
 
 def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
     block = {"name": given} if isinstance(given, str) else given
+    if isinstance(block, Mapping) and "architecture" in block and "name" not in block:
+        block = {"name" if key == "architecture" else key: each for key, each in block.items()}
     model = ModelBlock(**schema.block(ModelBlock, block, where))
-    found = None
-    if model.name and not model.is_scratch:
+    known, found = [*ARCHITECTURES[SEQ2SEQ], *ARCHITECTURES[ENCODER]], None
+    if model.name and model.name not in PRESETS[ENCODER] + PRESETS[SEQ2SEQ]:
         found = yaml_file.locate(model.name, folders)
-    if found is not None and found.is_dir():
+    is_other = model.name in known and found is not None and not (found / "config.json").is_file()
+    if is_other:  # it only has the name of an architecture
+        found = None
+    if found is not None and (found.is_dir() or model.name.endswith(CONFIG_FILE)):
         model = replace(model, name=str(found))
+    elif model.name.endswith(CONFIG_FILE):
+        raise ConfigError(f"{where}: there is no file {model.name!r}")
+    if model.tokenizer and model.tokenizer not in ALGORITHMS:
+        folder = yaml_file.locate(model.tokenizer, folders)
+        model = replace(model, tokenizer=str(folder or model.tokenizer))
     if "kind" not in block:
         model = replace(model, kind=_kind(model))
-    _check_encoder(model, where)
+    _check_sizes(model, where)
     if model.is_scratch or (found is not None and found.is_dir()):
         return model
     if model.name.startswith((".", "/", "~")) or model.name.count("/") > 1:
@@ -72,18 +91,20 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
             raise ConfigError(f"{where}: {pointer}")
         others = set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind])
         more = f", {min(others)} (of kind: {ENCODER} only)" if others else ""
-        known = unknown("model", model.name, SCRATCH[model.kind])
+        said = unknown("model", model.name, SCRATCH[model.kind])
         raise ConfigError(
-            f"{where}: {known}{more}, a folder (none is there) or a Hub name such as {example}"
+            f"{where}: {said}{more}, a folder (none is there) or a Hub name such as {example}"
         )
     return model
 
 
 def _kind(model: ModelBlock) -> ModelKind:
     """Return the kind of a folder's or Hub name's model, by its config.json."""
-    if model.is_scratch or not ("/" in model.name or Path(model.name).is_dir()):
+    if model.name in ARCHITECTURES[ENCODER]:
+        return "encoder"
+    if model.name in SCRATCH[SEQ2SEQ] or "/" not in model.name:
         return model.kind
-    config = hub.model_config(model.name, model.revision)
+    config = _written(model) or hub.model_config(model.name, model.revision)
     return (
         "encoder" if "model_type" in config and not config.get("is_encoder_decoder") else "seq2seq"
     )
@@ -103,17 +124,68 @@ def _full_name(model: ModelBlock) -> str | None:
     return None
 
 
-def _check_encoder(model: ModelBlock, where: str) -> None:
-    """Raise ConfigError if a block sets a key of encoders that its model does not take."""
-    for key in ("layers", "relative_positions"):
-        if getattr(model, key) and not (model.kind == ENCODER and model.is_scratch):
-            raise ConfigError(
-                f"{at(where, key)}: is for an encoder built from scratch "
-                f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
-            )
+def _written(model: ModelBlock) -> dict[str, Json]:
+    """Return what the configuration file of a model holds; {} for a model without one."""
+    if not model.name.endswith(CONFIG_FILE):
+        return {}
+    found = read_json(Path(model.name))
+    return found if isinstance(found, dict) else {}
+
+
+def _check_sizes(model: ModelBlock, where: str) -> None:
+    """Raise ConfigError if a block sets a key that its model does not take, or a wrong size."""
+    presets, architectures = PRESETS[ENCODER], [*ARCHITECTURES[SEQ2SEQ], *ARCHITECTURES[ENCODER]]
+    of_preset = model.kind == ENCODER and model.is_preset
+    if model.relative_positions and not of_preset:
+        raise ConfigError(
+            f"{at(where, 'relative_positions')}: is for an encoder built from scratch "
+            f"({', '.join(presets)}) only: leave it out"
+        )
+    is_own = model.is_scratch and not model.is_preset
+    for key in (*SIZES, "vocabulary", "tokenizer"):
+        takes = is_own and not (key in SIZES and model.name.endswith(CONFIG_FILE))
+        if getattr(model, key) is None or takes or (key == "layers" and of_preset):
+            continue
+        raise ConfigError(
+            f"{at(where, key)}: is for a model of sizes of your own "
+            f"({', '.join(architectures)}) only: leave it out"
+        )
+    if is_own:
+        _check_own(model, where)
     for key in ("head", "decoder_layers"):
         if model.kind == SEQ2SEQ and getattr(model, key) != getattr(ModelBlock, key):
             raise ConfigError(f"{at(where, key)}: is for kind: {ENCODER} only: leave it out")
+
+
+def _check_own(model: ModelBlock, where: str) -> None:
+    """Raise ConfigError for sizes or a tokenizer that cannot be built."""
+    width, heads = model.width or _WIDTH, model.heads or 1
+    if width % heads:
+        raise ConfigError(
+            f"{at(where, 'heads')}: {heads} heads cannot divide a width of {width}: set "
+            f"width to a multiple of {heads}"
+        )
+    inner, layers = model.feed_forward or 4 * width, model.layers or 1
+    vocabulary = model.vocabulary or _LEAST_VOCABULARY
+    weights = width * vocabulary + layers * width * (4 * width + 2 * inner)
+    if weights > _MOST_WEIGHTS:
+        raise ConfigError(
+            f"{where}: would have {weights / 1e9:.3g} billion weights: lower its layers, width, "
+            f"feed_forward or vocabulary (at most {_MOST_WEIGHTS / 1e9:g} billion)"
+        )
+    if vocabulary < _LEAST_VOCABULARY:
+        raise ConfigError(
+            f"{at(where, 'vocabulary')}: must be at least {_LEAST_VOCABULARY}, for the special "
+            f"tokens and single bytes, not {vocabulary}"
+        )
+    if model.tokenizer and model.tokenizer not in ALGORITHMS:
+        if not Path(model.tokenizer).is_dir():
+            raise ConfigError(
+                f"{at(where, 'tokenizer')}: there is no folder {model.tokenizer!r}: name one, or "
+                f"{', '.join(ALGORITHMS)}"
+            )
+        if model.vocabulary:
+            raise ConfigError(f"{at(where, 'vocabulary')}: the tokenizer has one: leave it out")
 
 
 def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:

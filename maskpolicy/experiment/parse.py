@@ -13,14 +13,15 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Seed, Stated, Steps, at
 from maskpolicy.experiment import learned_policies, pointers, sweeps, verbatim, yaml_file
 from maskpolicy.experiment.budgets import (
-    GENERAL_ONLY,
     Training,
     row_trainings,
     training_blocks,
 )
 from maskpolicy.experiment.definition import (
+    ARCHITECTURES,
     NONE,
     WORLD,
+    CorpusBlock,
     Experiment,
     ModelBlock,
     PolicyBlock,
@@ -142,6 +143,10 @@ def make_experiment(
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
     discovery.load_files(modules, fresh=True)
     model = model_block(file.model, at(where, "model"), folders)
+    general = _general_corpus(file, model, at(where, "general"), folders)
+    is_own = model.is_scratch and not model.is_preset
+    if is_own and general is None and isinstance(file.general, Mapping):
+        given["general"] = {"steps": 0, **file.general}
     trainings = training_blocks(given, model.is_scratch, where)
     general_steps = trainings["general"].steps
     if general_steps:
@@ -190,6 +195,7 @@ def make_experiment(
         intermediate=trainings["intermediate"],
         finetune=trainings["finetune"],
         fit=trainings["fit"],
+        general_corpus=general,
         general_policy=general_policy(file.general, model, general_steps, at(where, "general")),
         plugins=modules,
         keep_models=file.keep_models,
@@ -219,15 +225,16 @@ def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
             except ConfigError as error:
                 raise written.placed(error) from None
             learned_policies.warn_of_long_warmups(each, row.place)
-            needs_contrast = not model.is_scratch and made.contrast_corpus is None
+            has_general = model.is_preset or made.general_corpus is not None
+            needs_contrast = not has_general and made.contrast_corpus is None
             if needs_contrast and compares_corpora(each):
                 raise ConfigError(
                     f"{row.place}: {each.name} compares the corpus with general text: set "
                     "contrast_corpus, e.g. {files: [general/*.txt]}"
                 )
     if made.general_policy is not None:
-        place = at(at(made.where, "general"), GENERAL_ONLY)
-        check_columns(made.general_policy, OF_WORLD, world, place)
+        place = at(at(made.where, "general"), "policy")
+        check_columns(made.general_policy, made.general_text or OF_WORLD, world, place)
 
 
 def _file(given: dict[str, Any], where: str) -> File:
@@ -275,6 +282,21 @@ def _plugins(
             raise ConfigError(f"{where}[{index}]: {name}: {fault}")
         paths.append(str(found))
     return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
+
+
+def _general_corpus(
+    file: File, model: ModelBlock, where: str, folders: Sequence[Path]
+) -> CorpusBlock | None:
+    """Return the corpus that the block `general` at `where` names; None for the usual one."""
+    if not isinstance(file.general, Mapping) or file.general.get(CORPUS) is None:
+        return None
+    check_scratch(model, at(where, CORPUS))
+    if model.is_preset:
+        raise ConfigError(
+            f"{at(where, CORPUS)}: {model.name} is trained on the general text of the world: choose"
+            f" an architecture, e.g. {ARCHITECTURES[model.kind][-1]}"
+        )
+    return corpus_block(file.general[CORPUS], at(where, CORPUS), folders)
 
 
 def _runs(file: File, model: ModelBlock, where: str) -> int:

@@ -14,7 +14,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Stated, at, is_scheduled
 from maskpolicy.core.types import Denoising, Json, Replacement
 from maskpolicy.experiment import budgets
-from maskpolicy.experiment.budgets import GENERAL_ONLY, Training
+from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import (
     ENCODER,
     NONE,
@@ -263,6 +263,9 @@ class GeneralKeys:
 
     # masks the general text, with the objective in its block; `mixture` draws from several
     policy: Annotated[Any, Stated("a name or a block of keys")] = GENERAL_POLICY
+    # the general text, as `corpus`; left out: the world's for a preset or a corpus of the world,
+    # else that of `corpus`, and `general.steps` is 0
+    corpus: Annotated[Any, Stated("a name or a block of keys")] = None
 
 
 @dataclass(frozen=True)
@@ -287,13 +290,13 @@ def general_policy(
     `steps` is the length of the stage. Raises ConfigError for a policy that the stage cannot train
     with.
     """
-    if GENERAL_ONLY not in general:
+    if "policy" not in general:
         return None
-    place = at(where, GENERAL_ONLY)
+    place = at(where, "policy")
     check_scratch(model, place)
     if not steps:
         raise ConfigError(f"{place}: the stage has no steps: raise general.steps, or leave it out")
-    given = named(general[GENERAL_ONLY], place)
+    given = named(general["policy"], place)
     if given["name"] == NONE:
         raise ConfigError(f"{place}: {NONE} masks nothing: set general.steps: 0")
     if "label" in given:

@@ -53,8 +53,8 @@ _ABOUT = {
     "corpus": "`corpus: world` stands for `corpus: {name: world}`.",
     TRAININGS: "Each of these four blocks is the budget of one training. All rows share it, except "
     "for what the block of a policy states in a `fit`, `intermediate` or `finetune` of its own.",
-    "general": "The block `general` takes this key besides. It is for models built from scratch: "
-    "[world.md](world.md#a-general-stage-on-several-objectives).",
+    "general": "The block `general` takes these keys besides. They are for models built from "
+    "scratch: [world.md](world.md#a-general-stage-on-several-objectives).",
     RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one stands for all kinds of stages "
     "without a block of their own. `resources: {intermediate: {gpus: 4}}` computes each "
     "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",

@@ -12,7 +12,7 @@ from typing import Any
 from maskpolicy.core import keys
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment import model_and_corpus
-from maskpolicy.experiment.definition import HUB, SCRATCH, SEQ2SEQ, WORLD, ModelBlock
+from maskpolicy.experiment.definition import HUB, PRESETS, SEQ2SEQ, WORLD, ModelBlock, is_scratch
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.results.cell import Result, listed
@@ -99,13 +99,14 @@ def _stage(name: str, result: Result) -> str:
 def _model(result: Result) -> str:
     block = result.config.get("model") or {}
     name, kind = block.get("name", "not known"), block.get("kind", SEQ2SEQ)
-    if name in SCRATCH.get(kind, ()):
+    if is_scratch(name, kind):
         encoder = "" if kind == SEQ2SEQ else f" {kind}"
         texts = [
             f"{key.replace('_', ' ')} {_plain(block[key])}" for key in _changed(block, ModelBlock)
         ]
         shape = f" ({', '.join(texts)})" if texts else ""
-        return f"{name}{encoder}{shape}, built from scratch on the embedded world"
+        world = " on the embedded world" if name in PRESETS[kind] else ""
+        return f"{Path(name).name}{encoder}{shape}, built from scratch{world}"
     if Path(name).is_absolute():
         return f"{Path(name).name} (a local folder)"
     return f"{name} at {block['revision']}" if block.get("revision") else name

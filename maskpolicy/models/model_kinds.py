@@ -9,7 +9,7 @@ from typing import Any
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import omitted
-from maskpolicy.core.types import Denoising
+from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, HeadChoice, ModelBlock, ModelKind
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
@@ -45,6 +45,7 @@ class FreshParams(ModelParams):
     preset: str
     layers: int | None = omitted(None, _is_seq2seq)  # None: the preset's
     relative_positions: bool = omitted(False)
+    config: Mapping[str, Json] | None = omitted(None)  # of an architecture, without the vocabulary
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Kind:
     auto_class: str  # of Transformers, which loads the pre-trained model
     presets: Mapping[str, Preset]
     general: Denoising  # the objective of the general stage
-    build: Callable[[FreshParams, Any, int], Any]  # (params, tokenizer, seed) -> a new model
+    build: Callable[[FreshParams, Any, int], Any]  # (params of a preset, tokenizer, seed) -> model
     load: Callable[[str, str | None], Any]  # (folder, None) of a stage -> its model
     outside: Callable[[str, str | None, HeadChoice], Any]  # (folder or name, revision, model.head)
     specials: Callable[[Any, Any], Specials]  # (tokenizer, model)
@@ -113,6 +114,11 @@ MODEL_KINDS: Mapping[str, Kind] = {
         has_new_head=encoders.has_new_head,
     ),
 }
+
+
+def preset(model: ModelBlock) -> Preset:
+    """Return the preset or architecture that a model is built from; raises ConfigError."""
+    return scratch.preset(model, MODEL_KINDS[model.kind].presets)
 
 
 def check_folder(model: ModelBlock) -> None:

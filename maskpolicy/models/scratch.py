@@ -1,27 +1,68 @@
-"""Models that are built from scratch, BART and RoBERTa-style encoders, and their tokenizer."""
+"""Models that are built from scratch, and their tokenizers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import read_json
+from maskpolicy.core.types import Json
 from maskpolicy.data.corpus import passages
+from maskpolicy.experiment.definition import CONFIG_FILE, ModelBlock
 
 if TYPE_CHECKING:
     from transformers import BartForConditionalGeneration, PreTrainedTokenizerBase
+
+
+Algorithm: TypeAlias = Literal["bpe", "wordpiece", "unigram"]
+Style: TypeAlias = Literal["bart", "bert", "t5"]
+"""Whose special tokens a tokenizer has."""
+_POSITIONS = 512
+_WIDTH = 256
+_SPECIAL = ("pad", "bos", "eos", "cls", "sep")
+_OF_TOKENIZER = {
+    *("vocab_size", "architectures", "transformers_version", "decoder_start_token_id"),
+    *(f"{name}_token_id" for name in _SPECIAL),
+}
 
 
 @dataclass(frozen=True)
 class Preset:
     """The shape of a model that is trained from scratch."""
 
-    vocabulary: int  # size of the byte-level BPE, with special tokens
-    config: Mapping[str, Any]  # of BartConfig or RobertaConfig
+    vocabulary: int  # size of the tokenizer, with special tokens
+    config: Mapping[str, Any]  # of its class of configurations in Transformers
     positions: int  # most tokens of an input
     summary: str
+    # of an architecture: its keys for each of `definition.SIZES`, and its tokenizer
+    sizes: Mapping[str, tuple[str, ...]] | None = None
+    algorithm: Algorithm = "bpe"
+    style: Style = "bart"
     is_small: bool = False  # several threads would hardly speed up a step
+
+
+_ENCODER = {
+    "layers": ("num_hidden_layers",),
+    "width": ("hidden_size",),
+    "heads": ("num_attention_heads",),
+    "feed_forward": ("intermediate_size",),
+}
+
+
+def _architecture(
+    config: Mapping[str, Any],
+    algorithm: Algorithm = "bpe",
+    style: Style = "bart",
+    *,
+    sizes: Mapping[str, tuple[str, ...]],
+) -> Preset:
+    name = str(config["model_type"])
+    summary = f"{name} with layers, width, heads, .. of `model`, trained from scratch on your text"
+    return Preset(8000, config, _POSITIONS, summary, sizes, algorithm, style)
 
 
 BART_PRESETS: Mapping[str, Preset] = {
@@ -45,7 +86,27 @@ BART_PRESETS: Mapping[str, Preset] = {
         positions=512,
         summary="2+2 layers of width 128, trained from scratch on the embedded world",
         is_small=True,
-    )
+    ),
+    "bart": _architecture(
+        {"model_type": "bart", "max_position_embeddings": _POSITIONS},
+        sizes={
+            "layers": ("encoder_layers", "decoder_layers"),
+            "width": ("d_model",),
+            "heads": ("encoder_attention_heads", "decoder_attention_heads"),
+            "feed_forward": ("encoder_ffn_dim", "decoder_ffn_dim"),
+        },
+    ),
+    "t5": _architecture(
+        {"model_type": "t5"},
+        "unigram",
+        "t5",
+        sizes={
+            "layers": ("num_layers", "num_decoder_layers"),
+            "width": ("d_model",),
+            "heads": ("num_heads",),
+            "feed_forward": ("d_ff",),
+        },
+    ),
 }
 
 
@@ -109,7 +170,94 @@ ENCODER_PRESETS: Mapping[str, Preset] = {
         positions=512,
         summary="12 layers of width 768, RoBERTa-base's shape, trained from scratch",
     ),
+    "bert": _architecture(
+        {"model_type": "bert", "max_position_embeddings": _POSITIONS},
+        "wordpiece",
+        "bert",
+        sizes=_ENCODER,
+    ),
+    "modernbert": _architecture(
+        {"model_type": "modernbert", "max_position_embeddings": _POSITIONS},
+        "bpe",
+        "bert",
+        sizes=_ENCODER,
+    ),
+    "roberta": _architecture(
+        {
+            "model_type": "roberta",
+            "max_position_embeddings": _POSITIONS + _OFFSET,
+            "type_vocab_size": 1,
+            "layer_norm_eps": 1e-5,
+        },
+        sizes=_ENCODER,
+    ),
 }
+
+
+def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
+    """Return the preset or architecture that a model is built from, without the sizes of a file.
+
+    Raises DataError or ConfigError for a configuration file that cannot be used.
+    """
+    if not model.name.endswith(CONFIG_FILE):
+        return presets[model.name]
+    written = read_json(Path(model.name))
+    name = str(written.get("model_type")) if isinstance(written, dict) else ""
+    if name not in presets:
+        known = ", ".join(each for each, row in presets.items() if row.sizes is not None)
+        raise ConfigError(
+            f"model {model.name}: model_type {name} cannot be built from scratch: choose {known}"
+        )
+    config = {key: each for key, each in written.items() if key not in _OF_TOKENIZER}
+    positions = config.get("max_position_embeddings", _POSITIONS)
+    positions -= _OFFSET * (name == "roberta")
+    return replace(presets[name], config=config, positions=positions, sizes={})
+
+
+def config_of(model: ModelBlock, presets: Mapping[str, Preset]) -> dict[str, Json] | None:
+    """Return the configuration of a model with sizes of its own; None of a preset."""
+    shape = preset(model, presets)
+    if shape.sizes is None:
+        return None
+    width = model.width or _WIDTH
+    values = {
+        "layers": model.layers or 4,
+        "width": width,
+        "heads": model.heads or max(1, width // 64),
+        "feed_forward": model.feed_forward or 4 * width,
+    }
+    config = {key: values[name] for name in shape.sizes for key in shape.sizes[name]}
+    if "d_ff" in config:  # T5 has the width of a head besides
+        config["d_kv"] = width // values["heads"]
+    return {**shape.config, **config}
+
+
+def build(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, seed: int) -> Any:
+    """Return the model of a configuration, its weights drawn from `seed`: an encoder without head.
+
+    The special tokens and the size of the vocabulary are the tokenizer's. Raises ConfigError for a
+    configuration that Transformers refuses.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+
+    t = tokenizer
+    special = {f"{name}_token_id": getattr(t, f"{name}_token_id") for name in _SPECIAL}
+    try:
+        made = AutoConfig.for_model(**{**config, **special, "vocab_size": len(t)})
+        is_text = made.is_encoder_decoder
+        if is_text:
+            made.decoder_start_token_id = (
+                t.pad_token_id if t.bos_token_id is None else t.eos_token_id
+            )
+            made.forced_eos_token_id = None
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            factory: Any = AutoModelForSeq2SeqLM if is_text else AutoModelForMaskedLM
+            model = factory.from_config(made)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"model: cannot be built: {str(error).splitlines()[0]}") from error
+    return model if is_text else model.base_model
 
 
 def build_encoder(
@@ -142,31 +290,72 @@ def build_encoder(
         return kinds[1](config, add_pooling_layer=False)
 
 
+_NAMES: Mapping[Style, Mapping[str, str]] = {
+    "bart": {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"},
+    "bert": {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
+    "t5": {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"},
+}
+_SENTINELS = 100  # of T5
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's and RoBERTa's; their ids are 0 to 4
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE tokenizer with BART's special tokens.
+def train_tokenizer(
+    texts: Iterable[str], vocabulary: int, algorithm: Algorithm = "bpe", style: Style = "bart"
+) -> PreTrainedTokenizerBase:
+    """Train a tokenizer with special tokens as BART, BERT or T5 has them; BPE is byte-level.
 
-    The first word of a text gets a leading blank like every other word, so that an answer has the
-    same tokens alone as within a sentence.
+    Case is kept. The first word of a text gets a leading blank like every other word, so that an
+    answer has the same tokens alone as within a sentence.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import BartTokenizer
+    from tokenizers import processors
+    from transformers import BartTokenizer, PreTrainedTokenizerFast
 
-    raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    raw.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=list(SPECIALS),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
+    names = _NAMES[style]
+    sentinels = [f"<extra_id_{n}>" for n in range(_SENTINELS)] if style == "t5" else []
+    raw, trainer = _untrained(algorithm, vocabulary, [*names.values(), *sentinels], names["unk"])
     raw.train_from_iterator(training_texts(texts), trainer)
-    learned = json.loads(raw.to_str())["model"]
-    merges: Any = [tuple(pair) for pair in learned["merges"]]
-    return BartTokenizer(vocab=learned["vocab"], merges=merges, add_prefix_space=True)
+    if (algorithm, style) == ("bpe", "bart"):
+        learned = json.loads(raw.to_str())["model"]
+        merges: Any = [tuple(pair) for pair in learned["merges"]]
+        return BartTokenizer(vocab=learned["vocab"], merges=merges, add_prefix_space=True)
+    first, last = names.get("cls", names.get("bos")), names.get("sep", names.get("eos"))
+    one, two = (
+        " ".join(filter(None, [first, *text, last])) for text in (["$A"], ["$A", last, "$B"])
+    )
+    ends = [(name, raw.token_to_id(name)) for name in (first, last) if name]
+    raw.post_processor = processors.TemplateProcessing(single=one, pair=two, special_tokens=ends)
+    tokens: dict[str, Any] = {f"{name}_token": token for name, token in names.items()}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, additional_special_tokens=sentinels or None, **tokens
+    )
+
+
+def _untrained(algorithm: Algorithm, vocabulary: int, special: list[str], unknown: str) -> Any:
+    """Return a tokenizer without a vocabulary, and the trainer that learns one."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    settings: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "special_tokens": special,
+        "show_progress": False,
+    }
+    if algorithm == "bpe":
+        raw = Tokenizer(models.BPE())
+        raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        raw.decoder = decoders.ByteLevel()
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        return raw, trainers.BpeTrainer(**settings, initial_alphabet=alphabet)
+    if algorithm == "wordpiece":
+        raw = Tokenizer(models.WordPiece(unk_token=unknown))
+        raw.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+        raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        raw.decoder = decoders.WordPiece()
+        return raw, trainers.WordPieceTrainer(**settings)
+    raw = Tokenizer(models.Unigram())
+    raw.normalizer = normalizers.NFKC()
+    raw.pre_tokenizer = pre_tokenizers.Metaspace()
+    raw.decoder = decoders.Metaspace()
+    return raw, trainers.UnigramTrainer(**settings, unk_token=unknown)
 
 
 def training_texts(texts: Iterable[str]) -> Iterator[str]:

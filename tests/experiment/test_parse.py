@@ -131,6 +131,7 @@ def test_data_may_differ_by_task(write, tmp_path):
 
 def test_a_model_folder_beside_the_file_is_found(write, tmp_path):
     (tmp_path / "bart").mkdir()
+    (tmp_path / "bart" / "config.json").write_text("{}")
     assert load_experiment(write(QUICK), ["model=bart"]).model.name == str(tmp_path / "bart")
 
 

@@ -350,7 +350,7 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         config["general"] = whole["general"]
         config["general_seeds"] = experiment.general_seeds
         config["general_seed"] = experiment.general_of(experiment.run_of(seed))
-    if WORLD in (task.data, corpus.name) or experiment.model.is_scratch:
+    if WORLD in (task.data, corpus.name) or experiment.reads_general_world:
         config["world"] = whole["world"]
     if policy.has_stage:
         names = ["corpus", "intermediate", "intermediate_seeds"]

@@ -16,7 +16,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.definition import Experiment
 from maskpolicy.experiment.resources import Resources, check_machine, widest
-from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.model_kinds import preset
 from maskpolicy.pipeline.graph import planning, processes
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
@@ -46,7 +46,7 @@ def room_of(resources: Resources, kind: str, gpus: bool) -> Room:
 def is_small(experiment: Experiment) -> bool:
     """Return whether more threads would hardly speed up the steps of an experiment's model."""
     model = experiment.model
-    return model.is_scratch and MODEL_KINDS[model.kind].presets[model.name].is_small
+    return model.is_scratch and preset(model).is_small
 
 
 def default_jobs(experiment: Experiment, missing: Collection[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from maskpolicy.core.files import sha256
@@ -12,6 +13,7 @@ from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.budgets import Training, settled
 from maskpolicy.experiment.definition import ENCODER, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
+from maskpolicy.models import scratch
 from maskpolicy.models.encoders import has_decoder
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.nodes import Stage
@@ -20,7 +22,7 @@ from maskpolicy.pipeline.stages import (  # noqa: F401 (they register the stages
     feedback,
     model_training,
 )
-from maskpolicy.pipeline.stages.input_graph import Digest, Inputs, Text, scan
+from maskpolicy.pipeline.stages.input_graph import Digest, Inputs, scan
 from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
 from maskpolicy.pipeline.stages.params import (
     EvaluateParams,
@@ -164,20 +166,22 @@ class _Builder:
             **self._general_objective(),
             preset=model.name,
             spec=settled(replace(spec, seed=spec.seed + number), "general"),
-            layers=model.layers,
+            layers=model.layers if model.is_preset else None,
             relative_positions=model.relative_positions,
+            config=scratch.config_of(model, self.kind.presets),
             keeps_head=model.head == "own",
             **self.inputs.of_kind(),
         )
         inputs: dict[str, Stage | None] = {
             "tokenizer": self.inputs.tokenizer,
-            "corpus": self.inputs.general_corpus,
+            "corpus": self.inputs.general_text.corpus,
         }
         if (block := self.experiment.general_policy) is not None:
-            general = Text(self.inputs.general_corpus)
+            general = self.inputs.general_text
             own = PolicyInputs(self.inputs, self.base, lambda leaf: general)
             inputs |= own.annotations(block, number) | own.select_statistics(block)
-        label = f"{model.name}, model {number}" if number else model.name
+        name = Path(model.name).name
+        label = f"{name}, model {number}" if number else name
         return self.inputs.resumable(self.inputs.stage("general", label, params, **inputs), spec)
 
     def _general_objective(self) -> dict[str, Any]:

@@ -23,11 +23,18 @@ from maskpolicy.experiment.definition import (
     Experiment,
     PolicyBlock,
 )
-from maskpolicy.experiment.model_and_corpus import MixedText, mixed_texts, shown, unmixed
+from maskpolicy.experiment.model_and_corpus import (
+    ALGORITHMS,
+    MixedText,
+    mixed_texts,
+    shown,
+    unmixed,
+)
 from maskpolicy.experiment.policy_blocks import apart
 from maskpolicy.models.families import check_exclusion
 from maskpolicy.models.loading import model_type, pads_or_truncates
-from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.model_kinds import MODEL_KINDS, preset
+from maskpolicy.models.scratch import Algorithm
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.graph.stage_run import Local
 from maskpolicy.pipeline.stages.params import (
@@ -99,19 +106,30 @@ class Inputs:
 
     @cached_property
     def tokenizer(self) -> Stage:
-        """The model's tokenizer, or one trained on the general and intermediate corpora."""
-        model = self.experiment.model
-        if not self.scratch:
+        """The model's tokenizer, or one trained on the general corpus.
+
+        With general text of the world, it is trained on that of the intermediate stage as well.
+        """
+        model, corpus = self.experiment.model, self.experiment.general_text
+        if not self.scratch or model.tokenizer not in (None, *ALGORITHMS):
             return self.external("tokenizer")
-        corpus = unmixed(self.experiment.corpus)
-        corpora = (GENERAL_SOURCE, self.source)
+        corpora: tuple[Source, ...] = (GENERAL_SOURCE, self.source)
+        if corpus is not None:
+            corpora = (self.parts(corpus)[0],)
+        else:
+            corpus = unmixed(self.experiment.corpus)
+        shape = preset(model)
         params = NewTokenizer(
-            vocabulary=self.kind.presets[model.name].vocabulary,
+            vocabulary=model.vocabulary or shape.vocabulary,
             # it is trained on documents, so the length of passages does not matter
             corpora=tuple(replace(source, words=None) for source in corpora),
+            algorithm=cast(Algorithm, model.tokenizer or shape.algorithm),
+            style=shape.style,
         )
-        made = self.stage("tokenizer", model.name, params, world=self.text_world)
-        made = made.adjusted(files=documents.digests(self.source, corpus))
+        of_world = any(isinstance(source, WorldSource) for source in corpora)
+        world = self.text_world if of_world else None
+        made = self.stage("tokenizer", Path(model.name).name, params, world=world)
+        made = made.adjusted(files=documents.digests(corpora[-1], corpus))
         return self.located(made, corpus=corpus, revision=corpus.revision)
 
     def located(self, stage: Stage, **local: Any) -> Stage:
@@ -135,13 +153,13 @@ class Inputs:
         `kind` is "pretrained" or "tokenizer". Raises ConfigError for a folder without a model.
         """
         model = self.experiment.model
-        folder = Path(model.name)
+        folder = Path(model.tokenizer or model.name)
         if not folder.is_dir():
             where = f"{self.experiment.where}model"
             pinned = hub.commit("model", model.name, model.revision, where)
             params = self._external(kind, name=model.name, revision=pinned)
             return self.located(self.stage(kind, model.name, params), revision=model.revision)
-        if not (folder / "config.json").is_file():
+        if not model.tokenizer and not (folder / "config.json").is_file():
             raise ConfigError(
                 f"{self.experiment.where}model: {folder}: has no config.json: name a folder to "
                 "which Transformers saved a model and its tokenizer"
@@ -166,7 +184,8 @@ class Inputs:
 
     def _external(self, kind: str, **of_model: Any) -> ModelTokenizer:
         if kind == "tokenizer":
-            pads = pads_or_truncates(self.experiment.model.name, of_model["revision"])
+            model = self.experiment.model
+            pads = pads_or_truncates(model.tokenizer or model.name, of_model["revision"])
             return ModelTokenizer(**of_model, pads=pads)
         return PretrainedParams(**of_model, **self.of_kind(), head=self.experiment.model.head)
 
@@ -194,9 +213,15 @@ class Inputs:
         return self.stage("corpus", label, params, **inputs)
 
     @cached_property
-    def general_corpus(self) -> Stage:
+    def general_text(self) -> Text:
         """The corpus of the general stage."""
-        return self.corpus("general", GENERAL_SOURCE)
+        corpus = self.experiment.general_text
+        return self.world_general if corpus is None else self.plain_text("general", corpus)
+
+    @cached_property
+    def world_general(self) -> Text:
+        """The general text of the world."""
+        return Text(self.corpus("general", GENERAL_SOURCE))
 
     def text(self, block: PolicyBlock) -> Text:
         """The corpus of a row's intermediate stage."""
@@ -230,7 +255,7 @@ class Inputs:
         part = cast(WorldText, text.name)
         source = WorldSource(part=part, words=corpus.words, limit=CorpusBlock.limit)
         if source == GENERAL_SOURCE:
-            return self.general_corpus
+            return self.world_general.corpus
         return self.corpus(f"mixed in, {text.name}", source)
 
     def plain_text(self, label: str, corpus: CorpusBlock) -> Text:
@@ -243,7 +268,7 @@ class Inputs:
         """The corpus with which policies compare that of the intermediate stage."""
         corpus = self.experiment.contrast_corpus
         if corpus is None:
-            return Text(self.general_corpus)
+            return self.general_text
         return self.plain_text("contrast", corpus)
 
     @cached_property

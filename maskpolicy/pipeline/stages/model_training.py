@@ -16,6 +16,7 @@ from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.selection import unrepeatable
+from maskpolicy.models import scratch
 from maskpolicy.models.families import bounded
 from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.guesses import in_training, smoothed
@@ -56,9 +57,12 @@ def pretrained(
 
 @stage("general", version=6, shared=True)
 def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Build a preset and pre-train it on the general corpus with a policy."""
-    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    model = MODEL_KINDS[params.kind].build(params, tokenizer, params.spec.seed)
+    """Build a model and pre-train it on the general corpus with a policy."""
+    tokenizer, seed = load_tokenizer(str(inputs["tokenizer"])), params.spec.seed
+    if params.config is None:
+        model = MODEL_KINDS[params.kind].build(params, tokenizer, seed)
+    else:
+        model = scratch.build(params.config, tokenizer, seed)
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 

@@ -18,6 +18,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import HeadChoice, TaskBlock
 from maskpolicy.models.finetuning.head_params import AnswerParams, HeadParams
 from maskpolicy.models.model_kinds import FreshParams, ModelParams
+from maskpolicy.models.scratch import Algorithm, Style
 from maskpolicy.plugins import discovery
 
 Split = Literal["train", "dev", "test"]
@@ -32,6 +33,8 @@ class NewTokenizer:
 
     vocabulary: int
     corpora: tuple[Source, ...]
+    algorithm: Algorithm = omitted("bpe")
+    style: Style = omitted("bart")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ def tokenizer(
             hub.note("model", params.name, run.local.revision, params.revision)
     else:
         sources = [documents.read(each, inputs, run.local.corpus) for each in params.corpora]
-        made = train_tokenizer(_texts(sources), params.vocabulary)
+        made = train_tokenizer(_texts(sources), params.vocabulary, params.algorithm, params.style)
     made.save_pretrained(out)
 
 

@@ -11,6 +11,7 @@ from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import task_kinds
 from maskpolicy.experiment.definition import TaskBlock
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
+from maskpolicy.models.model_kinds import preset
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages.input_graph import Inputs
 from maskpolicy.pipeline.stages.params import AuditParams, MajorityParams
@@ -53,7 +54,7 @@ class Columns:
     def audit(self, task: TaskBlock) -> Stage:
         """The audit of a task's data; no score depends on it."""
         model, spec = self.experiment.model, self.experiment.finetune
-        positions = self.inputs.kind.presets[model.name].positions if model.is_scratch else None
+        positions = preset(model).positions if model.is_scratch else None
         params = AuditParams(
             max_source=spec.max_source,
             max_target=spec.max_target,

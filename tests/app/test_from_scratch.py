@@ -1,0 +1,139 @@
+"""Models of one's own sizes, built from scratch with a tokenizer trained on one's own text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import small
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+TEXT = "\n\n".join([*small.TEXTS, "Dr. Żuk didn't pay $3.50 in Łódź – naïve café, 東京."] * 4)
+SIZES = ("model.layers=1", "model.width=32", "model.heads=2", "model.vocabulary=500")
+STEPS = ("intermediate.steps=2", "intermediate.batch_size=4")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A working directory with the text."""
+    monkeypatch.chdir(tmp_path)
+    Path("it.txt").write_text(TEXT)
+
+
+@pytest.fixture
+def pretrain(call, store):
+    """Pre-train a model on the text; returns exit code, stdout and stderr."""
+
+    def pretrain(model, *words):
+        given = (
+            "--model",
+            model,
+            "--corpus",
+            "it.txt",
+            "--policy",
+            "random",
+            "--out",
+            "out",
+            *words,
+        )
+        return call("pretrain", *given, "--store", store)
+
+    return pretrain
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [None, "bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize("model", ["bart", "bert", "modernbert", "roberta", "t5"])
+def test_an_architecture_is_trained_on_own_text_alone(pretrain, store, model, algorithm):
+    chosen = (f"model.tokenizer={algorithm}",) if algorithm else ()
+    code, _, err = pretrain(model, *SIZES, *chosen, *STEPS)
+    assert code == 0, err
+    assert "world" not in err
+    factory = AutoModelForSeq2SeqLM if model in ("bart", "t5") else AutoModelForMaskedLM
+    made, loading = factory.from_pretrained("out", output_loading_info=True)
+    assert not loading["missing_keys"] and made.config.model_type == model
+    assert (made.config.num_hidden_layers, made.config.hidden_size) == (1, 32)
+    tokenizer = AutoTokenizer.from_pretrained("out")
+    assert len(tokenizer) == made.config.vocab_size <= 500
+    text = "Ada met her sister."
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True).strip() == text
+    first, last = {"bert": ("[CLS]", "[SEP]"), "t5": (None, "</s>")}.get(model, ("<s>", "</s>"))
+    if model == "modernbert":
+        first, last = "[CLS]", "[SEP]"
+    shown = tokenizer.convert_ids_to_tokens(ids)
+    assert shown[-1] == last and first in (None, shown[0])
+    assert "built from scratch" in Path("out/README.md").read_text()
+
+
+def test_a_configuration_file_is_built_with_the_tokenizer_of_a_folder(pretrain):
+    small.tokenizer().save_pretrained("words")
+    config = {"model_type": "bert", "hidden_size": 24, "num_hidden_layers": 2, "vocab_size": 9}
+    config |= {"num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 64}
+    Path("config.json").write_text(json.dumps(config))
+    code, _, err = pretrain("config.json", "model.tokenizer=words", *STEPS)
+    assert code == 0, err
+    made = AutoModel.from_pretrained("out").config.to_dict()
+    assert {**config, "vocab_size": len(small.tokenizer())}.items() <= made.items()
+
+
+EXPERIMENT = """
+model: {architecture: roberta, layers: 1, width: 32, heads: 2, vocabulary: 500}
+corpus: {files: [it.txt]}
+general: {corpus: {files: [general.txt]}, steps: 2, batch_size: 4}
+policies: [none, random]
+tasks: [cola]
+data: world
+world: {people: 8, general_people: 6}
+intermediate: {steps: 2, batch_size: 4}
+finetune: {steps: 2, batch_size: 4}
+"""
+
+
+def test_a_general_stage_reads_the_corpus_that_it_names(call, store):
+    Path("general.txt").write_text(TEXT.replace("Ada", "Eve"))
+    Path("it.yaml").write_text(EXPERIMENT)
+    code, out, err = call("run", "it.yaml", "--store", store)
+    assert code == 0, err
+    assert "roberta encoder (" in Path("runs/it/leaderboard.md").read_text()
+    record = json.loads(Path("runs/it/results/random--cola--0.json").read_text())
+    assert record["config"]["general"]["corpus"]["files"] == [str(Path("general.txt").resolve())]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["model.heads=3"], "model.heads: 3 heads cannot divide a width of 256"),
+        (["model.width=0"], "model.width: must be >= 1, not 0"),
+        (["model.width=100000000"], "model: would have"),
+        (["model.vocabulary=20"], "model.vocabulary: must be at least 400"),
+        (["model.tokenizer=nowhere"], "model.tokenizer: there is no folder 'nowhere'"),
+        (["general.corpus=nowhere.txt"], "general.corpus: is a block for files"),
+    ],
+)
+def test_sizes_and_text_that_cannot_be_are_named(pretrain, words, sentence):
+    code, _, err = pretrain("roberta", *words)
+    assert code == 2 and sentence in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "sentence"),
+    [
+        ("mini", ["model.width=64"], "model.width: is for a model of sizes of your own (bart"),
+        ("mini", ["general.corpus={files: [it.txt]}"], "mini is trained on the general text of"),
+        ("nowhere.json", [], "there is no file 'nowhere.json'"),
+        ("gpt.json", [], "model_type gpt2 cannot be built from scratch: choose"),
+        ("bert.json", ["model.width=64"], "model.width: is for a model of sizes of your own"),
+    ],
+)
+def test_models_that_take_no_sizes_are_named(pretrain, model, words, sentence):
+    Path("gpt.json").write_text('{"model_type": "gpt2"}')
+    Path("bert.json").write_text('{"model_type": "bert"}')
+    code, _, err = pretrain(model, *words)
+    assert code == 2 and sentence in err and len(err.splitlines()) == 1
