@@ -99,7 +99,7 @@ finetune: {steps: 2, batch_size: 4}
 def test_a_general_stage_reads_the_corpus_that_it_names(call, store):
     Path("general.txt").write_text(TEXT.replace("Ada", "Eve"))
     Path("it.yaml").write_text(EXPERIMENT)
-    code, out, err = call("run", "it.yaml", "--store", store)
+    code, _, err = call("run", "it.yaml", "--store", store)
     assert code == 0, err
     assert "roberta encoder (" in Path("runs/it/leaderboard.md").read_text()
     record = json.loads(Path("runs/it/results/random--cola--0.json").read_text())
