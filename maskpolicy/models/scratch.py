@@ -22,6 +22,7 @@ Algorithm: TypeAlias = Literal["bpe", "wordpiece", "unigram"]
 Style: TypeAlias = Literal["bart", "bert", "t5"]
 """Whose special tokens a tokenizer has."""
 _POSITIONS = 512
+_UNLIMITED = 2**31  # positions of T5, which are relative
 _WIDTH = 256
 _SPECIAL = ("pad", "bos", "eos", "cls", "sep")
 _OF_TOKENIZER = {
@@ -96,16 +97,19 @@ BART_PRESETS: Mapping[str, Preset] = {
             "feed_forward": ("encoder_ffn_dim", "decoder_ffn_dim"),
         },
     ),
-    "t5": _architecture(
-        {"model_type": "t5"},
-        "unigram",
-        "t5",
-        sizes={
-            "layers": ("num_layers", "num_decoder_layers"),
-            "width": ("d_model",),
-            "heads": ("num_heads",),
-            "feed_forward": ("d_ff",),
-        },
+    "t5": replace(
+        _architecture(
+            {"model_type": "t5"},
+            "unigram",
+            "t5",
+            sizes={
+                "layers": ("num_layers", "num_decoder_layers"),
+                "width": ("d_model",),
+                "heads": ("num_heads",),
+                "feed_forward": ("d_ff",),
+            },
+        ),
+        positions=_UNLIMITED,
     ),
 }
 
