@@ -169,7 +169,8 @@ def mask(
         raise ConfigError(f"seed: must be a whole number from 0, not {seed}")
     artifacts = open_store(store)
     named = dict(policy) if isinstance(policy, Mapping) else {"name": policy}
-    block = policy_blocks.policy_block({**named, **settings}, "policy", {})
+    kind = preview.kind_of(tokenizer) if isinstance(tokenizer, str) else ""
+    block = policy_blocks.policy_block({**named, **settings}, "policy", {}, kind)
     if not isinstance(tokenizer, str):
         return preview.show(text, block, tokenizer, None, seed, progress)
     statistics = preview.statistics_of(block, tokenizer, None, artifacts)

@@ -17,7 +17,14 @@ from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.core.types import Json, Passage
 from maskpolicy.data.corpus.annotation import annotate
 from maskpolicy.data.corpus.passages import Document, tokenize
-from maskpolicy.experiment.definition import NONE, WORLD, Experiment, PolicyBlock, resolved_policy
+from maskpolicy.experiment.definition import (
+    NONE,
+    WORLD,
+    Experiment,
+    ModelKind,
+    PolicyBlock,
+    resolved_policy,
+)
 from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.experiment.policy_blocks import leaf_blocks
 from maskpolicy.leaderboard.results.cell import Run, read_run
@@ -218,6 +225,11 @@ def tokenizer_of(name: str, artifacts: Store) -> Any:
         return load_tokenizer(experiment.model.name)
     [folder] = _computed([stages.tokenizer(experiment, artifacts.hash_file)], artifacts)
     return load_tokenizer(str(folder))
+
+
+def kind_of(name: str) -> ModelKind:
+    """Return the kind of a model, which decides what a policy's pairs look like."""
+    return _of_world(name, [NONE]).model.kind
 
 
 def statistics_of(

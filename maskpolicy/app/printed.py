@@ -50,16 +50,25 @@ def leaderboard(board: Board, screen: Console, *, work: bool = False, gaps: bool
             screen.print(f"* {note}", soft_wrap=True)
 
 
-def plan(planned: Sequence[Planned], takes: Expected, screen: Console) -> None:
-    """Print the states of the stages, their counts, and what is left to compute."""
-    shown = table("state", "stage", "why")
-    for row in _grouped(planned):
-        shown.add_row(*row)
-    screen.print(shown)
-    counts = Counter(entry.state for entry in planned)
-    screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))
+def plan(planned: Sequence[Planned], takes: Expected, screen: Console, *, stages: bool) -> None:
+    """Print how many stages of each kind have each state, and what is left to compute.
+
+    With `stages`, each stage is listed with the reason for its state.
+    """
+    if stages:
+        shown = table("state", "stage", "why")
+        for row in _grouped(planned):
+            shown.add_row(*row)
+        screen.print(shown)
+    for state, number in Counter(entry.state for entry in planned).items():
+        kinds = Counter(entry.stage.kind for entry in planned if entry.state == state)
+        screen.print(f"{number} {state}: {_counted(kinds)}", soft_wrap=True)
     if any(entry.state != "done" for entry in planned):
         screen.print(_expectation(takes), soft_wrap=True)
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    return ", ".join(kind if count == 1 else f"{count} {kind}" for kind, count in kinds.items())
 
 
 def _grouped(planned: Sequence[Planned]) -> Iterator[tuple[str, str, str]]:

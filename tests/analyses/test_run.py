@@ -377,7 +377,7 @@ def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
 
 
 def test_a_plan_says_what_is_made_on_the_way(call, home, tmp_path):
-    code, out, _ = call("plan", home / "tiny.yaml", "--store", tmp_path / "empty")
+    code, out, _ = call("plan", home / "tiny.yaml", "-v", "--store", tmp_path / "empty")
     assert code == 0
     lines = [line for line in out.splitlines() if "first 2 of 6 steps" in line]
     assert len(lines) == 4

@@ -31,6 +31,7 @@ MISTAKES = [
     ("quickstart", "'quickstart' is an experiment: write `maskpolicy run quickstart`"),
     ("mine.yaml", "'mine.yaml' is an experiment: write `maskpolicy run mine.yaml`"),
     ("plan smoke --seeds 3", "--seeds; keys are written without dashes, KEY=VALUE"),
+    ("pretrain --steps 10", "No such option: --steps; write the key intermediate.steps=VALUE"),
     ("run", "Missing argument 'FILE'. (see maskpolicy run --help)"),
     ("store prnue", "Did you mean 'prune'? (see maskpolicy store --help)"),
     ("run no.yaml", "no.yaml: cannot be read"),
@@ -58,7 +59,8 @@ MISTAKES = [
     ("plan smoke --store file", "file: is a file: name a folder with --store"),
     ("doctor --store file", "file: is a file: name a folder with --store"),
     ("doctor --older 3", "--older: needs --prune"),
-    ("leaderboard nowhere", "nowhere: no results/*.json"),
+    ("leaderboard nowhere", "nowhere: no such folder: name a folder that `maskpolicy run` wrote"),
+    ("leaderboard .", "no results/*.json: name a folder that `maskpolicy run` wrote"),
     (f"plan quickstart policies=[{'x' * 3000}]", " .. "),
 ]
 

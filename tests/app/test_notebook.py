@@ -269,7 +269,7 @@ def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):
         mp.run(broken, out=place / "broken", store=place / "store", progress=False)
     frame = mp.load(place / "broken", store=place / "store").scores()
     assert set(frame[frame.error.notna()].policy) == {"random"}
-    with pytest.raises(mp.DataError, match="no results"):
+    with pytest.raises(mp.DataError, match="no such folder"):
         mp.load(place / "nothing")
 
 

@@ -116,7 +116,7 @@ def test_the_plugins_of_the_docs_are_used(call, plugins, monkeypatch):
     }
     metrics = json.loads(call("list", "metrics", "--plugin", "my_metric.py", "--json")[1])
     assert "last_word" in {each["name"] for each in metrics}
-    code, out, err = call("plan", "my_experiment.yaml", "model=mini", "--store", "store")
+    code, out, err = call("plan", "my_experiment.yaml", "model=mini", "-v", "--store", "store")
     assert code == 0, err
     for row in ("random, run 0", "random-30, run 0", "first-sentence target=full, run 0"):
         assert f"intermediate {row}" in out.replace("intermediate  ", "intermediate ")

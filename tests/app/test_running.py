@@ -181,17 +181,20 @@ def test_a_plan_finds_nothing_on_a_task_whose_metric_is_not_tested(call, tmp_pat
 
 
 def test_a_plan_of_an_empty_store_groups_what_is_missing(call, tmp_path):
-    lines = call("plan", "nine-tasks", "--store", tmp_path / "store")[1].splitlines()
+    words = ("plan", "nine-tasks", "--store", tmp_path / "store")
+    lines = call(*words, "-v")[1].splitlines()
     [line] = [line for line in lines if line.split()[:3] == ["to", "do", "finetune"]]
     assert "finetune none, triviaqa, seed 0, and 71 more" in line
     assert "input model is to do" in line
     assert sum(line.split()[:3] == ["to", "do", "intermediate"] for line in lines) == 3
+    [line] = [line for line in call(*words)[1].splitlines() if " to do: " in line]
+    assert "72 finetune" in line and "3 intermediate" in line
 
 
 def test_a_plan_tells_what_is_done_from_what_a_change_makes_outdated(tiny, finished):
     before = contents(finished / "store" / "artifacts")
     assert "outdated" not in tiny("plan")[1]
-    lines = tiny("plan", "intermediate.steps=3")[1].splitlines()
+    lines = tiny("plan", "intermediate.steps=3", "-v")[1].splitlines()
     states = {tuple(line.split()[:3]) for line in lines}
     assert ("outdated", "intermediate", "random,") in states
     assert ("outdated", "evaluate", "random,") in states
@@ -345,7 +348,7 @@ def test_the_papers_experiments_are_planned_without_a_network(call, tmp_path, of
     keys = (f"data={official}", f"corpus.files=[{text}]", "seeds=[0]", "intermediate_seeds=1")
     if path.stem == "multiple-choice":
         keys = (*keys, f"policies.2.corpus.mix.other.files=[{text}]")
-    code, out, err = call("plan", path, *keys, "--store", tmp_path / "store")
+    code, out, err = call("plan", path, *keys, "-v", "--store", tmp_path / "store")
     assert code == 0, err
     for block in yaml_file.values(yaml_file.read_text(path), "")["policies"][-2:]:
         label = block if isinstance(block, str) else block["label"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,16 @@ def shown(call, bart):
         return json.loads(out)
 
     return shown
+
+
+def test_an_encoder_has_a_mask_for_each_token(call, bart, tmp_path):
+    folder = shutil.copytree(bart, tmp_path / "encoder")
+    (folder / "config.json").write_text('{"model_type": "roberta"}')
+    words = ("show", "salient-span", "--text", TEXT, "--model", folder)
+    found = json.loads(call(*words, "--json")[1])
+    target = load_tokenizer(str(folder)).tokenize(found["target"])
+    assert found["source"].count("<mask>") == len(target) > len(found["spans"])
+    assert "target: full is not for model.kind encoder" in call(*words, "target=full")[2]
 
 
 @pytest.mark.parametrize("policy", ["random", "salient-span"])
@@ -236,7 +247,7 @@ def test_a_policy_that_was_edited_since_the_run_is_told(tmp_path, caplog):
         (["random", "policy.name=x"], "name the policy itself"),
         (["random", "--model", "mimi"], "did you mean 'mini'?"),
         (["random", "--plugin", "no.py"], "no.py: no such file"),
-        (["random", "--run", "nowhere"], "no results/*.json"),
+        (["random", "--run", "nowhere"], "nowhere: no such folder"),
         (["random", "--progress", 1], "--progress: must be below 1, not 1"),
         (["random", "--text", " \n"], "has no words"),
         (["random", "--text", "a\udc80"], "surrogate"),

@@ -39,7 +39,7 @@ def test_every_artifact_is_verified_and_every_dropped_one_known(place):
 
 def test_what_the_older_version_computed_is_done_or_outdated(place, call):
     """Trainings have new versions since; what does not rest on them is found by its key."""
-    code, out, _ = call("plan", "tiny.yaml", "--store", place)
+    code, out, _ = call("plan", "tiny.yaml", "-v", "--store", place)
     states = {line.split()[1]: line.split()[0] for line in out.splitlines() if " zsre" in line}
     assert code == 0
     assert {kind: state for kind, state in states.items() if state in ("done", "outdated")} == {

@@ -134,12 +134,22 @@ def _line(error: Exception) -> str:
         if context is None:
             return f"{text} (see {PROGRAM} --help)"
         takes_keys = any(each.name == "keys" for each in context.command.params)
-        if takes_keys and getattr(error, "possibilities", True) in (None, []):  # an unknown option
-            text = f"{text}; keys are written without dashes, KEY=VALUE"
+        if takes_keys and hasattr(error, "option_name"):
+            text = _about_option(text, error)
         return f"{text} (see {context.command_path} --help)"
     if isinstance(error, OSError) and error.strerror:
         return _printable(f"{error.filename or 'system'}: {error.strerror}")
     return f"{type(error).__name__}: {text} (a bug in maskpolicy: --debug shows where)"
+
+
+def _about_option(text: str, error: Any) -> str:
+    """Return the line about an unknown option of a command that takes keys."""
+    from maskpolicy.experiment.budgets import Training
+
+    key = error.option_name.strip("-").replace("-", "_")
+    if key in Training.__dataclass_fields__:
+        return f"No such option: {error.option_name}; write the key intermediate.{key}=VALUE"
+    return text if error.possibilities else f"{text}; keys are written without dashes, KEY=VALUE"
 
 
 def _printable(text: str) -> str:

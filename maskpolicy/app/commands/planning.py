@@ -31,6 +31,9 @@ def plan(
     *,
     experiment: ExperimentOptions,
     digest: Annotated[bool, Option("--digest", help="Print the plan's digest only.")] = False,
+    verbose: Annotated[
+        bool, Option("--verbose", "-v", help="List the stages, and why each is to do.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what a run would compute, and what its tests would find; compute nothing.
@@ -42,6 +45,7 @@ def plan(
     from maskpolicy.experiment import verbatim
     from maskpolicy.experiment.parse import experiment_of
     from maskpolicy.leaderboard import power
+    from maskpolicy.models.model_kinds import check_folder
     from maskpolicy.models.training.tracking import check_installed
     from maskpolicy.pipeline import stages
     from maskpolicy.pipeline.executors.capacity import default_jobs
@@ -55,6 +59,7 @@ def plan(
     )
     resolved = experiment_of(written, experiment.file)
     check_installed(resolved.tracker)
+    check_folder(resolved.model)
     artifacts = open_store(experiment.store, experiment.cache)
     whole = stages.build(resolved, artifacts.hash_file, artifacts.cut_file)
     part = stages.choose_cells(whole, experiment.only or ())
@@ -80,7 +85,7 @@ def plan(
         print_json({**about, "stages": _stages(planned, past), "corpora": corpora})
         return
     screen = console()
-    printed.plan(planned, takes, screen)
+    printed.plan(planned, takes, screen, stages=verbose)
     screen.print(_folder_line(written), soft_wrap=True)
     printed.corpora(corpora, screen)
     remarks = [*power.lines(finds, resolved), *power.untested(whole, named)]

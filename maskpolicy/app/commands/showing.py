@@ -147,7 +147,8 @@ def _masking(
     if run and of_run:
         plugin_of_run("policy", of_run.policy["name"], cell.plugin_files(run))
         preview.warn_of_edits(of_run, artifacts)
-    block = policy_blocks.policy_block(_block(policy, [*keys, *own], of_run), "policy", {})
+    kind = "" if of_run else preview.kind_of(model or DEFAULT)
+    block = policy_blocks.policy_block(_block(policy, [*keys, *own], of_run), "policy", {}, kind)
     block = replace(block, label=of_run.label) if of_run else block
     if of_run and model is None:
         tokenizer = load_tokenizer(str(of_run.tokenizer))
@@ -211,13 +212,14 @@ def gallery(
         raise ConfigError(f"--picture: {picture}: end the name in .svg or .png")
     discovery.load_files(plugin or (), fresh=True)
     blocks: dict[str, PolicyBlock] = {}  # of all rows, so that a mistake is found before any work
-    others = []
+    others, kind = [], preview.kind_of(model)
     for row in (*(() if alone else _policies(plugin or ())), *(rows or ())):
         name, *words = row_words(row)
         if lacking := "" if words else _lacking(name):
             others.append(f"`{name}` {lacking}")
         else:
-            blocks[row] = policy_blocks.policy_block(_block(name, words, None), "policy", {})
+            given = _block(name, words, None)
+            blocks[row] = policy_blocks.policy_block(given, "policy", {}, kind)
     artifacts = store.open_writable([])
     tokenizer = preview.tokenizer_of(model, artifacts)
     masked: dict[str, MaskedText] = {}

@@ -168,9 +168,10 @@ def read_run(folder: Path) -> Run:
     check_whole(folder)
     paths = _current(folder, "results")
     if not paths:
-        near = _run_near(folder)
+        near, is_there = _run_near(folder), folder.exists()
         raise DataError(
-            f"{folder}: no results/*.json: name a folder that `maskpolicy run` wrote"
+            f"{folder}: {'no results/*.json' if is_there else 'no such folder'}: name a folder "
+            "that `maskpolicy run` wrote"
             f"{f', such as {near}' if near else ''}"
         )
     results = tuple(read_result(path) for path in paths)
