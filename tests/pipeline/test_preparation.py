@@ -359,7 +359,9 @@ def test_a_file_that_is_only_touched_is_read(folder, tmp_path):
 def test_a_plan_names_a_few_of_many_shards(folder, tmp_path, call):
     write(tmp_path, "text.jsonl", JSONL.encode() * 3)
     write(tmp_path, "it.yaml", PLAIN_YAML.format(folder=tmp_path, mb=0.001).encode())
-    out = " ".join(call("plan", tmp_path / "it.yaml", "-v", "--store", tmp_path / "store")[1].split())
+    out = " ".join(
+        call("plan", tmp_path / "it.yaml", "-v", "--store", tmp_path / "store")[1].split()
+    )
     count = len(JSONL) * 3 // 1000 + 1
     assert f"to do corpus-shard intermediate 1 of {count}, and {count - 1} more" in out
     assert f"and {count - 3} more" in out
