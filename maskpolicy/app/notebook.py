@@ -243,13 +243,12 @@ def _bars(
     """Return the progress of a run: bars on the standard error, or nothing unless `shown`."""
     from rich.console import Console
 
-    from maskpolicy.app.meters import forecast
     from maskpolicy.app.progress import RunProgress
     from maskpolicy.pipeline.graph.events import silent
 
     if not shown:
         return nullcontext(silent)
-    return RunProgress(Console(stderr=True), forecast(targets, store, jobs), failures=failures)
+    return RunProgress(Console(stderr=True), targets, store, jobs, failures=failures)
 
 
 def _default_jobs() -> int | None:

@@ -84,7 +84,7 @@ def _grouped(planned: Sequence[Planned]) -> Iterator[tuple[str, str, str]]:
 
 def _expectation(takes: Expected) -> str:
     """Return a line about the time and the bytes that a run takes."""
-    from maskpolicy.app.meters import duration
+    from maskpolicy.app.progress import duration
 
     lacking = f"unknown for {', '.join(takes.unknown)}, of which no stage has been computed yet"
     if not takes.measured:

@@ -1,23 +1,288 @@
-"""The progress of a run, and the closing table of times."""
+"""How far some work is, as bars on a terminal and as lines anywhere else; what a run's parts took.
+
+Rich keeps what is under way, with rates and times left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from maskpolicy.app.display import Detail, Display
-from maskpolicy.app.meters import Forecast
+from maskpolicy.pipeline.graph.costs import Costs, known_costs, time_left
 from maskpolicy.pipeline.graph.events import Event, Outcome
-from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.graph.nodes import Stage, topological, users_of
+from maskpolicy.pipeline.graph.planning import missing
+from maskpolicy.pipeline.store.artifacts import Store
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, Task
     from rich.table import Table
 
+Detail: TypeAlias = Literal["quiet", "normal", "verbose"]
+State: TypeAlias = tuple[float, str]
+"""The share of all work that is done, and what is done in words."""
+Whole: TypeAlias = State | Callable[[Mapping[str, "Task"]], State]
+"""The state of the whole; if it changes, a function of the parts under way by key."""
+
+_DETAILS: tuple[Detail, ...] = ("quiet", "normal", "verbose")
+_INTERVAL = 30.0  # seconds between two lines about what is under way
+_WINDOW = 60.0  # seconds over which a rate is measured
+_DRAWN = 4  # times a second that bars are drawn
 PARTS = ("general", "intermediate", "finetune", "evaluate")
 REST = "all else"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as text with one unit."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def words(part: Task) -> str:
+    """Return share, rate, time left and note of a part as text; the seconds spent if it has none.
+
+    A part that is resumed begins with a report above 0, which does not count for the rate.
+    """
+    said = []
+    if part.total:
+        said.append(f"{part.completed} of {part.total} ({part.percentage:.0f}%)")
+    elif part.completed:
+        said.append(str(part.completed))
+    if rate := part.speed:
+        said.append(f"{rate:.0f}/s" if rate >= 10 else f"{rate:.2g}/s")
+    if (left := part.time_remaining) is not None:
+        said.append(f"{duration(left)} left")
+    elif not said:
+        said.append(duration(part.elapsed or 0.0))
+    return ", ".join(filter(None, [*said, part.fields["note"]]))
+
+
+class Display:
+    """Shows the parts of some work that are under way; any thread may report.
+
+    On a terminal each has a bar, below one of the whole. Elsewhere, as in a log file or a notebook
+    without ipywidgets, each has a line when it begins, and one every 30 seconds.
+    """
+
+    def __init__(self, console: Console, name: str, whole: Whole, detail: Detail) -> None:
+        """Prepare a display of the work `name`; use as a context manager."""
+        self._console = console
+        self._whole = whole
+        self._detail = detail
+        self._has_bars = detail != "quiet" and _has_bars(console)
+        self._bars = _bars(console, self._has_bars)
+        self._all = self._bars.add_task(name, total=1.0, words=self._summary)
+        self._changes = threading.Lock()  # held until a part is there or gone, with its bar
+        self._ended = threading.Event()
+        self._printer = threading.Thread(target=self._print_regularly, daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._has_bars:
+            self._bars.start()
+        elif self._detail != "quiet":
+            self._printer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._bars.stop()
+        if self._printer.is_alive():
+            self._printer.join()
+
+    def begin(self, key: str, name: str) -> bool:
+        """Show a part; return False if it is shown already."""
+        with self._changes:
+            if key in self._parts:
+                return False
+            self._bars.add_task(name, total=None, key=key, words=words, note="")
+            self.say(f"… {name}: started", "verbose" if self._has_bars else "normal")
+        return True
+
+    def report(self, key: str, done: int, total: int, note: str) -> None:
+        """Show that `done` of `total` units of a part are finished; a `total` of 0 is unknown."""
+        with self._changes:
+            if part := self._parts.get(key):
+                self._bars.update(part.id, completed=done, total=total or None, note=note)
+
+    def end(self, key: str) -> None:
+        """Show a part no longer."""
+        with self._changes:
+            if part := self._parts.get(key):
+                self._bars.remove_task(part.id)
+
+    def say(self, line: str, detail: Detail) -> None:
+        """Print a line, if the display is to have that much detail."""
+        if _DETAILS.index(detail) <= _DETAILS.index(self._detail):
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    @property
+    def _parts(self) -> dict[str, Task]:
+        return {each.fields["key"]: each for each in self._bars.tasks if each.id != self._all}
+
+    def _summary(self, _: Task) -> str:
+        """Return what is done of the whole in words, and move its bar."""
+        share, said = self._whole(self._parts) if callable(self._whole) else self._whole
+        self._bars.update(self._all, completed=share)
+        return said
+
+    def _print_regularly(self) -> None:
+        """Print a line for each part under way, and one for the whole, until the end."""
+        with suppress(OSError, ValueError):  # the output was closed
+            while not self._ended.wait(_INTERVAL):
+                whole, *parts = self._bars.tasks
+                for each in (*parts, whole):
+                    self.say(f"… {each.description}: {each.fields['words'](each)}", "normal")
+
+
+def _has_bars(console: Console) -> bool:
+    """Return whether bars can be drawn; in a file, rich would add an empty line for them."""
+    if console.is_jupyter and find_spec("ipywidgets") is None:
+        return False
+    return console.is_interactive
+
+
+def _bars(console: Console, is_shown: bool) -> Progress:
+    """Return bars whose last column is what the function in a task's field `words` returns."""
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+    from rich.text import Text
+
+    class Words(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.fields["words"](task), style="dim")
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), Words())
+    return Progress(
+        *columns,
+        console=console,
+        transient=True,
+        refresh_per_second=_DRAWN,
+        speed_estimate_period=_WINDOW,
+        disable=not is_shown,
+    )
+
+
+class Forecast:
+    """The time left of a run: of its stages under way, and of those that are open."""
+
+    def __init__(
+        self, order: Sequence[Stage], lacking: Collection[str], costs: Costs, workers: int = 1
+    ) -> None:
+        """Take the stages in topological order, the keys to compute, and how many at a time."""
+        self._open = {stage.key: stage for stage in order if stage.key in lacking}
+        self._users = users_of(order)
+        self._workers = workers
+        self._costs = costs
+        self._count = len(order)
+        self._spent = 0.0  # seconds of the stages that were computed since
+
+    def finish(self, stage: Stage, seconds: float, computed: bool) -> None:
+        """Take the outcome of a stage, and learn from the time that it took."""
+        if self._open.pop(stage.key, None) is not None and computed and seconds:
+            self._costs.learn(stage.kind, stage.keyed, seconds)
+            self._spent += seconds
+
+    def left(self, busy: Mapping[str, Task]) -> tuple[float | None, Collection[str]]:
+        """Return the seconds left, and the kinds of stages of which the time is unknown.
+
+        `busy` has the stages under way by key. Unknown kinds count as 0; None: nothing is known.
+        """
+        needs, unknown = {}, set()
+        rest = list(self._open.values())  # another thread may finish one meanwhile
+        for stage in rest:
+            cost, part = self._costs.of(stage), busy.get(stage.key)
+            seconds = None if cost is None else cost.seconds
+            if part is not None and part.time_remaining is not None:
+                seconds = part.time_remaining
+            elif part is not None and seconds is not None:
+                seconds -= part.elapsed or 0.0
+            if seconds is None:
+                unknown.add(stage.kind)
+            needs[stage.key] = max(0.0, seconds or 0.0)
+        if rest and unknown and not any(needs.values()):
+            return None, unknown
+        workers = max(self._workers, len(busy))  # as many as a cluster has
+        return time_left(rest, needs, self._users, workers), unknown
+
+    def __call__(self, busy: Mapping[str, Task]) -> State:
+        """Return the share of the run's time that is over, and stages and time left in words.
+
+        Without an estimate, the share is that of the stages.
+        """
+        left, unknown = self.left(busy)
+        done = self._count - len(self._open)
+        line = f"{done} of {self._count} stages"
+        if left is None:
+            return done / max(1, self._count), line
+        if self._open:
+            line += f", {'at least' if unknown else 'about'} {duration(left)} left"
+        spent = self._spent + sum(part.elapsed or 0.0 for part in busy.values())
+        return spent / ((spent + left * self._workers) or 1), line
+
+
+class RunProgress(Display):
+    """Shows the events of a run, and the time left from earlier stages of the same kinds."""
+
+    def __init__(
+        self,
+        console: Console,
+        targets: Sequence[Stage],
+        store: Store,
+        jobs: int = 1,
+        *,
+        failures: bool = True,
+        detail: Detail = "normal",
+    ) -> None:
+        """Prepare the display of a run that computes what `targets` need, `jobs` stages at a time.
+
+        Use as a context manager that gives the listener. Without `failures`, failed stages are not
+        printed.
+        """
+        order, lacking = topological(targets), missing(targets, store)
+        costs = known_costs(order, lacking, store, elsewhere=store.records)
+        self._forecast = Forecast(order, lacking, costs, jobs)
+        super().__init__(console, "run", self._forecast, detail)
+        self._failures = failures
+        self._first: dict[str, str] = {}  # cause -> the first stage that failed by it
+
+    def __call__(self, event: Event) -> None:
+        """Show an event. A cause that several stages share is printed once."""
+        stage = event.stage
+        if event.outcome is not None:
+            computed = not event.outcome.hit and event.outcome.error is None
+            self._forecast.finish(stage, event.outcome.seconds, computed)
+            self.end(stage.key)
+            self._print(stage, event.outcome)
+            return
+        self.begin(stage.key, stage.name)
+        if event.what != "started":
+            self.report(stage.key, event.done, event.total, event.note)
+
+    def _print(self, stage: Stage, outcome: Outcome) -> None:
+        # never computed: a candidate that was not chosen
+        is_unused = outcome.artifact is None and not outcome.seconds
+        if outcome.exception is not None:
+            cause = str(outcome.error)
+            first = self._first.setdefault(cause, stage.name)
+            line = f"✗ {stage.name}: {cause if first == stage.name else f'as {first}'}"
+            if self._failures:
+                self.say(line, "quiet")
+        elif outcome.hit:
+            self.say(f"= {stage.name}: is in the store", "verbose")
+        elif outcome.error is None and not is_unused:
+            self.say(f"✓ {stage.name}  {outcome.seconds:.1f} s", "normal")
 
 
 @dataclass(frozen=True)
@@ -40,19 +305,16 @@ def parts(outcomes: Iterable[Outcome], wall: float) -> list[StageSummary]:
     for outcome in outcomes:
         kind = outcome.stage.kind.partition("-")[0]  # parts of a training belong to it
         by_name[kind if kind in PARTS else REST].append(outcome)
-    found = [_part(name, members) for name, members in by_name.items()]
-    known = sum(part.seconds for part in found[:-1])
-    rest = found[-1]
-    return [
-        *found[:-1],
-        StageSummary(REST, rest.computed, max(rest.seconds, wall - known), rest.found),
-    ]
-
-
-def _part(name: str, outcomes: Sequence[Outcome]) -> StageSummary:
-    computed = [outcome.seconds for outcome in outcomes if not outcome.hit and outcome.seconds]
-    found = sum(outcome.hit for outcome in outcomes)
-    return StageSummary(name, len(computed), sum(computed), found)
+    summaries, known = [], 0.0
+    for name, members in by_name.items():
+        computed = [each.seconds for each in members if not each.hit and each.seconds]
+        seconds = sum(computed)
+        if name == REST:
+            seconds = max(seconds, wall - known)
+        known += seconds
+        found = sum(each.hit for each in members)
+        summaries.append(StageSummary(name, len(computed), seconds, found))
+    return summaries
 
 
 def to_table(found: Iterable[StageSummary], wall: float, jobs: int = 1) -> Table:
@@ -68,63 +330,3 @@ def to_table(found: Iterable[StageSummary], wall: float, jobs: int = 1) -> Table
         cells = (part.name, str(part.computed), f"{part.seconds:.1f}", str(part.found))
         table.add_row(*cells)
     return table
-
-
-class RunProgress:
-    """Shows the events of a run, and the time left, on a `Display`."""
-
-    def __init__(
-        self,
-        console: Console,
-        forecast: Forecast,
-        *,
-        failures: bool = True,
-        detail: Detail = "normal",
-    ) -> None:
-        """Prepare the display; use as a context manager that gives the listener.
-
-        Without `failures`, failed stages are not printed.
-        """
-        self._display = Display(console, "run", forecast, detail)
-        self._forecast = forecast
-        self._failures = failures
-        self._first: dict[str, str] = {}  # cause -> the first stage that failed by it
-
-    def __enter__(self) -> RunProgress:
-        self._display.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._display.__exit__(kind, error, trace)
-
-    def __call__(self, event: Event) -> None:
-        """Show an event. A cause that several stages share is printed once."""
-        stage = event.stage
-        if event.outcome is not None:
-            computed = not event.outcome.hit and event.outcome.error is None
-            self._forecast.finish(stage, event.outcome.seconds, computed)
-            self._display.end(stage.key)
-            self._print(stage, event.outcome)
-            return
-        self._display.begin(stage.key, stage.name)
-        if event.what != "started":
-            self._display.report(stage.key, event.done, event.total, event.note)
-
-    def _print(self, stage: Stage, outcome: Outcome) -> None:
-        # never computed: a candidate that was not chosen
-        is_unused = outcome.artifact is None and not outcome.seconds
-        if outcome.exception is not None:
-            cause = str(outcome.error)
-            first = self._first.setdefault(cause, stage.name)
-            line = f"✗ {stage.name}: {cause if first == stage.name else f'as {first}'}"
-            if self._failures:
-                self._display.say(line, "quiet")
-        elif outcome.hit:
-            self._display.say(f"= {stage.name}: is in the store", "verbose")
-        elif outcome.error is None and not is_unused:
-            self._display.say(f"✓ {stage.name}  {outcome.seconds:.1f} s", "normal")

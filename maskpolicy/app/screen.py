@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from maskpolicy.app.display import Detail
+    from maskpolicy.app.progress import Detail
 
 _WIDE = 200  # columns, if the output is not a terminal
 

@@ -19,8 +19,8 @@ from maskpolicy.pipeline.store.place import DEFAULT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from maskpolicy.app.display import Detail
     from maskpolicy.app.file_to_folder import Request
+    from maskpolicy.app.progress import Detail
     from maskpolicy.pipeline.graph.events import Outcome
     from maskpolicy.pipeline.store.artifacts import Store
 

@@ -50,7 +50,6 @@ def pretrain(
     """Continue pre-training on your own text; the same command continues where it stopped."""
     started = time.monotonic()
     from maskpolicy.app import own_text, progress
-    from maskpolicy.app.meters import forecast
     from maskpolicy.app.progress import RunProgress
     from maskpolicy.pipeline.graph import processes
 
@@ -73,8 +72,8 @@ def pretrain(
     if not processes.is_first():
         processes.follow(prepared.order, prepared.store, workers)
         return
-    ahead = forecast(prepared.targets, prepared.store)
-    bars = RunProgress(notes, ahead, failures=False, detail=amount)  # `end` reports failures
+    targets, artifacts = prepared.targets, prepared.store
+    bars = RunProgress(notes, targets, artifacts, failures=False, detail=amount)  # `end` tells them
     outcomes = own_text.compute(prepared, workers, bars)
     processes.dismiss()
     end(outcomes)

@@ -144,7 +144,6 @@ def check(
     from maskpolicy.analyses.masked_sample import Sampling
     from maskpolicy.app import file_to_folder, printed
     from maskpolicy.app.data_check import DataCheck
-    from maskpolicy.app.meters import forecast
     from maskpolicy.app.progress import RunProgress
     from maskpolicy.pipeline.graph import processes
 
@@ -153,8 +152,8 @@ def check(
     notes, amount = detail.notes()
     prepared = file_to_folder.prepare(experiment.request(workers), None, is_dry=True)
     checked = DataCheck(prepared, Sampling(passages))
-    ahead = forecast(checked.read, prepared.store)
-    end(checked.compute(workers, RunProgress(notes, ahead, failures=False, detail=amount)))
+    bars = RunProgress(notes, checked.read, prepared.store, failures=False, detail=amount)
+    end(checked.compute(workers, bars))
     rows, tasks = checked.rows(), checked.tasks()
     if as_json:
         about = {"rows": list(map(asdict, rows)), "tasks": list(map(asdict, tasks))}

@@ -16,8 +16,8 @@ from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError
 
 if TYPE_CHECKING:
     from maskpolicy.analyses import Findings
-    from maskpolicy.app.display import Detail
     from maskpolicy.app.packing import OpenedRuns
+    from maskpolicy.app.progress import Detail
     from maskpolicy.leaderboard.results.cell import Run
     from maskpolicy.pipeline.store.artifacts import Store
 
@@ -172,11 +172,10 @@ def _each(
 ) -> Iterator[tuple[str, Findings]]:
     """Yield the findings of each analysis; unless `strict`, failures are printed and skipped."""
     from maskpolicy.analyses.cache import reporting
-    from maskpolicy.app.display import Display
-    from maskpolicy.app.meters import Tally
+    from maskpolicy.app.progress import Display
 
     for number, (name, analysis) in enumerate(analyses.items()):
-        count = Tally(number, len(analyses), "analyses")
+        count = (number / len(analyses), f"{number} of {len(analyses)} analyses")
         try:
             # one display each: a bar would take what is printed in between off the standard output
             shown = Display(console(err=True), name, count, detail)

@@ -25,12 +25,9 @@ from maskpolicy.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
     from maskpolicy.app.contents import FinishedRun
-    from maskpolicy.app.display import Detail
     from maskpolicy.app.file_to_folder import Prepared
-    from maskpolicy.app.progress import RunProgress, StageSummary
+    from maskpolicy.app.progress import StageSummary
     from maskpolicy.pipeline.executors.engines import Executor
 
 
@@ -69,12 +66,12 @@ def run(
     notes, amount = detail.notes()
     with local.one_early(jobs if chosen.name == LOCAL else 1) as early:
         from maskpolicy.app import file_to_folder
-        from maskpolicy.app.display import Display
-        from maskpolicy.app.meters import Preparation
+        from maskpolicy.app.progress import Display, RunProgress
         from maskpolicy.pipeline.graph import processes
 
         request = experiment.request(workers)
-        with Display(notes, "run", Preparation("reading the experiment and its files"), amount):
+        reading = "reading the experiment and its files"
+        with Display(notes, "run", (0.0, reading), amount):
             prepared = file_to_folder.prepare(request, out, is_dry=dry_run, verify=verify)
         if chosen.name == LOCAL:
             jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
@@ -85,7 +82,8 @@ def run(
             processes.follow(prepared.order, prepared.store, workers)
             return
         request, chosen = replace(request, threads=threads), replace(chosen, early=early)
-        bars = _bars(prepared, jobs or 1, notes, amount)
+        targets, store = prepared.part.targets, prepared.store
+        bars = RunProgress(notes, targets, store, jobs or 1, detail=amount)
         outcomes = file_to_folder.compute(prepared, request, chosen, jobs or 1, bars)
         processes.dismiss()
     seconds = time.monotonic() - started
@@ -107,15 +105,6 @@ def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:
 
         check_jobs(jobs)
     return found
-
-
-def _bars(prepared: Prepared, jobs: int, notes: Console, detail: Detail) -> RunProgress:
-    """Return the progress of a run, with the time left from earlier stages of the same kinds."""
-    from maskpolicy.app.meters import forecast
-    from maskpolicy.app.progress import RunProgress
-
-    ahead = forecast(prepared.part.targets, prepared.store, jobs)
-    return RunProgress(notes, ahead, detail=detail)
 
 
 def _print_scripts(prepared: Prepared) -> None:
