@@ -22,6 +22,7 @@ from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.task_kinds import TEXT
+from maskpolicy.masking.members import Masker
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.loading import load_tokenizer, load_weights
 from maskpolicy.models.model_kinds import preset
@@ -33,6 +34,7 @@ from maskpolicy.pipeline.stages.evaluation import AUDIT, read_examples
 from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
 from maskpolicy.pipeline.stages.params import IntermediateParams
 from maskpolicy.pipeline.stages.preparation import SHARD
+from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 
 if TYPE_CHECKING:
@@ -133,11 +135,11 @@ class DataCheck:
         if not all(map(self._is_whole, columns.values())):
             own |= {name: self._sampled(each) for name, each in columns.items()}
             own |= {"corpus": self._sample(corpus), "whole": corpus}
-        room = self._specials(row).room(self._spec(row).max_source)
         longest = self._passages(corpus).lengths.max()
-        params = masked_params(
-            _params(training), self.sampling, room if 0 < room < longest else None
-        )
+        asked = _params(training)
+        leaves = Masker.of(instance("policy", asked.policy, asked.fields), asked.how).leaves
+        room = self._specials(row).kept(self._spec(row), (leaf.denoising for leaf in leaves))
+        params = masked_params(asked, self.sampling, room if 0 < room < longest else None)
         return Stage("masked-sample", row, params, own, Local(plugins=training.local.plugins))
 
     def _is_whole(self, annotate: Stage) -> bool:

@@ -29,6 +29,7 @@ class DenoisingPairs(Sequence[Masked]):
     masked_tokens: NDArray[np.int64]  # (n,) number of masked tokens in each passage
     spans: NDArray[np.int64]  # (n,) number of masked spans
     left_out: int = 0  # spans of all passages that are not masked: no sentinel is left for them
+    without_room: int = 0  # the same, because their targets have no room for them
     # source tokens in place of masked ones, aligned with sources.flat; None if tokens were moved,
     # left out or inserted
     masked: NDArray[np.bool_] | None = None
@@ -67,6 +68,7 @@ def denoising_pairs(
     seed: int,
     epochs: Sequence[int],
     room: int | None = None,
+    target_room: int | None = None,
 ) -> DenoisingPairs:
     """Replace the spans of each passage by `<mask>` (id `mask`), or as `mask` says.
 
@@ -79,7 +81,9 @@ def denoising_pairs(
     spans in the order of their sentinels, each after its own, and one more sentinel at the end.
     Spans for which no sentinel is left stay visible; those that are masked are drawn.
 
-    No mask is inserted into a source that has `room` tokens or more.
+    No mask is inserted into a source that has `room` tokens or more. A target of spans has at most
+    `target_room` tokens: spans are drawn as long as they fit, and the others stay visible. If the
+    first does not fit, it is masked up to that length.
 
     With `replacement`, n spans have each kind of it n * share times, rounded up or down. A span
     that is kept stands in the source with all its tokens; a random token stands for a span where
@@ -93,11 +97,17 @@ def denoising_pairs(
             "random or kept text would not have: leave it out, or set target: full or join: none"
         )
     asked = np.asarray([len(each) for each in spans])
+    if target_room is not None and denoising.target == "spans":
+        joint = int(denoising.join == "mask")
+        least = 0 if not joint else 1 if by_sentinels else -1  # besides a mark for each span
+        draws = _Draws(passages, asked, seed, epochs)
+        spans = draws.fitting(spans, target_room - least, joint)
+    some = np.asarray([len(each) for each in spans])
     most = None if denoising.corruption == "delete" else marks.most
-    most = asked.max(initial=0) if most is None else most
-    counts = np.minimum(asked, most)
+    most = some.max(initial=0) if most is None else most
+    counts = np.minimum(some, most)
     draws = _Draws(passages, counts, seed, epochs)
-    spans = draws.some(spans, most) if asked.max(initial=0) > most else spans
+    spans = draws.some(spans, most) if some.max(initial=0) > most else spans
     lengths = np.asarray([len(passage.tokens) for passage in passages])
     tokens = np.concatenate([passage.tokens for passage in passages])
     starts = lengths.cumsum() - lengths
@@ -126,7 +136,8 @@ def denoising_pairs(
         excluded=excluded,
         masked_tokens=amounts,
         spans=counts,
-        left_out=int((asked - counts).sum()),
+        left_out=int((some - counts).sum()),
+        without_room=int((asked - some).sum()),
         masked=masked if _stays(denoising) else None,
     )
 
@@ -180,6 +191,7 @@ def mixed_pairs(
     seed: int,
     epochs: Sequence[int],
     room: int | None = None,
+    target_room: int | None = None,
 ) -> DenoisingPairs:
     """Return the pairs of passages that each have a denoising objective; see `denoising_pairs`."""
     groups: dict[Denoising, list[int]] = {}
@@ -194,6 +206,7 @@ def mixed_pairs(
             seed,
             [epochs[i] for i in rows],
             room,
+            target_room,
         )
         for denoising, rows in groups.items()
     ]
@@ -219,6 +232,7 @@ def mixed_pairs(
         masked_tokens=np.concatenate([each.masked_tokens for each in found])[back],
         spans=np.concatenate([each.spans for each in found])[back],
         left_out=sum(each.left_out for each in found),
+        without_room=sum(each.without_room for each in found),
     )
 
 
@@ -251,6 +265,20 @@ class _Draws:
         for i in [i for i, each in enumerate(spans) if len(each) > most]:
             chosen = self._at(i, "sentinels").permutation(len(spans[i]))[:most]
             found[i] = spans[i][np.sort(chosen)]
+        return found
+
+    def fitting(self, spans: Sequence[Spans], most: int, joint: int) -> list[Spans]:
+        """Choose spans of each passage whose tokens, each with `joint` more, are at most `most`."""
+        found = list(spans)
+        for i, each in enumerate(spans):
+            sizes = each[:, 1] - each[:, 0] + joint
+            if sizes.sum() <= most:
+                continue
+            order = self._at(i, "target").permutation(len(each))
+            found[i] = each[np.sort(order[sizes[order].cumsum() <= most])]
+            if not len(found[i]) and most > joint:
+                begin = each[order[0], 0]
+                found[i] = np.asarray([[begin, begin + most - joint]], each.dtype)
         return found
 
     def inserted(

@@ -134,6 +134,7 @@ class MaskingCollator:
             _check_leaf(leaf, fitted)
         read = [self._statistics(leaf.policy, statistics, contrast) for leaf in leaves]
         self.masker = Masker.of(self.policy, self.denoising, read)
+        self._most = self.specials.kept(self.room, (leaf.denoising for leaf in leaves))
         self.has_callback = False
         self._taken_out = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
         self._known: dict[str, list[Passage]] = {}  # with the columns of each leaf
@@ -205,7 +206,8 @@ class MaskingCollator:
             self.specials.marks,
             seed,
             turns,
-            self.specials.room(self.room.max_source),
+            self._most,
+            self.specials.target_room(self.room),
         )
         arrays = self._arrays(written)
         if self.return_tensors == "np":
@@ -289,7 +291,7 @@ class MaskingCollator:
         columns = {name: as_spans(np.asarray(row[name])).tolist() for name in self.columns}
         document = Document(str(row.get("id", key)), text, columns)
         whole = passage(document, tokens, offsets)
-        return first_tokens(whole, self.specials.room(self.room.max_source))
+        return first_tokens(whole, self._most)
 
     def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
         """Return the text of a row, its ids (t,) and offsets (t, 2), without special tokens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.types import Denoising
 from maskpolicy.data.corpus.passages import backend_of
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import DenoisingPairs
@@ -102,6 +103,19 @@ class Specials:
     def room(self, max_source: int) -> int:
         """Return the most tokens of text that a source of `max_source` tokens holds."""
         return max(0, max_source - self.added("max_source"))
+
+    def kept(self, spec: Training, objectives: Iterable[Denoising]) -> int:
+        """Return the most tokens of a passage that its pair holds; the others are cut first.
+
+        They are those of a source, and of a target if one of the objectives has the full text.
+        """
+        most, of_target = self.room(spec.max_source), self.target_room(spec)
+        has_full = any(each.target == "full" for each in objectives)
+        return most if of_target is None or not has_full else min(most, of_target)
+
+    def target_room(self, spec: Training) -> int | None:
+        """Return the most tokens of text that a target holds; None without a decoder."""
+        return None if self.start is None else max(0, spec.max_target - self.added("max_target"))
 
     def without_room(self, max_source: int) -> str:
         """Return why sources of at most `max_source` tokens would hold no text, or ""."""

@@ -62,10 +62,10 @@ class MaskedSteps:
         """The policy, with the members that it draws from if it does."""
         return Masker.of(self.policy, self.denoising, self.statistics)
 
-    @property
+    @cached_property
     def room(self) -> int:
-        """The most tokens of a passage that a source holds; the others are cut before masking."""
-        return self.specials.room(self.spec.max_source)
+        """The most tokens of a passage that a pair holds; the others are cut before masking."""
+        return self.specials.kept(self.spec, (leaf.denoising for leaf in self.masker.leaves))
 
     @cached_property
     def shown(self) -> list[Passages]:
@@ -102,6 +102,8 @@ class MaskedSteps:
         )
         if written.left_out:
             work["spans_without_sentinel"] = written.left_out
+        if written.without_room:
+            work["spans_without_room"] = written.without_room
         if self.is_cut:
             lengths = self.passages.lengths[[item for item, _ in self.order.step(number)]]
             work["passage_tokens"] = int(lengths.sum())
@@ -109,15 +111,13 @@ class MaskedSteps:
         return _step(pairs, self.specials, self.spec, work)
 
     def too_long(self) -> tuple[int, str]:
-        """Return how many passages are truncated, and which key truncates first.
+        """Return how many passages are cut, and by which key.
 
         The key is max_source, or max_target if the target is the full text and its limit is lower.
         """
-        full = any(leaf.denoising.target == "full" for leaf in self.masker.leaves)
-        keys = ["max_source", *(["max_target"] if full else [])]
-        first = min(keys, key=lambda key: int(getattr(self.spec, key)))
-        most = getattr(self.spec, first) - self.specials.added(first)
-        return int((self.passages.lengths > most).sum()), first
+        is_by_source = self.room == self.specials.room(self.spec.max_source)
+        count = int((self.passages.lengths > self.room).sum())
+        return count, "max_source" if is_by_source else "max_target"
 
     def masks_nothing(self, steps: int) -> bool:
         """Return True if no token is masked in the first `steps`: there is nothing to learn.
@@ -157,6 +157,7 @@ class MaskedSteps:
             self.spec.seed,
             epochs,
             self.room,
+            self.specials.target_room(self.spec),
         )
 
     def _selected(self, number: int) -> Selection:

@@ -170,6 +170,7 @@ class _Builder:
             relative_positions=model.relative_positions,
             config=scratch.config_of(model, self.kind.presets),
             keeps_head=model.head == "own",
+            whole_targets=self._has_short_targets(spec),
             **self.inputs.of_kind(),
         )
         inputs: dict[str, Stage | None] = {
@@ -241,10 +242,15 @@ class _Builder:
             until=until,
             first=first,
             keeps_head=self.experiment.model.kind == ENCODER and not has_decoder(block.denoising),
+            whole_targets=self._has_short_targets(spec),
             **self.inputs.of_kind(),
         )
         inputs = self.training_inputs(block, run) | self.feedback(block, run, first)
         return self.inputs.resumable(self.inputs.stage(kind, label, params, **inputs), spec)
+
+    def _has_short_targets(self, spec: Training) -> bool:
+        """Return whether targets may be shorter than sources: earlier versions cut them."""
+        return self.experiment.model.kind != ENCODER and spec.max_target < spec.max_source
 
     def training_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
         """The inputs of each part of an intermediate training."""

@@ -183,7 +183,7 @@ def _check_steps(
     _check_masks(steps, params.policy, count, run)
     _warn_of_repetition(steps, run)
     _warn_of_truncation(steps, params.spec, run)
-    _warn_of_missing_sentinels(steps, run)
+    _warn_of_visible_spans(steps, run)
 
 
 def _check_room(specials: Specials, spec: Training, run: StageRun) -> None:
@@ -247,19 +247,26 @@ def _warn_of_truncation(steps: MaskedSteps, asked: Training, run: StageRun) -> N
     )
 
 
-def _warn_of_missing_sentinels(steps: MaskedSteps, run: StageRun) -> None:
-    """Warn if passages of the first step have more spans than the tokenizer has sentinels."""
-    if not (steps.specials.sentinels and steps.spec.steps and run.name):
+def _warn_of_visible_spans(steps: MaskedSteps, run: StageRun) -> None:
+    """Warn if passages of the first step have more spans than sentinels, or than a target holds."""
+    if not (steps.spec.steps and run.name):
         return
-    if left := steps.written(0).left_out:
-        log.warning(
-            "%s: %d spans of the first %d passages stay visible, as a source has at most %d "
-            "sentinels: lower corpus.words, or mask fewer or longer spans",
-            run.name,
-            left,
-            steps.spec.batch_size,
-            steps.specials.marks.most,
-        )
+    written, most = steps.written(0), steps.specials.marks.most
+    reasons = (
+        (written.left_out, f"a source has at most {most} sentinels: "),
+        (
+            written.without_room,
+            f"a target has at most {steps.spec.max_target} tokens: raise "
+            f"{run.name.split()[0]}.max_target, ",
+        ),
+    )
+    for count, reason in reasons:
+        if count:
+            log.warning(
+                "%s: %d spans of the first %d passages stay visible, as %slower corpus.words, or "
+                "mask fewer or longer spans",
+                *(run.name, count, steps.spec.batch_size, reason),
+            )
 
 
 def _warn_of_loss(before: float | None, after: float, run: StageRun) -> None:

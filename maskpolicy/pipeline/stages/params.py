@@ -157,6 +157,7 @@ class GeneralParams(PolicyParams, FreshParams):
     how: Denoising
     spec: Training
     keeps_head: bool = omitted(False)  # an encoder is saved with its head
+    whole_targets: bool = omitted(False)  # max_target is lower than max_source, but cuts no target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +169,7 @@ class IntermediateParams(PolicyParams, ModelParams):
     until: int = omitted(0)  # steps of `spec` after which it ends; 0: all
     first: int = omitted(0)  # steps of `spec` that the parts before have done
     keeps_head: bool = omitted(False)  # an encoder is saved with its head, if it has no decoder
+    whole_targets: bool = omitted(False)  # max_target is lower than max_source, but cuts no target
 
 
 @dataclass(frozen=True, kw_only=True)
