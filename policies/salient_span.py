@@ -63,8 +63,8 @@ class SalientSpan:
         """
         if self.pipeline is None and passages and passages[0].language != "en":
             raise ConfigError(
-                "salient-span: the built-in rules are for English, and corpus.language is "
-                f"{passages[0].language}: set `pipeline` to a spaCy pipeline of that language"
+                "salient-span: the built-in rules are for English, and the text's language "
+                f"is {passages[0].language}: set `pipeline` to a spaCy pipeline of that language"
             )
         found = self.entities([passage.text for passage in passages])
         return {

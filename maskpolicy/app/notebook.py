@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from maskpolicy.pipeline.graph.events import Listener
     from maskpolicy.pipeline.graph.nodes import Stage
     from maskpolicy.pipeline.store.artifacts import Store
+    from maskpolicy.plugins.statistics import Statistics
 
 _NAMELESS = "experiment"  # begins the name of an experiment that is given as a dict without one
 
@@ -148,6 +149,7 @@ def mask(
     tokenizer: str | PreTrainedTokenizerBase = "mini",
     seed: int = 0,
     progress: float = 0.0,
+    language: str = "en",
     store: str | Path = DEFAULT,
     **settings: Json,
 ) -> MaskedText:
@@ -156,26 +158,32 @@ def mask(
     `settings` are the policy's fields and the keys of the denoising objective, as in an experiment
     file; `policy` may be a block of a file, too. `tokenizer` is one of Transformers', or names a
     model. That of `mini` is trained once and kept in the store, and so are the statistics of the
-    embedded world's corpus for a policy that reads some, which needs a named model. Raises
-    ConfigError, also for a policy that must be fitted: `maskpolicy show --run` shows it.
+    embedded world's corpus for a policy that reads some, which needs a named model. `language` is
+    the code of the text's language. As in a training, tokens beyond 512, or the model's positions,
+    are not read. Raises ConfigError, also for a policy that must be fitted: `maskpolicy show --run`
+    shows it.
     """
     from maskpolicy.app import preview
     from maskpolicy.experiment import policy_blocks
+    from maskpolicy.experiment.model_and_corpus import check_language
     from maskpolicy.pipeline.store.opening import open_store
 
     if not isinstance(text, str):
         raise ConfigError(f"text: must be one text, not {type(text).__name__}")
     if seed < 0:
         raise ConfigError(f"seed: must be a whole number from 0, not {seed}")
+    check_language(language, "language")
     artifacts = open_store(store)
     named = dict(policy) if isinstance(policy, Mapping) else {"name": policy}
     kind = preview.kind_of(tokenizer) if isinstance(tokenizer, str) else ""
     block = policy_blocks.policy_block({**named, **settings}, "policy", {}, kind)
-    if not isinstance(tokenizer, str):
-        return preview.show(text, block, tokenizer, None, seed, progress)
-    statistics = preview.statistics_of(block, tokenizer, None, artifacts)
-    loaded = preview.tokenizer_of(tokenizer, artifacts)
-    return preview.show(text, block, loaded, None, seed, progress, statistics)
+    statistics: Sequence[Statistics | None] = ()
+    loaded: Any = tokenizer
+    if isinstance(tokenizer, str):
+        statistics = preview.statistics_of(block, tokenizer, None, artifacts)
+        loaded = preview.tokenizer_of(tokenizer, artifacts)
+    reading = preview.Reading.of(loaded, language)
+    return preview.show(text, block, loaded, None, seed, progress, statistics, reading)
 
 
 @in_python

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ import numpy as np
 from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.core.types import Json, Passage
 from maskpolicy.data.corpus.annotation import annotate
-from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.data.corpus.passages import Document, first_tokens, tokenize
+from maskpolicy.data.corpus.segmentation import ENGLISH
+from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import (
     NONE,
     WORLD,
@@ -28,10 +30,12 @@ from maskpolicy.experiment.definition import (
 from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.experiment.policy_blocks import leaf_blocks
 from maskpolicy.leaderboard.results.cell import Run, read_run
-from maskpolicy.masking.denoising import denoising_pair
+from maskpolicy.masking.denoising import mixed_pairs
 from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import unrepeatable
+from maskpolicy.models.families import limits, within
 from maskpolicy.models.guesses import Current, reannotated
+from maskpolicy.models.training.collator import config_beside
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.stages import feedback
@@ -97,6 +101,20 @@ def page(previews: Sequence[Preview]) -> str:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How a training would read a text."""
+
+    language: str = ENGLISH
+    limits: Training = field(default_factory=Training)  # its max_source and max_target cut a text
+
+    @classmethod
+    def of(cls, tokenizer: Any, language: str) -> Reading:
+        """Return the default limits within the positions of the model that a tokenizer is for."""
+        config = config_beside(tokenizer)
+        return cls(language, Training() if config is None else within(Training(), limits(config)))
+
+
+@dataclass(frozen=True)
 class PolicyOfRun:
     """One row of a finished run: its policy, its tokenizer, and the fitted artifact."""
 
@@ -105,6 +123,7 @@ class PolicyOfRun:
     label: str
     fitted: Mapping[str, Path]  # of learned policies, by the label of the row or of its member
     trained: str | None  # the key of its intermediate stage
+    reading: Reading = field(default_factory=Reading)
 
 
 def show(
@@ -115,8 +134,9 @@ def show(
     seed: int = 0,
     progress: float = 0.0,
     statistics: Sequence[Statistics | None] = (),
+    reading: Reading | None = None,
 ) -> MaskedText:
-    """Mask `text` as one passage with the policy of `block` and a seed.
+    """Mask `text` as one passage with the policy of `block` and a seed, as `reading` says.
 
     `fitted` holds the artifacts of learned policies, by the label of the row or of its member.
     `progress` is the share of the training that is done, for a policy that follows it, and
@@ -125,8 +145,10 @@ def show(
     """
     if not block.has_stage:
         raise ConfigError(f"policy {block.name}: masks nothing: it has no intermediate stage")
-    passage, fits = _passage(text, tokenizer), fitted or {}
+    fits, specials, reading = fitted or {}, Specials.of(tokenizer), reading or Reading()
     leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
+    most = specials.kept(reading.limits, (leaf.denoising for leaf in leaves))
+    passage = _passage(text, tokenizer, reading.language, most)
     read = statistics or [None] * len(leaves)
     views = [
         [_annotated(leaf, passage, fits.get(leaf.label), own, len(tokenizer))]
@@ -136,13 +158,15 @@ def show(
     drawn, again = (masker.select(views, [0], seed, [0], progress=progress) for _ in range(2))
     if not np.array_equal(drawn.spans[0], again.spans[0]):
         raise unrepeatable(masker.policy)
-    spans, marks = drawn.spans[0], Specials.of(tokenizer).marks
-    masked = denoising_pair(passage, spans, drawn.denoisings[0], marks, seed)
+    pairs = mixed_pairs(
+        *(drawn.passages, drawn.spans, drawn.denoisings, specials.marks, seed, [0], most),
+        specials.target_room(reading.limits),
+    )
     return MaskedText(
         text,
-        tuple(_characters(passage, *span) for span in spans.tolist()),
-        _written(masked.source, tokenizer),
-        _written(masked.target, tokenizer),
+        tuple(_characters(passage, *span) for span in drawn.spans[0].tolist()),
+        _written(pairs.sources[0], tokenizer),
+        _written(pairs.targets[0], tokenizer),
     )
 
 
@@ -198,7 +222,10 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
             fitted[shown] = available(store, key_of_fit, f"the fitted policy of {shown}").path
     tokenizer = available(store, key, f"the tokenizer of {folder}").path
     trained = cell.stage_key("intermediate")
-    return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted, trained)
+    keys = cell.config.get("intermediate") or {}
+    limits = Training(**{key: keys[key] for key in ("max_source", "max_target") if key in keys})
+    reading = Reading((cell.config.get("corpus") or {}).get("language", ENGLISH), limits)
+    return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted, trained, reading)
 
 
 def warn_of_edits(row: PolicyOfRun, store: Store) -> None:
@@ -332,13 +359,16 @@ def _label(run: Run, name: str) -> str:
     return labels[0]
 
 
-def _passage(text: str, tokenizer: PreTrainedTokenizerBase) -> Passage:
+def _passage(text: str, tokenizer: PreTrainedTokenizerBase, language: str, most: int) -> Passage:
+    """Return the first `most` tokens of a text; raises ConfigError for one without words."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ConfigError("--text: has a lone surrogate (not UTF-8?): remove it")
-    passage = next(iter(tokenize([Document("text", text)], tokenizer)))
+    passage = next(iter(tokenize([Document("text", text, {}, language)], tokenizer)))
     if not text.strip() or not len(passage.tokens):
         raise ConfigError("--text: has no words: give some text")
-    return passage
+    if len(passage.tokens) > most:
+        log.info("of %d tokens, a training reads the first %d", len(passage.tokens), most)
+    return first_tokens(passage, most)
 
 
 def _characters(passage: Passage, first: int, end: int) -> tuple[int, int, str]:

@@ -218,7 +218,9 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
             f"{where}.columns: is for rows of files and of the Hub; the world always has its "
             "columns: leave it out"
         )
-    _check_language(values, where)
+    if values["language"] != CorpusBlock.language and values["name"] == WORLD:
+        raise ConfigError(f"{where}.language: the world is written in English: leave it out")
+    check_language(values["language"], f"{where}.language")
     if values["mix"]:
         raise ConfigError(f"{where}.mix: is for the corpus of the intermediate stage: leave it out")
     sources = [key for key in ("name", "files", "hub") if values[key]]
@@ -231,16 +233,20 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
     return CorpusBlock(**values)
 
 
-def _check_language(values: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError for a language that is not known, or that the world is not written in."""
-    if values["language"] == CorpusBlock.language:
+def check_language(language: str, where: str) -> None:
+    """Raise ConfigError at `where` for a language that is not known."""
+    if language == CorpusBlock.language:
         return
-    if values["name"] == WORLD:
-        raise ConfigError(f"{where}.language: the world is written in English: leave it out")
-    folder = Path(str(getattr(find_spec("spacy"), "origin", ""))).parent / "lang"
+    spacy = find_spec("spacy")
+    if spacy is None:
+        raise ConfigError(
+            f"{where}: languages other than English need spaCy, which has their abbreviations: "
+            "pip install spacy"
+        )
+    folder = Path(str(spacy.origin)).parent / "lang"
     known = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
-    if values["language"] not in known:
-        raise ConfigError(f"{where}.language: {unknown('language', values['language'], known)}")
+    if language not in known:
+        raise ConfigError(f"{where}: {unknown('language', language, known)}")
 
 
 def _files(patterns: Sequence[str], where: str, folders: Sequence[Path]) -> tuple[str, ...]:

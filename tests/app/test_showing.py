@@ -9,9 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import small
 
 from maskpolicy.analyses.plots import look
-from maskpolicy.app.preview import PolicyOfRun, warn_of_edits
+from maskpolicy.app.preview import PolicyOfRun, Reading, show, warn_of_edits
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.leaderboard.results.cell import Result
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
@@ -233,9 +236,28 @@ def test_a_policy_that_was_edited_since_the_run_is_told(tmp_path, caplog):
     assert caplog.messages == [line]
 
 
+def test_a_text_is_cut_as_a_training_cuts_it(caplog):
+    block = policy_block({"name": "original", "ratio": 0.5}, "policy", {})
+    reading = Reading("de", Training(max_source=10, max_target=20))
+    caplog.set_level(logging.INFO, "maskpolicy")
+    masked = show(small.TEXTS[1], block, small.tokenizer(), reading=reading)
+    assert masked.target and small.TEXTS[1].startswith(masked.target)
+    assert len(small.tokenizer()(masked.target).input_ids) == 10
+    assert max(end for _, end, _ in masked.spans) <= len(masked.target)
+    assert "a training reads the first 8" in caplog.text
+
+
+def test_words_are_those_of_the_language(call, bart):
+    words = ["show", "whole-word", "--model", bart, "--json", "--text", "他在巴黎出生"]
+    masked = [json.loads(call(*words, "--language", code)[1])["target"] for code in ("en", "zh")]
+    assert list(map(len, masked)) == [0, 1]  # 15% of one word, drawn by lot, and of six
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["random", "--language", "german"], "--language: unknown language 'german'"),
+        (["salient-span", "--language", "ja"], "are for English, and the text's language is ja"),
         (["radnom"], "did you mean 'random'?"),
         (["none"], "masks nothing"),
         (["random", "policy.rato=1"], "policy.rato: unknown key 'rato': did you mean 'ratio'?"),
@@ -255,7 +277,7 @@ def test_a_policy_that_was_edited_since_the_run_is_told(tmp_path, caplog):
         (["random", "policy.ratio={start: 0.1, end: 2}"], "ratio.end: must be >= 0 and <= 1, not"),
         (["regex", "policy.pattern=("], "error: policy.pattern: '(' is not valid: missing )"),
         (
-            ["careless", "--plugin", "careless.py", "--text", " ".join(map(str, range(200)))],
+            ["careless", "--plugin", "careless.py", "--text", " ".join(map(str, range(120)))],
             "policy careless: `select` masks other tokens when it is called again",
         ),
     ],

@@ -22,6 +22,7 @@ from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising
 from maskpolicy.data.corpus import sums
 from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.experiment import model_and_corpus
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.masking.selection import select
@@ -179,6 +180,20 @@ def test_long_texts_are_cut_before_they_are_masked():
     assert torch.equal(hidden, recovered)
 
 
+def test_words_are_those_of_the_language():
+    batches = [
+        collator("whole-word", language=one)([{"text": "他在巴黎出生"}]) for one in ("en", "zh")
+    ]
+    whole, one = (words(batch["labels"][0]) for batch in batches)
+    assert (whole, len(one)) == ("<s> 他在巴黎出生</s>", len("<s>他</s>"))
+
+
+def test_a_language_that_spacy_is_needed_for_is_one_line(monkeypatch):
+    monkeypatch.setattr(model_and_corpus, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="language: languages other than English need spaCy"):
+        collator(language="de")
+
+
 def test_the_tokenizer_of_the_user_is_left_as_it_was():
     before = TOKENIZER.encode("a <mask> b")
     collator()([{"text": "a <mask> b"}])
@@ -217,6 +232,7 @@ def test_a_row_that_cannot_be_used_is_one_line(row, message):
         (Uniform, {}, "policy must be a name, a block of keys or an instance"),
         (type("Typo", (Uniform,), {"anotate": 1})(), {}, "policy Typo defines `anotate`"),
         ({"name": "random", "mask_exclusion": 1.0}, {}, "removes <mask> from the encoder"),
+        ("random", {"language": "german"}, "MaskingCollator: language: unknown language 'german'"),
     ],
 )
 def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):

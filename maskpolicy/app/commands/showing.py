@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Masking: TypeAlias = Callable[[str, int, float], MaskedText]  # (text, seed, progress) -> masks
 
 log = logging.getLogger(__name__)
+ENGLISH = "en"
 DEFAULT = "mini"  # the model whose tokenizer is used
 MOST = 20  # texts of a file
 TEXT = (
@@ -63,6 +64,9 @@ def show(
     progress: Annotated[
         float, Option(min=0, metavar="SHARE", help="Share of the training done, below 1.")
     ] = 0.0,
+    language: Annotated[
+        str | None, Option(metavar="CODE", help="The text's language: en, de, ja, ..")
+    ] = None,
     html: Annotated[Path | None, Option(metavar="FILE", help="Write a page as well.")] = None,
     store: RunStoreOptions,
     as_json: AsJson = False,
@@ -70,14 +74,16 @@ def show(
     """Show what policies mask in a text, and the resulting source and target."""
     from maskpolicy.app import preview, printed
     from maskpolicy.core.files import write_file
+    from maskpolicy.experiment.model_and_corpus import check_language
     from maskpolicy.plugins import discovery
 
     log_to(console(err=True))
+    check_language(language or ENGLISH, "--language")
     if progress >= 1:
         raise ConfigError(f"--progress: must be below 1, not {progress:g}")
     texts = _texts(text, file)
     discovery.load_files(plugin or (), fresh=True)
-    maskings = _maskings(policies, run, model, store)
+    maskings = _maskings(policies, run, model, language, store)
     previews = [
         preview.Preview(row, number, masking(each, number, progress))
         for each in texts
@@ -117,7 +123,11 @@ def _texts(text: str | None, file: Path | None) -> list[str]:
 
 
 def _maskings(
-    words: Sequence[str], run: str | None, model: str | None, store: RunStoreOptions
+    words: Sequence[str],
+    run: str | None,
+    model: str | None,
+    language: str | None,
+    store: RunStoreOptions,
 ) -> dict[str, Masking]:
     """Return the function of each row, from the words of the command: rows, and keys for all."""
     from maskpolicy.app import packing
@@ -129,11 +139,16 @@ def _maskings(
         artifacts = store.open_writable(runs.kept)
         with runs.naming(artifacts):
             folder = runs.only() if run else None
-            return {row: _masking(row, keys, folder, model, artifacts) for row in rows}
+            return {row: _masking(row, keys, folder, model, language, artifacts) for row in rows}
 
 
 def _masking(
-    row: str, keys: Sequence[str], run: Path | None, model: str | None, artifacts: Store
+    row: str,
+    keys: Sequence[str],
+    run: Path | None,
+    model: str | None,
+    language: str | None,
+    artifacts: Store,
 ) -> Masking:
     """Return the function that masks as one row does."""
     from maskpolicy.app import preview
@@ -160,9 +175,11 @@ def _masking(
         )
     statistics = preview.statistics_of(block, model or DEFAULT, of_run, artifacts)
     fitted = of_run.fitted if of_run else None
+    reading = of_run.reading if of_run else preview.Reading.of(tokenizer, ENGLISH)
+    reading = replace(reading, language=language or reading.language)
 
     def mask(text: str, seed: int, progress: float) -> MaskedText:
-        return preview.show(text, block, tokenizer, fitted, seed, progress, statistics)
+        return preview.show(text, block, tokenizer, fitted, seed, progress, statistics, reading)
 
     return mask
 

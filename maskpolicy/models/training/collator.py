@@ -35,9 +35,11 @@ from maskpolicy.data.corpus.passages import (
     tokenize,
     without_blanks,
 )
+from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.datafiles import fields
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, ModelKind, PolicyBlock
+from maskpolicy.experiment.model_and_corpus import check_language
 from maskpolicy.experiment.policy_blocks import instance_block, policy_block
 from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
 from maskpolicy.masking.members import Masker
@@ -75,15 +77,18 @@ class MaskingCollator:
     with [CLS] and [SEP] and no end of a text, as BERT's, belongs to an encoder. `target` to
     `replacement` are fields of `types.Denoising`. None means the policy's registered default, or
     Denoising's default for an instance. `columns` names keys of the rows that hold lists of [start,
-    end] character offsets in "text". `fitted` is the folder of a learned policy. `decoder_start` is
-    the model's decoder_start_token_id (None: that of `model`, or as `Specials.of` says).
-    `max_source` and `max_target` are in tokens and include special tokens. The tokens and
-    annotations of the latest `cache` texts are cached. `statistics`, for a policy that reads those
-    of a corpus, are the texts to count, or the folder of an artifact (`count`, `condense`);
-    `contrast` are general texts, for a policy that compares the two. Batches are PyTorch's tensors,
-    or NumPy's arrays with return_tensors="np" or where PyTorch is not installed. The tokenizer must
-    be a fast one with a mask token or sentinels; it is copied. Raises ConfigError if the policy,
-    its objective or the tokenizer cannot be used.
+    end] character offsets in "text". `language` is the code of the texts' language (de, ja, ..), by
+    which words and sentences are found. `fitted` is the folder of a learned policy. `decoder_start`
+    is the model's decoder_start_token_id (None: that of `model`, or as `Specials.of` says).
+    `max_source` and `max_target` are in tokens and include special tokens. A text is cut to what
+    they hold before it is masked, and spans for which a target has no room stay visible, so that
+    source and target together make the text that is kept. The tokens and annotations of the latest
+    `cache` texts are cached. `statistics`, for a policy that reads those of a corpus, are the texts
+    to count, or the folder of an artifact (`count`, `condense`); `contrast` are general texts, for
+    a policy that compares the two. Batches are PyTorch's tensors, or NumPy's arrays with
+    return_tensors="np" or where PyTorch is not installed. The tokenizer must be a fast one with a
+    mask token or sentinels; it is copied. Raises ConfigError if the policy, its objective, the
+    language or the tokenizer cannot be used.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class MaskingCollator:
         insert: float | None = None,
         replacement: Mapping[str, float] | None = None,
         columns: Sequence[str] = (),
+        language: str = ENGLISH,
         fitted: str | Path | None = None,
         seed: int = 0,
         decoder_start: int | None = None,
@@ -125,7 +131,9 @@ class MaskingCollator:
         self.specials = _specials(self.kind, self.tokenizer, model, decoder_start)
         block = _block(policy, asked, self.kind)
         self.policy, self.denoising = block.policy, block.denoising
-        self.columns, self.seed, self.cache = tuple(columns), seed, cache
+        check_language(language, f"{_WHERE}language")
+        self.columns, self.language, self.seed = tuple(columns), language, seed
+        self.cache = cache
         self.fitted = None if fitted is None else Path(fitted)
         self.room = Training(max_source=max_source, max_target=max_target)
         self.return_tensors = return_tensors or ("pt" if find_spec("torch") else "np")
@@ -261,11 +269,13 @@ class MaskingCollator:
             )
         if isinstance(given, str | Path):
             return Statistics.open(Path(given))
-        own, other = (
-            list(tokenize([Document(str(i), text) for i, text in enumerate(texts)], self.tokenizer))
-            for texts in (given, contrast)
-        )
-        return sums.statistics_of(policy, own, other)
+
+        def passages(texts: Sequence[str]) -> list[Passage]:
+            named = enumerate(texts)
+            read = [Document(str(i), text, language=self.language) for i, text in named]
+            return list(tokenize(read, self.tokenizer))
+
+        return sums.statistics_of(policy, passages(given), passages(contrast))
 
     def _annotated(self, leaf: Masker, made: list[Passage]) -> list[Passage]:
         if not made or hooks.ANNOTATE.of(leaf.policy) is None:
@@ -289,7 +299,7 @@ class MaskingCollator:
         if missing:
             raise DataError(f"a row lacks column {missing[0]!r}, or the 'text' of its offsets")
         columns = {name: as_spans(np.asarray(row[name])).tolist() for name in self.columns}
-        document = Document(str(row.get("id", key)), text, columns)
+        document = Document(str(row.get("id", key)), text, columns, self.language)
         whole = passage(document, tokens, offsets)
         return first_tokens(whole, self._most)
 
@@ -410,14 +420,14 @@ def _kind_of(model: Any, tokenizer: PreTrainedTokenizerBase) -> ModelKind:
     """Return the kind of a model or configuration, or else of the model that a tokenizer is for."""
     config = getattr(model, "config", model)
     if config is None:
-        config = _config_beside(tokenizer)
+        config = config_beside(tokenizer)
     if config is not None:
         return "seq2seq" if config.is_encoder_decoder else "encoder"
     ends_texts = tokenizer.eos_token_id is not None or tokenizer.mask_token_id is None
     return "seq2seq" if ends_texts else "encoder"
 
 
-def _config_beside(tokenizer: PreTrainedTokenizerBase) -> Any:
+def config_beside(tokenizer: PreTrainedTokenizerBase) -> Any:
     """Return the configuration of the model whose folder a tokenizer is from; None if unknown."""
     from transformers import AutoConfig
 
