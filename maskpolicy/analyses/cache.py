@@ -89,7 +89,7 @@ def derive(
         return found
     paths = {name: available(store, needed, name).path for name, needed in inputs.items()}
     record = {**resolved, **_logical(kind, label), "local": to_json(local), "facts": {}}
-    with store.lock(key):
+    with store.lock(key, wait=True):  # another command may compute it
         if store.get(key) is None:
             shown = _shown(key, f"{kind} {label}".strip())
             with shown as advance, store.write(key, record) as out:
@@ -127,18 +127,20 @@ def analyse(
     runs = named_apart(runs)
     identity = _identity(name, analysis, runs)
     key = digest(identity)
-    known = store.get(key)
-    if known is not None:
-        document = json.loads((known.path / _FOUND).read_text(encoding="utf-8"))
-        return findings.from_json(document), True
-    found = analysis.analyse(runs, store)
-    if not found.partial:
-        changed_files.compare_files(find_plugin("analysis", name), identity["code"])
-        about = {"kind": "analysis", "version": 1, "params": {"name": name}, "inputs": {}}
-        with store.write(key, {**about, **_logical("analysis", name), "local": {}}) as out:
-            text = json.dumps(findings.to_json(found, name), ensure_ascii=False, allow_nan=False)
-            (out / _FOUND).write_text(text, encoding="utf-8")
-    return found, False
+    with store.lock(key, wait=True):  # another command may make the same analysis
+        if (known := store.get(key)) is not None:
+            document = json.loads((known.path / _FOUND).read_text(encoding="utf-8"))
+            return findings.from_json(document), True
+        found = analysis.analyse(runs, store)
+        if not found.partial:
+            changed_files.compare_files(find_plugin("analysis", name), identity["code"])
+            about = {"kind": "analysis", "version": 1, "params": {"name": name}, "inputs": {}}
+            with store.write(key, {**about, **_logical("analysis", name), "local": {}}) as out:
+                text = json.dumps(
+                    findings.to_json(found, name), ensure_ascii=False, allow_nan=False
+                )
+                (out / _FOUND).write_text(text, encoding="utf-8")
+        return found, False
 
 
 def _logical(kind: str, label: str) -> Json:

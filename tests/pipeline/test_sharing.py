@@ -14,6 +14,7 @@ import tiny
 from clusters import until
 
 from benchmarks import raylets
+from maskpolicy.analyses.cache import derive
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
@@ -121,6 +122,24 @@ def test_three_commands_compute_each_stage_once(store, count):
     execute(tiny.diamond(), reference)
     assert tiny.content(store, kept) == tiny.content(reference, kept)
     assert not store.has(tiny.diamond()[2].key)
+
+
+def derived(root, count):
+    told = tiny.TinyLocal(count=count, pause=0.05)
+    derive(Store(root), "tiny-walk", "derived", tiny.Walk(1, 4, 1), {}, told)
+
+
+def test_two_commands_derive_a_stage_of_an_analysis_once(store, count):
+    others = [
+        get_context("spawn").Process(target=derived, args=(store.root, str(count)))
+        for _ in range(2)
+    ]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(clusters.PATIENCE)
+        assert other.exitcode == 0
+    assert count.read_text() == "\n"
 
 
 @pytest.mark.slow
