@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as student
+from statsmodels.regression.mixed_linear_model import MixedLM
+from statsmodels.stats.multitest import multipletests
 
 from benchmarks.simulation import EASES, SIZES, Design, rates
 from maskpolicy.leaderboard import stats
@@ -180,17 +183,32 @@ def test_a_detectable_difference_is_found_four_times_in_five(freedom, tests):
     assert (p < stats.LEVEL / tests).mean() == pytest.approx(stats.POWER, abs=0.01)
 
 
-def test_holm_by_hand():
-    assert stats.holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holms_adjustment_is_that_of_statsmodels(values):
+    _, adjusted, *_ = multipletests(values, method="holm")
+    np.testing.assert_allclose(stats.holm(values), adjusted)
+
+
+def test_holms_adjustment_of_no_tests_is_empty():
     assert stats.holm([]).shape == (0,)
 
 
-@given(st.lists(st.floats(0, 1), max_size=8))
-def test_holm_keeps_order_and_never_lowers(values):
-    adjusted = stats.holm(values)
-    assert all(0 <= p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
-    ranked = [q for _, q in sorted(zip(values, adjusted, strict=True))]
-    assert ranked == sorted(ranked)
+@pytest.mark.filterwarnings("ignore::statsmodels.tools.sm_exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("draw", range(3))
+def test_the_error_of_a_balanced_pair_is_that_of_a_mixed_model(draw):
+    """Seeds and groups are crossed random effects, fitted by REML; one row and its baseline."""
+    rng = np.random.default_rng(draw)
+    seeds, groups = 5, 12
+    table = rng.normal(0, 0.1, (seeds, 1)) + rng.normal(0, 0.08, groups)
+    table = 0.05 + table + rng.normal(0, 0.05, (seeds, groups))
+    judged = stats.assess_family([one(table, np.arange(groups))])[0]
+    seed, group = np.indices(table.shape).reshape(2, -1)
+    frame = pd.DataFrame({"score": table.ravel(), "seed": seed, "group": group, "all": 1})
+    effects = {"seed": "0 + C(seed)", "group": "0 + C(group)"}
+    model = MixedLM.from_formula("score ~ 1", groups="all", vc_formula=effects, data=frame)
+    fitted = model.fit(reml=True)
+    assert table.mean() == pytest.approx(fitted.params["Intercept"])
+    assert judged.error == pytest.approx(fitted.bse["Intercept"], rel=1e-3)
 
 
 def test_a_weighted_sum_of_two_rows_is_their_difference():
