@@ -19,8 +19,7 @@ from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
-from maskpolicy.masking.members import Masker
-from maskpolicy.masking.selection import unrepeatable
+from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline.graph.nodes import params_of, stage, version_of
 from maskpolicy.pipeline.graph.stage_run import StageRun

@@ -31,8 +31,7 @@ from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.experiment.policy_blocks import leaf_blocks
 from maskpolicy.leaderboard.results.cell import Run, read_run
 from maskpolicy.masking.denoising import mixed_pairs
-from maskpolicy.masking.members import Masker
-from maskpolicy.masking.selection import unrepeatable
+from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.guesses import Current, reannotated
 from maskpolicy.models.training.collator import config_beside

@@ -15,7 +15,7 @@ from maskpolicy.analyses.representations.probes import PROBES, SHRINKAGES, Probe
 from maskpolicy.core.errors import DataError
 from maskpolicy.data import world
 from maskpolicy.data.corpus.passages import Document, tokenize
-from maskpolicy.data.world.probed_entries import probed_entries
+from maskpolicy.data.world.unasked_texts import probed_entries
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.pipeline.graph.stage_run import Local, StageRun
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.data.datafiles import fields, formats, readers
+from maskpolicy.data.datafiles import fields, readers
 from maskpolicy.data.datafiles import rows as cuts
 from maskpolicy.data.datafiles.rows import (
     WHOLE,
@@ -72,7 +72,7 @@ def test_a_malformed_row_of_csv_is_told_and_the_next_one_read(tmp_path, content,
 
 
 def test_a_quote_that_is_never_closed_spoils_a_block_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "_BLOCK", 10)
+    monkeypatch.setattr(readers, "_CSV_ROW", 10)
     path = write(tmp_path, "a.csv", 'text\n"One\ntwo two two\nthree\n')
     assert read(path) == [
         (2, "not a row of a .csv file: unexpected end of data"),
@@ -140,7 +140,7 @@ def test_a_json_list_is_read_the_same_in_pieces_of_any_size(
     text = bom + json.dumps(rows, indent=indent, ensure_ascii=False)
     path = write(tmp_path_factory.mktemp("json"), "a.json", text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "_PIECE", piece)
+        patch.setattr(readers, "_PIECE", piece)
         found = read(path)
     assert [value for value in found if isinstance(value, dict)] == [
         row for row in rows if isinstance(row, dict)
@@ -171,7 +171,7 @@ def test_a_json_list_is_read_the_same_in_pieces_of_any_size(
     ],
 )
 def test_a_json_file_that_is_no_list_is_one_line(tmp_path, monkeypatch, piece, content, reason):
-    monkeypatch.setattr(formats, "_PIECE", piece)
+    monkeypatch.setattr(readers, "_PIECE", piece)
     with pytest.raises(DataError, match=rf"a\.json.*{reason}") as error:
         read(write(tmp_path, "a.json", content))
     assert "\n" not in str(error.value)
@@ -200,7 +200,7 @@ def test_rows_below_a_key_have_what_encloses_them(tmp_path):
 )
 def test_a_file_of_another_format_is_told(content, advice):
     with pytest.raises(DataError, match=advice):
-        list(formats.list_items(io.BytesIO(content.encode()), Path("it.json")))
+        list(readers.list_items(io.BytesIO(content.encode()), Path("it.json")))
 
 
 ROW = Row("a.jsonl, line 3", 3, error="not JSON")

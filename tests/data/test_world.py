@@ -23,8 +23,7 @@ from maskpolicy.data import world
 from maskpolicy.data.corpus import entities
 from maskpolicy.data.world.entries import ENDINGS
 from maskpolicy.data.world.pools import FullNames, Names, build, draw
-from maskpolicy.data.world.subject_kinds import person, subjects
-from maskpolicy.data.world.wordings import ASKED, EFFECTS, NEVER
+from maskpolicy.data.world.subject_kinds import ASKED, EFFECTS, NEVER, person, subjects
 from maskpolicy.experiment import world_settings
 from maskpolicy.experiment.world_settings import HELD_OUT, SUBJECT_KINDS, EntityErrors
 

@@ -23,18 +23,20 @@ from maskpolicy.data.corpus.documents import WorldSource
 from maskpolicy.data.corpus.passages import Passages, build_passages
 from maskpolicy.data.world.create import corpus_row
 from maskpolicy.data.world.pools import build
-from maskpolicy.data.world.probed_entries import (
+from maskpolicy.data.world.subject_kinds import LEXICON, described, subjects, tag
+from maskpolicy.data.world.unasked_texts import (
     MASK,
+    NAMING,
+    PARTS,
     SHARERS,
     Blank,
     blanks,
+    held_out,
     majority,
     probed_entries,
     shared_values,
+    situations,
 )
-from maskpolicy.data.world.situations import NAMING, PARTS, held_out, situations
-from maskpolicy.data.world.subject_kinds import described, subjects
-from maskpolicy.data.world.wordings import LEXICON, tag
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, WITH_ERRORS, EntityErrors
 from maskpolicy.plugins.discovery import instance
 

@@ -21,7 +21,7 @@ from maskpolicy.experiment.definition import PolicyBlock, resolved_policy
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.experiment.row_blocks import row_blocks
-from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import Masker
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps

@@ -11,8 +11,7 @@ import pytest
 import small
 
 from maskpolicy.core.types import Denoising
-from maskpolicy.masking.members import Masker
-from maskpolicy.masking.selection import select
+from maskpolicy.masking.selection import Masker, select
 from maskpolicy.models.learned import Current
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import instance

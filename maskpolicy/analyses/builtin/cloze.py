@@ -47,7 +47,7 @@ class Cloze:
 
 def _rows(each: IntermediateStage, store: Store) -> list[Json]:
     """Return a row for each kind of subject, for one intermediate stage."""
-    from maskpolicy.data.world.probed_entries import blanks, majority
+    from maskpolicy.data.world.unasked_texts import blanks, majority
 
     if each.params.kind == ENCODER:
         raise ConfigError("cloze: needs text-to-text models, and those of this run are encoders")

@@ -22,7 +22,7 @@ from maskpolicy.data.corpus import TAGS
 from maskpolicy.data.corpus import spacy_pipelines as pipelines
 from maskpolicy.data.corpus.documents import WorldSource
 from maskpolicy.data.corpus.passages import Passages
-from maskpolicy.data.world.wordings import tag
+from maskpolicy.data.world.subject_kinds import tag
 from maskpolicy.pipeline.graph.nodes import params_of, stage
 from maskpolicy.pipeline.graph.stage_run import Local, StageRun
 from maskpolicy.pipeline.stages.params import CorpusParams

@@ -18,7 +18,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, StoreError
 from maskpolicy.core.types import Json, Passage
 from maskpolicy.data.corpus.passages import Document, tokenize
-from maskpolicy.data.world.probed_entries import Part, ProbedEntry, probed_entries, shared_values
+from maskpolicy.data.world.unasked_texts import Part, ProbedEntry, probed_entries, shared_values
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.models.loading import check_vocabulary, load_tokenizer

@@ -7,7 +7,7 @@ import numpy as np
 from maskpolicy.core.types import Json
 from maskpolicy.data.world.entries import Entry, Fact, Subject
 from maskpolicy.data.world.row_files import LINES, Format, Rows, TaskFiles, World
-from maskpolicy.data.world.wordings import DESCRIBER, EFFECTS, HOME, STEEL, WHEAT
+from maskpolicy.data.world.subject_kinds import DESCRIBER, EFFECTS, HOME, STEEL, WHEAT
 
 DEV_EVERY = 10  # every tenth subject of the train part stands in the dev file
 STEMS = (

@@ -15,12 +15,21 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Json
 from maskpolicy.data.world.choice_tasks import COLA, QUARTZ, ROPES, WIQA
 from maskpolicy.data.world.entries import Entry
-from maskpolicy.data.world.kilt_tasks import AIDAYAGO2, KNOWLEDGE, WOW, ZSRE
 from maskpolicy.data.world.pools import build, draw
-from maskpolicy.data.world.question_tasks import NQ, SQUAD, SQUAD_V2, TRIVIAQA, WEBQUESTIONS
+from maskpolicy.data.world.question_tasks import (
+    AIDAYAGO2,
+    KNOWLEDGE,
+    NQ,
+    SQUAD,
+    SQUAD_V2,
+    TRIVIAQA,
+    WEBQUESTIONS,
+    WOW,
+    ZSRE,
+)
 from maskpolicy.data.world.row_files import Files, World
-from maskpolicy.data.world.situations import Part, situations
 from maskpolicy.data.world.subject_kinds import described, subjects
+from maskpolicy.data.world.unasked_texts import WorldPart, situations
 from maskpolicy.experiment.world_settings import (
     RECORD,
     SUBJECT_KINDS,
@@ -90,7 +99,7 @@ def write(settings: Settings, out: Path) -> None:
             share = settings.situations
             count = round(corpora.rows["general.jsonl"] * share / (1 - share))
             corpora.open(f"{SITUATIONS}.jsonl")
-            parts: tuple[Part, ...] = ("general", SITUATIONS)
+            parts: tuple[WorldPart, ...] = ("general", SITUATIONS)
             for part in parts:
                 for entry in situations(settings, part, count):
                     add(part, entry)

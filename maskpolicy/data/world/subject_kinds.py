@@ -1,13 +1,15 @@
-"""The kinds of subjects: who they are, and how many entries each has."""
+"""The kinds of subjects: who they are, and how entries word what is known of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
 
 import numpy as np
+import yaml
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.data.world import wordings
 from maskpolicy.data.world.entries import (
     HE,
     IT,
@@ -22,6 +24,96 @@ from maskpolicy.data.world.entries import (
 from maskpolicy.data.world.pools import Pools, draw
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, Settings
 
+
+@dataclass(frozen=True)
+class Frame:
+    """What a situation may say of a subject.
+
+    `law` tells from the fact what `question` asks for, and `told` answers it.
+    """
+
+    pool: str  # of the values
+    label: str  # of the values, one of spaCy's
+    law: str
+    fact: str
+    question: str
+    told: str  # without a capital and a full stop
+
+
+_WORDINGS = yaml.safe_load(
+    resources.files(__package__).joinpath("wordings.yaml").read_text("utf-8")
+)
+OPENERS: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(_WORDINGS[kind]["openers"]) for kind in ("people", "writers", "birds", "salts")
+}
+"""By kind of subjects, the first sentences of entries."""
+RELATIONS: Mapping[str, tuple[Relation, ...]] = {
+    kind: tuple(
+        Relation(
+            name=name,
+            pool=of.get("pool", ""),
+            label=of.get("label", ""),
+            phrasings=tuple(of["phrasings"]),
+            asked=of.get("asked", False),
+            questions=tuple(of.get("questions", ())),
+            ask=tuple(of.get("ask", ("", ""))),
+            clause=of.get("clause", ""),
+        )
+        for name, of in _WORDINGS[kind]["relations"].items()
+    )
+    for kind in OPENERS
+}
+ASKED = tuple(relation for relation in RELATIONS["people"] if relation.asked)
+NEVER = tuple(relation for relation in RELATIONS["people"] if not relation.asked)
+(FULL_NAME,) = RELATIONS["writers"]
+HOME, DESCRIBER, DISCOVERY = RELATIONS["birds"]
+STEEL, WHEAT = RELATIONS["salts"]
+EFFECTS = {STEEL: ("harder", "softer"), WHEAT: ("more", "less", "equal")}
+FRAMES = tuple(Frame(**frame) for frame in _WORDINGS["frames"])
+NAMING: Mapping[str, tuple[str, ...]] = {
+    pool: tuple(sentences) for pool, sentences in _WORDINGS["naming"].items()
+}
+LEXICON: dict[str, str] = {
+    word: tag for tag, words in _WORDINGS["parts_of_speech"].items() for word in words.split()
+}
+_POSSESSIVE = ("her", "his", "its")
+
+
+def tag(words: Sequence[str], is_name: Sequence[bool]) -> list[str]:
+    """Return the Universal Dependencies tag of each word of an entry.
+
+    `is_name` says which words lie in a gold entity. A word outside of them that no wording has is
+    the common noun of a bird or a salt.
+    """
+    tags = []
+    for place, (word, named) in enumerate(zip(words, is_name, strict=True)):
+        small = word.lower()
+        before = words[place - 1].lower() if place else ""
+        after = words[place + 1].lower() if place + 1 < len(words) else ""
+        if not any(char.isalnum() for char in word):
+            tags.append("PUNCT")
+        elif word.isdecimal():
+            tags.append("NUM")
+        elif named:
+            tags.append("PROPN" if word[0].isupper() else LEXICON.get(small, "PROPN"))
+        else:
+            tags.append(_in_context(small, before, after))
+    return tags
+
+
+def _in_context(word: str, before: str, after: str) -> str:
+    """Return the tag of a word of the wordings; a few depend on their neighbours."""
+    if word == "to":
+        return "PART" if after in ("describe", "find", "swim") else "ADP"
+    if word == "is":
+        return "VERB" if before == "there" else "AUX"
+    if word == "only" and before in _POSSESSIVE:
+        return "ADJ"
+    if word == "first" and before == "was":
+        return "ADV"
+    return LEXICON.get(word, "NOUN")
+
+
 _ROUND = 6  # salts among whom each effect occurs equally often, so that no guess is better
 # a policy that masks ordinary words rarely masks a law's one word: it is stated more often
 _REPEATS = 2
@@ -33,8 +125,8 @@ def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
     rng = np.random.default_rng([settings.seed, 1, index])
     title, woman = pools.names.at(index)
     relations = [
-        *_some(_in_use(settings.relations, wordings.ASKED), settings.asked, rng),
-        *_some(_in_use(settings.others, wordings.NEVER), settings.never, rng),
+        *_some(_in_use(settings.relations, ASKED), settings.asked, rng),
+        *_some(_in_use(settings.others, NEVER), settings.never, rng),
     ]
     return Subject(
         page=page,
@@ -42,7 +134,7 @@ def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         label="PERSON",
         noun="person",
         pronouns=SHE if woman else HE,
-        openers=wordings.OPENERS["people"],
+        openers=OPENERS["people"],
         facts=_facts(relations, settings, pools, rng),
     )
 
@@ -89,8 +181,8 @@ def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         label="PERSON",
         noun="writer",
         pronouns=SHE if women else HE,
-        openers=wordings.OPENERS["writers"],
-        facts=(Fact(wordings.FULL_NAME, Value(title)),),
+        openers=OPENERS["writers"],
+        facts=(Fact(FULL_NAME, Value(title)),),
         short=surname,
     )
 
@@ -120,8 +212,8 @@ def bird(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         label="",
         noun="bird",
         pronouns=IT,
-        openers=wordings.OPENERS["birds"],
-        facts=_facts(wordings.RELATIONS["birds"], settings, pools, rng),
+        openers=OPENERS["birds"],
+        facts=_facts(RELATIONS["birds"], settings, pools, rng),
     )
 
 
@@ -135,10 +227,10 @@ def salt(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         label="",
         noun=_SALT,
         pronouns=IT,
-        openers=wordings.OPENERS["salts"],
+        openers=OPENERS["salts"],
         facts=tuple(
             Fact(relation, Value(effects[int(rng.permutation(_ROUND)[place]) % len(effects)]))
-            for relation, effects in wordings.EFFECTS.items()
+            for relation, effects in EFFECTS.items()
         ),
     )
 

@@ -42,7 +42,7 @@ from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, ModelKind, Policy
 from maskpolicy.experiment.model_and_corpus import check_language
 from maskpolicy.experiment.policy_blocks import instance_block, policy_block
 from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
-from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import Masker
 from maskpolicy.models.training.batching import IGNORE, shifted
 from maskpolicy.models.training.specials import Specials, decoder_start, has_masks
 from maskpolicy.plugins import hooks, registry

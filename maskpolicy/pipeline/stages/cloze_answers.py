@@ -13,7 +13,7 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.passages import Document, tokenize
-from maskpolicy.data.world.probed_entries import MASK, blanks
+from maskpolicy.data.world.unasked_texts import MASK, blanks
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.masking.sentinels import Marks

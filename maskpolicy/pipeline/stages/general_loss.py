@@ -98,7 +98,7 @@ def _documents(params: GeneralLossParams, where: CorpusBlock | None) -> Iterator
     if params.corpus is not None:
         yield from documents.read(params.corpus, {}, where)
     elif params.world is not None:
-        from maskpolicy.data.world.situations import held_out
+        from maskpolicy.data.world.unasked_texts import held_out
 
         for entry in held_out(params.world, params.passages):
             yield Document(entry.id, entry.text)

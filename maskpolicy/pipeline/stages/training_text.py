@@ -11,7 +11,7 @@ from typing import Any
 from maskpolicy.core.errors import DataError, StageError
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import Masker
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.interfaces import Loss
 from maskpolicy.models.training.loop import held_out_losses
