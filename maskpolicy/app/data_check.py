@@ -22,7 +22,7 @@ from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.task_kinds import TEXT
-from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import Masker
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.loading import load_tokenizer, load_weights
 from maskpolicy.models.model_kinds import preset

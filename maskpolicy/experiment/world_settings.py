@@ -14,7 +14,7 @@ ASKED = (
     *("place of birth", "year of birth", "place of death"),
     *("year of death", "employer", "school"),
 )
-"""The relations of people that tasks ask for; `data.world.wordings` words them."""
+"""The relations of people that tasks ask for; `data.world.subject_kinds` words them."""
 NEVER = ("teacher", "river", "award", "date of marriage")
 """The relations of people that nobody asks for."""
 HELD_OUT = ("place of death", "school", "year of discovery")

@@ -1,6 +1,6 @@
 """The inputs of a training by which each leaf of its policy reads columns and statistics.
 
-The leaves are the policies that select (see `masking.members.Masker`): one, or all members of a
+The leaves are the policies that select (see `masking.selection.Masker`): one, or all members of a
 mixture. A single leaf's inputs are called "annotate" and "statistics", those of several
 "annotate-00", "annotate-01", ..
 """
