@@ -13,9 +13,9 @@ from maskpolicy.app.progress import StageSummary
 from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.place import DEFAULT
 
 if TYPE_CHECKING:
+    from maskpolicy.app.commands.arguments import ExperimentOptions
     from maskpolicy.app.contents import FinishedRun
     from maskpolicy.experiment.definition import Experiment
     from maskpolicy.experiment.verbatim import WrittenExperiment
@@ -24,23 +24,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Request:
-    """An experiment to compute, as a command line names it."""
-
-    file: str  # or the name of an experiment that comes with maskpolicy
-    keys: tuple[str, ...] = ()  # KEY=VALUE
-    plugins: tuple[str, ...] = ()  # files
-    store: str = DEFAULT  # a folder or a URL
-    cache: str | None = None  # a folder for local copies of what a bucket holds
-    only: tuple[str, ...] = ()  # cells, as --only names them; empty: all
-    workers: int = 1  # processes that a stage may start
-    threads: int | None = None  # of a process that computes a stage; None: see `capacity`
-
-
-@dataclass(frozen=True)
 class Prepared:
-    """An experiment as it was read and planned, and where its results go."""
+    """An experiment as it was asked for, read and planned, and where its results go."""
 
+    asked: ExperimentOptions
     written: WrittenExperiment
     experiment: Experiment
     whole: Graph  # all cells
@@ -52,8 +39,8 @@ class Prepared:
 
 
 def prepare(
-    request: Request,
-    out: Path | None,
+    asked: ExperimentOptions,
+    out: Path | None = None,
     *,
     is_dry: bool = False,
     verify: bool = False,
@@ -73,27 +60,27 @@ def prepare(
     from maskpolicy.pipeline import stages
     from maskpolicy.pipeline.store.opening import open_store
 
-    written = verbatim.read_experiment(Path(request.file), request.keys, request.plugins)
+    written = verbatim.read_experiment(asked.file, asked.keys or (), asked.plugin or ())
     written = written.without_file() if is_temporary else written
-    experiment = experiment_of(written, request.file)
-    folder = out or default_folder(written)
+    experiment = experiment_of(written, asked.file)
+    folder = out or _default_folder(written)
     if not is_dry:
         run_folder_state.check(folder, written)
         for blocks in (experiment.policies, experiment.tasks):
             run_folder_state.check_labels(folder, [block.label for block in blocks])
-    store = open_store(request.store, request.cache)
+    store = open_store(asked.store, asked.cache)
     if verify:
         store.distrust_digests()
     whole = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
     check_installed(experiment.tracker)
-    part = stages.choose_cells(whole, request.only)
+    part = stages.choose_cells(whole, asked.only or ())
     order = topological(part.targets)
     damaged = tuple(_damaged(order, store)) if verify else ()
-    return Prepared(written, experiment, whole, part, order, store, folder, damaged)
+    return Prepared(asked, written, experiment, whole, part, order, store, folder, damaged)
 
 
-def default_folder(written: WrittenExperiment) -> Path:
+def _default_folder(written: WrittenExperiment) -> Path:
     """Return the folder of an experiment's run if --out names no other one.
 
     That of a file which a run kept is the run's; that of maskpolicy's own experiments has their
@@ -132,43 +119,50 @@ def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tu
 
 def compute(
     prepared: Prepared,
-    request: Request,
     executor: Executor,
-    jobs: int,
     bars: AbstractContextManager[Listener],
+    *,
+    jobs: int = 1,
+    workers: int = 1,
+    threads: int | None = None,
 ) -> Mapping[str, Outcome]:
     """Compute all stages with an executor; returns outcomes by stage key.
 
-    `jobs` stages are computed at a time on this machine. The run's folder is created once the
-    executor is ready; raises StoreError if another experiment has it by then.
+    `jobs` stages are computed at a time on this machine, each with `threads` threads, and may start
+    `workers` processes. The run's folder is created once the executor is ready; raises StoreError
+    if another experiment has it by then.
     """
-    from maskpolicy.experiment import verbatim
-    from maskpolicy.leaderboard.results import run_folder_state
     from maskpolicy.pipeline.executors.capacity import remote_threads
     from maskpolicy.pipeline.executors.engines import LOCAL, engine
     from maskpolicy.pipeline.executors.local import member
     from maskpolicy.pipeline.graph.execution import execute
 
-    order, store, logs = prepared.order, prepared.store, (prepared.folder / "logs").absolute()
-    threads = request.threads
+    order, asked, logs = prepared.order, prepared.asked, (prepared.folder / "logs").absolute()
     if executor.name != LOCAL:
         threads = remote_threads(prepared.experiment, threads)
     with engine(executor, jobs, prepared.experiment, order, logs) as who, bars as shown:
-        # a command of another experiment may have taken the folder since it was checked
-        run_folder_state.check_owner(prepared.folder, prepared.written)
-        verbatim.save(prepared.written, prepared.folder)
+        _take_folder(prepared)
         return execute(
             order,
-            store,
+            prepared.store,
             shown,
             targets=[*prepared.part.targets, *prepared.damaged],
             engine=who,
             group=member,
-            workers=request.workers,
+            workers=workers,
             threads=threads,
-            cache=request.cache,
+            cache=str(asked.cache) if asked.cache else None,
             logs=logs,
         )
+
+
+def _take_folder(prepared: Prepared) -> None:
+    """Keep the experiment in its folder, which another one may have taken since `prepare`."""
+    from maskpolicy.experiment import verbatim
+    from maskpolicy.leaderboard.results import run_folder_state
+
+    run_folder_state.check_owner(prepared.folder, prepared.written)
+    verbatim.save(prepared.written, prepared.folder)
 
 
 def write(

@@ -62,14 +62,8 @@ def run(
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
     reads the other results).
     """
-    from maskpolicy.app.file_to_folder import (
-        Request,
-        compute,
-        failed_cells,
-        fit_machine,
-        prepare,
-        write,
-    )
+    from maskpolicy.app.commands.arguments import ExperimentOptions
+    from maskpolicy.app.file_to_folder import compute, failed_cells, fit_machine, prepare, write
     from maskpolicy.pipeline.executors.capacity import threads_kept
     from maskpolicy.pipeline.executors.engines import Executor
     from maskpolicy.pipeline.executors.local import one_early
@@ -79,19 +73,15 @@ def run(
     _hide_bars_of_libraries()
     jobs = jobs or _default_jobs()
     with _file_of(experiment) as file, threads_kept(), one_early(jobs) as early:
-        request = Request(
-            file=str(file),
-            keys=tuple(overrides),
-            plugins=_texts(plugins),
-            store=str(store),
-            cache=None if cache is None else str(cache),
-            only=_texts(only),
+        place, files = None if cache is None else Path(cache), list(map(Path, _texts(plugins)))
+        asked = ExperimentOptions(
+            file, list(overrides), str(store), place, files, list(_texts(only))
         )
         folder = None if out is None else Path(out)
-        prepared = prepare(request, folder, is_temporary=isinstance(experiment, Mapping))
+        prepared = prepare(asked, folder, is_temporary=isinstance(experiment, Mapping))
         jobs, threads = fit_machine(prepared, jobs, threads)
         bars = _bars(progress, prepared.part.targets, prepared.store, jobs)
-        outcomes = compute(prepared, request, Executor(early=early), jobs, bars)
+        outcomes = compute(prepared, Executor(early=early), bars, jobs=jobs, threads=threads)
         write(prepared, outcomes, time.monotonic() - started, jobs)
     failed = next((each for each in outcomes.values() if each.exception is not None), None)
     if failed is not None:

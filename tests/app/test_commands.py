@@ -33,6 +33,7 @@ MISTAKES = [
     ("plan smoke --seeds 3", "--seeds; keys are written without dashes, KEY=VALUE"),
     ("pretrain --steps 10", "No such option: --steps; write the key intermediate.steps=VALUE"),
     ("run", "Missing argument 'FILE'. (see maskpolicy run --help)"),
+    ("work it.yaml --store store --plan 0.1:00", "work: one command computes an experiment: on"),
     ("store prnue", "Did you mean 'prune'? (see maskpolicy store --help)"),
     ("run no.yaml", "no.yaml: cannot be read"),
     ("plan no.yaml", "no.yaml: cannot be read"),

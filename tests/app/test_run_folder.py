@@ -17,9 +17,10 @@ from folders import DEAD, half_written
 from tiny import Nothing
 
 from maskpolicy.app import contents
+from maskpolicy.app.commands.arguments import ExperimentOptions
 from maskpolicy.app.commands.running import _print
 from maskpolicy.app.contents import CONTENTS, FinishedRun, write
-from maskpolicy.app.file_to_folder import Request, compute, default_folder, prepare
+from maskpolicy.app.file_to_folder import _default_folder, compute, prepare
 from maskpolicy.core.errors import DataError, StoreError
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.parse import load_experiment
@@ -133,10 +134,10 @@ def test_experiments_of_one_file_name_have_folders_of_their_own(
     Path("mine").mkdir()
     Path("mine/closed-book.yaml").write_text("model: mini\n")
     written = verbatim.read_experiment(Path(file))
-    assert default_folder(written) == Path(folder)
+    assert _default_folder(written) == Path(folder)
     verbatim.save(written, tmp_path / "kept")
     kept = verbatim.read_experiment(tmp_path / "kept" / verbatim.WRITTEN)
-    assert default_folder(kept) == tmp_path / "kept"
+    assert _default_folder(kept) == tmp_path / "kept"
 
 
 @pytest.fixture
@@ -162,11 +163,10 @@ def test_the_folder_of_another_experiment_is_refused_and_planned(call, refused):
 
 @pytest.mark.usefixtures("two")
 def test_a_folder_that_another_command_has_taken_meanwhile_is_refused():
-    request = Request(file="b/it.yaml", store="store")
-    prepared = prepare(request, None)
+    prepared = prepare(ExperimentOptions(Path("b/it.yaml"), store="store"))
     verbatim.save(verbatim.read_experiment(Path("a/it.yaml")), prepared.folder)
     with pytest.raises(StoreError, match=r"runs/it: holds the results of a/it\.yaml: choose"):
-        compute(prepared, request, Executor(), 1, nullcontext(silent))
+        compute(prepared, Executor(), nullcontext(silent))
     kept = verbatim.read_experiment(prepared.folder / verbatim.WRITTEN)
     assert kept.file == Path("a/it.yaml").resolve()
 

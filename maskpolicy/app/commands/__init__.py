@@ -23,7 +23,6 @@ from maskpolicy.app.commands import (
     results,
     running,
     showing,
-    working,
 )
 from maskpolicy.app.commands.arguments import grouped
 from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION, MaskpolicyError
@@ -188,7 +187,7 @@ for command in (
     running.run,
     planning.plan,
     planning.check,
-    working.status,
+    planning.status,
     results.leaderboard,
     listing.list_,
     showing.show,
@@ -202,5 +201,5 @@ for command in (
     inspecting.doctor,
 ):
     app.command(command.__name__.rstrip("_"))(grouped(command))
-app.command(hidden=True, context_settings={"ignore_unknown_options": True})(working.work)
+app.command(hidden=True, context_settings={"ignore_unknown_options": True})(planning.work)
 app.add_typer(keeping.app, name="store")

@@ -19,7 +19,6 @@ from maskpolicy.pipeline.store.place import DEFAULT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from maskpolicy.app.file_to_folder import Request
     from maskpolicy.app.progress import Detail
     from maskpolicy.pipeline.graph.events import Outcome
     from maskpolicy.pipeline.store.artifacts import Store
@@ -94,20 +93,6 @@ class ExperimentOptions:
     cache: Cache = None
     plugin: Plugins = None
     only: Only = None
-
-    def request(self, workers: int = 1) -> Request:
-        """Return what workers are asked to compute."""
-        from maskpolicy.app.file_to_folder import Request
-
-        return Request(
-            file=str(self.file),
-            keys=tuple(self.keys or ()),
-            plugins=tuple(map(str, self.plugin or ())),
-            store=self.store,
-            cache=str(self.cache) if self.cache else None,
-            only=tuple(self.only or ()),
-            workers=workers,
-        )
 
 
 @dataclass(frozen=True)
@@ -221,15 +206,3 @@ def end(outcomes: Iterable[Outcome], summary: str = "") -> None:
     line = summary or f"failed: {first.stage.name}: {first.error}{more}"
     typer.echo(f"{line}; the same command tries again", err=True)
     raise typer.Exit(1)
-
-
-def request_of(
-    file: Path,
-    keys: list[str] | None,
-    store: str,
-    cache: Path | None,
-    plugin: list[Path] | None,
-    only: list[str] | None,
-) -> Request:
-    """Return what workers are asked to compute, from the arguments of a command."""
-    return ExperimentOptions(file, keys, store, cache, plugin, only).request()

@@ -1,4 +1,4 @@
-"""maskpolicy plan and check: what a run would compute, find and mask, without any training."""
+"""maskpolicy plan, check and status: what a run would compute and mask, and how far it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from maskpolicy.app.commands.arguments import (
     AsJson,
@@ -16,13 +16,14 @@ from maskpolicy.app.commands.arguments import (
     end,
 )
 from maskpolicy.app.screen import console, log_to, print_json
-from maskpolicy.core.errors import DataError
+from maskpolicy.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
+    from maskpolicy.app.file_to_folder import Prepared
     from maskpolicy.experiment.definition import Experiment
-    from maskpolicy.experiment.verbatim import WrittenExperiment
+    from maskpolicy.pipeline.executors.status import Status
     from maskpolicy.pipeline.graph.costs import Costs
     from maskpolicy.pipeline.graph.planning import Planned
 
@@ -40,30 +41,15 @@ def plan(
 
     Each stage is done, to do, begun, or outdated: computed before with other settings.
     """
-    from maskpolicy.app import printed
-    from maskpolicy.app.file_to_folder import default_folder
-    from maskpolicy.experiment import verbatim
-    from maskpolicy.experiment.parse import experiment_of
+    from maskpolicy.app import file_to_folder, printed
     from maskpolicy.leaderboard import power
-    from maskpolicy.models.model_kinds import check_folder
-    from maskpolicy.models.training.tracking import check_installed
-    from maskpolicy.pipeline import stages
     from maskpolicy.pipeline.executors.capacity import default_jobs
     from maskpolicy.pipeline.graph import costs, planning
-    from maskpolicy.pipeline.graph.nodes import topological
-    from maskpolicy.pipeline.store.opening import open_store
 
     log_to(console(err=True))
-    written = verbatim.read_experiment(
-        experiment.file, experiment.keys or (), experiment.plugin or ()
-    )
-    resolved = experiment_of(written, experiment.file)
-    check_installed(resolved.tracker)
-    check_folder(resolved.model)
-    artifacts = open_store(experiment.store, experiment.cache)
-    whole = stages.build(resolved, artifacts.hash_file, artifacts.cut_file)
-    part = stages.choose_cells(whole, experiment.only or ())
-    order = topological(part.targets)
+    prepared = file_to_folder.prepare(experiment, is_dry=True)
+    resolved, artifacts = prepared.experiment, prepared.store
+    order, part = prepared.order, prepared.part
     if digest:
         console().print(planning.plan_digest(order))
         return
@@ -76,19 +62,20 @@ def plan(
     takes = costs.expected(rest, past, default_jobs(resolved, missing))
     named = {task for _, task, _ in part.cells}
     corpora = _corpora(resolved, {row for row, _, _ in part.cells})
-    finds = [each for each in power.plan(resolved, whole, artifacts) if each.task in named]
+    differences = power.plan(resolved, prepared.whole, artifacts)
+    finds = [each for each in differences if each.task in named]
     if as_json:
-        folder = str(default_folder(written))
-        about: dict[str, Any] = {"plan": planning.plan_digest(order), "folder": folder}
+        about: dict[str, Any] = {"plan": planning.plan_digest(order)}
+        about["folder"] = str(prepared.folder)
         about["counts"] = Counter(entry.state for entry in planned)
         about |= {"expected": asdict(takes), "power": power.to_json(finds)}
         print_json({**about, "stages": _stages(planned, past), "corpora": corpora})
         return
     screen = console()
     printed.plan(planned, takes, screen, stages=verbose)
-    screen.print(_folder_line(written), soft_wrap=True)
+    screen.print(_folder_line(prepared), soft_wrap=True)
     printed.corpora(corpora, screen)
-    remarks = [*power.lines(finds, resolved), *power.untested(whole, named)]
+    remarks = [*power.lines(finds, resolved), *power.untested(prepared.whole, named)]
     printed.power(finds, remarks, screen)
 
 
@@ -105,15 +92,13 @@ def _stages(planned: Sequence[Planned], past: Costs) -> list[dict[str, Any]]:
     return stages
 
 
-def _folder_line(written: WrittenExperiment) -> str:
+def _folder_line(prepared: Prepared) -> str:
     """Return the folder that `run` writes, and whether it holds another experiment's results."""
-    from maskpolicy.app.file_to_folder import default_folder
     from maskpolicy.leaderboard.results import run_folder_state
 
-    folder = default_folder(written)
-    owner = run_folder_state.owner_of(folder, written)
+    owner = run_folder_state.owner_of(prepared.folder, prepared.written)
     note = f", which holds the results of {owner}: give `run` another --out" if owner else ""
-    return f"`run` writes {folder}{note}"
+    return f"`run` writes {prepared.folder}{note}"
 
 
 def _corpora(experiment: Experiment, rows: Container[str]) -> dict[str, str]:
@@ -150,7 +135,7 @@ def check(
     if not processes.is_first():  # of several that a launcher started
         return
     notes, amount = detail.notes()
-    prepared = file_to_folder.prepare(experiment.request(workers), None, is_dry=True)
+    prepared = file_to_folder.prepare(experiment, is_dry=True)
     checked = DataCheck(prepared, Sampling(passages))
     bars = RunProgress(notes, checked.read, prepared.store, failures=False, detail=amount)
     end(checked.compute(workers, bars))
@@ -163,3 +148,61 @@ def check(
     refused = [f"{each.row}: {each.problem}" for each in rows if each.problem]
     if refused:
         raise DataError("; ".join(refused))
+
+
+def status(
+    *,
+    experiment: ExperimentOptions,
+    as_json: AsJson = False,
+) -> None:
+    """Print which stages of an experiment are done, under way, failed and left; compute nothing."""
+    from maskpolicy.app import file_to_folder
+    from maskpolicy.pipeline.executors.status import status_of
+
+    screen = console()
+    log_to(console(err=True))
+    prepared = file_to_folder.prepare(experiment, is_dry=True)
+    state = status_of(prepared.order, prepared.part.targets, prepared.store)
+    if as_json:
+        print_json(asdict(state))
+        return
+    screen.print(f"plan {state.plan}")
+    for stage in state.under_way:
+        share = f": {stage.done} of {stage.total}" if stage.total else ""
+        more = f", {stage.note}" if stage.note else ""
+        where = f"by the command on {stage.host} (process {stage.pid}) since {stage.since}"
+        screen.print(f"… {stage.stage} {where}{share}{more}", soft_wrap=True)
+    for failed in state.failed:
+        screen.print(f"✗ {failed.stage} at {failed.time}: {failed.error}", soft_wrap=True)
+    counts = {
+        "done": state.done,
+        "under way": len(state.under_way),
+        "failed": len(state.failed),
+        "blocked by these": state.blocked,
+        "left": state.left,
+    }
+    screen.print(", ".join(f"{number} {name}" for name, number in counts.items()))
+    screen.print(_estimate(state), soft_wrap=True)
+
+
+def _estimate(state: Status) -> str:
+    if not state.left and not state.under_way:
+        return "nothing is left to compute"
+    if state.unknown:
+        kinds = ", ".join(state.unknown)
+        return f"time left: unknown, as no stage of these kinds has been computed yet: {kinds}"
+    minutes = (state.seconds or 0.0) / 60
+    time = f"{minutes / 60:.1f} h" if minutes > 90 else f"{max(1, round(minutes))} min"
+    count = max(1, len(state.under_way))
+    return (
+        f"time left: about {time}, estimated from {state.measured} finished stages of the same "
+        f"kinds, for {count} stage{'s' if count > 1 else ''} at a time"
+    )
+
+
+def work(words: Annotated[list[str] | None, Argument()] = None) -> None:
+    """Say which command shares an experiment among machines."""
+    raise ConfigError(
+        "work: one command computes an experiment: on several machines, `maskpolicy run FILE "
+        "--executor ray=ADDRESS` or `--executor slurm`"
+    )

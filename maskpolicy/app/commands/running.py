@@ -69,10 +69,9 @@ def run(
         from maskpolicy.app.progress import Display, RunProgress
         from maskpolicy.pipeline.graph import processes
 
-        request = experiment.request(workers)
         reading = "reading the experiment and its files"
         with Display(notes, "run", (0.0, reading), amount):
-            prepared = file_to_folder.prepare(request, out, is_dry=dry_run, verify=verify)
+            prepared = file_to_folder.prepare(experiment, out, is_dry=dry_run, verify=verify)
         if chosen.name == LOCAL:
             jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
         if dry_run:
@@ -81,15 +80,16 @@ def run(
         if not processes.is_first():
             processes.follow(prepared.order, prepared.store, workers)
             return
-        request, chosen = replace(request, threads=threads), replace(chosen, early=early)
-        targets, store = prepared.part.targets, prepared.store
-        bars = RunProgress(notes, targets, store, jobs or 1, detail=amount)
-        outcomes = file_to_folder.compute(prepared, request, chosen, jobs or 1, bars)
+        jobs, chosen = jobs or 1, replace(chosen, early=early)
+        bars = RunProgress(notes, prepared.part.targets, prepared.store, jobs, detail=amount)
+        outcomes = file_to_folder.compute(
+            prepared, chosen, bars, jobs=jobs, workers=workers, threads=threads
+        )
         processes.dismiss()
     seconds = time.monotonic() - started
     # before anything is printed, because output may be cut off, as by `| head`
-    finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs or 1)
-    _print(finished, took, seconds, jobs or 1, show_page=show_page)
+    finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs)
+    _print(finished, took, seconds, jobs, show_page=show_page)
     end(outcomes.values(), file_to_folder.failed_cells(prepared, outcomes))
 
 
