@@ -13,7 +13,7 @@ import maskpolicy
 from maskpolicy.models.training.optimization import Optimization
 
 ROOT = Path(maskpolicy.__file__).parent
-MOST = 33
+MOST = 30
 YAML = """
 model: mini
 corpus: world
