@@ -15,7 +15,7 @@ from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
 
 if TYPE_CHECKING:
-    from maskpolicy.app.commands.arguments import ExperimentOptions
+    from maskpolicy.app.arguments import ExperimentOptions
     from maskpolicy.app.contents import FinishedRun
     from maskpolicy.experiment.definition import Experiment
     from maskpolicy.experiment.verbatim import WrittenExperiment

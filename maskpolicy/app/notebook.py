@@ -62,7 +62,7 @@ def run(
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
     reads the other results).
     """
-    from maskpolicy.app.commands.arguments import ExperimentOptions
+    from maskpolicy.app.arguments import ExperimentOptions
     from maskpolicy.app.file_to_folder import compute, failed_cells, fit_machine, prepare, write
     from maskpolicy.pipeline.executors.capacity import threads_kept
     from maskpolicy.pipeline.executors.engines import Executor

@@ -17,7 +17,7 @@ from folders import DEAD, half_written
 from tiny import Nothing
 
 from maskpolicy.app import contents
-from maskpolicy.app.commands.arguments import ExperimentOptions
+from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.commands.running import _print
 from maskpolicy.app.contents import CONTENTS, FinishedRun, write
 from maskpolicy.app.file_to_folder import _default_folder, compute, prepare

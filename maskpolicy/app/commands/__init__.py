@@ -14,6 +14,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
+from maskpolicy.app.arguments import grouped
 from maskpolicy.app.commands import (
     exporting,
     inspecting,
@@ -24,7 +25,6 @@ from maskpolicy.app.commands import (
     running,
     showing,
 )
-from maskpolicy.app.commands.arguments import grouped
 from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION, MaskpolicyError
 from maskpolicy.core.version import VERSION
 

@@ -8,8 +8,7 @@ from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
-from maskpolicy.app.command_words import as_typed, public, repeated
-from maskpolicy.app.commands.arguments import (
+from maskpolicy.app.arguments import (
     DetailOptions,
     Keys,
     Plugins,
@@ -19,6 +18,7 @@ from maskpolicy.app.commands.arguments import (
     Workers,
     end,
 )
+from maskpolicy.app.command_words import as_typed, public, repeated
 from maskpolicy.app.screen import console, log_to
 from maskpolicy.core.errors import ConfigError
 

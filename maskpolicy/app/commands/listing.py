@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from maskpolicy.app.commands.arguments import AsJson, Plugins
+from maskpolicy.app.arguments import AsJson, Plugins
 from maskpolicy.app.screen import console, print_json
 from maskpolicy.core.errors import ConfigError, unknown
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from maskpolicy.app.commands.arguments import (
+from maskpolicy.app.arguments import (
     AsJson,
     DetailOptions,
     ExperimentOptions,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from maskpolicy.app.commands.arguments import AsJson, DetailOptions, Plugins, RunStoreOptions
+from maskpolicy.app.arguments import AsJson, DetailOptions, Plugins, RunStoreOptions
 from maskpolicy.app.commands.listing import print_plugins
 from maskpolicy.app.screen import console, print_json
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError

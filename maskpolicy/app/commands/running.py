@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from maskpolicy.app.commands.arguments import (
+from maskpolicy.app.arguments import (
     STORE,
     DetailOptions,
     ExperimentOptions,
