@@ -28,7 +28,9 @@ T5S = ("t5", "t5 untied", "mt5", "umt5", "longt5")
 
 
 @cache
-def pieces(splits: bool) -> tuple[tuple[str, float], ...]:
+def pieces(
+    splits: bool, texts: tuple[str, ...] = TEXTS, size: int = 200
+) -> tuple[tuple[str, float], ...]:
     """Return a Unigram vocabulary as SentencePiece learns it; `splits`: blanks are cut off first.
 
     It has no special tokens.
@@ -41,9 +43,9 @@ def pieces(splits: bool) -> tuple[tuple[str, float], ...]:
         marker = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marker])
     raw.pre_tokenizer = marker
     trainer = trainers.UnigramTrainer(
-        vocab_size=200, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+        vocab_size=size, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
     )
-    raw.train_from_iterator(TEXTS, trainer)
+    raw.train_from_iterator(texts, trainer)
     learned = json.loads(raw.to_str())["model"]["vocab"]
     return tuple((piece, score) for piece, score in learned if piece != "<unk>")
 
@@ -54,19 +56,24 @@ def specials(*names: str) -> list[tuple[str, float]]:
 
 
 @cache
-def tokenizer(name: str) -> Any:
-    """Return a tokenizer of the family's own class; not to be changed."""
+def tokenizer(name: str, texts: tuple[str, ...] = TEXTS, size: int = 200) -> Any:
+    """Return a tokenizer of the family's own class, not to be changed.
+
+    Those of T5, Pegasus, T5Gemma and BERT are trained on `texts`.
+    """
     t = transformers
 
     if name in T5S:
         extra = specials(*(f"<extra_id_{i}>" for i in reversed(range(20))))
-        vocab = [*specials("<pad>", "</s>", "<unk>"), *pieces(True), *extra]
+        vocab = [*specials("<pad>", "</s>", "<unk>"), *pieces(True, texts, size), *extra]
         return t.T5Tokenizer(vocab=vocab, extra_ids=20)
     if name == "pegasus":
         own = specials(
             "<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, 5))
         )
-        return t.PegasusTokenizer(vocab=[*own, *specials("<unk>"), *pieces(False)], offset=5)
+        return t.PegasusTokenizer(
+            vocab=[*own, *specials("<unk>"), *pieces(False, texts, size)], offset=5
+        )
     if name in ("mbart", "mbart50"):
         made = t.MBartTokenizer if name == "mbart" else t.MBart50Tokenizer
         codes = _codes(name)
@@ -76,7 +83,7 @@ def tokenizer(name: str) -> Any:
     if name == "nllb":
         return _nllb()
     if name == "t5gemma":
-        return _gemma()
+        return _gemma(texts, size)
     if name == "blenderbot":
         learned, merges = _byte_level(small.tokenizer())
         return adding(t.BlenderbotTokenizer(vocab=learned, merges=merges), "$A </s>")
@@ -87,7 +94,7 @@ def tokenizer(name: str) -> Any:
         made.add_special_tokens({"mask_token": "<mask>"})
         return made
     if name == "bert2bert":
-        return _wordpiece()
+        return _wordpiece(texts, size)
     return small.tokenizer()
 
 
@@ -117,14 +124,16 @@ def _byte_level(made: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
     return model["vocab"], [tuple(pair) for pair in model["merges"]]
 
 
-def _bpe(own: list[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def _bpe(
+    own: list[str], texts: tuple[str, ...] = TEXTS, size: int = 260
+) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Return a BPE of text in which blanks are ▁, with special tokens in front."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
-    trainer = trainers.BpeTrainer(vocab_size=260, special_tokens=own, show_progress=False)
-    raw.train_from_iterator(TEXTS, trainer)
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=own, show_progress=False)
+    raw.train_from_iterator(texts, trainer)
     model = json.loads(raw.to_str())["model"]
     return model["vocab"], [tuple(pair) for pair in model["merges"]]
 
@@ -139,19 +148,19 @@ def _nllb() -> Any:
     )
 
 
-def _gemma() -> Any:
-    vocab, merges = _bpe(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"])
+def _gemma(texts: tuple[str, ...], size: int) -> Any:
+    vocab, merges = _bpe(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"], texts, size + 60)
     return adding(transformers.GemmaTokenizer(vocab=vocab, merges=merges), "<bos> $A")
 
 
-def _wordpiece() -> Any:
+def _wordpiece(texts: tuple[str, ...], size: int) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     own = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     raw.train_from_iterator(
-        TEXTS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=own, show_progress=False)
+        texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=own, show_progress=False)
     )
     return transformers.BertTokenizer(vocab=raw.get_vocab(), do_lower_case=False)
 

@@ -52,8 +52,10 @@ class Training:
     dropout: Momentum | None = None  # of every layer; null: the model's own
     # padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU; halved if memory runs out
     micro_tokens: Steps = 0
-    max_source: Count = 512  # tokens; longer sources are cut
-    max_target: Count = 512  # tokens; longer targets are cut
+    max_source: Count = 512  # tokens; longer sources are cut, and passages before they are masked
+    # tokens; longer targets of a task are cut; in a pre-training, spans without room in the target
+    # are not masked, and passages are cut to it if it is their full text
+    max_target: Count = 512
     checkpoint_every: Positive = unkeyed(60.0)  # seconds between resumable checkpoints
     seed: Seed = 0  # of all random draws; fine-tuning takes the file's `seeds` instead
     # steps between two evaluations: on dev (fit, fine-tuning), or on the text of `pretrain

@@ -319,6 +319,7 @@ def _run_notes(runs: Sequence[Run]) -> list[str]:
             run.about_dropped,
             _uncounted(run),
             _shrunk(run),
+            *_cut_text(run),
             *_unanswered(run),
             *_data(run),
         ]
@@ -361,6 +362,20 @@ def _shrunk(run: Run) -> str:
         "memory ran out, and trainings went on with smaller micro_tokens, which changes gradients "
         f"by rounding alone, and draws other dropout: {listed(some)}"
     )
+
+
+def _cut_text(run: Run) -> list[str]:
+    """Return a note for each share of the text that some rows' trainings did not read."""
+    rows: dict[str, dict[str, None]] = {}
+    for one in run.results:
+        if (work := one.work or {}).get("cut_tokens"):
+            share = f"{100 * work['cut_tokens'] / work['passage_tokens']:.2g}%"
+            rows.setdefault(share, {})[one.policy] = None
+    return [
+        f"{share} of the text of {listed(list(labels))} was cut: its passages are longer than "
+        "max_source, or than max_target where the target is the full text"
+        for share, labels in rows.items()
+    ]
 
 
 def _unanswered(run: Run) -> list[str]:

@@ -90,14 +90,15 @@ def denoising_pairs(
     one mask would. Raises ConfigError if a target would name sentinels that the source lacks.
     """
     marks = mask if isinstance(mask, Marks) else Marks(mask)
-    by_sentinels = bool(marks.sentinels) and denoising.join == "mask"
-    if denoising.replacement is not None and denoising.target == "spans" and by_sentinels:
+    has_spans = denoising.target == "spans"
+    by_sentinels = has_spans and bool(marks.sentinels) and denoising.join == "mask"
+    if denoising.replacement is not None and by_sentinels:
         raise ConfigError(
             "replacement: the target names each masked span by its sentinel in the source, which "
             "random or kept text would not have: leave it out, or set target: full or join: none"
         )
     asked = np.asarray([len(each) for each in spans])
-    if target_room is not None and denoising.target == "spans":
+    if target_room is not None and has_spans:
         joint = int(denoising.join == "mask")
         least = 0 if not joint else 1 if by_sentinels else -1  # besides a mark for each span
         draws = _Draws(passages, asked, seed, epochs)
@@ -118,11 +119,14 @@ def denoising_pairs(
     masked = edges.cumsum()[:-1] > 0
     until = np.concatenate([[0], masked.cumsum()])  # masked tokens before each position
     amounts = until[starts + lengths] - until[starts]
-    written = _sources(denoising, tokens, masked, flat, starts, marks, draws, room)
+    spare = None
+    if target_room is not None and by_sentinels:  # a target names inserted sentinels, too
+        spare = target_room - 1 - amounts - counts
+    written = _sources(denoising, tokens, masked, flat, starts, marks, draws, room, spare)
     excluded = draws.excluded(written, denoising.mask_exclusion, marks)
     if marks.sentinels:
         written, found = numbered(written, marks.sentinels)
-    if denoising.target == "full":
+    if not has_spans:
         wanted = counts > 0
         targets = Ragged.cut(tokens[wanted.repeat(lengths)], lengths * wanted)
     elif by_sentinels:
@@ -157,6 +161,7 @@ def _sources(
     marks: Marks,
     draws: _Draws,
     room: int | None,
+    spare: NDArray[np.int64] | None,
 ) -> Ragged:
     """Return the sources with masks; sentinels are still negative numbers of their spans."""
     sources = tokens.copy()
@@ -179,7 +184,7 @@ def _sources(
     if denoising.permute_sentences:
         written = draws.permuted(written, order - starts.repeat(written.lengths))
     if denoising.insert:
-        written = draws.inserted(written, denoising.insert, marks, room)
+        written = draws.inserted(written, denoising.insert, marks, room, spare)
     return written
 
 
@@ -282,11 +287,17 @@ class _Draws:
         return found
 
     def inserted(
-        self, sources: Ragged, share: float, marks: Marks, room: int | None = None
+        self,
+        sources: Ragged,
+        share: float,
+        marks: Marks,
+        room: int | None,
+        spare: NDArray[np.int64] | None,
     ) -> Ragged:
         """Insert floor(share * spans + u) masks into each source, u uniform in [0, 1).
 
-        There are fewer if no sentinel or no `room` is left for them. Sentinels are negative numbers
+        There are fewer if no sentinel or no `room` is left for them; `spare`, (n,), are the most
+        that each target has room for. Sentinels are negative numbers
         below those of the spans.
         """
         rows, next_number = list(sources), -1 - int(self.counts.sum())
@@ -295,6 +306,8 @@ class _Draws:
             extra = int(share * self.counts[i] + rng.random())
             if room is not None:
                 extra = min(extra, max(0, room - len(rows[i])))
+            if spare is not None:
+                extra = min(extra, int(spare[i]))
             new: int | NDArray[np.int32] = marks.mask
             if marks.most is not None:
                 extra = min(extra, marks.most - int(self.counts[i]))

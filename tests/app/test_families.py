@@ -108,6 +108,18 @@ def test_more_spans_than_sentinels_are_told(call):
     assert work["spans"] == 2 * 2 * 19
 
 
+def test_spans_that_a_target_has_no_room_for_are_told(call):
+    Path("it.txt").write_text("\n\n".join(f"{' '.join(['dog'] * 90)} {n}" for n in range(4)))
+    told = words(saved("bart"), "policy.ratio=0.5", "intermediate.max_target=20")
+    code, _, err = call(*told)
+    assert code == 0, err
+    (line,) = [each for each in err.splitlines() if "stay visible" in each]
+    says = "as a target has at most 20 tokens: raise intermediate.max_target, lower corpus.words, "
+    assert says in line
+    work = json.loads(Path("out", "maskpolicy.json").read_text())["work"]
+    assert work["spans_without_room"] > 0
+
+
 def test_a_text_is_shown_with_sentinels(call):
     text = ("--text", "The cute dog walks in the park", "--json", "--store", "store")
     code, out, _ = call("show", "random", "--model", saved("t5"), *text, "policy.ratio=0.3")

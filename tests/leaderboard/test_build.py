@@ -132,6 +132,16 @@ def test_a_single_intermediate_run_is_said():
     assert board(result("none", "zsre", 0, 0.1), twice)["notes"] == []
 
 
+def test_the_share_of_the_text_that_was_cut_is_said():
+    counts = {"passage_tokens": 800, "cut_tokens": 96}
+    rows = [
+        replace(result(name, "zsre", 0, 0.5, intermediate_seeds=2), work=work)
+        for name, work in (("random", counts), ("original", counts), ("mass", {"passages": 9}))
+    ]
+    (note,) = board(result("none", "zsre", 0, 0.1), *rows)["notes"]
+    assert note.startswith("12% of the text of random, original was cut: ")
+
+
 def test_groups_are_averaged_over_complete_rows_only():
     found = build_leaderboard(
         [

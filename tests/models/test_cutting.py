@@ -11,16 +11,20 @@ import small
 import text_to_text
 from hypothesis import given
 from hypothesis import strategies as st
+from languages import lines
 from strategies import DENOISINGS
 
+from maskpolicy import MaskingCollator
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
+from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
+from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import find_plugin
 
 POLICIES = ("random", "random-40", "whole-word", "span", "poisson", "mass", "prefix-lm")
@@ -33,11 +37,11 @@ def passages(name):
     return Passages(build_passages(documents, text_to_text.tokenizer(name), 12))
 
 
-def masked(policy, how, tokenizer, limit, encoder=False):
+def masked(policy, how, tokenizer, limit, of_target=500, encoder=False):
     """Return steps over all passages, and (kept tokens, source, target) of each, without ends."""
     made = text_to_text.tokenizer(tokenizer)
     specials = Specials.of_encoder(made) if encoder else Specials.of(made)
-    spec = Training(batch_size=len(passages(tokenizer)), max_source=limit, max_target=500)
+    spec = Training(batch_size=len(passages(tokenizer)), max_source=limit, max_target=of_target)
     written = Specials.at_positions if encoder else Specials.pairs
     plugin = find_plugin("policy", policy).plugin()
     steps = MaskedSteps(passages(tokenizer), plugin, how, specials, spec, written)
@@ -48,6 +52,7 @@ def masked(policy, how, tokenizer, limit, encoder=False):
     rows = []
     for (item, _), pair in zip(steps.order.step(0), pairs, strict=True):
         assert len(pair.source) <= limit
+        assert encoder or len(pair.target) <= of_target
         kept = passages(tokenizer)[item].tokens[: steps.room].tolist()
         source = pair.source[len(before) : len(pair.source) - len(after)].tolist()
         target = pair.target[len(ends[0]) : len(pair.target) - len(ends[1])].tolist()
@@ -67,42 +72,53 @@ def split(target, specials):
     return runs[1:-1] if specials.sentinels else runs
 
 
+def assert_reproduced(kept, source, target, how, specials):
+    """Check that a source and its target, without their ends, together make the kept tokens."""
+    marks = {specials.mask, specials.sentence_mask, *specials.sentinels}
+    visible = [token for token in source if token not in marks]
+    if not target:
+        assert Counter(source) == Counter(kept)
+        assert how.permute_sentences or source == kept
+        return
+    if how.target == "full":
+        assert target == kept
+        assert how.replacement or not Counter(visible) - Counter(kept)
+        return
+    hidden = [token for token in target if token not in marks]
+    assert Counter(visible) + Counter(hidden) == Counter(kept)
+    if how.permute_sentences or how.insert or specials.sentence_mask:
+        return
+    if how.join == "none":
+        rest = iter(kept)
+        assert all(token in rest for token in hidden)  # in the order of the text
+        return
+    texts = iter(split(target, specials))
+    again, left = [], 0
+    for token in source:
+        if token not in marks:
+            again.append(token)
+        elif not left:
+            text = next(texts)
+            again += text
+            left = len(text) - 1 if how.corruption == "token" else 0
+        else:
+            left -= 1
+    assert again == kept
+    assert next(texts, None) is None
+
+
 @given(
     st.sampled_from(POLICIES),
     DENOISINGS,
     st.sampled_from(TOKENIZERS),
     st.integers(4, 60),
+    st.integers(5, 80),
 )
-def test_source_and_target_make_the_part_that_is_kept(policy, how, tokenizer, limit):
+def test_source_and_target_make_the_part_that_is_kept(policy, how, tokenizer, limit, of_target):
     how = Denoising(**vars(how) | {"mask_exclusion": 0.0})
-    steps, rows = masked(policy, how, tokenizer, limit)
-    specials = steps.specials
-    marks = {specials.mask, specials.sentence_mask, *specials.sentinels}
+    steps, rows = masked(policy, how, tokenizer, limit, of_target)
     for kept, source, target in rows:
-        visible = [token for token in source if token not in marks]
-        if not target:
-            assert Counter(source) == Counter(kept)
-        elif how.target == "full":
-            assert target == kept
-            assert not Counter(visible) - Counter(kept)
-        else:
-            hidden = [token for token in target if token not in marks]
-            assert Counter(visible) + Counter(hidden) == Counter(kept)
-        in_order = not (how.permute_sentences or how.insert or specials.sentence_mask)
-        if target and how.target == "spans" and how.join == "mask" and in_order:
-            texts = iter(split(target, specials))
-            again, left = [], 0
-            for token in source:
-                if token not in marks:
-                    again.append(token)
-                elif not left:
-                    text = next(texts)
-                    again += text
-                    left = len(text) - 1 if how.corruption == "token" else 0
-                else:
-                    left -= 1
-            assert again == kept
-            assert next(texts, None) is None
+        assert_reproduced(kept, source, target, how, steps.specials)
 
 
 @given(st.sampled_from(POLICIES), st.integers(4, 60))
@@ -116,6 +132,122 @@ def test_an_encoder_is_asked_for_what_its_source_masks(policy, limit):
             assert set(hidden) == {steps.specials.mask}
         else:
             assert source == kept
+
+
+DRAWS = ("mixture", "ul2")
+LANGUAGES = ("ar", "cs", "de", "el", "en", "hi", "ja", "ru", "th", "zh")
+CORPUS = tuple(line for language in LANGUAGES for line in lines(language))
+FIELDS = {
+    "column": {"column": "marked", "spans": "all"},
+    "regex": {"pattern": r"\w\w+", "spans": 3},
+    "pmi": {"min_count": 2},
+    "mixture": {"members": ["random", "whole-word", "span"]},
+}
+
+
+@cache
+def trained(name):
+    """Return a tokenizer that is trained on sentences of all languages."""
+    if name == "byte-level":
+        return train_tokenizer(CORPUS, 1500)
+    return text_to_text.tokenizer(name, CORPUS, 1500)
+
+
+@cache
+def untrained():
+    """Return the names of the policies that need neither a training nor a spaCy pipeline."""
+    discovery.load_builtin("policy")
+    entries = [registry.entry("policy", name) for name in registry.names("policy")]
+    return [
+        entry.name
+        for entry in entries
+        if hooks.FIT.of(entry.plugin) is None and hooks.REANNOTATE.of(entry.plugin) is None
+        if registry.is_builtin(entry.plugin) and entry.name != "phrases"
+    ]
+
+
+def random_collator(rng):
+    """Return a collator of a random policy, tokenizer, language, kind and limits, and texts."""
+
+    def one(choices):
+        return choices[rng.integers(len(choices))]
+
+    language, name = one(LANGUAGES), one(untrained())
+    tokenizer = trained(one(("bert2bert", "byte-level", "t5gemma", "t5", "pegasus")))
+    names = (tokenizer.bos_token_id, tokenizer.cls_token_id)
+    has_ends = any(each is not None for each in names) and tokenizer.mask_token_id is not None
+    kind = one(("seq2seq", "encoder")) if has_ends and name not in DRAWS else "seq2seq"
+    asked = {}
+    if kind == "seq2seq" and name not in DRAWS:
+        asked = {
+            "corruption": one(("span", "token")),
+            "target": one(("full", "spans")),
+            "join": one(("mask", "none")),
+            "permute_sentences": bool(rng.random() < 0.2),
+            "insert": one((0.0, 0.0, 0.4)),
+        }
+        asked = {key: value for key, value in asked.items() if rng.random() < 0.7}
+        if rng.random() < 0.1:
+            asked = {"corruption": "delete", "target": "full"}
+    if kind == "encoder" and rng.random() < 0.5:
+        asked = {"replacement": {"mask": 0.8, "random": 0.1, "keep": 0.1}}
+    sentences = lines(language)
+    texts = ["".join(rng.permutation(sentences)[:9]) for _ in range(5)]
+    if name == "salient-span" and language != "en":
+        name = "whole-word"
+    made = MaskingCollator(
+        {"name": name, **FIELDS.get(name, {})},
+        tokenizer,
+        kind=kind,
+        **asked,
+        columns=("marked",),
+        language=language,
+        seed=int(rng.integers(99)),
+        max_source=int(rng.integers(5, 90)),
+        max_target=int(rng.integers(5, 90)),
+        statistics=sentences * 2,
+        return_tensors="np",
+    )
+    return made, [{"text": text, "marked": [[0, 4], [9, 15]]} for text in texts]
+
+
+def assert_pairs_of_collator(seed):
+    """Check the pairs of a random collator; return their number."""
+    collator, rows = random_collator(np.random.default_rng(seed))
+    tokenizer, specials = collator.tokenizer, collator.specials
+    ends = ((specials.bos,), (specials.eos,))
+    (before, after), (first, last) = specials.source_ends or ends, specials.target_ends or ends
+    batch = collator(rows)
+    for row, source, seen, labels in zip(
+        rows, batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True
+    ):
+        whole = tokenizer(row["text"], add_special_tokens=False)["input_ids"]
+        source = source[seen == 1].tolist()
+        assert tuple(source[: len(before)]) == before
+        assert tuple(source[len(source) - len(after) :]) == after
+        room = collator.room.max_source - len(before) - len(after)
+        if collator.kind == "encoder":
+            filled = np.where(labels[: len(source)] == IGNORE, source, labels[: len(source)])
+            assert filled.tolist() == [*before, *whole[:room], *after]
+            continue
+        target = labels[labels != IGNORE].tolist()
+        assert len(target) <= collator.room.max_target
+        source = source[len(before) : len(source) - len(after)]
+        target = target[len(first) : len(target) - len(last)]
+        (how,) = {leaf.denoising for leaf in collator.masker.leaves}
+        if how.target == "full":
+            room = min(room, collator.room.max_target - len(first) - len(last))
+        assert_reproduced(whole[:room], source, target, how, specials)
+    return len(rows)
+
+
+def test_every_collator_makes_pairs_that_reproduce_their_text():
+    assert sum(map(assert_pairs_of_collator, range(80))) == 400
+
+
+@pytest.mark.slow
+def test_four_thousand_pairs_reproduce_their_texts():
+    assert sum(map(assert_pairs_of_collator, range(80, 880))) == 4000
 
 
 def test_the_work_counts_what_is_cut():

@@ -153,6 +153,14 @@ def test_no_key_of_an_experiment_changes(variant, data, monkeypatch):
     assert digests(stages_of(variant, data, monkeypatch)) == golden[variant]
 
 
+def test_trainings_whose_targets_were_cut_are_computed_again(data, monkeypatch):
+    for more, says in ((), None), (("intermediate.max_target=99",), True):
+        monkeypatch.setitem(VARIANTS, "short", ("quickstart.yaml", more))
+        found = stages_of("short", data, monkeypatch)
+        keyed = [one.keyed for one in found if one.kind in ("general", "intermediate")]
+        assert [one.get("whole_targets") for one in keyed] == [None, *[says] * (len(keyed) - 1)]
+
+
 def write_golden() -> None:
     found: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
