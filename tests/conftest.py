@@ -41,7 +41,7 @@ def log_of_a_test() -> Iterator[None]:
     logger.propagate, logger.handlers[:] = propagates, handlers
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def real_data() -> Path:
     """Return the folder of real samples in the official formats, or skip."""
     folder = os.environ.get("MASKPOLICY_REAL_DATA")
@@ -103,12 +103,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # where the variable is set, as .ci/run does, a test with the fixture must not be skipped
-NEEDED = {"real_data": "MASKPOLICY_REAL_DATA", "browser": "MASKPOLICY_BROWSER"}
+NEEDED = {
+    "real_data": "MASKPOLICY_REAL_DATA",
+    "browser": "MASKPOLICY_BROWSER",
+    "published": "MASKPOLICY_PUBLISHED",
+}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Fail, instead of skipping, a test whose samples or browser are there (.ci/run)."""
+    """Fail, instead of skipping, a test whose samples, packages or browser .ci/run has."""
     report = yield
     wanted = [NEEDED[name] for name in getattr(item, "fixturenames", ()) if name in NEEDED]
     unmet = [variable for variable in wanted if os.environ.get(variable)]
