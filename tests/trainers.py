@@ -84,7 +84,6 @@ def train(
         model,
         class_of_arguments(
             str(folder),
-            remove_unused_columns=False,
             max_steps=STEPS,
             per_device_train_batch_size=2,
             gradient_accumulation_steps=ACCUMULATED,

@@ -61,14 +61,14 @@ class MaskingCollator:
     A row holds {"text"}, or {"input_ids"}, which are decoded and tokenized again, or {"text",
     "input_ids", "offset_mapping"}, whose ids are used as they are. Special tokens are removed from
     the ids, so that they are never masked, and each pair gets its own, such as <s> and </s>. A
-    tokenizer with sentinels (T5) masks with these; spans for which none is left stay visible. Set
-    the Trainer's remove_unused_columns=False, or it drops the "text" column.
+    tokenizer with sentinels (T5) masks with these; spans for which none is left stay visible.
 
-    Give the Trainer callbacks=[collator.callback()]. Masks then depend on `seed`, on the text (or
-    the row's "id"), and on the step of the training alone, whatever the number of processes and
-    DataLoader workers, and after a resume. Evaluation masks a text in the same way each time, with
-    a policy's schedule at its beginning. `for_steps` is for a loop of your own. Calls of a collator
-    without either count the rows before, and each DataLoader worker adds a seed of its own.
+    Give the Trainer callbacks=[collator.callback()], which sets remove_unused_columns=False, so
+    that it does not drop "text". Masks then depend on `seed`, on the text (or the row's "id"), and
+    on the step of the training alone, whatever the number of processes and DataLoader workers, and
+    after a resume. Evaluation masks a text in the same way each time, with a policy's schedule at
+    its beginning. `for_steps` is for a loop of your own. Calls of a collator without either count
+    the rows before, and each DataLoader worker adds a seed of its own.
 
     `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance. `model`,
     or its configuration, and `kind` say what a batch holds: the pairs of a text-to-text model

@@ -26,7 +26,8 @@ class MaskingCallback(TrainerCallback):
     def on_init_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
-        """From now on a plain call of the collator is one of an evaluation."""
+        """Let the text of rows reach the collator, whose plain calls are now of an evaluation."""
+        args.remove_unused_columns = False
         self.collator.has_callback = True
 
     def on_train_begin(
@@ -36,12 +37,10 @@ class MaskingCallback(TrainerCallback):
         self.first_epoch = True
         loader, model = more["train_dataloader"], more["model"]
         if loader.collate_fn is not self.collator:
-            advice = (
-                "set remove_unused_columns=False"
-                if args.remove_unused_columns
-                else "give it the collator of the callback as data_collator"
+            raise ConfigError(
+                "MaskingCollator: the Trainer uses another collator: give it the collator of the "
+                "callback as data_collator"
             )
-            raise ConfigError(f"MaskingCollator: the Trainer uses another collator: {advice}")
         if args.dataloader_num_workers and args.dataloader_persistent_workers:
             raise ConfigError(
                 "MaskingCollator: persistent workers of a DataLoader never hear of the next epoch: "
