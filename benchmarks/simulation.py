@@ -63,6 +63,11 @@ class Design:
     louder: str = SAME  # whose runs differ by LOUD, all others' by QUIET
     gain: float = 0.0  # true difference of the first half of the rows
     ease: tuple[float, float] = (-2.5, 1.5)  # of a task, drawn between these
+    general: float = 0.0  # standard deviation of what a general model adds to a row
+    models: int = 1  # general models: one for all seeds, or as many as there are seeds
+    failing: float | None = None  # chance that a run fails; its noise then has these two values
+    steady: bool = False  # single answers of the baseline fail so, and not whole runs
+    shared: bool = False  # the groups of all tasks are the same subjects
 
     @property
     def better(self) -> int:
@@ -79,20 +84,39 @@ def draw(rng: np.random.Generator, design: Design, boards: int) -> list[Floats]:
     spread = _spread(rng, design, boards)
     noise = np.sqrt(design.common) * rng.normal(size=(boards, arms, 1, seeds))
     noise = noise + np.sqrt(1 - design.common) * rng.normal(size=(boards, arms, tasks, seeds))
+    if design.failing is not None:
+        noise = _learnt_or_failed(rng, design.failing, (boards, arms, 1, seeds))
+        noise = np.repeat(noise, tasks, 2) * (np.arange(arms) >= design.steady)[:, None, None]
     noise = spread[..., None] * noise + design.fine * rng.normal(size=noise.shape)
-    wide = np.sqrt(1 + (spread**2 + design.fine**2 + design.taste**2) / LOGIT**2)
+    noise = noise + design.general * rng.normal(size=(boards, arms, 1, design.models))
+    variance = spread**2 * (design.failing is None) + design.fine**2 + design.taste**2
+    wide = np.sqrt(1 + (variance + design.general**2) / LOGIT**2)
     groups = np.repeat(np.arange(len(design.sizes)), design.sizes)
     gains = np.where(np.arange(arms) > design.better, 0, design.gain) * (np.arange(arms) > 0)
     made = []
+    tastes = (boards, arms, len(design.sizes))
+    subjects = rng.normal(0, design.taste, tastes) if design.shared else None
     for task in range(tasks):
         ease = rng.uniform(*design.ease, (boards, 1)) + rng.normal(0, 1, (boards, len(groups)))
         ease = ease + rng.normal(0, 0.8, (boards, len(design.sizes)))[:, groups]
-        suits = rng.normal(0, design.taste, (boards, arms, len(design.sizes)))[..., groups]
+        taste = rng.normal(0, design.taste, tastes) if subjects is None else subjects
+        suits = taste[..., groups]
         drift = wide[:, :, task, None] * (ease[:, None] + gains[:, None]) + suits
-        chance = ((drift[:, :, None] + noise[:, :, task, :, None]) / LOGIT).astype(np.float32)
+        drift = drift[:, :, None] + noise[:, :, task, :, None]
+        if design.steady and design.failing is not None:
+            answer = _learnt_or_failed(rng, design.failing, (boards, seeds, len(groups)))
+            drift[:, 0] += design.noise * answer
+        chance = (drift / LOGIT).astype(np.float32)
         answers = rng.standard_normal(chance.shape, dtype=np.float32) < chance
         made.append(answers.astype(np.float32))
     return made
+
+
+def _learnt_or_failed(rng: np.random.Generator, failing: float, shape: tuple[int, ...]) -> Floats:
+    """Return noise of mean 0 and variance 1 that has two values, the lower one for a failure."""
+    low, high = -np.sqrt((1 - failing) / failing), np.sqrt(failing / (1 - failing))
+    values: Floats = np.where(rng.random(shape) < failing, low, high)
+    return values
 
 
 def _spread(rng: np.random.Generator, design: Design, boards: int) -> Floats:

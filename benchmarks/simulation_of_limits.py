@@ -1,0 +1,117 @@
+"""Simulated leaderboards that break what the test takes for granted: where its marks are wrong.
+
+python -m benchmarks.simulation_of_limits [WHAT ..] --experiments 1000
+general   a general model suits one row more than another, and all seeds share it or have their own
+failing   a run learns or fails, so that runs differ by two values and not normally
+subjects  the questions of several tasks are about the same subjects: coverage of mean differences
+looks     seeds are added until there is a mark
+
+docs/statistics.md holds the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from benchmarks.simulation import SIZES, Design, batches, pairs, rates
+from maskpolicy.leaderboard import stats
+
+BOARD = Design(sizes=SIZES["40 x 3"])
+LOOKS = (3, 5, 8)  # seeds at which somebody looks
+SHAPES = ((1, 1), (3, 1), (3, 3), (7, 3))
+
+
+def general(experiments: int) -> None:
+    """Print the percent of boards with a mark where only a general model tells rows apart."""
+    print("| seeds | rows x tasks | general | one model | a model for each seed |")
+    for seeds, (rows, tasks), size in product((3, 5, 8), ((1, 1), (7, 3)), (0.0, 0.15, 0.3)):
+        board = replace(BOARD, seeds=seeds, rows=rows, tasks=tasks, general=size, noise=0.1)
+        found = [rates(replace(board, models=n), experiments)["ours"][0] for n in (1, seeds)]
+        _row(seeds, f"{rows} x {tasks}", size, *(f"{100 * rate:.1f}" for rate in found))
+
+
+def failing(experiments: int) -> None:
+    """Print the percent of boards with a mark where runs learn or fail; the mean is the same.
+
+    The baseline's runs do so too, or it is steady: it has no intermediate runs, as `none`.
+    """
+    print("| seeds | rows x tasks | baseline | difference | fails 10% | 30% | 50% | 70% | 90% |")
+    for seeds, (rows, tasks), gap, steady in product((3, 5, 8), SHAPES, (0.5, 2.0), (False, True)):
+        cells = []
+        for share in (0.1, 0.3, 0.5, 0.7, 0.9):
+            # the two values of `failing` are 1 / sqrt(share (1 - share)) standard deviations apart
+            noise = gap * np.sqrt(share * (1 - share))
+            board = replace(BOARD, seeds=seeds, rows=rows, tasks=tasks, noise=noise)
+            board = replace(board, failing=share, steady=steady)
+            cells.append(f"{100 * rates(board, experiments)['ours'][0]:.1f}")
+        _row(seeds, f"{rows} x {tasks}", "steady" if steady else "as the rows", gap, *cells)
+
+
+def subjects(experiments: int) -> None:
+    """Print the coverage of intervals of a row's mean difference over three tasks, in percent."""
+    print("| seeds | taste | noise | subjects of each task its own | the same |")
+    for seeds, taste, noise in product((3, 5, 8), (0.2, 0.6, 1.0), (0.05, 0.2)):
+        board = replace(BOARD, seeds=seeds, rows=3, taste=taste, noise=noise)
+        found = [coverage(replace(board, shared=same), experiments) for same in (False, True)]
+        _row(seeds, taste, noise, *(f"{100 * rate:.1f}" for rate in found))
+
+
+def coverage(design: Design, experiments: int) -> float:
+    """Return how many intervals of mean differences over all tasks hold the true one, 0."""
+    covered = 0.0
+    for _, made in batches(design, experiments, 0):
+        family = pairs(made, design.sizes)
+        rows = [family[n : n + design.tasks] for n in range(0, len(family), design.tasks)]
+        means = [stats.average(row) for row in rows]
+        for mean, (error, freedom) in zip(means, stats.errors(means, family), strict=True):
+            _, high = stats.interval(0.0, 1.0, freedom)
+            covered += (np.abs(mean.mean) <= high * error).sum() / len(means)
+    return covered / experiments
+
+
+def looks(experiments: int) -> None:
+    """Print the percent of boards with a mark at the last look alone, and at any look."""
+    print("| rows x tasks | noise | eight seeds, one look | three, then five, then eight |")
+    for (rows, tasks), noise in product(SHAPES, (0.05, 0.2, 0.4)):
+        board = replace(BOARD, seeds=max(LOOKS), rows=rows, tasks=tasks, noise=noise)
+        once = often = 0
+        for _, made in batches(board, experiments, 0):
+            marks = [
+                stats.assess_family(pairs([a[:, :, :seeds] for a in made], board.sizes))
+                for seeds in LOOKS
+            ]
+            marked = [(np.stack([v.p_holm for v in each]) < stats.LEVEL).any(0) for each in marks]
+            once += marked[-1].sum()
+            often += np.any(marked, axis=0).sum()
+        _row(
+            f"{rows} x {tasks}",
+            noise,
+            *(f"{100 * count / experiments:.1f}" for count in (once, often)),
+        )
+
+
+def _row(*cells: object) -> None:
+    print("|", " | ".join(map(str, cells)), "|", flush=True)
+
+
+KINDS: dict[str, Callable[[int], None]] = {
+    "general": general,
+    "failing": failing,
+    "subjects": subjects,
+    "looks": looks,
+}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", choices=(*KINDS, []), default=[])
+    parser.add_argument("--experiments", type=int, default=1000)
+    given = parser.parse_args()
+    for name in given.what or KINDS:
+        print(f"\n{name}: {KINDS[name].__doc__}")
+        KINDS[name](given.experiments)
