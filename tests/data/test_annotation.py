@@ -93,18 +93,6 @@ def test_processes_know_the_plugin_file_of_a_user(passages, tmp_path):
     assert [row.tolist() for row in found["last"]] == [p.words[-1:].tolist() for p in passages]
 
 
-def test_progress_counts_passages(passages):
-    seen = []
-    annotation.annotate(
-        FirstWord(), passages, progress=lambda done, total: seen.append((done, total))
-    )
-    assert seen == [(4, 10), (8, 10), (10, 10)]
-
-
-def test_no_passages_give_no_columns():
-    assert annotation.annotate(FirstWord(), []) == {}
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_failure_is_one_line_that_names_the_passages(passages, workers):
     with pytest.raises(StageError) as caught:

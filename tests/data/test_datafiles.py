@@ -22,12 +22,9 @@ from maskpolicy.data.datafiles import rows as cuts
 from maskpolicy.data.datafiles.rows import (
     WHOLE,
     Layout,
-    Malformed,
     Part,
-    Row,
     existing,
     opened,
-    ungzipped,
 )
 
 
@@ -98,11 +95,6 @@ def test_parquet_gives_all_columns_if_none_are_named(tmp_path):
 @pytest.mark.parametrize("name", ["a.JSONL", "a.json.gz", "b.tsv", "c.csv", "d.parquet", "e.txt"])
 def test_a_format_is_told_by_the_name_in_any_case(name):
     assert readers.stem(name) == name[0]
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.text", "a.md.gz", "a.rst", "a.raw"])
-def test_plain_text_has_many_names(name):
-    assert readers.is_plain(name)
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a", ".csv", "a.csv.zip"])
@@ -203,17 +195,6 @@ def test_a_file_of_another_format_is_told(content, advice):
         list(readers.list_items(io.BytesIO(content.encode()), Path("it.json")))
 
 
-ROW = Row("a.jsonl, line 3", 3, error="not JSON")
-
-
-def test_a_malformed_row_is_an_error_that_names_what_would_skip_it():
-    malformed = Malformed("corpus.on_error: skip")
-    with pytest.raises(DataError) as error:
-        malformed.add(ROW, ROW.error)
-    told = "a.jsonl, line 3: not JSON (corpus.on_error: skip leaves such rows out)"
-    assert str(error.value) == told
-
-
 def test_a_file_is_preferred_to_its_gzipped_form(tmp_path):
     plain, packed = tmp_path / "a.txt", tmp_path / "a.txt.gz"
     assert existing(plain) is None
@@ -221,15 +202,6 @@ def test_a_file_is_preferred_to_its_gzipped_form(tmp_path):
     assert existing(plain) == packed
     plain.write_bytes(b"plain")
     assert existing(plain) == plain
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.GZ"])
-def test_a_gzipped_file_is_unpacked(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(b"text" if name == "a.txt" else gzip.compress(b"text"))
-    with opened(path) as stream:
-        assert stream.read() == b"text"
-    assert ungzipped(name) == "a.txt"
 
 
 @pytest.mark.parametrize(
@@ -360,12 +332,6 @@ def test_lines_are_cut_at_the_first_end_behind_every_size_and_blocks_at_a_blank_
     path = path.rename(tmp_path / "a.txt")
     path.write_bytes(b"12\n34\n\n56\n \r\n78\n")
     assert parts(path, 1) == [Part(0, 7, 0), Part(7, 13, 3), Part(13, None, 5)]
-
-
-def test_a_file_that_ends_at_a_cut_has_no_empty_part(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"12\n34\n")
-    assert parts(path, 2) == [Part(0, 3, 0), Part(3, None, 1)]
 
 
 def test_a_csv_file_with_a_quote_anywhere_is_not_cut(tmp_path):

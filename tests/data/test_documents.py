@@ -111,12 +111,6 @@ def test_wikitext_headings_are_no_documents_of_parquet_either(tmp_path):
     ]
 
 
-def test_a_null_in_parquet_is_a_malformed_row(tmp_path):
-    parquet.write_table(pyarrow.table({"text": ["Ada.", None]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"a\.parquet, row 1: key 'text' is missing"):
-        read(tmp_path / "a.parquet")
-
-
 def test_dprs_passages_are_read_with_their_quotes(tmp_path):
     path = write(tmp_path, "psgs_w100.tsv.gz", DPR)
     found = [(d.id, d.text) for d in read(path)]
@@ -200,12 +194,6 @@ def test_parquet_whose_text_is_not_utf8_is_one_line(tmp_path, on_error):
     with pytest.raises(DataError, match=r"a\.parquet: a text is not UTF-8") as caught:
         read(tmp_path / "a.parquet", on_error=on_error)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["a.docx", "json", "txt", ".txt", "a.txt.bz2"])
-def test_an_unknown_kind_of_file_is_refused_before_anything_is_read(name):
-    with pytest.raises(ConfigError, match=r"its format is unknown: the name must end in \.txt"):
-        documents.identify(CorpusBlock(files=(f"/nowhere/{name}",)), digest)
 
 
 def test_skipped_rows_are_counted_and_the_first_ten_named(tmp_path, caplog):

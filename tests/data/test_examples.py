@@ -120,13 +120,6 @@ def test_a_malformed_row_names_file_row_and_key(tmp_path, bad, reason):
     assert ids("test", tmp_path, on_error="skip") == ["q1", "q3"]
 
 
-def test_rows_without_an_answer_are_counted(tmp_path):
-    empty = [{"id": "a"}, row(2, output=[{"provenance": []}]), row(3, output=[{"answer": " "}])]
-    write(tmp_path / NAMES["dev"], [row(1), *empty])
-    split = examples.read_split(block(), "test", tmp_path)
-    assert (len(split.examples), split.unlabelled) == (1, 3)
-
-
 def test_an_id_that_comes_twice_in_an_official_file_is_told_and_both_rows_stay(tmp_path, caplog):
     path = write(tmp_path / NAMES["dev"], [row(1), row(2), row(1, subject="Ulm"), row(1)])
     with caplog.at_level(logging.WARNING):
@@ -148,12 +141,6 @@ def test_a_split_without_a_usable_row_is_refused(tmp_path, rows):
     write(tmp_path / NAMES["dev"], rows)
     with pytest.raises(DataError, match="no usable row"):
         ids("test", tmp_path)
-
-
-def test_byte_order_mark_blank_lines_and_line_separators_are_survived(tmp_path):
-    lines = ["\ufeff" + json.dumps(row(1)), "", json.dumps(row(2, "A\u2028B"), ensure_ascii=False)]
-    (tmp_path / NAMES["dev"]).write_bytes("\r\n".join(lines).encode())
-    assert ids("test", tmp_path) == ["q1", "q2"]
 
 
 def test_context_true_appends_the_paragraph(tmp_path):
@@ -188,19 +175,6 @@ def test_lines_are_the_json_lines_of_the_verb(tmp_path):
         "context": None,
     }
     assert "Zürich 1" in second
-
-
-def test_an_unknown_field_of_a_task_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"task zsre\.nonsense: unknown key"):
-        examples.read_examples(block(fields={"nonsense": 1}), "test", tmp_path)
-
-
-def test_a_task_that_the_hub_has_not_asks_for_files():
-    facts = TaskFacts("closed-book", "f1", {"dev": "dev.jsonl"})
-    with pytest.raises(
-        DataError, match=r"not from the Hub: set data to the folder of its files \(dev.jsonl\)"
-    ):
-        sources.hub_config(sources.Task("mine", facts, None))
 
 
 OWN = """

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from maskpolicy.core import metrics
-from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Example
 from maskpolicy.data import majority
 from maskpolicy.data.majority import RULES, Material, Templates, question
@@ -24,7 +23,6 @@ from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import page, report
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results.cell import read_run
-from maskpolicy.leaderboard.table import table
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.stages import build
@@ -140,13 +138,6 @@ def test_a_label_is_the_one_that_scores_best_in_train():
     assert learnt("commonest label", numbers, "correlation")(example("")) == "2.5"
 
 
-def test_a_constant_label_has_neither_correlation_nor_matthews():
-    for metric, labels in (("matthews", "0110"), ("correlation", "0135")):
-        split = [example(str(i), label) for i, label in enumerate(labels)]
-        found = majority.best(Material(split, metric), split, split, "label")
-        assert (found.score, found.n) == (0.0, 4)
-
-
 def test_spans_are_no_answer_or_the_first_words():
     page = "Ada Byron wrote notes. They last."
     train = [example(str(i), "Ada Byron", context=page) for i in range(4)]
@@ -239,16 +230,6 @@ def board(*where: Path, **settings):
     return build_leaderboard([read_run(folder) for folder in where], **settings)
 
 
-def test_the_page_marks_scores_that_are_not_above_the_line(tmp_path):
-    scores = {"none": 0.0, "random": 0.6}
-    where = folders.write(tmp_path / "run", scores, ("nq",), majority=0.1675)
-    found = {row.label: cells[0].guessed for row, cells in table(board(where)).rows}
-    assert found == {"none": True, "random": False}
-    html = page.render(board(where))
-    assert html.count('<span class="score guessed">') == 1
-    assert "not above a guess without a model" in html
-
-
 def test_every_form_of_a_board_has_the_line(folder):
     made = board(folder)
     assert report.to_json(made)["majority"] == {"nq": 16.75}
@@ -272,21 +253,6 @@ def test_every_form_of_a_board_has_the_line(folder):
         assert said in " ".join(text.split())
 
 
-def test_the_average_of_a_group_is_that_of_its_tasks(tmp_path):
-    made = board(folders.write(tmp_path, {"none": 0.2}, ("nq", "triviaqa"), majority=0.25))
-    assert made.majority_average("closed-book") == 25.0
-    for path in (tmp_path / "results").glob("none--nq--*.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "majority": None}))
-    assert board(tmp_path).majority_average("closed-book") is None
-
-
-def test_results_of_an_earlier_version_have_no_line(tmp_path):
-    made = board(folders.write(tmp_path / "old", {"none": 0.2}))
-    assert report.to_json(made)["majority"] == {}
-    text = report.to_markdown(made) + report.to_latex(made) + page.render(made)
-    assert "majority" not in text.replace("#majority", "")
-
-
 def test_joined_runs_show_what_they_agree_on(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.2, "a": 0.6}, ("nq", "zsre"), majority=0.25)
     old = folders.write(tmp_path / "old", {"none": 0.2, "b": 0.6}, ("nq", "zsre"))
@@ -297,10 +263,3 @@ def test_joined_runs_show_what_they_agree_on(tmp_path):
     (note,) = (note for note in made.notes if "majority" in note)
     assert note.startswith("nq: runs do not agree on majority (25.0 in ")
     assert "50.0 in other)" in note
-
-
-def test_a_broken_majority_is_named(folder):
-    path = next((folder / "results").glob("*.json"))
-    path.write_text(json.dumps({**json.loads(path.read_text()), "majority": {"rule": "x"}}))
-    with pytest.raises(DataError, match="not a result that `maskpolicy run` wrote"):
-        read_run(folder)

@@ -155,17 +155,6 @@ def test_a_column_that_a_cut_goes_through_is_left_out():
     assert [piece.columns["c"] for piece in pieces] == [[[0, 4]], [[8, 12]]]
 
 
-def test_a_short_document_keeps_its_id_and_an_empty_one_is_left_out():
-    assert [piece.id for piece in cut_document(Document("d", "Anna met Karl"), 3)] == ["d"]
-    assert list(cut_document(Document("d", " \n\t"), 3)) == []
-
-
-def test_passages_never_cross_documents():
-    documents = [Document("a", "one two three"), Document("b", "four five")]
-    built = Passages(build_passages(documents, small.tokenizer(), words=2))
-    assert [passage.text for passage in built] == ["one two", "three", "four five"]
-
-
 def test_columns_of_characters_become_spans_of_whole_words():
     text = "Karl Berg founded it"
     passage = small.passage(text, people=[[0, 9]], part=[[6, 8]], none=[])
@@ -248,13 +237,6 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
             tracemalloc.stop()
 
     assert peak(8000) < 1.1 * peak(2000)
-
-
-@pytest.mark.parametrize("texts", [[], [" ", "\n"]])
-def test_a_corpus_without_text_is_refused(texts):
-    documents = [Document(str(index), text) for index, text in enumerate(texts)]
-    with pytest.raises(DataError, match="holds no text"):
-        build_passages(documents, small.tokenizer(), words=9)
 
 
 def test_a_column_that_some_document_lacks_names_both():

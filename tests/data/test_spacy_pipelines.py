@@ -31,10 +31,6 @@ def test_a_folder_gives_its_own_entities(ruler):
     ]
 
 
-def test_the_rules_serve_without_a_pipeline():
-    assert list(pipelines.find_entities(["A red fox in Rome."])) == [[(13, 17, "NAME")]]
-
-
 def test_the_rules_say_how_to_install_a_trained_pipeline(caplog):
     pipelines.log_rules.cache_clear()
     with caplog.at_level(logging.INFO, "maskpolicy"):
@@ -43,18 +39,6 @@ def test_the_rules_say_how_to_install_a_trained_pipeline(caplog):
     assert [record.getMessage() for record in caplog.records] == [pipelines.NOTE]
     assert "spacy download" in pipelines.NOTE
     assert "\n" not in pipelines.NOTE
-
-
-def test_parts_of_speech_are_labelled_characters(ruler):
-    assert list(pipelines.parts_of_speech(["A red fox."], ruler)) == [[(6, 9, "NOUN")]]
-
-
-def test_a_pipeline_without_a_tagger_gives_no_parts_of_speech(tmp_path):
-    import spacy
-
-    spacy.blank("en").to_disk(tmp_path / "blank")
-    with pytest.raises(ConfigError, match="has no tagger"):
-        list(pipelines.parts_of_speech(["A fox."], str(tmp_path / "blank")))
 
 
 @pytest.mark.parametrize("name", ["en_core_web_absent", "no/such/folder", ""])

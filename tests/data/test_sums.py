@@ -67,11 +67,6 @@ def test_small_sums_are_dropped_at_the_end_alone(tmp_path, monkeypatch):
     assert dict(found.items()) == {0: 23, "a": 23, "b0": 8, "b1": 8}
 
 
-def test_a_corpus_without_keys_has_empty_statistics(tmp_path):
-    found = counted(tmp_path / "it", Words(given={}), texts(2))
-    assert len(found) == 0 and found["a"] == 0
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [

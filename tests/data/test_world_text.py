@@ -28,13 +28,11 @@ from maskpolicy.data.world.unasked_texts import (
     MASK,
     NAMING,
     PARTS,
-    SHARERS,
     Blank,
     blanks,
     held_out,
     majority,
     probed_entries,
-    shared_values,
     situations,
 )
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, WITH_ERRORS, EntityErrors
@@ -116,22 +114,6 @@ def filled(wording, values):
     one = "|".join(re.escape(value.text) for value in values)
     left, middle, right = map(re.escape, re.split(r"\{[ab]\}", wording))
     return re.compile(f"{left}({one}){middle}({one}){right}")
-
-
-def test_either_of_the_two_is_meant_equally_often():
-    firsts = []
-    for entry in situations(world.Settings(skew=1.5), "general", 400):
-        spans = [entry.text[start:end] for start, end, _ in entry.entities]
-        once = next(text for text, count in Counter(spans).items() if count == 1)
-        firsts.append(entry.text.index(once) > entry.text.index(spans[-1]))
-    assert 0.4 < np.mean(firsts) < 0.8  # a background before the situation names the one first
-
-
-def test_situations_are_read_as_a_corpus(folder):
-    found = documents_of(folder, "situations")
-    texts = [row["text"] for row in rows(folder / "situations.jsonl")]
-    assert [document.text for document in found] == texts
-    assert all(len(document.columns["gold_entities"]) > 2 for document in found)
 
 
 def test_held_out_text_is_in_no_corpus_and_has_as_large_a_share_of_situations():
@@ -271,22 +253,6 @@ def test_each_person_is_in_one_part_and_has_a_fact_of_its_own_in_every_part(prob
         of_parts = [facts[person, part] for part in ("train", "dev", "test")]
         assert [len(found) for found in of_parts] == [4, 1, 1]
         assert len(set.union(*of_parts)) == 6
-
-
-def test_another_seed_draws_other_parts_of_the_same_entries(probed):
-    settings = world.make({"people": 30, "general_people": 8})
-    other = probed_entries(settings, 100, seed=1)
-    assert [entry.text for entry in other] == [entry.text for entry in probed]
-    assert [entry.by_fact for entry in other] != [entry.by_fact for entry in probed]
-    assert len({entry.person for entry in probed_entries(settings, 7, seed=0)}) == 7
-
-
-def test_a_shared_value_has_three_people(probed):
-    shared = shared_values(probed)
-    people = defaultdict(set)
-    for entry in probed:
-        people[entry.value].add(entry.person)
-    assert shared == {value for value, names in people.items() if len(names) >= SHARERS} != set()
 
 
 @pytest.mark.parametrize(

@@ -57,15 +57,6 @@ def test_source_and_joined_target_make_the_passage_again(corruption, given_):
     assert filled(masked.source.tolist(), parts, corruption, spans) == passage.tokens.tolist()
 
 
-@given(masked_passages(least=1), st.sampled_from(["span", "token"]))
-def test_without_a_join_the_target_is_the_hidden_tokens_in_order(given_, corruption):
-    passage, spans = given_
-    masked = denoising_pair(passage, spans, Denoising(corruption=corruption, join="none"), MASK)
-    assert masked.target.tolist() == [t for a, b in spans for t in passage.tokens[a:b]]
-    assert masked.masked_tokens == len(masked.target)
-    assert masked.spans == len(spans)
-
-
 @given(masked_passages(least=1), DENOISINGS)
 def test_a_full_target_is_the_passage_whatever_else_is_asked_for(given_, how):
     passage, spans = given_
@@ -120,14 +111,6 @@ def test_only_masks_are_excluded_and_as_many_as_were_asked_for(given_, how):
     assert int(share) <= masked.excluded.sum() <= np.ceil(share)
 
 
-def test_several_spans_are_joined_by_the_mask():
-    masked = denoising_pair(
-        small.ids(range(100, 106)), as_spans([(0, 1), (3, 5)]), Denoising(), MASK
-    )
-    assert masked.source.tolist() == [MASK, 101, 102, MASK, 105]
-    assert masked.target.tolist() == [100, MASK, 103, 104]
-
-
 @given(masked_passages(), DENOISINGS)
 def test_nothing_masked_leaves_the_passage_and_no_target(given_, how):
     passage, _ = given_
@@ -135,16 +118,6 @@ def test_nothing_masked_leaves_the_passage_and_no_target(given_, how):
     assert masked.source.tolist() == passage.tokens.tolist()
     assert (len(masked.target), masked.masked_tokens, masked.spans) == (0, 0, 0)
     assert not masked.excluded.any()
-
-
-@given(st.integers(1, 20), DENOISINGS)
-def test_a_whole_passage_may_be_masked(length, how):
-    passage = small.ids(np.arange(100, 100 + length))
-    masked = denoising_pair(
-        passage, as_spans([(0, length)]), Denoising(**vars(how) | {"insert": 0.0}), MASK
-    )
-    assert masked.source.tolist() == [MASK] * (1 if how.corruption == "span" else length)
-    assert masked.target.tolist() == passage.tokens.tolist()
 
 
 @given(masked_passages(least=1), DENOISINGS)

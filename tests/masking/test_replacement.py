@@ -121,14 +121,6 @@ def test_an_encoder_predicts_every_masked_token_at_its_place(drawn):
     assert pair.target[1:-1].tolist() == np.where(hidden, passage.tokens, IGNORE).tolist()
 
 
-@given(masked_passages(least=1))
-def test_mae_lm_excludes_masks_and_reads_random_and_kept_tokens(drawn):
-    passage, spans = drawn
-    how = replace(AT_POSITIONS, replacement=BERT, mask_exclusion=1.0)
-    found = denoising_pair(passage, spans, how, MARKS)
-    assert found.excluded.tolist() == (found.source == MARKS.mask).tolist()
-
-
 T5 = Marks(99, None, tuple(range(99, 96, -1)))
 
 
@@ -152,10 +144,3 @@ def test_a_target_of_sentinels_needs_a_mask_for_every_span():
     kept = Denoising(target="full", replacement=Replacement(keep=0.5, mask=0.5))
     drawn = {tuple(denoising_pair(passage, spans, kept, T5, 0, i).source) for i in range(20)}
     assert drawn == {(100, 101, 102, 103), (100, 99, 103)}
-
-
-def test_specials_draw_from_the_text_tokens_of_a_vocabulary():
-    tokenizer = small.tokenizer()
-    words = Specials.of(tokenizer).marks.words
-    assert not set(words.tolist()) & set(tokenizer.all_special_ids)
-    assert len(words) == len(tokenizer) - len(set(tokenizer.all_special_ids))

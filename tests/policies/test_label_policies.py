@@ -1,20 +1,33 @@
-"""Policies that learn from labels, in experiments: stages, keys, both kinds of models, refusals."""
+"""Policies that learn from labels: their rules by hand, and their stages, keys and models."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
+from math import log, sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
 import small
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from maskpolicy.policies.ke_mlm import FILE as WORDS_FILE
+from maskpolicy.policies.ke_mlm import KeMlm, z_scores
+from maskpolicy.policies.selective_masking import SelectiveMasking
+from maskpolicy.policies.typhoon import FILE as CHANCES_FILE
+from maskpolicy.policies.typhoon import Typhoon, chances, update
 
-from maskpolicy.app import own_text
-from maskpolicy.core.errors import ConfigError
+from maskpolicy import Statistics
+from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import load
+from maskpolicy.core.types import Passage, as_spans
 from maskpolicy.data.world import make, write
+from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.models.learned import Context, Contexts
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological
@@ -157,9 +170,195 @@ def test_numbers_in_place_of_labels_are_one_line(experiment, made, tmp_path, mon
     assert "task 'stsb' has numbers, no labels: a policy cannot learn from it" in error
 
 
-def test_pretrain_sets_the_budget_of_the_classifier():
-    typhoon = {"name": "typhoon", "train_on": ["cola"]}
-    given = {"data": "world", "finetune": {"steps": 5}, "model": {"kind": "encoder"}}
-    assert own_text.experiment("mini", ["world"], typhoon, dict(given)).finetune.steps == 5
-    with pytest.raises(ConfigError, match="finetune: cannot be set here"):
-        own_text.experiment("mini", ["world"], {"name": "random"}, {"finetune": {"steps": 5}})
+REVIEWS = [
+    *[("1", "Good film !")] * 6,
+    *[("1", "fine film")] * 4,
+    *[("0", "bad film")] * 7,
+    ("0", "good film"),
+    *[("0", "fine plot")] * 2,
+]
+CORPUS = ["Good film .", "film", *["plot"] * 18, *["other"] * 19]
+TASK = Contexts(
+    "reviews",
+    tuple(
+        Context(f"{i}", "", text, (label,), small.words(text), as_spans([]), ("0", "1"))
+        for i, (label, text) in enumerate(REVIEWS)
+    ),
+    (),
+    {},
+)
+
+
+def words_of_classes(out: Path, **fields) -> dict[str, dict[str, float]]:
+    """Return the words of each class of the 20 lines."""
+    policy = KeMlm(("reviews",), **fields)
+    statistics = Statistics.of(policy.count([small.words(text) for text in CORPUS]))
+    policy.fit([TASK], Training(), out, None, statistics)
+    return json.loads((out / WORDS_FILE).read_text())["reviews"]
+
+
+def test_words_have_the_z_scores_that_the_formula_gives_by_hand(tmp_path):
+    # class 1: good 6, fine 4, film 10, of 20; class 0: bad 7, film 8, good 1, fine 2, plot 2, of 20
+    # with the corpus, of 40: good 8, fine 6, film 20, bad 7, plot 20, and 19 others; 80 in all, so
+    # that the prior has half of each
+    found = words_of_classes(tmp_path)
+    good = (log(10 / 50) - log(5 / 55)) / sqrt(1 / 10 + 1 / 5)
+    film = (log(20 / 40) - log(18 / 42)) / sqrt(1 / 20 + 1 / 18)
+    fine = (log(7 / 53) - log(5 / 55)) / sqrt(1 / 7 + 1 / 5)
+    bad = (log(10.5 / 49.5) - log(3.5 / 56.5)) / sqrt(1 / 10.5 + 1 / 3.5)
+    plot = (log(12 / 48) - log(10 / 50)) / sqrt(1 / 12 + 1 / 10)
+    wanted = {"1": {"good": good, "fine": fine, "film": film}, "0": {"bad": bad, "plot": plot}}
+    assert found == {
+        label: {word: pytest.approx(z, abs=5e-4) for word, z in words.items()}
+        for label, words in wanted.items()
+    }
+    assert list(found["1"]) == ["good", "fine", "film"]  # best first
+
+
+def test_z_is_antisymmetric_and_zero_where_shares_are_equal():
+    one, other = Counter(a=3, b=1), Counter(a=1, b=3)
+    prior = {"a": 4.0, "b": 4.0}
+    forth, back = z_scores(one, other, prior, 8), z_scores(other, one, prior, 8)
+    assert forth["a"] == pytest.approx(-back["a"])
+    assert z_scores(one, one, prior, 8) == {"a": 0, "b": 0}
+
+
+def test_all_occurrences_of_the_words_of_any_class_are_found(tmp_path):
+    words_of_classes(tmp_path, words=1)
+    policy = KeMlm(("reviews",), words=1)
+    passages = [small.words("BAD film , good plot"), small.words("nothing here")]
+    found = policy.annotate(passages, tmp_path)["telling"]
+    assert [spans.tolist() for spans in found] == [[[0, 1], [3, 4]], []]
+
+
+def test_a_task_with_one_class_teaches_nothing(tmp_path):
+    task = Contexts("reviews", TASK.train[:10], (), {})
+    with pytest.raises(DataError, match="all texts of reviews have one label"):
+        KeMlm(("reviews",)).fit([task], Training(), tmp_path, None, Statistics.of({"": 9}))
+
+
+token_types = st.lists(
+    st.tuples(st.one_of(st.just(0.0), st.floats(0.001, 100)), st.integers(0, 50)),
+    min_size=1,
+    max_size=40,
+)
+
+
+def test_the_average_moves_once_for_each_batch_with_the_type():
+    average = np.zeros(6)
+    update(average, np.asarray([3, 5, 3]), np.asarray([1.0, 7.0, 3.0]), 0.9)
+    assert average.tolist() == [0, 0, 0, 2, 0, 7]  # the mean of a type's first batch
+    update(average, np.asarray([3]), np.asarray([4.0]), 0.9)
+    assert average.tolist() == pytest.approx([0, 0, 0, 0.9 * 2 + 0.1 * 4, 0, 7])
+
+
+@pytest.mark.parametrize(
+    ("saliency", "counts", "ratio", "wanted"),
+    [
+        ([4, 2, 1], [1, 1, 2], 0.5, [1, 0.5, 0.25]),  # k = 1/4: 2 of 4 tokens are expected
+        ([1, 6], [2, 1], 2 / 3, [0.5, 1]),  # 6 would have 1.5: it has 1, the others share 1
+        ([3, 0], [1, 3], 0.5, [1, 0]),  # what has no saliency is never masked
+        ([2, 2], [5, 7], 0.25, [0.25, 0.25]),  # equal saliency is random masking
+        ([1, 2], [1, 1], 0.0, [0, 0]),
+        ([5, 1], [0, 4], 0.5, [1, 0.5]),  # a type that the corpus lacks takes no part in it
+    ],
+)
+def test_chances_by_hand(saliency, counts, ratio, wanted):
+    found = chances(np.asarray(saliency, float), np.asarray(counts), ratio)
+    assert found.tolist() == pytest.approx(wanted)
+
+
+@given(token_types, st.floats(0, 1))
+def test_chances_meet_the_budget_where_enough_tokens_count(drawn, ratio):
+    saliency, counts = (np.asarray(column, float) for column in zip(*drawn, strict=True))
+    found = chances(saliency, counts, ratio)
+    assert ((found >= 0) & (found <= 1)).all()
+    salient = counts[saliency > 0].sum()
+    assert found @ counts == pytest.approx(min(ratio * counts.sum(), salient))
+    assert (np.diff(found[np.argsort(saliency, kind="stable")]) >= -1e-12).all()
+
+
+def test_types_of_tokens_are_counted_and_have_one_chance(tmp_path):
+    words = small.words("a b c d").words
+    passage = Passage("p", "", np.asarray([2, 0, 2, 1]), words, words, words[:0])
+    assert Typhoon(("cola",)).count([passage, passage]) == {2: 4, 0: 2, 1: 2}
+    np.save(tmp_path / CHANCES_FILE, np.asarray([0.5, 0.0, 1.0], np.float32))
+    found = Typhoon(("cola",)).annotate([passage], tmp_path)["chances"][0]
+    assert found.tolist() == [1.0, 0.5, 1.0, 0.0]
+
+
+POLICY = SelectiveMasking(("cola",))
+
+
+def context(text: str, second: str | None = None) -> Context:
+    pair = None if second is None else small.words(second)
+    return Context("i", "g", text, ("1",), small.words(text), as_spans([]), ("0", "1"), pair)
+
+
+def important(policy: SelectiveMasking, found: Context, tell) -> tuple[list[str], list[str]]:
+    """Return the important words, and the texts that were judged, where `tell(words)` is P(y)."""
+    judged: list[str] = []
+
+    def probability(examples):
+        texts = [" / ".join(filter(None, (one.source, one.context))) for one in examples]
+        judged.extend(texts)
+        return np.asarray([tell(set(text.lower().split())) for text in texts])
+
+    marks = policy.find([found], probability)[0]
+    return [word for word, mark in zip(found.words, marks, strict=True) if mark], judged
+
+
+def praise(words: set[str]) -> float:
+    return 0.9 if words & {"great", "moving"} else 0.5
+
+
+def test_a_word_that_suffices_is_important_and_leaves_the_buffer():
+    found, judged = important(POLICY, context("The film was truly great and moving ."), praise)
+    assert found == ["great", "moving"]
+    assert judged == [  # the whole text; then one prefix for each word that is no stop word
+        "The film was truly great and moving .",
+        "The film",
+        "The film was truly",
+        "The film was truly great",
+        "The film was truly and moving",
+        "The film was truly and .",
+    ]
+
+
+def test_a_stop_word_stays_in_the_buffer_and_is_never_important():
+    found, judged = important(POLICY, context("Not great"), lambda w: 0.9 if "not" in w else 0.1)
+    assert found == ["great"]
+    assert judged == ["Not great", "Not great"]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "wanted"),
+    [
+        (0.0, []),
+        (0.125, ["dull"]),  # bad alone is 0.25 below the whole text, and with dull it is not
+        (0.375, ["bad"]),  # it is taken out: dull alone is 0.375 below
+        (0.75, ["bad", "dull", "film"]),
+    ],
+)
+def test_the_threshold_is_on_the_difference_to_the_whole_text(threshold, wanted):
+    worth = {"bad": 0.375, "dull": 0.25, "film": 0.0}
+
+    def tell(words):
+        return 0.25 + sum(worth[word] for word in words)
+
+    policy = SelectiveMasking(("cola",), threshold=threshold)
+    assert important(policy, context("bad dull film"), tell)[0] == wanted
+
+
+def test_both_texts_of_a_pair_are_read_one_after_the_other():
+    pair = context("Boats sink", "Great boats float")
+    found, judged = important(POLICY, pair, praise)
+    assert found == ["Great"]
+    assert judged == [
+        "Boats sink / Great boats float",
+        "Boats",
+        "Boats sink",
+        "Boats sink / Great",
+        "Boats sink / boats",
+        "Boats sink / boats float",
+    ]

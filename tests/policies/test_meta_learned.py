@@ -179,11 +179,6 @@ def test_a_policy_whose_scores_are_no_numbers_is_one_line_and_commits_nothing(tm
     assert "lr (now 1e+30)" in error
 
 
-def test_contexts_that_cannot_be_used_are_one_line(tmp_path):
-    error = refused(Store(tmp_path), episode={"query": "held-out"})
-    assert "no example has a context with a second question (8 of triviaqa)" in error
-
-
 def experiment(*policies):
     given = {"model": "mini", "corpus": "world", "policies": ["none", *policies], "seeds": [0]}
     return make_experiment({**given, "tasks": ["triviaqa", "zsre"]}, "it", "it: ", ())

@@ -6,29 +6,22 @@ import json
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 import small
-import torch
 from maskpolicy.policies.mixture import UL2
 
 from maskpolicy.app import cards
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment import sweeps
-from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import PolicyBlock, resolved_policy
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.experiment.row_blocks import row_blocks
 from maskpolicy.masking.selection import Masker
-from maskpolicy.models.training.batching import IGNORE
-from maskpolicy.models.training.specials import Specials
-from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.plugins.discovery import instance
 
 TWO = ["mass", {"name": "random", "target": "full", "ratio": 0.3}]
 EXPERIMENT = """
@@ -160,15 +153,6 @@ def test_the_key_holds_the_code_of_a_members_file(made):
     assert "member_code" not in graph.pretrained["salient-span", 0].record()["params"]
 
 
-def test_members_are_kept_as_they_are_by_python(made):
-    experiment, _, _ = made
-    policy: Any = instance("policy", "mixture", experiment.policies[2].fields)
-    leaves = Masker.of(policy, Denoising()).leaves
-    names = [type(leaf.policy).__name__ for leaf in leaves]
-    assert names == ["SalientSpan", "Keywords", "Mine"]
-    assert np.array_equal([leaf.denoising.target == "full" for leaf in leaves], [0, 1, 0])
-
-
 def test_a_card_has_a_line_for_each_member_and_no_objective_of_the_row(made):
     _, graph, _ = made
     params: Any = graph.pretrained["mixed", 0].params
@@ -178,24 +162,3 @@ def test_a_card_has_a_line_for_each_member_and_no_objective_of_the_row(made):
     assert "target full" in found["member 2"]
     params = graph.pretrained["salient-span", 0].params
     assert cards._policy_settings(params)["target"] == "spans"
-
-
-def test_an_encoder_predicts_the_tokens_that_its_members_mask():
-    given = ["mass", {"name": "span", "mask_exclusion": 1.0}, {"name": "random", "ratio": 0.0}]
-    row = policy_block({"name": "mixture", "members": given}, "it", {}, "encoder")
-    policy: Any = instance("policy", "mixture", row.fields)
-    special = Specials.of_encoder(small.tokenizer())
-    spec = Training(steps=9, batch_size=9, micro_tokens=9999)
-    passages = small.passages()
-    steps = MaskedSteps(passages, policy, row.denoising, special, spec, Specials.at_positions)
-    excluded = 0
-    for number in range(9):
-        for batch in steps(number).batches:
-            masks = batch.source == special.mask
-            assert torch.equal(batch.labels != IGNORE, masks)
-            excluded += 0 if batch.excluded is None else int(batch.excluded.sum())
-            for source, labels in zip(batch.source, batch.labels, strict=True):
-                whole = torch.where(labels == IGNORE, source, labels)
-                text = whole[whole != special.pad][1:-1].tolist()
-                assert text in [each.tokens.tolist() for each in passages]
-    assert excluded > 0

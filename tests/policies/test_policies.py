@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
+import small
 from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.column import Column
+from maskpolicy.policies.difference_masking import DifferenceMasking
+from maskpolicy.policies.entropy_aware import EntropyAware
 from maskpolicy.policies.gap_sentences import GapSentences
+from maskpolicy.policies.informask import InforMask, InforMaskRates
+from maskpolicy.policies.ke_mlm import KeMlm
+from maskpolicy.policies.keywords import Keywords
 from maskpolicy.policies.mass import Mass
 from maskpolicy.policies.poisson import Poisson
+from maskpolicy.policies.pos_weighted import PosWeighted
 from maskpolicy.policies.prefix_lm import PrefixLM
 from maskpolicy.policies.regex import Regex
+from maskpolicy.policies.salient_span import SalientSpan
+from maskpolicy.policies.selective_masking import SelectiveMasking
+from maskpolicy.policies.self_evolution import SelfEvolution
 from maskpolicy.policies.span import Span
 from maskpolicy.policies.span_corruption import SpanCorruption
+from maskpolicy.policies.supervised import Supervised
+from maskpolicy.policies.typhoon import Typhoon
 from maskpolicy.policies.uniform import Uniform
 from maskpolicy.policies.whole_word import WholeWord
 
@@ -100,6 +114,52 @@ FIXED = [
     and not hasattr(plugin, "reannotate")
     and name != "phrases"  # needs a parser: tests of its own
 ]
+
+
+COLA = ("cola",)
+SHARES = [  # policy, the column that it draws by, how often each of so many tokens is masked
+    (Typhoon(COLA), "chances", [1, 0.5, 0.25, 0], [1, 0.5, 0.25, 0]),
+    (InforMaskRates(), "rates", [0, 1, 0.3], [0, 1, 0.3]),
+    (InforMask(ratio=0.25, masks=1), "pmi", np.zeros((40, 3)), [0.25] * 40),
+    (DifferenceMasking(ratio=0.25), "weights", [3, 1, 0, 0], [0.75, 0.25, 0, 0]),
+    (PosWeighted("any", ratio=0.25), "weights", [3, 1, 0, 4], [0.375, 0.125, 0, 0.5]),
+    (SelfEvolution(ratio=0.25), "losses", [0, 3, 0.1, 0.2], [0, 0.5, 0, 0.5]),
+    (EntropyAware(ratio=0.5), "entropies", [2.0] * 8, [0.5] * 8),  # nothing learnt yet
+    (SalientSpan(), "entities", [(0, 1), (2, 3), (4, 5)], [1 / 3, 0, 1 / 3, 0, 1 / 3, 0]),
+]
+
+
+@pytest.mark.parametrize(("policy", "column", "values", "shares"), SHARES)
+def test_tokens_are_masked_as_often_as_a_column_says(policy, column, values, shares):
+    kind = np.int32 if column == "entities" else np.float32
+    text = small.words("w " * len(shares), **{column: np.asarray(values, kind)})
+    spans = selection.select(policy, [text] * 2000, 0, range(2000))
+    found = np.bincount(np.concatenate(spans)[:, 0], minlength=len(shares)) / 2000
+    assert found == pytest.approx(shares, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("policy", "column"), [(KeMlm(COLA), "telling"), (SelectiveMasking(COLA), "important")]
+)
+@pytest.mark.parametrize(("marked", "count"), [(2, 2), (9, 3), (0, 0)])
+def test_marked_words_are_masked_as_far_as_the_ratio_allows(policy, column, marked, count):
+    text = small.words("w " * 20)
+    text = replace(text, columns={column: text.words[:marked]})
+    (spans,) = selection.select(policy, [text], 0, [0])
+    assert len(spans) == count and set(spans[:, 0]) <= set(range(marked))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    (
+        *(Typhoon(COLA), KeMlm(COLA), SelectiveMasking(COLA), Supervised(COLA)),
+        *(Keywords(), DifferenceMasking()),
+    ),
+)
+def test_without_a_fit_a_learned_policy_says_what_to_do(policy):
+    message = "needs (a fitted policy|the embeddings of a model): name a finished run"
+    with pytest.raises(ConfigError, match=message):
+        policy.annotate([small.words("a")])
 
 
 @pytest.mark.parametrize("name", FIXED)  # learned ones: tests of their own
@@ -232,12 +292,6 @@ def test_prefix_lm_hides_the_last_quarter_and_never_all(count, suffix):
         assert PrefixLM(1.0).select(built([1] * count), rng).tolist() == [[1, count]]
 
 
-def test_random_40_is_random_with_another_ratio():
-    assert instance("policy", "random-40", {}).ratio == 0.4
-    facts = [registry.entry("policy", name).facts for name in ("random", "random-40")]
-    assert facts[0] == facts[1]
-
-
 def test_column_draws_from_the_column():
     passage = built([1, 2, 3, 4], [1, 3])
     rng = np.random.default_rng(0)
@@ -272,3 +326,31 @@ def test_regex_draws_as_many_matches_as_it_is_told():
     policy = Regex("a+", spans=2)
     passage = ready(policy, built([1, 2, 3, 1]))
     assert len(policy.select(passage, np.random.default_rng(0))) == 2
+
+
+@pytest.mark.parametrize(
+    ("tokens", "masked", "spans"),
+    [(512, 77, 26), (100, 15, 5), (20, 3, 1), (10, 2, 1), (2, 1, 1), (1, 0, 0), (0, 0, 0)],
+)
+def test_counts_of_span_corruption_are_those_of_t5(tokens, masked, spans):
+    for seed in range(20):
+        found = SpanCorruption().select(built([1] * tokens), np.random.default_rng(seed))
+        assert len(found) == spans
+        assert (found[:, 1] - found[:, 0]).sum() == masked
+
+
+@given(st.integers(2, 300), st.floats(0, 1), st.floats(1, 40), st.integers(0, 9))
+def test_an_unmasked_span_comes_first_and_between_two_masked_ones(count, ratio, mean, seed):
+    policy = SpanCorruption(ratio, mean)
+    found = policy.select(built([1] * count), np.random.default_rng(seed))
+    edges = [0, *found.flatten().tolist()]
+    assert all(a < b for a, b in pairwise(edges))
+    assert edges[-1] == count
+
+
+def test_all_masks_of_span_corruption_are_equally_likely():
+    rng, passage = np.random.default_rng(0), built([1] * 8)
+    policy = SpanCorruption(0.5, 2.0)  # 4 of 8 tokens in 2 spans: 3 x 3 masks
+    seen = Counter(str(policy.select(passage, rng).tolist()) for _ in range(9000))
+    assert len(seen) == 9
+    assert list(seen.values()) == pytest.approx([1000] * 9, abs=130)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import small
 
-from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import as_spans
 from maskpolicy.data.world import make, write
 from maskpolicy.experiment.parse import load_experiment
@@ -229,14 +228,6 @@ def test_a_loss_that_is_no_number_commits_nothing(fit):
     assert store.peek(stage.key) is None
 
 
-def test_a_task_without_any_context_is_one_line(fit, made, tmp_path):
-    folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
-    shutil.rmtree(folder / "evidence")
-    stage, (first, *_), store = fit(folder, "triviaqa")
-    assert "no train example of task 'triviaqa' has a context: put" in first
-    assert store.peek(stage.key) is None
-
-
 def test_select_draws_the_top_k_in_proportion_to_exp_of_their_scores():
     scores = np.log(np.asarray([4.0, 2.0, 1.0, 1.0], np.float32)) - 3
     columns = {"candidates": as_spans([(5, 7), (0, 1), (9, 11), (2, 3)]), "scores": scores}
@@ -249,9 +240,3 @@ def test_select_draws_the_top_k_in_proportion_to_exp_of_their_scores():
         assert abs(drawn[first] / 7000 - share) < 0.03
     one = find_plugin("policy", "supervised").plugin(("zsre",))
     assert one.select(passage, rng).tolist() == [[5, 7]]
-
-
-def test_without_what_was_fitted_it_says_what_to_do():
-    policy = find_plugin("policy", "supervised").plugin(("zsre",))
-    with pytest.raises(ConfigError, match="needs a fitted policy: name a finished run"):
-        policy.annotate(list(small.passages()))

@@ -1,17 +1,20 @@
-"""The policy pos-weighted: averages of the loss by part of speech, computed by hand."""
+"""Policies that follow a model in training: self-evolution, entropy-aware and pos-weighted."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import small
+from maskpolicy.policies.entropy_aware import EntropyAware
 from maskpolicy.policies.pos_weighted import PosWeighted
+from maskpolicy.policies.self_evolution import SelfEvolution
 from small import current
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.data.corpus import TAGS
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages
+from maskpolicy.masking.selection import select
 
 WORDS = {"Boats": "NOUN", "river": "NOUN", "runs": "VERB", "wrote": "VERB", "the": "DET"}
 
@@ -82,18 +85,43 @@ def test_a_sample_measures_and_a_part_of_speech_outside_it_keeps_its_average(pip
     assert changed == {"NOUN", "PROPN"}
 
 
-def test_tokens_are_masked_in_proportion_to_their_weights():
-    text = small.words("a b c d", weights=np.asarray([3.0, 1.0, 0.0, 4.0]))
-    policy = PosWeighted("any", ratio=0.25)
-    rng = np.random.default_rng(0)
-    drawn = [int(policy.select(text, rng)[0, 0]) for _ in range(2000)]
-    shares = np.bincount(drawn, minlength=4) / 2000
-    assert shares == pytest.approx([0.375, 0.125, 0.0, 0.5], abs=0.04)
-
-
 def test_a_pipeline_without_tags_is_refused(tmp_path):
     import spacy
 
     spacy.blank("en").to_disk(tmp_path / "plain")
     with pytest.raises(ConfigError, match="has no tagger: name another"):
         PosWeighted(str(tmp_path / "plain")).annotate(small.passages())
+
+
+LOSSES = [0.05, 3.0, 0.1, 0.2, 0.0, 1.0, 0.09, 4.0]
+ENTROPIES = [0.1, 2.0, 0.3, 1.5, 0.2, 1.4, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("policy", "column", "values", "masked"),
+    [
+        (SelfEvolution(ratio=0.9), "losses", LOSSES, [1, 3, 5, 7]),  # the others are learnt
+        (SelfEvolution(ratio=0.9, threshold=2.0), "losses", LOSSES, [1, 7]),
+        (SelfEvolution(), "losses", [0.0] * 8, []),
+        (EntropyAware(ratio=0.25), "entropies", ENTROPIES, [1, 3]),
+        (EntropyAware(ratio=0.5), "entropies", ENTROPIES, [1, 3, 5, 7]),
+    ],
+)
+def test_the_hardest_tokens_are_masked(policy, column, values, masked):
+    text = small.words("a b c d e f g h", **{column: np.asarray(values, np.float32)})
+    assert select(policy, [text], 0, [0])[0][:, 0].tolist() == masked
+
+
+@pytest.mark.parametrize(
+    ("policy", "column"),
+    [(SelfEvolution(hidden=0.3), "losses"), (EntropyAware(hidden=0.3), "entropies")],
+)
+def test_the_column_is_that_of_the_model_as_it_is_now(policy, column):
+    passages = small.passages()
+    found, again, other = (policy.reannotate(passages, current(seed))[column] for seed in (0, 0, 1))
+    guessed = getattr(current().guess(passages, 0.3), column)
+    for rows in zip(passages, found, again, guessed, other, strict=True):
+        passage, own, *same, changed = rows
+        assert own.shape == passage.tokens.shape and (own > 0).all()
+        assert all(np.array_equal(own, row) for row in same)
+        assert len(own) < 3 or not np.array_equal(own, changed)

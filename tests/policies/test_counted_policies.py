@@ -1,0 +1,306 @@
+"""Policies that count: PMI-Masking, Difference-Masking and InforMask, by hand on twenty lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+import small
+from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, DifferenceMasking
+from maskpolicy.policies.informask import (
+    InforMask,
+    InforMaskRates,
+    best_mask,
+    information,
+    neighbours,
+)
+from maskpolicy.policies.pmi import PMI, ngrams, scores, units
+
+from maskpolicy.core.errors import DataError
+from maskpolicy.data.corpus.sums import statistics_of
+from maskpolicy.masking.selection import select
+from maskpolicy.plugins.statistics import Statistics
+
+LINES = (
+    *["by the way we met"] * 4,
+    *["on the way home"] * 3,
+    *["we went by the river"] * 2,
+    *["New York , New York"] * 5,
+    *["the end . by the way"] * 6,
+)
+
+
+def counts() -> Statistics:
+    passages = [small.words(line) for line in LINES]
+    return Statistics.of(PMI().count(passages))
+
+
+def annotated(text: str, *vocabulary: str):
+    """Return a passage with the spans of the n-grams of a vocabulary."""
+    passage = small.words(text)
+    known = Statistics.of(dict.fromkeys(vocabulary, 1.0))
+    spans = PMI().annotate([passage], None, known)["ngrams"][0]
+    return replace(passage, columns={"ngrams": spans})
+
+
+def found(text: str, *vocabulary: str) -> list[list[int]]:
+    return annotated(text, *vocabulary).columns["ngrams"].tolist()
+
+
+def test_counts_are_those_of_twenty_lines():
+    assert len(LINES) == 20
+    made = counts()
+    assert [made[word] for word in ("by", "the", "way", "new", "york")] == [12, 21, 13, 10, 10]
+    pairs = ("by the", "the way", "on the", "new york", "the end", "end by", "york new")
+    assert [made[pair] for pair in pairs] == [12, 13, 3, 10, 6, 0, 0]  # punctuation divides
+    assert [made[text] for text in ("by the way", "the way home", "by the way we met")] == [
+        10,
+        3,
+        4,
+    ]
+    # words of a line, less those of each run of words, less again
+    assert [made[n] for n in range(1, 6)] == [
+        5 * 4 + 4 * 3 + 5 * 2 + 4 * 5 + 5 * 6,
+        4 * 4 + 3 * 3 + 4 * 2 + 2 * 5 + 3 * 6,
+        3 * 4 + 2 * 3 + 3 * 2 + 0 * 5 + 1 * 6,
+        2 * 4 + 1 * 3 + 2 * 2,
+        1 * 4 + 0 * 3 + 1 * 2,
+    ]
+
+
+def test_pmi_is_the_least_over_all_segmentations():
+    ranked = {ngram: score for score, ngram in scores(counts())}
+    ones, twos, threes = 92, 61, 30  # n-grams of each length
+    by_the = 2 * log(12 / twos) - log(12 / ones) - log(21 / ones)
+    assert ranked["by the"] == pytest.approx(by_the)
+    alone = log(12 / ones) + log(21 / ones) + log(13 / ones)
+    pairs = [log(12 / twos) + log(13 / ones), log(12 / ones) + log(13 / twos)]
+    assert ranked["by the way"] == pytest.approx(2 * log(10 / threes) - max(alone, *pairs))
+    assert max(alone, *pairs) == pairs[1]  # by | the way, which a product over words would miss
+
+
+def test_the_vocabulary_has_the_best_of_each_length_that_occur_often_enough():
+    made = counts()
+    passages = [small.words(line) for line in LINES]
+    whole = statistics_of(PMI(min_count=10), passages)
+    assert dict(whole.items()).keys() == {"by the", "the way", "new york", "by the way"}
+    ranked = {ngram: score for score, ngram in scores(made)}
+    pairs = sorted(["by the", "the way", "new york"], key=lambda each: -ranked[each])
+    assert [whole[pair] for pair in pairs] == [1, 2, 3]
+    assert whole["by the way"] == 1
+    few = statistics_of(PMI(entries=4, min_count=3), passages)  # 2 bigrams, 1 trigram, no others
+    assert Counter(len(ngram.split()) for ngram, _ in few.items()) == {2: 2, 3: 1}
+
+
+def test_a_corpus_that_is_too_small_is_refused():
+    with pytest.raises(DataError, match="no n-gram occurs 30 times in the corpus: lower min_count"):
+        statistics_of(PMI(min_count=30), [small.words(line) for line in LINES])
+
+
+def test_ngrams_are_in_lower_case_and_stop_at_punctuation():
+    texts = [text for *_, text in ngrams(small.words("The U.S. army , then"), shortest=2)]
+    assert texts == ["the u.s.", "u.s. army", "the u.s. army"]
+
+
+def test_the_longer_of_two_nested_ngrams_is_the_unit():
+    states = ("the united states", "air force", "the united states air force", "states air")
+    assert found("in the united states air force", *states) == [[1, 6]]
+    assert found("The air force of the United States", *states) == [[1, 3], [4, 7]]
+
+
+def test_lots_decide_between_overlapping_ngrams():
+    # the authors' example: by the way + out, or by + the way out
+    passage = annotated("by the way out", "by the way", "the way out")
+    assert passage.columns["ngrams"].tolist() == [[0, 3], [1, 4]]
+    drawn = Counter(
+        tuple(map(tuple, units(passage, np.random.default_rng(seed)).tolist()))
+        for seed in range(200)
+    )
+    assert drawn.keys() == {((0, 3), (3, 4)), ((0, 1), (1, 4))}
+    assert min(drawn.values()) > 70
+
+
+def test_units_divide_the_passage():
+    passage = annotated("a b c d e f", "b c", "c d e", "e f")
+    for seed in range(20):
+        divided = units(passage, np.random.default_rng(seed))
+        assert [divided[0, 0], *divided[:, 1].tolist()] == [*divided[:, 0].tolist(), 6]
+
+
+def test_units_are_masked_whole_until_the_budget_is_full():
+    passage = annotated("x y " * 20 + "by the way", "by the way")
+    seen = set()
+    for epoch in range(60):
+        spans = select(PMI(ratio=4 / 43), [passage], 0, [epoch])[0]
+        sizes = tuple(sorted((spans[:, 1] - spans[:, 0]).tolist()))
+        seen.add(sizes)
+        assert sum(sizes) in (4, 5) or sizes == (1, 1, 1, 3)
+    assert (1, 3) in seen and (1, 1, 1, 1) in seen
+
+
+SCIENCE = (
+    *["the molecule reacts with water"] * 4,
+    *["a molecule of water ."] * 2,
+    *["The Process , a process"] * 3,
+    *["heat and heat"] * 1,
+)
+GENERAL = (
+    *["the process works"] * 5,
+    *["water and water"] * 3,
+    *["heat"] * 2,
+)
+
+
+def word_passages(lines):
+    return [small.words(line) for line in lines]
+
+
+def anchors_of(count: int = 20) -> dict:
+    policy = DifferenceMasking(anchors=count)
+    return dict(statistics_of(policy, word_passages(SCIENCE), word_passages(GENERAL)).items())
+
+
+def test_anchors_are_frequent_here_and_rare_in_general():
+    assert len(SCIENCE) + len(GENERAL) == 20
+    counts = {"molecule": 6, "reacts": 4, "water": 6, "process": 6, "heat": 2}
+    general = {
+        "molecule": 0,
+        "reacts": 0,
+        "water": 3,
+        "process": 5,
+        "heat": 2,
+    }  # passages of 10
+    expected = {word: counts[word] / 24 * log(11 / (general[word] + 1)) for word in counts}
+    assert anchors_of() == pytest.approx(expected)
+    assert [*sorted(anchors_of(3), key=lambda word: -expected[word])] == [
+        "molecule",
+        "reacts",
+        "water",
+    ]
+
+
+def test_words_that_are_everywhere_in_general_are_no_anchors():
+    text = word_passages(["water", "heat"])
+    policy = DifferenceMasking()
+    with pytest.raises(DataError, match="no word of the corpus is rarer in contrast_corpus"):
+        statistics_of(policy, text, word_passages(["water heat"]))
+
+
+def fitted(folder, embeddings, vectors):
+    np.save(folder / EMBEDDINGS, np.asarray(embeddings, np.float32))
+    np.save(folder / ANCHORS, np.asarray(vectors, np.float64))
+    return folder
+
+
+def test_a_word_has_its_largest_cosine_to_an_anchor(tmp_path):
+    embeddings = [[2, 0], [0, 3], [1, 1], [-1, -1], [5, 0], [0, 0]]
+    folder = fitted(tmp_path, embeddings, [[1, 0], [0.6, 0.8]])
+    passage = small.words("one two three four . six")
+    weights = DifferenceMasking().annotate([passage], folder)["weights"][0]
+    assert weights == pytest.approx([1, 0.8, 1.4 / 2**0.5, 0, 0, 0])
+
+
+def test_a_word_of_several_tokens_has_their_mean(tmp_path):
+    folder = fitted(tmp_path, [[1, 0], [0, 1], [0, 1]], [[1, 0]])
+    passage = replace(small.words("one two three"), words=np.asarray([[0, 2], [2, 3]], np.int32))
+    weights = DifferenceMasking().annotate([passage], folder)["weights"][0]
+    assert weights == pytest.approx([1 / 2**0.5, 0])
+
+
+NUMBERED_LINES = (
+    *[[1, 2, 3]] * 8,  # 1 and 2 are always together
+    *[[1, 2, 4]] * 4,
+    *[[3, 4]] * 3,
+    *[[5, 5]] * 2,
+    *[[4]] * 2,
+    [],
+)
+PASSAGES = [small.ids(line, name=str(place)) for place, line in enumerate(NUMBERED_LINES)]
+
+
+def test_counts_of_informask_are_those_of_twenty_lines():
+    assert len(NUMBERED_LINES) == 20
+    found = dict(Statistics.of(InforMask(window=2).count(PASSAGES)).items())
+    tokens = {1: 12, 2: 12, 3: 11, 4: 9, 5: 4, "tokens": 48}
+    pairs = {(1, 2): 12, (2, 3): 8, (1, 3): 8, (2, 4): 4, (1, 4): 4, (3, 4): 3, (5, 5): 2}
+    assert found == {**tokens, **pairs, "pairs": 41}
+    near = dict(Statistics.of(InforMask(window=1).count(PASSAGES)).items())
+    assert (1, 3) not in near and near["pairs"] == 12 * 2 + 3 + 2
+
+
+def test_information_is_that_of_two_tokens_in_any_order():
+    known = Statistics.of(InforMask(window=2).count(PASSAGES))
+    pairs = np.asarray([[1, 2], [3, 4], [5, 5], [1, 5], [6, 7]])
+    together = log(12 / 41 / (2 * 12 / 48 * 12 / 48))
+    rare = log(3 / 41 / (2 * 11 / 48 * 9 / 48))
+    twice = log(2 / 41 / (4 / 48) ** 2)
+    assert information(pairs, known) == pytest.approx([together, rare, twice, 0, 0])
+
+
+def test_a_table_has_the_information_of_each_token_with_those_behind_it():
+    known = Statistics.of(InforMask(window=2).count(PASSAGES))
+    pairs = [information(np.asarray([pair]), known)[0] for pair in ([1, 2], [1, 3], [2, 3])]
+    tables = list(neighbours([PASSAGES[0], PASSAGES[-1], PASSAGES[18]], known, 2))
+    assert tables[0] == pytest.approx(np.asarray([pairs[:2], [pairs[2], 0], [0, 0]]))
+    assert [table.shape for table in tables[1:]] == [(0, 2), (1, 2)]
+
+
+def relevance(table, mask) -> float:
+    """The sum over pairs of a masked and an unmasked token, pair by pair."""
+    return sum(
+        float(table[i, j - i - 1])
+        for i in range(len(mask))
+        for j in range(i + 1, min(len(mask), i + 1 + table.shape[1]))
+        if mask[i] != mask[j]
+    )
+
+
+def test_the_most_informative_of_all_drawn_masks_is_used():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(9, 4)).astype(np.float32)
+    drawn = np.random.default_rng(7).random((50, 9)).argsort(axis=1).argsort(axis=1) < 3
+    chosen = best_mask(table, 3, 50, np.random.default_rng(7))
+    values = [relevance(table, mask) for mask in drawn]
+    assert chosen.sum() == 3
+    assert relevance(table, chosen) == pytest.approx(max(values))
+    assert max(values) > np.mean(values)
+    assert best_mask(table[:0], 0, 3, rng).tolist() == []
+    assert best_mask(table[:1], 1, 3, rng).tolist() == [True]
+
+
+def test_tokens_that_tell_each_other_are_masked_and_independent_ones_are_not():
+    numbers = [(i % 7, i // 7 % 7, i // 49) for i in range(343)]
+    lines = [[10 + x, 20 + x, 30 + y, 40 + z] for x, y, z in numbers]
+    passages = [small.ids(line, name=str(i)) for i, line in enumerate(lines)]
+    policy = InforMask(ratio=0.25, window=3)
+    known = statistics_of(policy, passages)
+    columns = policy.annotate(passages, None, known)["pmi"]
+    marked = [replace(p, columns={"pmi": c}) for p, c in zip(passages, columns, strict=True)]
+    spans = select(policy, marked, 0, [0] * len(marked))
+    assert {found[0, 0] for found in spans} == {0, 1}
+
+
+def test_rates_are_the_share_of_a_tokens_occurrences_in_the_best_masks():
+    policy = InforMaskRates(ratio=0.5, window=2)
+    known = statistics_of(policy, PASSAGES)
+    pairs = Statistics.of(policy.count(PASSAGES, None))
+    seen, masked = dict.fromkeys(range(1, 6), 0), dict.fromkeys(range(1, 6), 0)
+    counted = policy.count(PASSAGES, pairs)
+    for (name, token), number in counted.items():
+        (masked if name == "masked" else seen)[token] += number
+    assert seen == {1: 12, 2: 12, 3: 11, 4: 9, 5: 4}
+    assert dict(known.items()) == {t: n / seen[t] for t, n in masked.items() if n}
+    assert sum(masked.values()) == pytest.approx(24, abs=6)
+    rates = policy.annotate(PASSAGES[:1], None, known)["rates"][0]
+    assert rates == pytest.approx([known[1], known[2], known[3]])
+
+
+def test_the_counts_do_not_depend_on_batches():
+    policy = InforMaskRates(ratio=0.5, window=2)
+    pairs = Statistics.of(policy.count(PASSAGES, None))
+    whole = policy.count(PASSAGES, pairs)
+    assert policy.count(PASSAGES[:7], pairs) + policy.count(PASSAGES[7:], pairs) == whole
+    assert policy.count(PASSAGES[-1:], None) == {"tokens": 0, "pairs": 0}

@@ -1,0 +1,339 @@
+"""Policies that read the text: salient-span, phrases, gap-sentences and keywords."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import small
+from hypothesis import given
+from hypothesis import strategies as st
+from maskpolicy.policies.gap_sentences import GapSentences
+from maskpolicy.policies.keywords import FILE, Keywords
+from maskpolicy.policies.phrases import Phrases
+from maskpolicy.policies.salient_span import SalientSpan
+from small import words as passage
+
+from maskpolicy.app import own_text
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.ragged import load
+from maskpolicy.core.types import Passage, as_spans
+from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.masking import selection
+from maskpolicy.models.loading import input_embeddings
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.artifacts import Store
+
+TEXT = "Ada Byron met Dr. Babbage in Turin on 5 June 1833 ."
+
+
+def annotated(text: str, **fields) -> list[list[int]]:
+    """Return the entity spans of one text."""
+    return SalientSpan(**fields).annotate([passage(text)])["entities"][0].tolist()
+
+
+def test_labels_choose_among_entities():
+    assert annotated(TEXT, labels=("DATE",)) == [[8, 11]]
+
+
+NUMBERED = "Ada Byron paid $5 million at 9:30 a.m. for 12 looms , 40 per cent , in 1854 ."
+
+
+def test_numbers_and_times_are_hidden_only_where_labels_say_so():
+    names_and_dates = [[0, 2], [17, 18]]
+    numbers, times = [[3, 5], [9, 10], [12, 15]], [[6, 8]]
+    assert annotated(NUMBERED) == names_and_dates
+    assert annotated(NUMBERED, labels=("NUMBER",)) == numbers
+    assert annotated(NUMBERED, labels=("TIME",)) == times
+    for every in ("all", ()):
+        assert annotated(NUMBERED, labels=every) == sorted(names_and_dates + numbers + times)
+
+
+def test_a_pipeline_without_any_of_the_labels_is_told_its_own(tmp_path):
+    import spacy
+
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "ANIMAL", "pattern": "fox"}, {"label": "ORG", "pattern": "BBC"}])
+    nlp.to_disk(tmp_path / "some")
+    ruler.clear()
+    ruler.add_patterns([{"label": "ANIMAL", "pattern": "fox"}])
+    nlp.to_disk(tmp_path / "animals")
+    text = "The BBC saw a fox ."
+    assert annotated(text, pipeline=str(tmp_path / "some")) == [[1, 2]]
+    animals = str(tmp_path / "animals")
+    with pytest.raises(ConfigError, match="has none of them; it has ANIMAL: name some of these"):
+        annotated(text, pipeline=animals)
+    for labels in ("all", ("ANIMAL",)):
+        assert annotated(text, pipeline=animals, labels=labels) == [[4, 5]]
+
+
+def test_the_worlds_years_are_dates_and_nothing_there_is_a_number(tmp_path):
+    from maskpolicy.data import world
+
+    world.write(world.make({"people": 20, "general_people": 4}), tmp_path)
+    with (tmp_path / "intermediate.jsonl").open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    policy = SalientSpan()
+    found = policy.entities([row["text"] for row in rows])
+    every = SalientSpan(labels="all").entities([row["text"] for row in rows])
+    assert found == every
+    years = 0
+    for row, spans in zip(rows, found, strict=True):
+        dates = {row["text"][start:end] for start, end, label in spans if label == "DATE"}
+        wanted = {row["text"][start:end] for start, end, _ in row["asked"]}
+        stated = {text for text in wanted if text.isdigit()}
+        assert stated <= dates
+        years += len(stated)
+    assert years > 20
+
+
+def test_a_passage_without_entities_has_an_empty_column_and_no_span():
+    rng = np.random.default_rng(0)
+    policy = SalientSpan()
+    plain = passage("nothing happened to anybody .")
+    column = policy.annotate([plain])["entities"][0]
+    assert (column.shape, column.dtype) == ((0, 2), np.int32)
+    assert policy.select(passage(plain.text, entities=column), rng).shape == (0, 2)
+
+
+@given(count=st.integers(0, 8), spans=st.integers(1, 10), seed=st.integers(0, 2**32))
+def test_select_draws_entities_without_replacement_in_text_order(count, spans, seed):
+    found = as_spans([(2 * i, 2 * i + 1) for i in range(count)])
+    one = passage("a b " * 9, entities=found)
+    drawn = SalientSpan(spans=spans).select(one, np.random.default_rng(seed)).tolist()
+    assert len(drawn) == min(spans, count)
+    assert drawn == sorted(drawn)
+    assert all(span in found.tolist() for span in drawn)
+
+
+def test_the_pipeline_belongs_to_what_annotations_rest_on():
+    assert SalientSpan().depends()["name"] == "rules"
+    with pytest.raises(ConfigError, match="spacy download"):
+        SalientSpan(pipeline="en_core_web_absent").depends()
+
+
+WEAVER = "The old weaver sold two red looms in Turin ."
+HEADS = [2, 2, 3, 3, 6, 6, 3, 3, 7, 3]
+DEPS = ["det", "amod", "nsubj", "ROOT", "nummod", "amod", "dobj", "prep", "pobj", "punct"]
+POS = ["DET", "ADJ", "NOUN", "VERB", "NUM", "ADJ", "NOUN", "ADP", "PROPN", "PUNCT"]
+
+
+@pytest.fixture(scope="module")
+def parser(tmp_path_factory):
+    """A pipeline whose parser has learnt one sentence, with rules for entities."""
+    import spacy
+    from spacy.training import Example
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("parser", config={"min_action_freq": 1})
+    example = Example.from_dict(nlp.make_doc(WEAVER), {"heads": HEADS, "deps": DEPS})
+    optimizer = nlp.initialize(lambda: [example])
+    for _ in range(30):
+        nlp.update([example], sgd=optimizer)
+    rules = nlp.add_pipe("attribute_ruler")
+    for word, pos in zip(WEAVER.split(), POS, strict=True):
+        rules.add(patterns=[[{"TEXT": word}]], attrs={"POS": pos})
+    entities = [{"label": "ORG", "pattern": "red looms in Turin"}]
+    nlp.add_pipe("entity_ruler").add_patterns(entities)
+    folder = tmp_path_factory.mktemp("pipeline")
+    nlp.to_disk(folder)
+    return str(folder)
+
+
+def test_noun_chunks_and_entities_that_share_a_word_are_one_phrase(parser):
+    found = Phrases(parser).annotate([passage(WEAVER), passage("")])["phrases"]
+    assert found[0].tolist() == [[0, 3], [4, 9]]  # "two red looms" and "red looms in Turin"
+    assert found[1].tolist() == []
+
+
+def with_phrases(sizes: list[int], gap: int = 1) -> Passage:
+    """Return a passage with phrases of these lengths, so many words apart."""
+    at, spans = 0, []
+    for size in sizes:
+        spans.append((at, at + size))
+        at += size + gap
+    return passage(" ".join(["word"] * at), phrases=as_spans(spans))
+
+
+def test_phrases_are_masked_whole_and_within_the_budget():
+    text, policy = with_phrases([1, 2, 3, 4] * 5), Phrases("any", ratio=0.2)
+    phrases, sizes = text.columns["phrases"].tolist(), []
+    for seed in range(200):
+        spans = selection.select(policy, [text], seed, [0])[0]
+        assert all(span in phrases for span in spans.tolist())
+        sizes.append((spans[:, 1] - spans[:, 0]).sum())
+    assert max(sizes) <= 0.2 * len(text.tokens) + 1
+    assert np.mean(sizes) == pytest.approx(0.2 * len(text.tokens), abs=0.5)
+
+
+def test_a_phrase_that_is_too_long_leaves_its_place_to_shorter_ones():
+    text = with_phrases([9, 1, 1], gap=3)  # 20 words: a budget of 2
+    spans = Phrases("any", ratio=0.1).select(text, np.random.default_rng(0))
+    assert spans.tolist() == [[12, 13], [16, 17]]
+
+
+def test_a_pipeline_without_a_parser_or_noun_chunks_is_refused(tmp_path):
+    import spacy
+
+    spacy.blank("en").to_disk(tmp_path / "plain")
+    with pytest.raises(ConfigError, match="has no parser: name another"):
+        Phrases(str(tmp_path / "plain")).annotate([passage(WEAVER)])
+    with pytest.raises(ConfigError, match="neither installed nor a folder"):
+        Phrases("en_core_web_nothing").depends()
+
+
+LOOMS = "The loom was red. The red loom was old. Birds sing. The old loom sang."
+
+
+def with_importance(policy: GapSentences, text: str = LOOMS) -> Passage:
+    """Return the text as a passage with the policy's column."""
+    passage = next(iter(tokenize([Document("p", text)], small.tokenizer())))
+    column = policy.annotate([passage])["importance"][0]
+    return Passage(**{**vars(passage), "columns": {"importance": column}})
+
+
+def masked_sentences(policy: GapSentences, seed: int = 0, text: str = LOOMS) -> list[int]:
+    """Return the indices of the sentences that are masked_sentences."""
+    passage = with_importance(policy, text)
+    spans = selection.select(policy, [passage], seed, [0])[0].tolist()
+    return [passage.sentences.tolist().index(span) for span in spans]
+
+
+def importance(**fields) -> list[float]:
+    return with_importance(GapSentences(**fields)).columns["importance"].tolist()
+
+
+def test_importance_is_the_f_score_against_the_rest():
+    # words: 4, 5, 2, 4; e.g. the first: the, loom, was, red all occur in the other 11
+    rouge = [2 * 4 / 15, 2 * 5 / 15, 0, 2 * 3 / 15]
+    assert importance() == pytest.approx(rouge)
+
+
+def test_words_are_counted_once_if_they_are_to_be_unique():
+    # the rest of the first: the red loom was old birds sing sang: 8 different words
+    assert importance(unique=True)[0] == pytest.approx(2 * 4 / (4 + 8))
+    # the rest of the last: the loom was red old birds sing: 7
+    assert importance(unique=True)[3] == pytest.approx(2 * 3 / (4 + 7))
+
+
+def test_an_occurrence_counts_as_often_as_it_stands_on_both_sides():
+    passage = with_importance(GapSentences(), "No no no. No no. Yes.")
+    first, second, last = passage.columns["importance"].tolist()
+    assert (first, second, last) == pytest.approx((2 * 2 / 6, 2 * 2 / 6, 0))
+
+
+def test_greedy_adds_the_sentence_that_helps_the_chosen_ones_most():
+    # the second sentence is first; together with each other one it has these scores
+    both = {0: 2 * 3 / 15, 2: 2 * 5 / 15, 3: 2 * 4 / 15}
+    assert importance(strategy="greedy")[1] == 4
+    assert importance(strategy="greedy")[max(both, key=both.__getitem__)] == 3
+    assert sorted(importance(strategy="greedy")) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("strategy", "chosen"), [("principal", [0, 1]), ("lead", [0, 1])])
+def test_the_most_important_sentences_are_masked(strategy, chosen):
+    policy = GapSentences(0.5, 1.0, strategy, noise=0.0)
+    assert masked_sentences(policy) == chosen
+    assert masked_sentences(GapSentences(0.5, 1.0, "greedy")) == [1, 2]
+
+
+def test_random_sentences_are_all_masked_now_and_then():
+    policy = GapSentences(0.5, 1.0, "random")
+    found = [masked_sentences(policy, seed) for seed in range(60)]
+    assert {len(each) for each in found} == {2}
+    assert len({tuple(each) for each in found}) == 6
+
+
+def test_noise_swaps_sentences_of_nearly_the_same_importance_only():
+    alone = GapSentences(0.25, 1.0, noise=0.2)  # 0.53 and 0.67 of four
+    assert {tuple(masked_sentences(alone, seed)) for seed in range(60)} == {(0,), (1,)}
+    assert {
+        tuple(masked_sentences(GapSentences(0.25, 1.0, noise=0.0), seed)) for seed in range(9)
+    } == {(1,)}
+
+
+def test_the_share_is_drawn_from_a_third_of_the_ratio_to_the_ratio():
+    text = " ".join(f"Word{i} is here." for i in range(100))
+    policy = GapSentences()
+    counts = [len(masked_sentences(policy, seed, text)) for seed in range(40)]
+    assert 14 <= min(counts) < 19 and 40 < max(counts) <= 45
+
+
+@pytest.mark.parametrize("text", ["One sentence only", ""])
+def test_a_passage_without_a_second_sentence_hides_nothing(text):
+    assert masked_sentences(GapSentences(), text=text) == []
+
+
+def test_one_sentence_stays_whatever_the_ratio():
+    assert len(masked_sentences(GapSentences(1.0, 1.0))) == 3
+    assert len(masked_sentences(GapSentences(0.0))) == 1
+
+
+YAML = """
+model: {model}
+corpus: {{name: world, words: 40}}
+data: world
+policies: [none, {{name: keywords, keywords: 2}}, {{name: keywords, keywords: 2, ratio: 0.5}}]
+tasks: [zsre]
+world: {{people: 12, general_people: 6}}
+fit: {{steps: 0}}
+intermediate: {{steps: 2, batch_size: 4, precision: fp32}}
+finetune: {{steps: 1, precision: fp32}}
+"""
+
+
+def keywords_of(folder, vectors, text: str, **fields) -> list[int]:
+    """Return the words that are keywords where token i has vectors[i]."""
+    np.save(folder / FILE, np.asarray(vectors, np.float32))
+    column = Keywords(**fields).annotate([small.words(text)], folder)["keywords"][0]
+    return column[:, 0].tolist()
+
+
+def test_keywords_are_the_words_nearest_to_the_mean_of_the_passage(tmp_path):
+    vectors = [[1, 0], [0, 1], [2, 2], [3, 2.5]]  # the mean is (1.5, 1.375)
+    text = "loom crane wool cloth"
+    assert keywords_of(tmp_path, vectors, text, keywords=1) == [2]  # cosines .74, .68, .9991, .9988
+    assert keywords_of(tmp_path, vectors, text, keywords=3) == [0, 2, 3]
+    assert keywords_of(tmp_path, vectors, text, keywords=9) == [0, 1, 2, 3]
+
+
+def test_a_word_has_the_mean_of_its_occurrences_and_all_of_them_are_found(tmp_path):
+    vectors = [[4, 0], [0, 1], [0, 4], [1, 0]]
+    assert keywords_of(tmp_path, vectors, "Loom crane loom wool", keywords=1) == [0, 2]
+
+
+def test_stop_words_numbers_and_letters_are_no_keywords(tmp_path):
+    assert keywords_of(tmp_path, np.ones((5, 2)), "the 1854 x loom .") == [3]
+    assert keywords_of(tmp_path, np.ones((3, 2)), "It was .") == []
+    assert keywords_of(tmp_path, np.zeros((2, 2)), "loom wool", keywords=1) == [0]
+
+
+def test_it_needs_no_task_to_be_pretrained_with():
+    experiment = own_text.experiment("mini", ["world"], {"name": "keywords"}, {})
+    assert not experiment.tasks
+    block = {"name": "supervised", "train_on": ["triviaqa"]}
+    with pytest.raises(ConfigError, match="learns from the examples of tasks"):
+        own_text.experiment("mini", ["world"], block, {})
+
+
+def test_an_experiment_keeps_the_models_embeddings_and_hides_keywords(tmp_path):
+    small.bart().save_pretrained(tmp_path / "bart")
+    small.tokenizer().save_pretrained(tmp_path / "bart")
+    path = tmp_path / "it.yaml"
+    path.write_text(YAML.format(model=tmp_path / "bart"))
+    graph, store = stages.build(load_experiment(path)), Store(tmp_path / "store")
+    _, one, other = graph.pretrained.values()
+    assert one.inputs["annotate"].key == other.inputs["annotate"].key  # ratio is read by select
+    outcomes = execute([one], store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    fit = store.path(one.inputs["annotate"].inputs["fit"].key)
+    embeddings = input_embeddings(str(tmp_path / "bart")).detach().numpy()
+    assert np.array_equal(np.load(fit / FILE), embeddings)
+    column = load(store.path(one.inputs["annotate"].key) / "passages.safetensors")["keywords"]
+    passages = list(tokenize([Document("d", "The loom of wool")], small.tokenizer()))
+    assert Keywords().annotate(passages, fit)["keywords"][0].shape == (2, 2)
+    assert column.lengths.min() > 0
