@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from maskpolicy.analyses.plots import Series
+from maskpolicy.analyses.plots import Lines, Series
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.baselines import baselines_of
@@ -59,10 +59,23 @@ def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json
     return tests
 
 
-def of_difference(test: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the columns of a test under the names that a table with other intervals has."""
-    ends = ("low", "high")
-    return {f"difference {name}" if name in ends else name: test[name] for name in test}
+def of_differences(
+    place: Place, pairs: Mapping[Place, Sequence[float]], tests: Mapping[Place, Mapping[str, Json]]
+) -> dict[str, Json]:
+    """Return a place's mean difference with its test, in columns beside those of another interval.
+
+    {} for a place without a difference.
+    """
+    if place not in pairs:
+        return {}
+    names = {"low": "difference low", "high": "difference high"}
+    tested = {names.get(name, name): value for name, value in tests.get(place, {}).items()}
+    return {"difference": statistics.fmean(pairs[place]), **tested}
+
+
+def percent(share: float | None) -> float | None:
+    """Return a share in percent; None for an unknown one."""
+    return None if share is None else 100 * share
 
 
 def paired(mine: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
@@ -98,3 +111,27 @@ def series(
     known = all(bound is not None for bound in low)
     y = [row[value] for row in rows]
     return Series(label, y, x, low if known else (), high if known else ())
+
+
+def label(row: Mapping[str, Json], several: bool) -> str:
+    """Return the label of a table's row, with its run if there are several runs."""
+    return f"{row['policy']} ({row['run']})" if several else str(row["policy"])
+
+
+def panels(
+    rows: Sequence[Mapping[str, Json]], by: str, x: str, axis: str, value: str, several: bool
+) -> Iterator[Lines]:
+    """Yield a panel for each value of the column `by`: a line for each policy over the column `x`.
+
+    `axis` says what `x` is. Rows without `x` are left out.
+    """
+    for title in dict.fromkeys(row[by] for row in rows):
+        lines: dict[str, list[Mapping[str, Json]]] = {}
+        for row in rows:
+            if row[by] == title and row.get(x) is not None:
+                lines.setdefault(label(row, several), []).append(row)
+        drawn = [
+            series(name, line, value, [float(row[x]) for row in line])
+            for name, line in lines.items()
+        ]
+        yield Lines(title, axis, f"{value} (%)", drawn)

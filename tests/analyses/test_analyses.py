@@ -12,9 +12,9 @@ from maskpolicy import analyses as findings
 from maskpolicy.analyses import Findings, cache
 from maskpolicy.analyses.builtin import frequency, rank
 from maskpolicy.analyses.builtin.answers import Hits
+from maskpolicy.analyses.builtin.differences import Transfer
 from maskpolicy.analyses.builtin.frequency import Frequency
 from maskpolicy.analyses.builtin.masked_tokens import Coverage
-from maskpolicy.analyses.builtin.transfer import Transfer
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Json

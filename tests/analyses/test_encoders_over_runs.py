@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from maskpolicy.analyses import over_runs
-from maskpolicy.analyses.builtin.probe import _bars
+from maskpolicy.analyses.builtin.encoders import _bars
 from maskpolicy.analyses.representations import pretrained_models
 from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.results.cell import read_run

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from maskpolicy.analyses import intermediate_stages
-from maskpolicy.analyses.builtin import forgetting
+from maskpolicy.analyses.builtin.knowledge import Forgetting
 from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -72,7 +72,7 @@ def test_each_target_form_of_a_mixture_has_its_own_loss(call, home):
     store = Store(home / "store")
     run = read_run(home / "run")
     stage = next(iter(intermediate_stages([run], store)[0]))
-    params = [params for _, params, _, _ in forgetting.Forgetting()._objectives(stage, store)]
+    params = [params for _, params, _, _ in Forgetting()._objectives(stage, store)]
     assert [each.policy for each in params] == ["original", "salient-span", "pmi", "first-words"]
     assert [*(params[3].code or {})] == ["mine.py"] and params[0].code is None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import small
 
-from maskpolicy.analyses.builtin.returned_masks import ReturnedMasks
+from maskpolicy.analyses.builtin.encoders import ReturnedMasks
 from maskpolicy.core.metrics import Total
 from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.pipeline.store.artifacts import Store

@@ -13,7 +13,7 @@ from scipy import stats as reference
 
 from benchmarks.simulation import SIZES, Design, world_rates
 from maskpolicy.analyses import Findings
-from maskpolicy.analyses.builtin.worlds import CONDITION, Worlds
+from maskpolicy.analyses.builtin.differences import CONDITION, Worlds
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.metrics import Total
 from maskpolicy.experiment.parse import load_experiment

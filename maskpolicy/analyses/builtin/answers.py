@@ -1,17 +1,24 @@
-"""Masked spans that are answers of a task, and answers among the best spans of a learned policy."""
+"""Answers of tasks among masked spans and among candidates, and relations seen in train."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from maskpolicy import Findings, Json, Result, Run, Store, analysis
-from maskpolicy.analyses import Sampling, answers, column_examples, samples
-from maskpolicy.analyses.plots import Grid
+from maskpolicy import Example, Findings, Json, Result, Run, Store, analysis
+from maskpolicy.analyses import ColumnExamples, Sampling, answers, column_examples, derive, samples
+from maskpolicy.analyses.over_runs import percent
+from maskpolicy.analyses.plots import Bars, Grid, Series
 from maskpolicy.core.metrics.per_example import normalise
+from maskpolicy.leaderboard.results import predictions
 from maskpolicy.models.learned.hits import TOP
+from maskpolicy.pipeline.graph.nodes import params_of
 from maskpolicy.pipeline.stages.fit import REPORT
+from maskpolicy.pipeline.stages.params import EvaluateParams
 
 _ANSWERS_COLUMNS = ("run", "policy", "task", "share", "spans", "answers")
 
@@ -47,7 +54,7 @@ class Answers(Sampling):
                     | {"spans": len(texts), "answers": counts[task]}
                     for task, share in shares.items()
                 ]
-                values.append([None if s is None else 100 * s for s in shares.values()])
+                values.append([percent(share) for share in shares.values()])
             labels = [each.row.label for each in found]
             title = "masked spans that are answers (%)"
             title = f"{run.name}: {title}" if len(runs) > 1 else title
@@ -80,16 +87,23 @@ class Hits:
         notes: list[str] = []
         for run in runs:
             for (label, number), cell in _cells(run).items():
-                report = _report(cell, number, store)
-                if report is None:
+                key = cell.stage_key(f"fit {cell.trained_as}, run {number}")
+                artifact = store.get(key) if key else None
+                if artifact is None:
                     notes.append(
                         f"{run.name}, {label}: its fitted policy is not in the store {store.place}"
                         ": name the store of that run with --store, or run its experiment again"
                     )
                     continue
+                report = json.loads((artifact.path / REPORT).read_text())
                 for task, found in (report["dev"] or {}).items():
                     about = {"run": run.name, "policy": label, "stage": number, "task": task}
-                    rows += [{**about, **_row(found, way)} for way in WAYS]
+                    about |= {name: found[name] for name in ("contexts", "without_answer")}
+                    rows += [
+                        {**about, "spans": "its own" if way == "policy" else way}
+                        | {title: found[way][name][k] for title, (name, k) in FIGURES.items()}
+                        for way in WAYS
+                    ]
         columns = _HITS_COLUMNS if len(runs) > 1 else _HITS_COLUMNS[1:]
         if not rows and not notes:
             return Findings(columns, (), ("no row has a learned policy",))
@@ -99,21 +113,135 @@ class Hits:
 def _cells(run: Run) -> dict[tuple[str, int], Result]:
     """Return one cell for each fitted policy of a run, in the order of the rows."""
     learned = [result for result in run.results if "fit" in result.config]
-    order = [*run.policies, *(result.policy for result in learned)]
-    learned.sort(key=lambda one: (order.index(one.policy), one.config["intermediate_seed"]))
+    learned.sort(key=lambda one: (run.rows.index(one.policy), one.config["intermediate_seed"]))
     return {(one.policy, one.config["intermediate_seed"]): one for one in learned}
 
 
-def _report(cell: Result, number: int, store: Store) -> Json:
-    key = cell.stage_key(f"fit {cell.trained_as}, run {number}")
-    artifact = store.get(key) if key else None
-    return None if artifact is None else json.loads((artifact.path / REPORT).read_text())
+_MISMATCH_COLUMNS = (
+    *("run", "policy", "task", "relations", "score", "std", "examples", "seeds", "hits"),
+)
+SEEN, UNSEEN = "seen in train", "unseen"
 
 
-def _row(found: Json, way: str) -> dict[str, Json]:
-    return {
-        "contexts": found["contexts"],
-        "without_answer": found["without_answer"],
-        "spans": "its own" if way == "policy" else way,
-        **{title: found[way][name][k] for title, (name, k) in FIGURES.items()},
-    }
+@analysis("mismatch", heading="Relations seen in train, and unseen ones", place=60)
+@dataclass(frozen=True)
+class Mismatch(Sampling):
+    """Score and hits of each policy on relations seen in train against unseen ones (zsRE).
+
+    For every task whose examples have the `slice`. `score` is that of the stored predictions on
+    test. If no test example has a seen relation, as in zsRE's official files, dev examples, which
+    are split from train, are used for seen relations; these need `keep_models: [finetune]`.
+    `hits` is the share of masked spans that answer a question of such a relation in any split, and
+    of no relation of the other kind.
+    """
+
+    slice: str = "relation"
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Compare seen and unseen relations on each task that has slices."""
+        rows: list[Json] = []
+        notes: list[str] = []
+        missing = False
+        for run in runs:
+            tasks, absent = column_examples(run, store)
+            sliced = [task for task in tasks if any(self.slice in e.slices for e in task.examples)]
+            found, more, gone = samples([run], self.sampling, store) if sliced else ([], [], False)
+            missing |= gone or bool(absent)
+            notes += [*absent, *more]
+            if not sliced and not absent:
+                notes.append(f"{run.name}: none of its tasks has examples with a {self.slice!r}")
+            texts = {each.row.label: [normalise(t) for t in each.texts()] for each in found}
+            for task in sliced:
+                new = list(self._rows(run, task, texts, store))
+                rows += new
+                # a cell may lack its answers to dev although others of its row have theirs
+                cells = Counter(r.policy for r in run.results if r.task == task.task and r.metrics)
+                missing |= any(row["seeds"] < cells[row["policy"]] for row in new)
+                scored = {row["relations"] for row in new if row["score"] is not None}
+                if SEEN not in scored:
+                    notes.append(
+                        f"{task.task}: no test example has a {self.slice} of train, and the models "
+                        "to answer dev were not kept: for a score on seen ones, set "
+                        "keep_models: [finetune] in the experiment and run it again"
+                    )
+                    missing = True
+        columns = _MISMATCH_COLUMNS if len(runs) > 1 else _MISMATCH_COLUMNS[1:]
+        return Findings(
+            columns, tuple(rows), tuple(notes), tuple(_mismatch_panels(rows, runs)), partial=missing
+        )
+
+    def _rows(
+        self, run: Run, task: ColumnExamples, texts: dict[str, list[str]], store: Store
+    ) -> Iterator[Json]:
+        seen = {example.slices.get(self.slice, "") for example in task.splits["train"]}
+        parts: dict[str, list[Example]] = {SEEN: [], UNSEEN: []}
+        for example in task.examples:
+            parts[self._part(example.slices, seen)].append(example)
+        of_seen, of_unseen = answers(parts[SEEN]), answers(parts[UNSEEN])
+        only = {SEEN: of_seen - of_unseen, UNSEEN: of_unseen - of_seen}
+        for label in run.rows:
+            cells = [r for r in run.results if (r.policy, r.task) == (label, task.task)]
+            on_test = {cell.seed: replace(cell, folder=run.folder).answers for cell in cells}
+            scores = self._scores(on_test, seen)
+            if SEEN not in scores:
+                on_dev = {cell.seed: _on_dev(cell, store) for cell in cells}
+                dev = self._scores(on_dev, seen)
+                scores |= {SEEN: dev[SEEN]} if SEEN in dev else {}
+            for name in (SEEN, UNSEEN):
+                by_seed = scores.get(name, {})
+                means = [statistics.fmean(values) for values in by_seed.values()]
+                masked = texts.get(label)
+                hits = sum(text in only[name] for text in masked or ())
+                yield {
+                    "run": run.name,
+                    "policy": label,
+                    "task": task.task,
+                    "relations": name,
+                    "score": 100 * statistics.fmean(means) if means else None,
+                    "std": 100 * statistics.stdev(means) if len(means) > 1 else None,
+                    "examples": len(next(iter(by_seed.values()), [])),
+                    "seeds": len(means),
+                    "hits": hits / len(masked) if masked else None,
+                }
+
+    def _part(self, slices: Mapping[str, str], seen: set[str]) -> str:
+        return SEEN if slices.get(self.slice, "") in seen else UNSEEN
+
+    def _scores(
+        self, answered: Mapping[int, Path | None], seen: set[str]
+    ) -> dict[str, dict[int, list[float]]]:
+        """Return the scores of the examples in files, by SEEN or UNSEEN and seed."""
+        found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for seed, path in answered.items():
+            for row in predictions.rows(path) if path and path.is_file() else ():
+                found[self._part(row["slices"], seen)][seed].append(row["score"])
+        return dict(found)
+
+
+def _on_dev(cell: Result, store: Store) -> Path | None:
+    """Return the file of predictions on dev, or None if the fine-tuned model was not kept."""
+    key = cell.stage_key("evaluate") or ""
+    manifest = store.peek(key)
+    if manifest is None or store.peek(manifest["record"]["inputs"]["model"]) is None:
+        return None
+    record = manifest["record"]
+    params = replace(params_of(record, EvaluateParams), split="dev")
+    label = f"{cell.policy}, {cell.task}, seed {cell.seed}, dev"
+    learnt = cell.examples_key("dev")
+    inputs = record["inputs"] | ({"examples": learnt} if learnt else {})
+    return derive(store, "evaluate", label, params, inputs).path / "predictions.jsonl"
+
+
+def _mismatch_panels(rows: Sequence[Json], runs: Sequence[Run]) -> Iterator[Bars]:
+    """Yield two panels for each task: scores and hits."""
+    for run, task in dict.fromkeys((row["run"], row["task"]) for row in rows):
+        own = [row for row in rows if (row["run"], row["task"]) == (run, task)]
+        labels = list(dict.fromkeys(row["policy"] for row in own))
+        title = f"{task} ({run})" if len(runs) > 1 else task
+        for key, y in (("score", "score (%)"), ("hits", "masked spans (%)")):
+            values = {id(row): percent(row[key]) if key == "hits" else row[key] for row in own}
+            series = [
+                Series(label, [values[id(row)] for row in own if row["policy"] == label])
+                for label in labels
+            ]
+            yield Bars(f"{title}: {key}", y, [SEEN, UNSEEN], series)

@@ -1,15 +1,17 @@
-"""Scores over the steps of the intermediate stage, and over their cost."""
+"""Scores and probes over the steps of the intermediate stage, and over their cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from maskpolicy import Findings, Json, Result, Run, Store, analysis
-from maskpolicy.analyses import Point, panels, points
+from maskpolicy.analyses import Point, over_runs, panels, points
 from maskpolicy.analyses.curves import UNITS, cost
+from maskpolicy.analyses.representations.probes import Accuracy, accuracies
 from maskpolicy.leaderboard import comparisons
 from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.leaderboard.comparisons import NO_ANSWERS, condition
@@ -38,18 +40,9 @@ class Efficiency:
         found, notes = points(runs)
         tests = tested(found, runs, store)
         rows = [
-            {
-                "run": point.run,
-                "policy": point.policy,
-                "task": point.task,
-                "steps": point.steps,
-                "score": point.mean,
-                "std": point.std,
-                "low": min(point.scores),
-                "high": max(point.scores),
-                "seeds": len(point.scores),
-                **_shown(comparison),
-            }
+            _about(point)
+            | {"low": min(point.scores), "high": max(point.scores)}
+            | _shown(comparison)
             for point, comparison in zip(found, tests, strict=True)
         ]
         untested = [each.reason for each in tests if each is not None and each.reason]
@@ -61,6 +54,12 @@ class Efficiency:
         return Findings(columns, tuple(rows), tuple(notes), tuple(lines), partial=partial)
 
 
+def _about(point: Point) -> dict[str, Json]:
+    where: dict[str, Json] = {"run": point.run, "policy": point.policy, "task": point.task}
+    scores = {"score": point.mean, "std": point.std, "seeds": len(point.scores)}
+    return {**where, "steps": point.steps, **scores}
+
+
 def tested(
     found: Sequence[Point], runs: Sequence[Run], store: Store
 ) -> list[comparisons.Comparison | None]:
@@ -70,24 +69,18 @@ def tested(
     """
     by_name = {run.name: run for run in runs}
     read = cache(lambda cell: predictions.read_anywhere(cell, store))
-    bases = {
-        (run.name, row, task): _cells(
-            [r for r in run.results if (r.policy, r.task) == (row, task)], run
-        )
-        for run in runs
-        for row in run.rows
-        for task in run.columns
-    }
-    compared = []
+    compared: list[comparisons.Comparison | None] = []
     for point in found:
         run = by_name[point.run]
         is_last = all(STEP not in result.config for result in point.results)
         base = baseline_of(run, point.policy)
-        is_base = point.policy == base and is_last
+        if point.steps == 0 or (point.policy == base and is_last):
+            compared.append(None)
+            continue
+        ends = [r for r in run.results if (r.policy, r.task) == (base, point.task)]
         names = (f"{point.policy} of {point.run}", f"{base} of {point.run}")
-        cells = (_cells(point.results, run), bases.get((point.run, base, point.task), {}))
-        no_test = is_base or point.steps == 0
-        compared.append(None if no_test else comparisons.compare(*cells, read, names))
+        cells = (_cells(point.results, run), _cells(ends, run))
+        compared.append(comparisons.compare(*cells, read, names))
     return comparisons.assess_family(compared)
 
 
@@ -108,15 +101,7 @@ def _shown(comparison: comparisons.Comparison | None) -> dict[str, Json]:
 
 
 _CHECKPOINTS_COLUMNS = (
-    "run",
-    "policy",
-    "task",
-    "steps",
-    "seconds",
-    "tokens",
-    "score",
-    "std",
-    "seeds",
+    *("run", "policy", "task", "steps", "seconds", "tokens", "score", "std", "seeds"),
 )
 
 
@@ -137,20 +122,7 @@ class CheckpointScores:
         """Combine the score and the cost of every checkpoint."""
         found, notes = points(runs)
         costs = {id(point): cost(point, found, store) for point in found}
-        rows = [
-            {
-                "run": point.run,
-                "policy": point.policy,
-                "task": point.task,
-                "steps": point.steps,
-                "seconds": costs[id(point)]["seconds"],
-                "tokens": costs[id(point)]["tokens"],
-                "score": point.mean,
-                "std": point.std,
-                "seeds": len(point.scores),
-            }
-            for point in found
-        ]
+        rows = [_about(point) | costs[id(point)] for point in found]
         unknown = sorted({p.label for p in found if costs[id(p)][self.over] is None})
         notes += [
             f"{label}: its intermediate stage, which records its seconds, is not in the store "
@@ -159,3 +131,105 @@ class CheckpointScores:
         lines = panels(found, UNITS[self.over], lambda point: costs[id(point)][self.over])
         columns = _CHECKPOINTS_COLUMNS if len(runs) > 1 else _CHECKPOINTS_COLUMNS[1:]
         return Findings(columns, tuple(rows), tuple(notes), tuple(lines), partial=bool(unknown))
+
+
+_FIGURE3_COLUMNS = (
+    *("run", "policy", "task", "steps", "seconds", "tokens", "score", "low", "high", "runs"),
+    *("difference", "difference low", "difference high", "p (Holm)", "detectable"),
+)
+_Place: TypeAlias = tuple[str, str, str, int]
+"""Run, row, task or probe, and steps."""
+_Numbers: TypeAlias = Mapping[_Place, Mapping[int, float]]
+"""At each place the score of each intermediate run, in percent."""
+
+
+@analysis(
+    "figure3",
+    heading="Scores and probes over the steps, as Meng et al. draw them",
+    place=100,
+    version=2,
+)
+@dataclass(frozen=True)
+class Figure3:
+    """Score of checkpoints over pre-training time, by intermediate run (Meng et al., figure 3).
+
+    Needs checkpoints (`checkpoint_steps`). `score` is the mean over intermediate runs, `low` and
+    `high` bound Student's 95% interval. Each row is paired by run with the baseline after the same
+    number of steps and tested over runs, all rows, tasks and steps as one family; the questions are
+    held fixed. `efficiency` compares with the baseline's last point, over questions too.
+    `probes=true` adds the accuracies of `analyze probe` in the last layer. The axis shows steps,
+    or tokens or seconds as in `checkpoints`.
+    """
+
+    over: Literal["steps", "seconds", "tokens"] = "steps"
+    probes: bool = False
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Average the scores of checkpoints over intermediate runs, and test differences."""
+        found, notes = points(runs)
+        numbers = {(one.run, one.policy, one.task, one.steps): _by_run(one) for one in found}
+        missing: list[str] = []
+        if self.probes:
+            probed, missing = accuracies(runs, store)
+            numbers |= _of_probes(probed, runs)
+        costs = {(one.run, one.policy, one.steps): cost(one, found, store) for one in found}
+        pairs = over_runs.against_baselines(
+            {place: known for place, known in numbers.items() if place[-1]}, runs
+        )
+        tests = over_runs.tested(pairs)
+        rows = [
+            dict(zip(_FIGURE3_COLUMNS, place, strict=False))
+            | costs.get((*place[:2], place[3]), {})
+            | over_runs.mean("score", known.values())
+            | {"runs": len(known)}
+            | over_runs.of_differences(place, pairs, tests)
+            for place, known in numbers.items()
+        ]
+        several = len(runs) > 1
+        unknown = [row["policy"] for row in rows if row["steps"] and row.get("seconds") is None]
+        drawn = over_runs.panels(rows, "task", self.over, UNITS[self.over], "score", several)
+        return Findings(
+            _FIGURE3_COLUMNS if several else _FIGURE3_COLUMNS[1:],
+            tuple(rows),
+            (*notes, *missing),
+            tuple(
+                replace(panel, y="accuracy (%)") if panel.title.startswith("probe ") else panel
+                for panel in drawn
+            ),
+            partial=bool(missing or unknown),
+            values=tuple(_values(numbers)),
+        )
+
+
+def _by_run(point: Point) -> dict[int, float]:
+    """Return the mean over fine-tuning seeds of each run; the models before are one for a seed."""
+    scores: dict[int, list[float]] = {}
+    for result in point.results:
+        if result.percent is not None:
+            number = result.config.get("intermediate_seed", result.seed)
+            scores.setdefault(number, []).append(result.percent)
+    return {number: statistics.fmean(each) for number, each in sorted(scores.items())}
+
+
+def _of_probes(found: Sequence[Accuracy], runs: Sequence[Run]) -> dict[_Place, dict[int, float]]:
+    """Return the accuracies of the last layer; every row begins at a model without its stage."""
+    numbers: dict[_Place, dict[int, float]] = {}
+    staged = {
+        (run.name, one.policy)
+        for run in runs
+        for one in run.results
+        if "intermediate" in one.config
+    }
+    rows = {run.name: [row for row in run.rows if (run.name, row) in staged] for run in runs}
+    for each in sorted((one for one in found if one.is_last), key=lambda one: one.model.steps):
+        model = each.model
+        for row in [model.policy] if model.has_stage else rows[model.run.name]:
+            place = (model.run.name, row, f"probe {each.probe}", model.steps)
+            numbers.setdefault(place, {})[model.stage] = each.percent
+    return numbers
+
+
+def _values(numbers: _Numbers) -> Iterator[dict[str, Json]]:
+    for (run, policy, task, steps), known in numbers.items():
+        about: dict[str, Json] = {"run": run, "policy": policy, "task": task, "steps": steps}
+        yield from ({**about, "stage": stage, "value": value} for stage, value in known.items())

@@ -1,17 +1,19 @@
-"""How much was masked: counts, lengths of spans, positions, and overlap of policies."""
+"""What was masked: counts, positions and lengths of spans, overlaps, and passages to read."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import Count, Findings, Json, Result, Run, Store, analysis
-from maskpolicy.analyses import Sample, Sampling, samples
-from maskpolicy.analyses.plots import Bars, Grid, Lines, Series
+from maskpolicy import Count, Findings, Json, Passage, Run, Store, analysis
+from maskpolicy.analyses import Sample, Sampling, over_runs, samples
+from maskpolicy.analyses.over_runs import percent
+from maskpolicy.analyses.plots import Bars, Grid, Lines, Marked, Series
 
 _POSITIONS_COLUMNS = ("policy", "from", "to", "share", "hidden_tokens")
 
@@ -35,18 +37,14 @@ class Positions(Sampling):
             masked, tokens = self._counts(each)
             shares = [h / t if t else None for h, t in zip(masked, tokens, strict=True)]
             rows += [
-                {
-                    "policy": each.row.label,
-                    "from": part / self.parts,
-                    "to": (part + 1) / self.parts,
-                    "share": share,
-                    "hidden_tokens": masked[part],
-                }
+                {"policy": each.row.label, "from": part / self.parts, "to": (part + 1) / self.parts}
+                | {"share": share, "hidden_tokens": masked[part]}
                 for part, share in enumerate(shares)
             ]
             middle = [(part + 0.5) / self.parts for part in range(self.parts)]
-            percent = [None if share is None else 100 * share for share in shares]
-            series.append(Series(each.row.label, percent, middle, color=each.row.color))
+            series.append(
+                Series(each.row.label, [*map(percent, shares)], middle, color=each.row.color)
+            )
         panel = Lines("", "position in the passage (0: start, 1: end)", "masked tokens (%)", series)
         return Findings(_POSITIONS_COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
 
@@ -86,8 +84,8 @@ class Lengths(Sampling):
                 if count
             ]
             places = list(range(1, self.longest + 1))
-            percent = (100 * counts / max(1, n)).tolist()
-            series.append(Series(label, percent, places, color=each.row.color))
+            shares = (100 * counts / max(1, n)).tolist()
+            series.append(Series(label, shares, places, color=each.row.color))
         panel = Lines("", f"tokens in a span ({self.longest}: or more)", "spans (%)", series)
         return Findings(_LENGTHS_COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
 
@@ -108,17 +106,17 @@ class Overlap(Sampling):
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Compare all pairs of rows that share a corpus and a training seed."""
         found, notes, missing = samples(runs, self.sampling, store)
-        rows = [_overlap(one, other) for one in found for other in found if _comparable(one, other)]
+        rows = [
+            _overlap(one, other)
+            for one, other in product(found, repeat=2)
+            if one.row.corpus == other.row.corpus
+            and one.row.params.spec.seed == other.row.params.spec.seed
+        ]
         shares = {(row["policy"], row["other"]): row["jaccard"] for row in rows}
         labels = [each.row.label for each in found]
-        values = [[_percent(shares.get((one, other))) for other in labels] for one in labels]
+        values = [[percent(shares.get((one, other))) for other in labels] for one in labels]
         panel = Grid("tokens masked by both, of those masked by either (%)", labels, labels, values)
         return Findings(_OVERLAP_COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
-
-
-def _comparable(one: Sample, other: Sample) -> bool:
-    seeds = {sample.row.params.spec.seed for sample in (one, other)}
-    return one.row.corpus == other.row.corpus and len(seeds) == 1
 
 
 def _overlap(one: Sample, other: Sample) -> Json:
@@ -135,11 +133,12 @@ def _overlap(one: Sample, other: Sample) -> Json:
     }
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
 _COUNTS = ("passages", "spans", "hidden_tokens", "target_tokens")
+_SHARES = {
+    "without_span": ("passages_without_span", "passages"),
+    "spans_per_passage": ("spans", "passages"),
+    "tokens_per_span": ("hidden_tokens", "spans"),
+}
 _PANELS = {"hidden_tokens": "masked tokens", "target_tokens": "target tokens"}
 _COVERAGE_COLUMNS = (
     *("run", "policy", "stage", "passages", "without_span", "spans", "spans_per_passage"),
@@ -160,21 +159,22 @@ class Coverage:
         """Return the work recorded by the intermediate stages, in the order of the rows."""
         rows: list[Json] = []
         notes = []
-        for run in runs:
-            for label in run.rows:
-                cells = [result for result in run.results if result.policy == label]
-                found = _stages(cells)
-                rows += [_counts_of(run, label, *each) for each in found]
-                if not found and any("intermediate" in cell.config for cell in cells):
-                    notes.append(f"{run.name}, {label}: its intermediate stage did not finish")
+        for run, label in [(each, label) for each in runs for label in each.rows]:
+            cells = [result for result in run.results if result.policy == label]
+            works = {
+                one.config["intermediate_seed"]: one.work for one in cells if one.work is not None
+            }
+            for number, work in sorted(works.items()):
+                row = {"run": run.name, "policy": label, "stage": number}
+                row |= {name: work.get(name) for name in _COUNTS}
+                row |= {name: _share(work, *counts) for name, counts in _SHARES.items()}
+                rows.append(row)
+            if not works and any("intermediate" in cell.config for cell in cells):
+                notes.append(f"{run.name}, {label}: its intermediate stage did not finish")
         several = len(runs) > 1
+        columns = _COVERAGE_COLUMNS if several else _COVERAGE_COLUMNS[1:]
         panels = tuple(_coverage_panel(rows, kind, several) for kind in _PANELS) if rows else ()
-        return Findings(
-            _COVERAGE_COLUMNS if several else _COVERAGE_COLUMNS[1:],
-            tuple(rows),
-            tuple(notes),
-            panels,
-        )
+        return Findings(columns, tuple(rows), tuple(notes), panels)
 
 
 def _coverage_panel(rows: Sequence[Json], kind: str, several: bool) -> Bars:
@@ -182,38 +182,101 @@ def _coverage_panel(rows: Sequence[Json], kind: str, several: bool) -> Bars:
     shares: dict[str, list[float]] = {}
     for row in rows:
         share = _share(row, kind, "passages")
-        label = f"{row['policy']} ({row['run']})" if several else row["policy"]
-        shares.setdefault(label, []).extend([] if share is None else [share])
+        of_row = shares.setdefault(over_runs.label(row, several), [])
+        of_row += [] if share is None else [share]
     means = [statistics.fmean(values) if values else None for values in shares.values()]
-    low = [min(values) if len(values) > 1 else None for values in shares.values()]
-    high = [max(values) if len(values) > 1 else None for values in shares.values()]
+    low, high = (
+        [end(values) if len(values) > 1 else None for values in shares.values()]
+        for end in (min, max)
+    )
     series = Series("tokens", means, low=low, high=high)
     return Bars(_PANELS[kind], "tokens per passage", list(shares), [series])
-
-
-def _stages(results: Sequence[Result]) -> list[tuple[int, Json]]:
-    """Return (number, work) of the intermediate stages of a row's cells."""
-    works = {
-        result.config["intermediate_seed"]: result.work
-        for result in results
-        if result.work is not None
-    }
-    return sorted(works.items())
-
-
-def _counts_of(run: Run, label: str, number: int, work: Json) -> Json:
-    return {
-        "run": run.name,
-        "policy": label,
-        "stage": number,
-        **{name: work.get(name) for name in _COUNTS},
-        "without_span": _share(work, "passages_without_span", "passages"),
-        "spans_per_passage": _share(work, "spans", "passages"),
-        "tokens_per_span": _share(work, "hidden_tokens", "spans"),
-    }
 
 
 def _share(work: Json, part: str, whole: str) -> float | None:
     """Return one count over another; None if a result of another version lacks one of them."""
     parts, wholes = work.get(part), work.get(whole)
     return parts / wholes if wholes and parts is not None else None
+
+
+_VIEWER_COLUMNS = ("passage", "policy", "what", "start", "end", "text", "score")
+
+
+@analysis(
+    "viewer",
+    heading="Passages with the spans that were masked",
+    of_masks=True,
+    place=10,
+    version=2,
+)
+@dataclass(frozen=True)
+class Viewer(Sampling):
+    """Passages with the spans that each policy masks, side by side, and a learned policy's scores.
+
+    `masked` rows are the spans masked in the first epoch; `candidate` rows are the best
+    `candidates` spans that a learned policy draws from, with its scores. `start` and `end` are
+    character offsets in the passage.
+    """
+
+    passages: Count = 4
+    candidates: Count = 5
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Return a few passages of the first row's corpus with the spans of all rows on it."""
+        found, notes, missing = samples(runs, self.sampling, store)
+        same = [each for each in found if each.row.corpus == found[0].row.corpus]
+        notes += [
+            f"{each.row.label}: left out, because it has another corpus"
+            for each in found
+            if each not in same
+        ]
+        rows: list[Json] = []
+        panels = []
+        for index in range(len(same[0].spans) if same else 0):
+            for number, each in enumerate(same):
+                new = list(self._rows(each, index))
+                rows += new
+                title = new[0]["passage"] if number == 0 else ""
+                panels.append(_marked_passage(each, index, new, title))
+        return Findings(_VIEWER_COLUMNS, tuple(rows), tuple(notes), tuple(panels), partial=missing)
+
+    def _rows(self, sample: Sample, index: int) -> Iterator[Json]:
+        passage = sample.passages[int(sample.places[index])]
+        about = {"passage": passage.id, "policy": sample.row.label}
+        scored = _scored(passage)
+        known = {(start, end): score for start, end, score in scored}
+        spans = sample.spans[index].tolist()
+        if not spans:
+            yield {**about, "what": "nothing masked"}
+        for start, end in spans:
+            where = _where(passage, start, end)
+            yield {**about, "what": "masked", **where, "score": known.get((start, end))}
+        for start, end, score in scored[: self.candidates]:
+            yield {**about, "what": "candidate", **_where(passage, start, end), "score": score}
+
+
+def _scored(passage: Passage) -> list[tuple[int, int, float]]:
+    """Return (start, end, score) of a learned policy's candidates, best first."""
+    spans, scores = (passage.columns.get(name) for name in ("candidates", "scores"))
+    if spans is None or scores is None or len(spans) != len(scores):
+        return []
+    order = np.argsort(-scores, kind="stable").tolist()
+    return [(*spans[place].tolist(), float(scores[place])) for place in order]
+
+
+def _where(passage: Passage, first: int, end: int) -> Json:
+    start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
+    start += len(passage.text[start:stop]) - len(passage.text[start:stop].lstrip())
+    return {"start": start, "end": stop, "text": passage.text[start:stop]}
+
+
+def _marked_passage(sample: Sample, index: int, rows: Sequence[Json], title: str) -> Marked:
+    """Return the passage with its spans marked, masked ones more strongly than candidates."""
+    passage = sample.passages[int(sample.places[index])]
+    marks = [
+        (row["start"], row["end"], 1.0 if row["what"] == "masked" else 0.0)
+        for row in rows
+        if "start" in row
+    ]
+    label = sample.row.label + (f" — passage {title}" if title else "")
+    return Marked(label, passage.text, marks, sample.row.color)

@@ -13,11 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.analyses.plots import look, panels
+from maskpolicy.analyses.plots import look
 from maskpolicy.analyses.plots.plot_data import Bars, Lines, Marked, Plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
+from maskpolicy.analyses.plots.plot_data import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COLUMNS = 3  # the most panels side by side
 _WIDTH = 14.0  # inches: of wide panels fewer stand side by side, so that labels stay readable
@@ -59,7 +63,7 @@ def figures(parts: Sequence[tuple[str, Sequence[Plot]]]) -> Figure:
 
     The panels are no texts (Marked).
     """
-    grids = [_grid(plots) for _, plots in parts]
+    grids = [_layout(plots) for _, plots in parts]
     heights = [grid.height for grid in grids]
     size = (max(grid.width for grid in grids), sum(heights))
     with _styled():
@@ -97,14 +101,14 @@ def _styled() -> Iterator[None]:
 def _figure(plots: Sequence[Plot], title: str, rows: Sequence[str]) -> Figure:
     if plots and all(isinstance(plot, Marked) for plot in plots):
         return _text_figure([plot for plot in plots if isinstance(plot, Marked)])
-    grid = _grid(plots, rows)
+    grid = _layout(plots, rows)
     figure = _new_figure(figsize=(grid.width, grid.height), layout="constrained")
     _fill(figure, plots, grid, title)
     return figure
 
 
 @dataclass(frozen=True)
-class _Grid:
+class _Layout:
     """How the panels of a figure lie beside and below each other, in inches."""
 
     columns: int
@@ -119,24 +123,24 @@ class _Grid:
         return sum(self.heights) + 0.4 + legend
 
 
-def _grid(plots: Sequence[Plot], rows: Sequence[str] = ()) -> _Grid:
-    sizes = [panels.size(plot) for plot in plots] or [(4.0, 1.0)]
+def _layout(plots: Sequence[Plot], rows: Sequence[str] = ()) -> _Layout:
+    sizes = [_size(plot) for plot in plots] or [(4.0, 1.0)]
     beside = max(1, int(_WIDTH / max(width for width, _ in sizes)))
     columns = min(_COLUMNS, beside, len(sizes))
     beside_each_other = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
     heights = [max(height for _, height in line) for line in beside_each_other]
     width = max(width for width, _ in sizes) * columns
-    return _Grid(columns, heights, width, _colors(plots, rows))
+    return _Layout(columns, heights, width, _colors(plots, rows))
 
 
-def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Grid, title: str) -> None:
+def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Layout, title: str) -> None:
     """Draw panels, title and legend into a figure, or into a part of one."""
     if title:
         figure.suptitle(title, fontsize=11)
     rows, ratios = len(grid.heights), list(grid.heights)
     axes = list(figure.subplots(rows, grid.columns, squeeze=False, height_ratios=ratios).flat)
     for axis, plot in zip(axes, plots, strict=False):
-        panels.draw(axis, plot, grid.colors)
+        _draw_panel(axis, plot, grid.colors)
     for axis in axes[len(plots) :]:
         axis.set_axis_off()
     _legend(figure, plots, grid)
@@ -156,7 +160,7 @@ def _colors(plots: Sequence[Plot], rows: Sequence[str]) -> dict[str, int]:
     return {label: next(free) if color is None else color for label, color in own.items()}
 
 
-def _legend(figure: FigureBase, plots: Sequence[Plot], grid: _Grid) -> None:
+def _legend(figure: FigureBase, plots: Sequence[Plot], grid: _Layout) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -238,3 +242,126 @@ def _box(column: int, row: float, width: int, color: int, weight: float) -> Any:
     tint = to_rgba(look.color(color), 0.08 + 0.22 * min(1.0, max(0.0, weight)))
     frame: dict[str, Any] = {"edgecolor": look.color(color), "linewidth": 1.2}
     return Rectangle((column, row + 0.04), width, 0.92, facecolor=tint, **frame)
+
+
+def _draw_panel(axis: Axes, plot: Plot, colors: Mapping[str, int]) -> None:
+    """Draw a panel; `colors` maps the label of a series to its colour index."""
+    draw: Mapping[type, Any] = {Lines: _lines, Bars: _bars, Grid: _table}
+    draw[type(plot)](axis, plot, colors)
+
+
+def _size(plot: Plot) -> tuple[float, float]:
+    """Return the width and height of a panel in inches."""
+    if isinstance(plot, Grid):
+        longest = min(look.WIDTH, max((len(name) for name in plot.rows), default=0))
+        return 1.6 + 0.07 * longest + 0.6 * len(plot.columns), 1.3 + 0.36 * len(plot.rows)
+    if isinstance(plot, Bars):
+        bars = max(0.16 * len(plot.names) * len(plot.series), 0.3 * len(plot.names))
+        return min(12.0, max(4.0, 1.2 + bars)), 3.0
+    return 4.2, 3.0
+
+
+def _numbers(values: Sequence[float | None]) -> list[float]:
+    """Return the values, with NaN for those that are unknown."""
+    return [math.nan if value is None else value for value in values]
+
+
+def _lines(axis: Axes, plot: Lines, colors: Mapping[str, int]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for series in plot.series:
+        place = colors[series.label]
+        style: dict[str, Any] = {"color": look.color(place), "linestyle": look.dash(place)}
+        marker = look.marker(place) if plot.markers else ""
+        style |= {"marker": marker, "markersize": 4, "linewidth": 1.6, "zorder": 3}
+        axis.plot(series.x, _numbers(series.y), **style)
+        if series.low:
+            ends = _numbers(series.low), _numbers(series.high)
+            axis.fill_between(series.x, *ends, color=look.color(place), alpha=0.2, linewidth=0)
+    known = [value for series in plot.series for value in series.y if value is not None]
+    if plot.log:
+        _logarithmic(axis)
+    elif min(known, default=0) >= 0:
+        axis.set_ylim(0, None if any(known) else 1)
+    if not plot.log and all(float(x).is_integer() for series in plot.series for x in series.x):
+        axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # e.g. layers
+    _axes(axis, plot.title, plot.x, plot.y)
+
+
+def _logarithmic(axis: Axes) -> None:
+    """Set both axes to log scale; tick labels are plain numbers, because math text is off."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        each.set_minor_formatter(NullFormatter())
+
+
+def _bars(axis: Axes, plot: Bars, colors: Mapping[str, int]) -> None:
+    width = 0.8 / max(1, len(plot.series))
+    for number, series in enumerate(plot.series):
+        place = colors[series.label]
+        x = [at + (number + 0.5) * width - 0.4 for at in range(len(plot.names))]
+        style: dict[str, Any] = {"color": look.color(place), "hatch": look.hatch(place)}
+        axis.bar(x, _numbers(series.y), width, edgecolor="white", linewidth=0.3, **style)
+        for where, low, high in zip(x, series.low, series.high, strict=False):
+            if low is not None and high is not None:
+                axis.plot([where, where], [low, high], color=look.INK, linewidth=1)
+    if not any(any(each) for series in plot.series for each in (series.y, series.low, series.high)):
+        axis.set_ylim(0, 1)
+    names = [look.lines(name) for name in plot.names]
+    slanted = sum(len(name) for name in names) > 42
+    axis.set_xticks(range(len(names)), names, rotation=30 if slanted else 0)
+    axis.set_xlim(-0.5, max(1, len(names)) - 0.5)  # also if all values are unknown
+    for tick in axis.get_xticklabels() if slanted else []:
+        tick.set_horizontalalignment("right")
+    _axes(axis, plot.title, "", plot.y)
+
+
+def _axes(axis: Axes, title: str, x: str, y: str) -> None:
+    axis.set_title(look.title(title))
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.grid(axis="y", color=look.INK, alpha=0.25, linewidth=0.6)
+    axis.set_axisbelow(True)
+
+
+def _table(axis: Axes, plot: Grid, colors: Mapping[str, int]) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    known = [abs(value) for row in plot.values for value in row if value is not None]
+    top = max(known, default=1.0) or 1.0
+    below = ["#b34f00"] if plot.diverging else []
+    scale = LinearSegmentedColormap.from_list("scale", [*below, "#f2f2f2", "#075a8c"])
+    shown = list(map(_numbers, plot.values))
+    if shown and plot.columns:  # pcolormesh, because imshow would embed a PNG in the SVG
+        axis.pcolormesh(shown, cmap=scale, vmin=-top if plot.diverging else 0.0, vmax=top)
+        axis.set_ylim(len(shown), 0)
+    for row, values in enumerate(plot.values):
+        for column, value in enumerate(values):
+            ink = look.INK if value is None else _readable(scale, value / top, plot.diverging)
+            text = "–" if value is None else f"{value:+.{plot.digits}f}"
+            text = text if plot.diverging or value is None else text.removeprefix("+")
+            axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink)
+    columns = [look.lines(name) for name in plot.columns]
+    axis.set_xticks([place + 0.5 for place in range(len(columns))], columns, rotation=30)
+    for tick in axis.get_xticklabels():
+        tick.set_horizontalalignment("right")
+    rows = [look.lines(name) for name in plot.rows]
+    axis.set_yticks([place + 0.5 for place in range(len(rows))], rows)
+    axis.tick_params(length=0)
+    for spine in axis.spines.values():
+        spine.set_visible(False)
+    axis.set_title(look.title(plot.title))
+    axis.set_xlabel(plot.x)
+    axis.set_ylabel(plot.y)
+
+
+def _readable(scale: Any, share: float, diverging: bool) -> str:
+    """Return black or white, whichever has the higher contrast on a cell of the grid."""
+    from matplotlib.colors import to_hex
+
+    cell = to_hex(scale((share + 1) / 2 if diverging else share))
+    return max("#000000", "#ffffff", key=lambda ink: look.contrast(ink, cell))

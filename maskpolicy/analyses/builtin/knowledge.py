@@ -1,10 +1,10 @@
-"""Forgetting: the loss of the general objective before and after the intermediate stage."""
+"""What models know of the world, and what they forget of their general training."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,9 +23,12 @@ from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results.cell import plugin_files
 from maskpolicy.pipeline.graph.nodes import params_of, version_of
 from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.stages.cloze_answers import ClozeParams
+from maskpolicy.pipeline.stages.cloze_answers import read as read_answers
 from maskpolicy.pipeline.stages.general_loss import LOSS, GeneralLossParams
 from maskpolicy.pipeline.stages.leaf_inputs import statistics_keys
 from maskpolicy.pipeline.stages.params import GeneralParams
+from maskpolicy.pipeline.store.artifacts import available
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import (
     changed_since,
@@ -35,22 +38,73 @@ from maskpolicy.plugins.discovery import (
 )
 from maskpolicy.plugins.hooks import STATISTICS
 
-COLUMNS = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
+_FILLED_IN = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")
+
+
+@analysis("cloze", heading="Masked facts that the model fills in", place=70)
+@dataclass(frozen=True)
+class Cloze:
+    """Share of masked values filled in correctly, with the subject's name and with another's.
+
+    In percent, for each kind of subject of the embedded world. The values are those that questions
+    ask for, each masked alone in its entry. "wrong name" replaces the name by that of another
+    subject of the same kind and still expects the original value. "most frequent" always guesses
+    the relation's most frequent value.
+    """
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Evaluate the model of every intermediate stage."""
+        rows, notes = rows_of_stages(runs, store, _cloze_rows)
+        names = [f"{row['policy']}, {row['kind']}" for row in rows]
+        series = [
+            Series(name, [row[name] for row in rows], color=color)
+            for name, color in (("right name", 0), ("wrong name", 6))
+        ]
+        panel = Bars("", "masked values filled in correctly (%)", names, series)
+        return Findings(_FILLED_IN, tuple(rows), tuple(notes), (panel,), partial=bool(notes))
+
+
+def _cloze_rows(each: IntermediateStage, store: Store) -> list[Json]:
+    """Return a row for each kind of subject, for one intermediate stage."""
+    from maskpolicy.data.world.unasked_texts import blanks, majority
+
+    if each.params.kind == ENCODER:
+        raise ConfigError("cloze: needs text-to-text models, and those of this run are encoders")
+    settings = _world_of_stage(each, store)
+    inputs = {"model": each.key, "tokenizer": each.inputs["tokenizer"]}
+    params = ClozeParams(world=settings, how=each.params.how)
+    answers = read_answers(derive(store, "cloze", each.label, params, inputs).path)
+    known = list(blanks(settings))
+    rows = []
+    for kind in dict.fromkeys(answer["kind"] for answer in answers):
+        of_kind = [answer for answer in answers if answer["kind"] == kind]
+        rows.append(
+            {
+                "policy": each.label,
+                "stage": each.number,
+                "kind": kind,
+                "values": len(of_kind),
+                "right name": 100 * sum(answer["own"] for answer in of_kind) / len(of_kind),
+                "wrong name": 100 * sum(answer["other"] for answer in of_kind) / len(of_kind),
+                "most frequent": 100 * majority([b for b in known if b.kind == kind]),
+            }
+        )
+    return rows
+
+
+def _world_of_stage(each: IntermediateStage, store: Store) -> Settings:
+    """Return the settings of the world that a stage was trained on; raises ConfigError."""
+    corpus = available(store, each.corpus, "its corpus")
+    key = corpus.manifest["record"]["inputs"].get("world")
+    if key is None:
+        raise ConfigError("cloze: tests facts of the embedded world and needs corpus: world")
+    return params_of(available(store, key, "its world").manifest["record"], Settings)
+
+
+_LOSSES = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
 _Objective: TypeAlias = tuple[str, GeneralLossParams, dict[str, str], Local]
 """The target form, and the stage that measures a model: params, inputs besides it, and local."""
 TARGET = "target"  # the column of the target form, if the general objective has several
-
-
-@dataclass(frozen=True, eq=False)
-class _Loss:
-    """Sums of the loss and numbers of tokens, shape (batches,)."""
-
-    sums: NDArray[np.float64]
-    tokens: NDArray[np.float64]
-
-    @property
-    def mean(self) -> float:
-        return float(self.sums.sum() / self.tokens.sum())
 
 
 @analysis("forgetting", heading="What the model forgot of its general training", place=80)
@@ -78,39 +132,27 @@ class Forgetting:
             _panel([row for row in rows if row[TARGET] == target], target if targets[1:] else "")
             for target in targets or [""]
         )
-        if not targets[1:]:
-            rows = [{key: row[key] for key in COLUMNS} for row in rows]
         partial = bool(notes or self.text)  # files may change; each loss is cached by content
-        columns = (*COLUMNS[:2], TARGET, *COLUMNS[2:]) if targets[1:] else COLUMNS
+        columns = (*_LOSSES[:2], *[TARGET][: len(targets[1:])], *_LOSSES[2:])
         return Findings(columns, tuple(rows), tuple(notes), panels, partial=partial)
 
     def _rows(self, row: IntermediateStage, store: Store) -> Iterator[Json]:
         """Yield what a stage changed: a row for each target form of the general objective."""
-        losses: dict[str, list[tuple[_Loss, _Loss]]] = {}
+        losses: dict[str, list[NDArray[np.float64]]] = {}
+        models = (row.inputs["model"], row.key)
         for target, params, inputs, local in self._objectives(row, store):
-            pair = tuple(
-                self._loss(row, {"model": model, **inputs}, params, local, store)
-                for model in (row.inputs["model"], row.key)
-            )
-            losses.setdefault(target, []).append((pair[0], pair[1]))
+            text, place = params.corpus, local.corpus
+            files = documents.digests(text, place) if text is not None and place is not None else {}
+            pair = []
+            for model in models:
+                read = {"model": model, **inputs}
+                artifact = derive(store, "general-loss", row.label, params, read, local, files)
+                values = json.loads((artifact.path / LOSS).read_text())
+                pair.append([values["sums"], values["tokens"]])
+            losses.setdefault(target, []).append(np.array(pair, np.float64))
         for target, pairs in losses.items():
-            before, after = (_joined(each) for each in zip(*pairs, strict=True))
             named = {"policy": row.label, "stage": row.number, TARGET: target}
-            yield {**named, **_difference(before, after)}
-
-    def _loss(
-        self,
-        row: IntermediateStage,
-        inputs: Mapping[str, str],
-        params: GeneralLossParams,
-        local: Local,
-        store: Store,
-    ) -> _Loss:
-        text, place = params.corpus, local.corpus
-        files = documents.digests(text, place) if text is not None and place is not None else {}
-        artifact = derive(store, "general-loss", row.label, params, inputs, local, files)
-        values = json.loads((artifact.path / LOSS).read_text())
-        return _Loss(np.asarray(values["sums"]), np.asarray(values["tokens"], np.float64))
+            yield {**named, **_difference(*np.concatenate(pairs, axis=-1))}
 
     def _objectives(self, row: IntermediateStage, store: Store) -> Iterator[_Objective]:
         """Yield each objective that the general model was trained on, with its target form.
@@ -137,8 +179,8 @@ class Forgetting:
         block = replace(row_policy, denoising=own.how)
         leaves = [leaf for leaf, _ in leaf_blocks(block, own.policy)]
         keys = statistics_keys(record["inputs"], len(leaves), store)
-        for leaf, read in zip(leaves, keys, strict=True):
-            more = {STATISTICS: read} if read else {}
+        for leaf, counted in zip(leaves, keys, strict=True):
+            more = {STATISTICS: counted} if counted else {}
             params = replace(about, **_masking(leaf))
             yield leaf.denoising.target, params, {**inputs, **more}, local
 
@@ -162,7 +204,7 @@ class Forgetting:
                 "forgetting: this model was pre-trained elsewhere: set text to general text that "
                 "no stage has seen, e.g. text='[wiki.txt]'"
             )
-        return replace(params, world=_world(record, store)), Local()
+        return replace(params, world=_world_of_general_stage(record, store)), Local()
 
 
 def _masking(leaf: PolicyBlock) -> dict[str, Any]:
@@ -186,26 +228,19 @@ def _check_code(own: GeneralParams, run: Run) -> None:
             )
 
 
-def _joined(losses: Sequence[_Loss]) -> _Loss:
-    return _Loss(
-        np.concatenate([each.sums for each in losses]),
-        np.concatenate([each.tokens for each in losses]),
-    )
-
-
 def _panel(rows: Sequence[Json], name: str) -> Bars:
-    names = [f"{row['policy']}, run {row['stage']}" for row in rows]
-    if not any(row["stage"] for row in rows):
-        names = [row["policy"] for row in rows]
+    names = [row["policy"] for row in rows]
+    if any(row["stage"] for row in rows):
+        names = [f"{row['policy']}, run {row['stage']}" for row in rows]
     series = [
-        Series("before", [row["before"] for row in rows], color=6),
-        Series("after", [row["after"] for row in rows], color=0),
+        Series(name, [row[name] for row in rows], color=color)
+        for name, color in (("before", 6), ("after", 0))
     ]
     what = f", {name} targets" if name else ""
     return Bars(name, f"loss on held-out general text{what} (nats)", names, series)
 
 
-def _world(record: Json, store: Store) -> Settings:
+def _world_of_general_stage(record: Json, store: Store) -> Settings:
     """Return the settings of the world that a general stage was trained on."""
     corpus = store.peek(record["inputs"]["corpus"])
     world = store.peek(corpus["record"]["inputs"]["world"]) if corpus else None
@@ -214,20 +249,19 @@ def _world(record: Json, store: Store) -> Settings:
     return params_of(world["record"], Settings)
 
 
-def _difference(before: _Loss, after: _Loss) -> Json:
-    """Return both means and their difference with a 95% interval, paired by batch."""
-    difference = after.mean - before.mean
-    rest = (after.sums - before.sums) - difference * before.tokens
+def _difference(before: NDArray[np.float64], after: NDArray[np.float64]) -> Json:
+    """Return both means and their difference with a 95% interval, paired by batch.
+
+    Both are (2, batches): sums of the loss, and numbers of tokens.
+    """
+    tokens = float(before[1].sum())
+    means = float(before[0].sum() / tokens), float(after[0].sum() / after[1].sum())
+    difference = means[1] - means[0]
+    rest = (after[0] - before[0]) - difference * before[1]
     count = len(rest)
     low = high = None
     if count > 1:
-        error = math.sqrt(count / (count - 1) * float(rest @ rest)) / float(before.tokens.sum())
+        error = math.sqrt(count / (count - 1) * float(rest @ rest)) / tokens
         low, high = difference - 1.96 * error, difference + 1.96 * error
-    return {
-        "before": before.mean,
-        "after": after.mean,
-        "difference": difference,
-        "low": low,
-        "high": high,
-        "tokens": int(before.tokens.sum()),
-    }
+    found = (*means, difference, low, high, int(tokens))
+    return dict(zip(_LOSSES[2:], found, strict=True))
