@@ -98,31 +98,26 @@ __all__ = [
     "unknown",
 ]
 _HOMES = {  # the same names, for the interpreter
+    "maskpolicy.analyses": ["Findings"],
+    "maskpolicy.app.finished": ["Runs"],
+    "maskpolicy.app.notebook": ["load", "mask", "pretrain", "run"],
     "maskpolicy.core.errors": (
-        *("ConfigError", "DataError", "MaskpolicyError", "StageError", "StoreError", "unknown"),
+        ["ConfigError", "DataError", "MaskpolicyError", "StageError", "StoreError", "unknown"]
     ),
-    "maskpolicy.analyses": ("Findings",),
-    "maskpolicy.data.taskfiles.sources": ("Hub",),
-    "maskpolicy.masking.random_draws": (
-        "choose",
-        "draw",
-        "draw_highest",
-        "draw_weighted",
-        "fill",
-        "scatter",
-    ),
-    "maskpolicy.plugins.discovery": ("file_of",),
-    "maskpolicy.plugins.registry": ("analysis", "metric", "policy", "task"),
-    "maskpolicy.leaderboard.results.cell": ("Result", "Run"),
-    "maskpolicy.app.finished": ("Runs",),
-    "maskpolicy.app.notebook": ("load", "mask", "pretrain", "run"),
     "maskpolicy.core.schema": (
-        *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
+        ["Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"]
     ),
-    "maskpolicy.plugins.statistics": ("Statistics",),
-    "maskpolicy.pipeline.store.artifacts": ("Store",),
-    "maskpolicy.models.training.collator": ("MaskingCollator",),
-    "maskpolicy.core.types": ("Example", "Json", "Passage", "Spans", "as_spans"),
+    "maskpolicy.core.types": ["Example", "Json", "Passage", "Spans", "as_spans"],
+    "maskpolicy.data.taskfiles.sources": ["Hub"],
+    "maskpolicy.leaderboard.results.cell": ["Result", "Run"],
+    "maskpolicy.masking.random_draws": (
+        ["choose", "draw", "draw_highest", "draw_weighted", "fill", "scatter"]
+    ),
+    "maskpolicy.models.training.collator": ["MaskingCollator"],
+    "maskpolicy.pipeline.store.artifacts": ["Store"],
+    "maskpolicy.plugins.discovery": ["file_of"],
+    "maskpolicy.plugins.registry": ["analysis", "metric", "policy", "task"],
+    "maskpolicy.plugins.statistics": ["Statistics"],
 }
 
 # In a checkout, policies/, tasks/ and experiments/ lie beside this folder; in a wheel, inside it.

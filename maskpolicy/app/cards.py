@@ -11,7 +11,7 @@ from typing import Any
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.keys import to_json
-from maskpolicy.core.markdown import plain
+from maskpolicy.core.markdown import plain, plain_table, table
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.data.corpus.passages import TextShare
@@ -217,11 +217,11 @@ def _trained(history: ModelHistory) -> str:
 def _validation(validation: Json) -> list[str]:
     if validation is None:
         return []
-    rows = [f"| {step} | {loss:.4f} |" for step, loss in validation["losses"]]
+    rows = [[str(step), f"{loss:.4f}"] for step, loss in validation["losses"]]
     return [
         "## Validation",
         validation_sentence(validation),
-        "\n".join(["| step | loss |", "|---:|---:|", *rows]),
+        table(["step", "loss"], rows, numbers=True),
     ]
 
 
@@ -273,17 +273,19 @@ def _results(history: ModelHistory) -> str:
             "Their questions are about an invented world, so such a score is not one on the data "
             "set."
         )
-    head = "| task | data | metric | score (%) | seeds | test examples |"
-    lines = [head, "|---|---|---|---:|---|---:|"]
-    for score in history.scores:
-        spread = "" if score.std is None else f" ± {100 * score.std:.1f}"
-        seeds = ", ".join(map(str, score.seeds))
-        lines.append(
-            f"| {_cell(_data_set(score))} | {_SOURCES.get(score.source, 'not known')} | "
-            f"{score.metric} | {100 * score.value:.1f}{spread} | {seeds} | "
-            f"{score.n} |"
-        )
-    return "\n".join([about, "", *lines])
+    rows = [
+        [
+            plain(_data_set(score)),
+            _SOURCES.get(score.source, "not known"),
+            score.metric,
+            f"{100 * score.value:.1f}" + ("" if score.std is None else f" ± {100 * score.std:.1f}"),
+            ", ".join(map(str, score.seeds)),
+            str(score.n),
+        ]
+        for score in history.scores
+    ]
+    head = ["task", "data", "metric", "score (%)", "seeds", "test examples"]
+    return f"{about}\n\n{table(head, rows)}"
 
 
 def _data_set(score: CardScore) -> str:
@@ -299,19 +301,14 @@ def _corpus(source: Source, mix: Sequence[TextShare]) -> str:
     files = source.files or ()
     if isinstance(source, HubSource) and not files:
         return _table({"source": source.hub, **settings, "revision": source.revision})
-    rows = [f"| {_cell(name)} | `{digest}` |" for name, digest in files[:_SHOWN]]
-    more = [f"| and {len(files) - _SHOWN} more | see maskpolicy.json |"] if files[_SHOWN:] else []
-    return "\n".join([_table(settings), "", "| file | sha256 |", "|---|---|", *rows, *more])
+    rows = [[plain(name), f"`{digest}`"] for name, digest in files[:_SHOWN]]
+    more = [[f"and {len(files) - _SHOWN} more", "see maskpolicy.json"]] if files[_SHOWN:] else []
+    return f"{_table(settings)}\n\n{table(['file', 'sha256'], [*rows, *more])}"
 
 
 def _table(values: Json) -> str:
-    rows = [f"| {name.replace('_', ' ')} | {_cell(value)} |" for name, value in values.items()]
-    return "\n".join(["| | |", "|---|---|", *rows])
+    return plain_table(["", ""], [[k.replace("_", " "), _written(v)] for k, v in values.items()])
 
 
 def _written(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _cell(value: Json) -> str:
-    return plain(_written(value)).replace("|", "\\|")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -58,7 +57,8 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ConfigError(_refused(function.__name__, signature, kwargs, error)) from None
+            names = ", ".join(name for name in signature.parameters if name != "self")
+            raise ConfigError(f"{function.__name__}: {error}: its arguments are {names}") from None
         try:
             return function(*args, **kwargs)
         except MaskpolicyError as error:
@@ -68,23 +68,6 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
             raise type(error)(text) from error
 
     return called
-
-
-def _refused(
-    name: str, signature: inspect.Signature, keywords: Mapping[str, object], error: TypeError
-) -> str:
-    """Return a line about arguments that a function does not take."""
-    parameters = signature.parameters.values()
-    varied = [
-        each.name for each in parameters if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
-    names = [each for each in signature.parameters if each not in ("self", *varied)]
-    other = next((each for each in keywords if each not in names), None)
-    if other is None or "settings" in varied:
-        return f"{name}: {error}: its arguments are {', '.join(names)}"
-    key = "; a key of the experiment is a text such as 'intermediate.steps=400', or stands in its"
-    more = f"{key} file or dict" if "overrides" in varied else ""
-    return f"{name}: {unknown('argument', other, names)}{more}"
 
 
 def translated(message: str) -> str:
@@ -281,9 +264,10 @@ class Runs:
 
     def _repr_html_(self) -> str:
         """Return the leaderboard as an HTML table, for notebooks."""
+        from pandas import DataFrame
+
         head, body = report.cells(self.board)
-        lines = [_html_row("th", head), *(_html_row("td", row) for row in body)]
-        return f"<table>{''.join(lines)}</table>"
+        return str(DataFrame(body, columns=list(head)).to_html(index=False))
 
     def _names(self) -> dict[Path, str]:
         """Return the name of each run by its folder."""
@@ -378,7 +362,3 @@ def _frame(rows: Sequence[Mapping[str, Json]], columns: Sequence[str]) -> DataFr
 
     frame = DataFrame(list(rows), columns=list(columns))
     return frame.astype({name: kind for name, kind in _TYPES.items() if name in frame})
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -271,7 +271,7 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
     if not isinstance(experiment, Mapping):
         kind = type(experiment).__name__
         raise ConfigError(f"experiment: must be a file, a name or a dict of keys, not {kind}")
-    keys: dict[str, Any] = _plain(experiment)
+    keys: dict[str, Any] = json.loads(json.dumps(dict(experiment), default=_plain))
     shown = keys.pop("name", _NAMELESS)
     name = shown if "name" in experiment else f"{_NAMELESS}-{digest(keys)[:8]}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
@@ -289,15 +289,11 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with lists and numbers of Python in place of NumPy's; raises ConfigError."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+    """Return what JSON has in place of a value that it lacks; raises ConfigError."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, Path):
         return str(value)
     raise ConfigError(f"experiment: holds a {type(value).__name__}: use numbers, texts and lists")

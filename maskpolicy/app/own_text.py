@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.app import cards
+from maskpolicy.app.arguments import as_typed, policy_keys, repeated
 from maskpolicy.app.cards import ModelHistory, validation_of, validation_sentence
-from maskpolicy.app.command_words import as_typed, policy_keys, repeated
 from maskpolicy.app.transformers_folders import (
     PRETRAIN,
     architecture,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from maskpolicy.pipeline.graph.events import Listener, Outcome
     from maskpolicy.pipeline.store.artifacts import Store
 
-_NOT_COMPARED = {"version", "stage", "work", "validation_loss", "policy", "fields", "spec", "how"}
 _SHOWN = 3  # the most settings that a message lists
 _TIMES = 10  # evaluations, if intermediate.eval_every is not set
 log = logging.getLogger(__name__)
@@ -270,25 +269,18 @@ def _warn_if_replaced(out: Path, stage: Stage) -> None:
     old = record_of(out)
     if not old or old.get("stage") == stage.key:
         return
-    lines = _differences(old, _settings(stage))
+    new = _settings(stage)
+    parts = [("policy", "policy"), ("fields", "policy"), ("spec", "intermediate"), ("how", "")]
+    parts += [(key, key) for key in new if key not in dict(parts)]
+    lines = [
+        line.lstrip(".")
+        for key, shown in parts
+        if key != "fields" or old.get("policy") == new["policy"]
+        for line in keys.differences(old.get(key, {}), new.get(key, {}), shown)
+    ]
     more = f"; {len(lines) - _SHOWN} more" if lines[_SHOWN:] else ""
     differ = "; ".join(lines[:_SHOWN]) + more or "another model"
     log.warning("%s: will be replaced: it was made with other settings (%s)", out, differ)
-
-
-def _differences(old: Json, new: Json) -> list[str]:
-    """Return "key: old -> new" for each setting that differs, the policy's first.
-
-    Fields are compared only if the policy is the same.
-    """
-    lines = keys.differences(old.get("policy"), new["policy"], "policy")
-    lines = lines or keys.differences(old.get("fields", {}), new.get("fields", {}), "policy")
-    lines += keys.differences(old.get("spec", {}), new["spec"], "intermediate")
-    before, after = (
-        record.get("how", {}) | {key: record[key] for key in record.keys() - _NOT_COMPARED}
-        for record in (old, new)
-    )
-    return lines + [line.lstrip(".") for line in keys.differences(before, after, "")]
 
 
 def export(prepared: Prepared, name: str = "") -> None:

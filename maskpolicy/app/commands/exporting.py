@@ -16,9 +16,11 @@ from maskpolicy.app.arguments import (
     RunStoreOptions,
     StoreOptions,
     Workers,
+    as_typed,
     end,
+    public,
+    repeated,
 )
-from maskpolicy.app.command_words import as_typed, public, repeated
 from maskpolicy.app.screen import console, log_to
 from maskpolicy.core.errors import ConfigError
 

@@ -128,7 +128,7 @@ def _print(
 ) -> None:
     """Print the leaderboard, the table of times, and where the files are; open the page."""
     from maskpolicy.app import printed, progress
-    from maskpolicy.app.command_words import from_here
+    from maskpolicy.app.arguments import from_here
     from maskpolicy.app.contents import PAGE
 
     screen = console()

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from typer import Argument, Option
 
-from maskpolicy.app.arguments import AsJson, Plugins, RunStoreOptions
-from maskpolicy.app.command_words import policy_keys, row_words
+from maskpolicy.app.arguments import AsJson, Plugins, RunStoreOptions, policy_keys, row_words
 from maskpolicy.app.screen import console, log_to
 from maskpolicy.core.errors import ConfigError, DataError, unknown
 
