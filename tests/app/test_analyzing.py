@@ -60,14 +60,6 @@ def fail(error: str) -> None:
         put(result | {"stages": stages, "error": error})
 
 
-def test_analyses_are_listed(call):
-    code, out, _ = call("analyze", "--list", "--json")
-    assert code == 0
-    summaries = {entry["name"]: entry["summary"] for entry in json.loads(out)}
-    assert summaries["coverage"].startswith("How much each policy masked")
-    assert "coverage" in call("analyze", "--list")[1]
-
-
 def test_coverage_is_a_table_and_json(call, finished):
     code, out, _ = call("analyze", "coverage", finished, "--out", "out")
     assert code == 0
@@ -89,27 +81,6 @@ def test_an_analysis_of_the_users_own_takes_its_fields(call, finished):
         assert json.loads(call(*words, *keys)[1])["rows"] == [{"run": "finished", "n": number}]
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("", "name an analysis"),
-        ("coverage", "name one or more folders"),
-        ("covrage x", "did you mean 'coverage'?"),
-        ("coverage nowhere", "nowhere: no such folder"),
-        ("rank nowhere", "nowhere: holds neither results nor a model: name a folder"),
-        ("coverage nowhere a=1", "coverage.a: unknown key"),
-        ("pos .", "name a folder that `maskpolicy run` wrote"),
-        ("finished coverage", "name the analysis first, then runs: analyze NAME finished"),
-        ("all nowhere", "no such folder"),
-        ("all finished passages=5", "one analysis"),
-        ("all finished --json", "one analysis"),
-        ("coverage finished -q -v", "name one of them"),
-    ],
-)
-def test_a_mistake_is_one_line(refused, finished, words, says):
-    assert says in refused("analyze", *words.split())
-
-
 def test_results_that_cannot_be_read_are_named(refused, finished):
     path = next((finished / "results").iterdir())
     text = path.read_text()
@@ -117,6 +88,9 @@ def test_results_that_cannot_be_read_are_named(refused, finished):
     assert "by another version of maskpolicy" in refused("analyze", "lengths", finished)
     path.write_text(text[:40])
     assert f"{path.name}: not JSON" in refused("analyze", "positions", finished)
+    path.write_text(text)
+    (finished / "analyses").write_text("a file")
+    assert "choose another --out" in refused("analyze", "coverage", finished)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +122,3 @@ def test_all_analyses_that_find_something_are_in_the_page(call, refused, finishe
     fail("\x1b[31mred")  # which must not reach the terminal
     _, out, err = call("analyze", "all", finished)
     assert "did not finish: \ufffd[31mred" in err and "\x1b" not in out + err
-
-
-def test_a_run_folder_that_cannot_be_written_names_out(refused, finished):
-    (finished / "analyses").write_text("a file")
-    assert "choose another --out" in refused("analyze", "coverage", finished)

@@ -24,7 +24,7 @@ tasks: [zsre]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "jobs"),
-    [(signal.SIGTERM, 2), (signal.SIGHUP, 1), (signal.SIGINT, 1), (signal.SIGINT, 2)],
+    [(signal.SIGTERM, 2), (signal.SIGHUP, 1), (signal.SIGINT, 1)],
 )
 def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(tmp_path, number, jobs):
     (tmp_path / "it.yaml").write_text(TEXT)

@@ -72,33 +72,6 @@ def test_different_and_damaged_artifacts_are_told_and_not_copied(call, folder, u
     assert texts(open_store(url)) == {KEYS[0]: "other", KEYS[2]: "text 2"}
 
 
-ERRORS = {
-    "copy {none} {url}": "there is no such folder",
-    "copy {folder} {folder}": "cannot be copied to itself",
-    "copy {folder} {url} --run {none}": "holds no finished run",
-    "copy {folder} ftp://host/x": "unknown kind of address",
-    **dict.fromkeys(
-        (f"{name} --store {{here}}" for name in ("verify", "du", "prune")),
-        "nothing has written artifacts there: name another folder",
-    ),
-    **dict.fromkeys(
-        (f"prune --cache-size {text}" for text in ("much", "9" * 400, "9" * 300 + "T")),
-        "write a number and a unit",
-    ),
-    "prune --store {folder} --older 1e6": "write a number of days",
-    "prune --store {folder} --older inf": "write a number of days",
-    "prune --store {folder} --cache-size 1GB": "only a bucket has a cache",
-}
-
-
-@pytest.mark.parametrize("words", ERRORS, ids=lambda words: words[:40])
-def test_what_a_command_cannot_do_is_one_line(refused, folder, url, tmp_path, words):
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "notes.txt").touch()
-    places = {"none": tmp_path / "none", "here": tmp_path / "here", "folder": folder, "url": url}
-    assert ERRORS[words] in refused("store", *words.format(**places).split())
-
-
 # verify, du, prune
 
 

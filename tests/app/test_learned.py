@@ -58,23 +58,6 @@ def command(request, folder, tmp_path):
     return command
 
 
-@pytest.mark.parametrize(
-    ("block", "says"),
-    [
-        ({**SUPERVISED, "train_on": ["zser"]}, "train_on[0]: unknown task 'zser': did you mean"),
-        ({**META, "init": {**SUPERVISED, "train_on": ["zser"]}}, "init.train_on[0]: unknown task"),
-        ({**META, "backend": "jax"}, "backend: unknown value 'jax': choose from functional, high"),
-        ({**SUPERVISED, "train_on": []}, "train_on: is empty: name at least one task"),
-    ],
-)
-def test_a_name_that_is_not_known_is_refused_where_it_stands(command, refused, block, says):
-    words = command(block)
-    error = refused(*words)
-    assert says in error
-    where = "policy" if words[0] == "pretrain" else "policies[0]"
-    assert f"{where}." in error or f"{where}:" in error
-
-
 def test_a_task_without_training_data_is_refused_before_any_work(command, refused):
     error = refused(*command(SUPERVISED, lambda data: (data / TRAIN).unlink()))
     assert "task 'zsre': " in error and f"has no {TRAIN}" in error
@@ -121,7 +104,9 @@ def with_empty_evidence(data):
         (None, None, "run 0: the weights became nan"),
     ],
 )
-@pytest.mark.parametrize("start", [SUPERVISED, META], ids=lambda block: block["name"])
+@pytest.mark.parametrize(
+    ("command", "start"), [("run", SUPERVISED), ("pretrain", META)], indirect=["command"]
+)
 def test_a_fit_that_fails_is_one_line_and_leaves_nothing(
     command, call, tmp_path, start, task, change, says
 ):

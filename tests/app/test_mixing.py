@@ -102,18 +102,6 @@ def test_the_board_its_page_and_a_card_name_each_rows_text(call, home, tmp_path)
     assert "| passages from general | 20% |" in card
 
 
-def test_runs_whose_rows_differ_in_text_are_joined(call, home, copy):
-    rows = "policies=[none, original, {name: random, corpus: {mix: {general: 0.4}}}]"
-    words = ("run", copy / "tiny.yaml", rows, "--out", copy / "b", "--store", home / "store")
-    code, _, err = call(*words)
-    assert code == 0, err
-    code, out, err = call("leaderboard", home / "out", copy / "b", "--json")
-    assert code == 0, err
-    labels = [row["policy"] for row in json.loads(out)["rows"]]
-    assert {"none", "original", "rehearsal", "random corpus.mix.general=0.4"} <= {*labels}
-    assert labels.count("original") == 1
-
-
 def test_a_mix_that_was_interrupted_has_the_same_bytes(home, copy, monkeypatch, call):
     places = passages._places
 

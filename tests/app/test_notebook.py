@@ -118,7 +118,7 @@ def test_figures_and_pages_are_made(done, tmp_path, monkeypatch):
         assert isinstance(figure, matplotlib.figure.Figure) and figure.axes
     assert done.plot()._repr_png_().startswith(b"\x89PNG")
     table = done._repr_html_()
-    assert table.startswith("<table>") and "<td>random</td>" in table
+    assert table.startswith("<table") and "<td>random</td>" in table
     page = done.page(tmp_path / "page.html")
     assert page.read_text().lower().startswith("<!doctype html")
     assert "zsre" in repr(done) and len(repr(done)) < 6000
@@ -159,7 +159,8 @@ def test_finished_runs_are_loaded_and_joined_if_they_can_be_compared(done, place
 
 def test_dicts_without_a_name_have_folders_of_their_own(done, place, monkeypatch):
     monkeypatch.chdir(place)
-    keys, quiet = {**TINY, "seeds": [0]}, {"store": "store", "progress": False}
+    quiet = {"store": "store", "progress": False}
+    keys = {**TINY, "seeds": np.arange(1), "world": TINY["world"] | {"people": np.int64(8)}}
     turned, other = dict(reversed(keys.items())), {**keys, "seeds": [1]}
     runs = [mp.run(each, ONE_STEP, **quiet) for each in (keys, turned, other)]
     names = [each.runs[0].folder.name for each in runs]
@@ -176,28 +177,20 @@ def test_dicts_without_a_name_have_folders_of_their_own(done, place, monkeypatch
     ("function", "words", "more", "says"),
     [
         ("run", ("missing.yaml",), {}, "cannot be read"),
-        ("run", (TINY | {"polices": []},), {}, "unknown key 'polices'"),
         ("run", (TINY | {"name": "../up"},), {}, "is not a name for a folder"),
         ("run", (TINY, 3), {}, "overrides: must be texts"),
         ("run", (TINY,), {"jobs": "two"}, "jobs: must be a whole number, not text 'two'"),
-        ("run", (TINY,), {"jobs": 0}, "jobs: must be >= 1, not 0"),
-        ("run", (TINY,), {"jobs": True}, "jobs: must be a whole number"),
         ("run", (TINY,), {"jobs": 9999}, "jobs=9999: name at most"),
         ("run", (TINY,), {"threads": -1}, "threads: must be >= 1, not -1"),
         ("run", (None,), {}, "experiment: must be a file, a name or a dict of keys, not NoneType"),
-        ("run", ([TINY],), {}, "not list"),
         ("run", (TINY | {"seeds": {1, 2}},), {}, "experiment: holds a set"),
         ("run", (TINY,), {"plugins": "mine.py"}, "mine.py: no such file"),
         ("run", (TINY,), {"only": "randm"}, "unknown row 'randm'"),
         ("run", (TINY | {"name": "mine", "polices": []},), {}, "mine: polices: unknown key"),
-        ("run", (TINY | {"name": 3},), {}, "name: 3 is not a name for a folder below runs/"),
-        ("run", ({},), {"name": 3}, "run: unknown argument 'name': choose from cache, "),
-        ("run", ({},), {"plugin": "a.py"}, "did you mean 'plugins'"),
+        ("run", ({},), {"plugin": "a.py"}, "argument 'plugin': its arguments are experiment, over"),
         ("run", (), {}, "run: missing a required argument: 'experiment': its arguments are"),
         ("load", (), {}, "name one or more folders"),
         ("load", (["out"],), {}, "one after the other"),
-        ("load", ("a",), {"out": "b"}, "load: unknown argument 'out': choose from baseline"),
-        ("mask", ("a",), {"ratio": 1}, "mask: missing a required argument: 'policy'"),
         ("mask", (["a", "b"], "random"), {}, "text: must be one text, not list"),
         ("mask", ("", "random"), {}, "text: has no words: give some text"),
         ("mask", ("a b", "random"), {"seed": -1}, "seed: must be a whole number from 0, not -1"),
@@ -254,13 +247,6 @@ def test_options_become_keyword_arguments_in_errors(message, meant):
     with pytest.raises(mp.StageError) as caught:
         fails()
     assert str(caught.value) == meant
-
-
-@pytest.mark.slow
-def test_values_may_be_numpys(done, place):
-    keys = TINY | {"seeds": np.arange(2), "finetune": TINY["finetune"] | {"lr": np.float64(1e-4)}}
-    again = mp.run(keys, out=place / "numpy", store=place / "store", progress=False)
-    assert len(again.scores()) == 8
 
 
 def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):

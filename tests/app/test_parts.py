@@ -105,23 +105,6 @@ def test_an_experiment_that_shrank_deletes_nothing(call, parted, tmp_path):
     assert {row["policy"] for row in json.loads(joined)["rows"]} == set(rows)
 
 
-@pytest.mark.parametrize(
-    ("only", "says"),
-    [
-        ("randm", "--only randm: unknown row 'randm': did you mean 'random'?"),
-        ("random/zrse", "--only random/zrse: unknown task 'zrse': did you mean 'zsre'?"),
-        ("/zrse", "unknown task 'zrse'"),
-        ("zsre", "--only zsre: is a task: write /zsre"),
-        ("random,none", "unknown row 'random,none'"),
-        ("random,none", "; give --only once for each"),
-    ],
-)
-def test_a_part_that_is_not_there_is_one_line(refused, parted, tmp_path, only, says):
-    words = (parted / "tiny.yaml", "--store", parted / "store", "--only", only)
-    assert says in refused("plan", *words)
-    assert says in refused("run", *words, "--out", tmp_path / "out")
-
-
 def test_a_plan_of_a_part_lists_nothing_else(call, parted):
     words = ("plan", parted / "tiny.yaml", "--store", parted / "store", "seeds=[7]")
     lines = call(*words, "--only", "original/wow", "-v")[1].splitlines()
@@ -153,41 +136,3 @@ def test_what_is_cut_and_what_stands_in_train_is_told(parted):
     cuts = {(cut["split"], cut["what"]): cut for cut in one["audit"]["cuts"]}
     assert cuts["train", "sources"]["count"] > 0
     assert cuts["test", "sources"]["limit"] == 24
-
-
-def test_equal_train_and_test_files_are_told(call, tmp_path):
-    rows = [{"id": f"{n}", "question": f"what is {n}?", "answer": f"it is {n}"} for n in range(12)]
-    (tmp_path / "data").mkdir()
-    for split in ("train", "dev"):
-        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
-        (tmp_path / "data" / f"{split}.jsonl").write_text(lines)
-    (tmp_path / "own.py").write_text(TASK)
-    text = TINY.replace("[zsre, wow]", "[parts-own]") + "data: data\nplugins: [own.py]\n"
-    text = text.replace("[none, random, original]", "[none]")
-    (tmp_path / "same.yaml").write_text(text)
-    words = ("--store", tmp_path / "store", "--out", tmp_path / "out")
-    code, _, err = call("run", tmp_path / "same.yaml", *words)
-    assert code == 0, err
-    # dev is carved from train: that question is not in train any more
-    assert "(91.7%) test questions also stand in train" in board(tmp_path / "out")[1]
-    assert "test questions also stand in train" in err
-
-
-TASK = """
-from dataclasses import dataclass
-
-from maskpolicy.plugins.registry import task
-from maskpolicy.core.types import Example
-
-
-@task(
-    "parts-own",
-    group="closed-book",
-    metric="exact_match",
-    files={"train": "train.jsonl", "dev": "dev.jsonl"},
-)
-@dataclass(frozen=True)
-class Own:
-    def example(self, row):
-        return Example(row["id"], "", row["question"], (row["answer"],))
-"""

@@ -24,7 +24,6 @@ TEXTS = {
     )
 }
 SHORT = ("intermediate.steps=4", "intermediate.batch_size=8", "intermediate.warmup=1")
-OTHER = ("--validation", "other.txt")
 
 
 @pytest.fixture(scope="module")
@@ -157,38 +156,6 @@ def test_a_head_that_is_drawn_anew_has_no_loss_before(validated, tmp_path):
     record, out, _ = validated(*keys)
     assert record["validation_loss"]["before"] is None
     assert "before" not in next(line for line in out.splitlines() if "Validation loss" in line)
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        (
-            ("--validation", "*.txt"),
-            "--validation: copy.txt: the corpus has the same file (one.txt)",
-        ),
-        (("--validation", "copy.txt"), "the corpus has the same file"),
-        (
-            (*OTHER, "corpus.mix={more: {files: [other.txt], share: 0.1}}"),
-            "the corpus has the same file",
-        ),
-        ((*OTHER, "--validation", "no.txt"), "--validation.files[1]: no such file"),
-        (
-            (*OTHER, "intermediate.steps=0"),
-            "intermediate.steps is 0: there is nothing to validate",
-        ),
-        (
-            ("intermediate.patience=2",),
-            "intermediate.patience: needs text to measure the loss on: --validation",
-        ),
-        (
-            (*OTHER, "--policy", "self-evolution"),
-            "--validation: self-evolution is trained in parts",
-        ),
-    ],
-)
-def test_text_that_cannot_validate_is_one_line(refused, words, more, says):
-    Path("copy.txt").write_text(TEXTS["one"])
-    assert says in refused(*words, "--policy", "random", *more, "--out", "out")
 
 
 def test_text_in_which_nothing_is_masked_is_one_line(call, words):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import webbrowser
@@ -145,18 +144,6 @@ def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finis
     assert took["intermediate"] > 0 and took["finetune"] > 0
 
 
-def test_the_next_command_names_no_store_that_is_found_without(
-    call, finished, monkeypatch, tmp_path
-):
-    shutil.copytree(finished / "store", tmp_path / ".maskpolicy" / "store")
-    shutil.copy(finished / "tiny.yaml", tmp_path)
-    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    code, out, _ = call("run", "tiny.yaml")
-    assert code == 0
-    assert out.splitlines()[-1] == "to explain the scores: maskpolicy analyze all runs/tiny"
-
-
 def test_a_plan_says_which_differences_would_be_found(call, tiny, finished, tmp_path):
     out = tiny("plan")[1]
     assert "a test needs 3 seeds, each with its own intermediate run (here: seeds 1" in out
@@ -167,17 +154,6 @@ def test_a_plan_says_which_differences_would_be_found(call, tiny, finished, tmp_
     assert "points" in line
     empty = call("plan", finished / "tiny.yaml", "--store", tmp_path / "empty")[1]
     assert "300 test examples" in empty and "time and bytes: unknown for" in empty
-
-
-def test_a_plan_finds_nothing_on_a_task_whose_metric_is_not_tested(call, tmp_path):
-    words = ("plan", "zoo-encoder", "--store", tmp_path / "store")
-    out = call(*words)[1]
-    assert "No test on cola: the metric is a correlation" in out
-    head = out.index("significant with 80% probability")
-    assert "squad" in out[head:] and "cola" not in out[head:]
-    assert "cola" not in call(*words, "--only", "none/squad")[1]
-    alone = call(*words, "tasks=[cola]")[1]
-    assert "No test on cola" in alone and "80% probability" not in alone
 
 
 def test_a_plan_of_an_empty_store_groups_what_is_missing(call, tmp_path):
@@ -245,28 +221,6 @@ def test_a_failed_stage_fails_its_cells_and_nothing_else(tiny, tmp_path):
     assert any("breaks, zsre, seed 0" in n and "no such luck" in n for n in board["notes"])
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("\n \n\n", "it.txt: the corpus holds no text: name files"),
-        (
-            "it was so.\n\nand so on it went.\n",
-            "policy salient-span: found nothing in 2 passages",
-        ),
-    ],
-)
-def test_data_that_a_stage_cannot_use_is_exit_code_2_and_its_line(tiny, tmp_path, text, says):
-    (tmp_path / "it.txt").write_text(text)
-    keys = ("policies=[none, salient-span]", f"corpus={{files: [{tmp_path}/it.txt]}}")
-    code, out, err = tiny("run", *keys, "--out", tmp_path / "out")
-    assert code == 2
-    assert (out + err).count(says) == 1
-    assert err.splitlines()[-1].startswith("error: ")
-    assert f"cells failed: the notes of {tmp_path / 'out' / 'leaderboard.md'}" in err
-    assert says in (tmp_path / "out" / "leaderboard.md").read_text()
-    assert (tmp_path / "out" / "leaderboard.json").is_file()
-
-
 def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):
     run, page = finished / "out", tmp_path / "new" / "it.html"
     code, out, err = call("leaderboard", run, "--json", "--out", tmp_path, "--html", page)
@@ -319,22 +273,6 @@ def test_models_without_fine_tuning_are_warned_of(call, tmp_path, verb):
     _, _, err = call(verb, path, *steps, "--store", tmp_path / "store", *out)
     assert err.count("finetune.steps: is 0: every model is evaluated as pre-trained") == 1
     assert "finetune.steps" not in call("plan", path, "--store", tmp_path / "store")[2]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("results/none--zsre--0.json", '{"version": 1, "po', "not JSON"),
-        ("results/none--zsre--0.json", '{"version": 2}', "by another version of maskpolicy"),
-        ("predictions/none--zsre--0.jsonl", '{"id": "a', "line 1"),
-    ],
-)
-def test_a_folder_that_is_damaged_gives_one_line(refused, finished, tmp_path, name, content, says):
-    shutil.copytree(finished / "out", tmp_path / "copy")
-    (tmp_path / "copy" / name).write_text(content)
-    line = refused("leaderboard", tmp_path / "copy", "--html", tmp_path / "it.html")
-    assert says in line and Path(name).name in line
-    assert not (tmp_path / "it.html").exists()
 
 
 @pytest.fixture(scope="module")

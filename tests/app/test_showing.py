@@ -51,14 +51,6 @@ class FittedWords:
     def select(self, passage, rng):
         return passage.columns["chosen"][: self.most]
 """
-CARELESS = f"""{HEAD}
-@policy("careless", target="spans")
-@dataclass(frozen=True)
-class Careless:
-    '''Mask words that numpy's global generator draws.'''
-    def select(self, passage, rng):
-        return passage.words[np.random.permutation(len(passage.words))[:1]]
-"""
 EDITED = f"""{HEAD}
 @policy("edited-since", target="spans")
 @dataclass(frozen=True)
@@ -168,16 +160,6 @@ def test_without_a_model_minis_tokenizer_is_made_once_and_kept(call, store):
     assert sorted((store / "artifacts").iterdir()) == kept
 
 
-def test_a_store_that_cannot_be_written_is_read(call, small_disk):
-    place = Path(small_disk("size=16m"))
-    words = ("show", "random", "--text", TEXT, "--seed", 3, "--json", "--store", place)
-    first = call(*words)
-    small_disk("remount,ro,size=16m")
-    code, out, said = call(*words)
-    assert (code, out) == first[:2]
-    assert "cannot be written: what is computed is not kept" in said
-
-
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, bart) -> Path:
     """A folder with a run of a fitted policy, its store, and its plugin."""
@@ -253,41 +235,6 @@ def test_words_are_those_of_the_language(call, bart):
     assert list(map(len, masked)) == [0, 1]  # 15% of one word, drawn by lot, and of six
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["random", "--language", "german"], "--language: unknown language 'german'"),
-        (["salient-span", "--language", "ja"], "are for English, and the text's language is ja"),
-        (["radnom"], "did you mean 'random'?"),
-        (["none"], "masks nothing"),
-        (["random", "policy.rato=1"], "policy.rato: unknown key 'rato': did you mean 'ratio'?"),
-        (["random", "ratio=0.2"], "ratio: is a field of the policy random: write policy.ratio=.."),
-        (["random", "policy.ratio=x"], "policy.ratio: must be a number"),
-        (["random", "policy.target=ful"], "did you mean 'full'?"),
-        (["random", "tagret=full"], "did you mean 'target'?"),
-        (["random", "policy=x"], "name the policy itself"),
-        (["random", "policy.name=x"], "name the policy itself"),
-        (["random", "--model", "mimi"], "did you mean 'mini'?"),
-        (["random", "--plugin", "no.py"], "no.py: no such file"),
-        (["random", "--run", "nowhere"], "nowhere: no such folder"),
-        (["random", "--progress", 1], "--progress: must be below 1, not 1"),
-        (["random", "--text", " \n"], "has no words"),
-        (["random", "--text", "a\udc80"], "surrogate"),
-        (["random", "--file", "it.txt"], "by --text TEXT, or texts by --file FILE"),
-        (["random", "policy.ratio={start: 0.1, end: 2}"], "ratio.end: must be >= 0 and <= 1, not"),
-        (["regex", "policy.pattern=("], "error: policy.pattern: '(' is not valid: missing )"),
-        (
-            ["careless", "--plugin", "careless.py", "--text", " ".join(map(str, range(120)))],
-            "policy careless: `select` masks other tokens when it is called again",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line(refused, monkeypatch, tmp_path, bart, words, says):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "careless.py").write_text(CARELESS)
-    assert says in refused("show", "--text", TEXT, "--model", bart, *words)
-
-
 def test_the_texts_of_a_file_are_shown(call, refused, bart, tmp_path):
     texts, rows = tmp_path / "it.txt", tmp_path / "it.jsonl"
     texts.write_text("".join(f"Mukby {number}.\n\n" for number in range(30)))
@@ -354,11 +301,3 @@ def test_a_gallery_of_some_rows_is_drawn(call, bart, tmp_path):
     drawn = file.read_text(encoding="utf-8")
     is_drawn = [f"stroke: {look.color(place)}" in drawn for place in range(3)]
     assert is_drawn == [True, True, False]
-
-
-def test_a_gallery_names_a_mistake_before_any_work(refused, tmp_path):
-    store = ("--store", tmp_path / "store")
-    assert "unknown policy 'nope'" in refused("gallery", "nope", *store)
-    line = refused("gallery", "--picture", "rows.gif", *store)
-    assert "--picture: rows.gif: end the name in .svg or .png" in line
-    assert not (tmp_path / "store").exists()

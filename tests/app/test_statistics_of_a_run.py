@@ -97,12 +97,3 @@ def test_pretrain_counts_first_and_takes_general_text(call, refused, folder, tmp
     for more in (pmi, (*other, f"contrast_corpus={{files: [{folder}/general.txt]}}")):
         code, _, err = call(*words, *more)
         assert code == 0, err
-
-
-def test_a_corpus_without_frequent_ngrams_is_one_line(call, folder, tmp_path):
-    keys = ("policies=[none, {name: pmi, min_count: 1000}]", "--store", tmp_path / "store")
-    code, _, err = call("run", folder / "it.yaml", *keys, "--out", tmp_path / "out")
-    assert code == 2
-    says = "policy pmi: no n-gram occurs 1000 times in the corpus: lower min_count"
-    assert err.count(says) == 1
-    assert any("condense pmi" in line and says in line for line in err.splitlines())

@@ -167,22 +167,3 @@ def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, call):
     board = build_leaderboard([read_run(tuned / "by-task")])
     assert [row.label for row in board.rows] == ["none"]
     assert set(board.rows[0].tuning) == {"zsre", "wow"}
-
-
-def test_runs_are_joined_by_what_was_to_be_chosen_and_what_was(tuned, call):
-    board = build_leaderboard([read_run(tuned / "out"), read_run(tuned / "out")])
-    assert [row.label for row in board.rows] == ["none", "random"]
-    rows = "policies=[none, {name: random, tune: {intermediate.lr: [1e-3, 1e-4]}}]"
-    words = ("--store", tuned / "store", "--out", tuned / "fewer")
-    assert call("run", tuned / "tiny.yaml", rows, "tune={}", *words)[0] == 0
-    board = build_leaderboard([read_run(tuned / "out"), read_run(tuned / "fewer")])
-    assert [row.label for row in board.rows] == ["none", "random", "random intermediate.lr=tuned"]
-    assert any(note.startswith("rows were not tuned alike") for note in board.notes)
-
-
-@pytest.mark.slow
-def test_two_jobs_give_the_same_bytes(tuned, call):
-    words = ("--store", tuned / "store-2", "--out", tuned / "out-2", "--jobs", 2)
-    assert call("run", tuned / "tiny.yaml", *words)[0] == 0
-    for path in sorted((tuned / "out" / "results").glob("*.json")):
-        assert (tuned / "out-2" / "results" / path.name).read_bytes() == path.read_bytes()

@@ -1,0 +1,106 @@
+"""Every mistake on a command line is one line that says what to do, and leaves nothing behind.
+
+messages.txt has a case on each line: the words of a command, and a part of the message. Words after
+".." follow those of the last line that begins with "#".
+"""
+
+from __future__ import annotations
+
+import shlex
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import folders
+import pytest
+import small
+
+from maskpolicy.app import packing
+from maskpolicy.pipeline.store.artifacts import Store
+
+TEXTS = {
+    "file": "",
+    **{name: "\n\n".join(small.TEXTS) for name in ("one.txt", "copy.txt")},
+    "other.txt": "It was so.\n\nAnd so on it went.",
+    "two.txt": "It was so.",
+    "gpt.json": '{"model_type": "gpt2"}',
+    "bert.json": '{"model_type": "bert"}',
+    "it.yaml": small.EXPERIMENT,
+    "bad.zip": "no zip",
+    "careless.py": """
+from dataclasses import dataclass
+import numpy as np
+from maskpolicy import policy
+
+@policy("careless", target="spans")
+@dataclass(frozen=True)
+class Careless:
+    '''Mask words that numpy's global generator draws.'''
+    def select(self, passage, rng):
+        return passage.words[np.random.random(len(passage.words)) < 0.5]
+""",
+}
+ZIPS = {
+    "other": {"a/b.txt": "x"},
+    "half": {"mine/results/a.json": "["},
+    **{name: {f"{path}.json": "{}"} for name, path in (("up", "../out"), ("root", "/etc/out"))},
+    "deep": {"mine/../../out.json": "{}"},
+}
+SHOW = ["show", "--model", "bart"]
+NUMBERS = ["--text", " ".join(map(str, range(60)))]
+LONG = [
+    (["plan", "quickstart", f"policies=[{'x' * 3000}]"], " .. "),
+    ([*SHOW, "random", "--text", " \n"], "has no words"),
+    ([*SHOW, "random", "--text", "a\udc80"], "surrogate"),
+    ([*SHOW, "careless", "--plugin", "careless.py", *NUMBERS], "masks other tokens when it is"),
+    (["store", "prune", "--cache-size", "9" * 400], "write a number and a unit"),
+]
+
+
+def cases() -> Iterator[tuple[list[str], str]]:
+    """Yield the words of each command, and what it must say."""
+    before = ""
+    for line in Path(__file__).with_name("messages.txt").read_text("utf-8").splitlines():
+        if line.startswith("# "):
+            before = line[1:]
+        else:
+            words, _, says = line.rpartition(" => ")
+            yield shlex.split(words.replace("..", before, 1) if words[:2] == ".." else words), says
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with all that the commands read."""
+    place = tmp_path_factory.mktemp("mistakes")
+    for name, text in TEXTS.items():
+        (place / name).write_text(text)
+    for name in ("nothing", "empty", "store"):
+        (place / name).mkdir()
+    (place / "nothing" / "notes.txt").touch()
+    with Store(place / "store").write("a" * 64, {}):
+        pass
+    small.tokenizer().save_pretrained(place / "bart")
+    small.bart(max_position_embeddings=512).save_pretrained(place / "bart")
+    for name in ("mine", "finished"):
+        folders.write(place / name, {"none": 0.2, "random": 0.6}, n=12)
+    packed = packing.pack(place / "mine", place / "it.zip")
+    content = bytearray(packed.read_bytes())
+    start = 30 + len(zipfile.ZipFile(packed).infolist()[0].filename)  # of the first file's data
+    content[start : start + 8] = b"\xff" * 8
+    (place / "damaged.zip").write_bytes(content)
+    results = {path.name: path.read_text() for path in (place / "mine" / "results").iterdir()}
+    two = {f"{a}/results/{name}": text for a in "ab" for name, text in results.items()}
+    for name, files in (ZIPS | {"two": two}).items():
+        with zipfile.ZipFile(place / f"{name}.zip", "w") as file:
+            for path, text in files.items():
+                file.writestr(path, text)
+    return place
+
+
+@pytest.mark.parametrize(("words", "says"), [*cases(), *LONG], ids=lambda text: str(text)[:60])
+def test_a_mistake_is_one_line_and_exit_code_2(refused, place, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("MASKPOLICY_STORE", str(tmp_path / "store"))
+    before = sorted(place.rglob("*"))
+    assert says in refused(*words)
+    assert sorted(place.rglob("*")) == before
