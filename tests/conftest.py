@@ -27,7 +27,7 @@ def plugin_files_of_a_module() -> Iterator[None]:
     yield
     for name in set(isolation._HOMES) - before:
         home = isolation._HOMES[name]
-        registry.forget(home.compiled)
+        registry.forget(home.code)
         isolation.forget(home)
 
 

@@ -30,10 +30,9 @@ def guarded(
     """Compute a stage with these parameters; compare its files before and after.
 
     They are its plugin's (see `compare`), and `data`: the data files that it reads, with their
-    digests in the key. `digest` returns the sha256 of a data file. Raises ConfigError also if the
-    plugin caught the error about a module that has changed, and DataError for a data file, also for
-    one that was changed and put back. `discard` removes the stage's checkpoints: they may rest on
-    bytes that are not in its key.
+    digests in the key. `digest` returns the sha256 of a data file. Raises ConfigError for a
+    plugin's file, and DataError for a data file, also for one that was changed and put back.
+    `discard` removes the stage's checkpoints: they may rest on bytes that are not in its key.
     """
     times = {path: _times(path) for path in data}
 
@@ -46,21 +45,19 @@ def guarded(
                     "command again"
                 )
 
-    def compare_again() -> None:
-        try:
-            compare_all()
-        except (ConfigError, DataError):
-            discard()
-            raise
-
     compare_all()
+    malformed: DataError | None = None  # a row may be, because its file was changed
     try:
-        with isolation.checked():
-            yield
-    except DataError:
-        compare_again()  # a row may be malformed because its file was changed
+        yield
+    except DataError as error:
+        malformed = error
+    try:
+        compare_all()
+    except (ConfigError, DataError):
+        discard()
         raise
-    compare_again()
+    if malformed is not None:
+        raise malformed
 
 
 def _times(path: Path) -> list[int] | None:
@@ -108,11 +105,10 @@ def compare(params: object) -> None:
 
 def compare_files(entry: Registered, code: Mapping[str, str]) -> None:
     """Compare a plugin's files with `code`, their digests as `code_digests` returned them."""
-    home = isolation.home_with(Path(entry.file))
     for name, digest in code.items():
         path = Path(os.path.normpath(discovery.folder_of(entry) / name))
-        now = discovery.digest_of(entry, path)
-        if (now if home is None else home.runs(path, now)) != digest:
+        now, in_use = discovery.digest_of(entry, path)
+        if in_use != digest:
             raise ConfigError(isolation.changed(path))
         if now != digest and (path, digest) not in _WARNED:
             _WARNED.add((path, digest))

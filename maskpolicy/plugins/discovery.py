@@ -169,7 +169,7 @@ def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
     files = [Path(path).resolve() for path in paths]
     for home in {path.parent: isolation.home_of(path.parent) for path in files}.values():
         if fresh and isolation.is_stale(home):
-            registry.forget(path for path in home.compiled)
+            registry.forget(home.code)
             isolation.forget(home)
             files = [*(root for root in home.roots if root not in files), *files]
     for path in files:
@@ -205,10 +205,8 @@ def load_file(path: Path) -> ModuleType:
                 f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
                 "@analysis(NAME) above its class, or @metric(NAME) above its function"
             )
-        entries = registry.entries()
-        _ROOTS.update({(new.kind, new.name): path for new in entries if new not in before})
-        own = [entry for entry in entries if Path(entry.file) in home.compiled]
-        home.declare(Path(entry.file).parent / name for entry in own for name in _declared(entry))
+        news = [entry for entry in registry.entries() if entry not in before]
+        _ROOTS.update({(new.kind, new.name): path for new in news})
     except BaseException as error:
         home.drop(path)
         registry.forget([path])
@@ -256,10 +254,10 @@ def code_digests(entry: Registered) -> dict[str, str]:
     modules = isolation.closure(path, home.folder)
     if path not in home.roots:
         modules |= isolation.closure(root, home.folder)
-    files = {module: home.code.get(module) or home.digest_of(module) for module in modules}
-    files |= {data: sha256(data) for data in _files(entry)}
-    home.keyed |= files
-    return _named(files, home.folder)
+    code = {module: home.code.get(module) or isolation.code_digest(module) for module in modules}
+    data = {path: sha256(path) for path in _files(entry)}
+    home.keyed |= {**data, **code}
+    return _named({**code, **data}, home.folder)
 
 
 def _named(files: Mapping[Path, str], folder: Path) -> dict[str, str]:
@@ -267,14 +265,20 @@ def _named(files: Mapping[Path, str], folder: Path) -> dict[str, str]:
     return {os.path.relpath(path, folder): digest for path, digest in sorted(files.items())}
 
 
-def digest_of(entry: Registered, path: Path) -> str:
-    """Return the digest of a plugin's file on disk as `code_digests` has it, "" without a file."""
-    if not path.is_file():
-        return ""
+def digest_of(entry: Registered, path: Path) -> tuple[str, str]:
+    """Return the digests of a plugin's file: on disk, "" without a file, and as it is in use.
+
+    They are as `code_digests` has them. A module that was imported is in use as it was then; one
+    that is imported later is compared with the key then. Nothing shows when a data file is read,
+    or when a module of an installed package was: these are in use as they are on disk.
+    """
     home = isolation.home_with(Path(entry.file))
-    if home is not None:
-        return home.digest_of(path)
-    return sha256(path) if path in _files(entry) else isolation.code_digest(path)
+    if path in _files(entry):
+        home, digest = None, sha256
+    else:
+        digest = isolation.code_digest
+    now = digest(path) if path.is_file() else ""
+    return now, now if home is None else home.code.get(path, home.keyed.get(path, now))
 
 
 def changed_since(entry: Registered, recorded: Mapping[str, str]) -> list[str]:
@@ -303,27 +307,20 @@ def file_of(plugin: Any, name: str) -> Path:
         raise ConfigError(f"{made.__name__}: {name!r} is not declared: files = [{name!r}]")
     beside = Path(inspect.getsourcefile(made) or "").resolve()
     home, path = isolation.home_with(beside), beside.parent / name
-    if home is not None and path.is_file() and path not in home.compiled:
+    if home is not None and path.is_file() and path not in home.code:
         home.compare(path, sha256(path))
     return path
-
-
-def _declared(entry: Registered) -> Sequence[str]:
-    """Return the names of the files that a plugin's class declares.
-
-    A dataclass field called `files` is a setting: its value is in the key.
-    """
-    is_field = hooks.FILES.name in hooks.field_names(entry.plugin)
-    return () if is_field else hooks.FILES.of(entry.plugin)
 
 
 def _files(entry: Registered) -> list[Path]:
     """Return the files that a plugin declares, and those in a declared folder.
 
-    Raises ConfigError for one that does not exist.
+    A dataclass field called `files` is a setting, whose value is in the key. Raises ConfigError for
+    a file that does not exist.
     """
     found: list[Path] = []
-    for name in _declared(entry):
+    is_field = hooks.FILES.name in hooks.field_names(entry.plugin)
+    for name in () if is_field else hooks.FILES.of(entry.plugin):
         path = Path(entry.file).parent / name
         if not path.exists():
             raise ConfigError(f"{entry.where}: files: there is no {path}")

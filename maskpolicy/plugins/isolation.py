@@ -11,8 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
@@ -25,7 +24,6 @@ from maskpolicy.core.files import sha256
 
 PREFIX = "maskpolicy_plugin_"
 _HOMES: dict[str, Home] = {}  # by package
-_CHANGED: list[Path] = []  # modules that were not imported, even if the plugin caught the error
 
 
 @dataclass(eq=False)
@@ -36,18 +34,12 @@ class Home:
     package: str
     roots: list[Path] = field(default_factory=list)  # the files that the user named
     followed: set[Path] = field(default_factory=set)  # modules that a key covers
-    compiled: dict[Path, str] = field(default_factory=dict)  # digests of imported modules' bytes
-    code: dict[Path, str] = field(default_factory=dict)  # and of their code, as a key holds them
+    code: dict[Path, str] = field(default_factory=dict)  # digests of imported modules
     keyed: dict[Path, str] = field(default_factory=dict)  # digests that a key holds
-    declared: set[Path] = field(default_factory=set)  # data files and folders of `files`
-
-    def name_of(self, path: Path) -> str:
-        """Return the full name of the module of a plugin file."""
-        return f"{self.package}.{path.stem.replace('.', '_')}"
 
     def load(self, path: Path) -> ModuleType:
         """Import a plugin file, or return the module that it has been imported as."""
-        name = self.name_of(path)
+        name = self._name(path)
         self.followed |= closure(path, self.folder)
         if path not in self.roots:
             self.roots.append(path)
@@ -62,8 +54,7 @@ class Home:
 
     def drop(self, path: Path) -> None:
         """Forget a plugin file that could not be used."""
-        sys.modules.pop(self.name_of(path), None)
-        self.compiled.pop(path, None)
+        sys.modules.pop(self._name(path), None)
         self.code.pop(path, None)
         if path in self.roots:
             self.roots.remove(path)
@@ -75,37 +66,13 @@ class Home:
                 f"plugin {self.roots[-1]}: imports {path.relative_to(self.folder).as_posix()} in a "
                 f"way that its key cannot follow: write `import {path.stem}`"
             )
-        self.compiled[path] = digest = hashlib.sha256(data).hexdigest()
-        if path.suffix == ".py" and not self._is_declared(path):
-            digest = digest_of_code(data)
-        self.code[path] = digest
-        self.compare(path, digest)
+        self.code[path] = digest_of_code(data) if path.suffix == ".py" else _sha256(data)
+        self.compare(path, self.code[path])
 
     def compare(self, path: Path, digest: str) -> None:
         """Raise ConfigError if a file no longer has the digest that a key holds."""
         if self.keyed.setdefault(path, digest) != digest:
-            _CHANGED.append(path)
             raise ConfigError(changed(path))
-
-    def runs(self, path: Path, now: str) -> str:
-        """Return the digest of a file as this command uses it; `now` is that of the file on disk.
-
-        A module that is imported later is compared with the key then. For a declared file it is
-        `now`, because nothing shows when it is read.
-        """
-        if path in self.code:
-            return self.code[path]
-        return now if self._is_declared(path) else self.keyed.get(path, now)
-
-    def declare(self, paths: Iterable[Path]) -> None:
-        """Add the paths that the classes of an imported file declare as `files`."""
-        self.declared |= set(paths)
-        for path in filter(self._is_declared, self.code):  # modules that are read as data, too
-            self.code[path] = self.keyed[path] = self.compiled[path]
-
-    def digest_of(self, path: Path) -> str:
-        """Return the digest of a file on disk as a key holds it: of a module, that of its code."""
-        return sha256(path) if self._is_declared(path) else code_digest(path)
 
     def has(self, top: str) -> bool:
         """Return whether `import top` in a plugin's module means a module in its folder."""
@@ -154,8 +121,8 @@ class Home:
         else:
             yield statement
 
-    def _is_declared(self, path: Path) -> bool:
-        return any(path == known or known in path.parents for known in self.declared)
+    def _name(self, path: Path) -> str:
+        return f"{self.package}.{path.stem.replace('.', '_')}"
 
 
 class _Loader(SourceFileLoader):
@@ -203,7 +170,7 @@ def changed(path: Path) -> str:
 
 def home_of(folder: Path) -> Home:
     """Return the home of a folder; the first call creates it."""
-    package = f"{PREFIX}{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+    package = f"{PREFIX}{_sha256(str(folder).encode())[:8]}"
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     if package not in _HOMES:
@@ -215,7 +182,7 @@ def home_of(folder: Path) -> Home:
 
 def home_with(path: Path) -> Home | None:
     """Return the home whose modules include a file."""
-    return next((home for home in _HOMES.values() if path in home.compiled), None)
+    return next((home for home in _HOMES.values() if path in home.code), None)
 
 
 def forget(home: Home) -> None:
@@ -229,20 +196,8 @@ def forget(home: Home) -> None:
 def is_stale(home: Home) -> bool:
     """Return whether a module of a home has changed since it was imported."""
     return any(
-        not path.is_file() or sha256(path) != digest for path, digest in home.compiled.items()
+        not path.is_file() or code_digest(path) != digest for path, digest in home.code.items()
     )
-
-
-@contextmanager
-def checked() -> Iterator[None]:
-    """Raise ConfigError at the end if a plugin caught the error about a file that has changed.
-
-    The results that it computed without the file must not be stored.
-    """
-    _CHANGED.clear()
-    yield
-    if _CHANGED:
-        raise ConfigError(changed(_CHANGED[0]))
 
 
 @dataclass(frozen=True)
@@ -251,23 +206,19 @@ class State:
 
     roots: tuple[Path, ...]
     keyed: Mapping[Path, str]
-    declared: frozenset[Path]
 
 
 def state() -> State:
     """Return the state for `take` in another process."""
     roots = tuple(path for home in _HOMES.values() for path in home.roots)
     keyed = {path: digest for home in _HOMES.values() for path, digest in home.keyed.items()}
-    return State(
-        roots, keyed, frozenset[Path]().union(*(home.declared for home in _HOMES.values()))
-    )
+    return State(roots, keyed)
 
 
 def take(state: State) -> None:
     """Record the digests of another process's plugin files; importing other code is an error."""
     for root in state.roots:
         home = home_of(root.parent)
-        home.declared |= {path for path in state.declared if home.folder in path.parents}
         home.keyed |= {
             path: digest for path, digest in state.keyed.items() if home.folder in path.parents
         }
@@ -287,7 +238,7 @@ def digest_of_code(data: bytes) -> str:
     try:
         parsed = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return hashlib.sha256(data).hexdigest()
+        return _sha256(data)
     digest = hashlib.sha256()
     for word in _words(parsed, with_texts=b"__doc__" in data or b"getdoc" in data):
         digest.update(word.encode() + b"\n")
@@ -321,6 +272,10 @@ def _words(parsed: ast.Module, *, with_texts: bool) -> Iterator[str]:
             waiting += [("word", "]"), *(("", item) for item in reversed(items))]
         else:  # ascii() and hex() give the same everywhere, of any text and any size
             yield hex(node) if type(node) is int else ascii(node)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def closure(path: Path, base: Path) -> set[Path]:
