@@ -72,27 +72,16 @@ def _resolved(values: dict[str, Any], where: str) -> dict[str, Any]:
     _spell_on(values)
     if not _check_values(values, where):
         return values
-    from omegaconf import DictConfig, ListConfig, OmegaConf
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    count = 0
-
-    def plain(node: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count > _VALUES:
-            raise ConfigError(f"{where}holds more than {_VALUES:,} values")
-        if isinstance(node, DictConfig):
-            return {key: plain(node[key]) for key in node}
-        return [plain(item) for item in node] if isinstance(node, ListConfig) else node
-
     try:
-        made: dict[str, Any] = plain(OmegaConf.create(values))
+        resolved: Any = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
     except (OmegaConfBaseException, RecursionError) as error:
         key = getattr(error, "full_key", None)
         place = at(where, key) if key else where.rstrip(": ")
         raise ConfigError(f"{place}: {_first(error)}") from None
-    return made
+    return dict(resolved)
 
 
 def _spell_on(value: Any, name: Any = "") -> None:
@@ -118,8 +107,9 @@ def _parse(text: str, where: str) -> Any:
     # OmegaConf's loader passes on any error of PyYAML's constructors, e.g. for the tag !!int x
     broken = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
     try:
-        _check_size(text, where)
-        return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False)
+        _check_depth(text, where)
+        config = OmegaConf.load(io.StringIO(text), max_yaml_expanded_nodes=_VALUES)
+        return OmegaConf.to_container(config, resolve=False)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark and not where.startswith("override") else ""
@@ -131,43 +121,20 @@ def _parse(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: not valid YAML: {_first(error)}") from None
 
 
-def _check_size(text: str, where: str) -> None:
-    """Raise ConfigError for YAML that is nested too deeply or grows too large by its aliases.
+def _check_depth(text: str, where: str) -> None:
+    """Raise ConfigError for YAML that is nested too deeply.
 
-    PyYAML's parser yields events without recursion; what builds values from them recurses.
+    PyYAML's parser yields events without recursion; what builds values from them recurses in C.
     """
     import yaml
 
-    sizes: dict[str, int] = {}  # by anchor: number of values
-    open_at: list[tuple[str | None, int]] = []  # of each open block: its anchor, values before it
-    count = 0
+    depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_at.pop()
-            if anchor is not None:
-                sizes[anchor] = count - before
-            continue
-        anchor = getattr(event, "anchor", None)
-        if isinstance(event, yaml.AliasEvent):
-            if any(anchor == each for each, _ in open_at):
-                raise ConfigError(f"{where}: {_line(event)}alias *{anchor} holds itself")
-            count += sizes.get(str(anchor), 1)
-        elif isinstance(event, yaml.NodeEvent):
-            if isinstance(event, yaml.ScalarEvent) and event.value.count("${") > _DEPTH:
-                raise ConfigError(f"{where}: {_line(event)}more than {_DEPTH} of ${{..}}")
-            if isinstance(event, yaml.CollectionStartEvent):
-                open_at.append((anchor, count))
-            elif anchor is not None:
-                sizes[anchor] = 1
-            count += 1
-        if len(open_at) > _DEPTH:
-            raise ConfigError(f"{where}: {_line(event)}nested deeper than {_DEPTH} blocks")
-        if count > _VALUES:
-            raise ConfigError(f"{where}: {_line(event)}holds more than {_VALUES:,} values")
-
-
-def _line(event: Any) -> str:
-    return f"line {event.start_mark.line + 1}: "
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEPTH:
+            line = event.start_mark.line + 1
+            raise ConfigError(f"{where}: line {line}: nested deeper than {_DEPTH} blocks")
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -192,30 +159,21 @@ def _apply(values: dict[str, Any], override: str) -> None:
 def put(values: dict[str, Any], path: Sequence[str], value: Any, where: str) -> None:
     """Set the value at a path of keys and indices in place; missing blocks are added.
 
-    Raises ConfigError at `where` if there is another value on the way.
+    A bare name on the way becomes `{name: NAME}`. Raises ConfigError at `where` if there is another
+    value on the way.
     """
-    *before, last = path
     inner: Any = values
-    for part in before:
-        inner = _step(inner, part, where)
-    if isinstance(inner, list):
-        inner[_index(inner, last, where)] = value
-    elif isinstance(inner, dict):
-        inner[last] = value
-    else:
-        raise wrong(inner, "a block of keys", f"{where}: {'.'.join(before)}")
-
-
-def _step(inner: Any, part: str, where: str) -> Any:
-    """Return the block under a key or an index; a bare name there becomes `{name: NAME}`."""
-    if not isinstance(inner, list | dict):
-        raise wrong(inner, "a block of keys", where)
-    key: Any = _index(inner, part, where) if isinstance(inner, list) else part
-    if isinstance(inner, dict) and inner.get(key) is None:
-        inner[key] = {}
-    if isinstance(inner[key], str):
-        inner[key] = {"name": inner[key]}
-    return inner[key]
+    for part, after in zip(path, (*path[1:], None), strict=True):
+        if not isinstance(inner, list | dict):
+            raise wrong(inner, "a block of keys", where)
+        key: Any = _index(inner, part, where) if isinstance(inner, list) else part
+        if after is None:
+            inner[key] = value
+        elif isinstance(inner, dict) and inner.get(key) is None:
+            inner[key] = {}
+        elif isinstance(inner[key], str):
+            inner[key] = {"name": inner[key]}
+        inner = inner[key]
 
 
 def _index(items: list[Any], part: str, where: str) -> int:
