@@ -243,11 +243,7 @@ def _file(given: dict[str, Any], where: str) -> File:
     One policy, task or seed is a list of one. A key that belongs elsewhere, such as `lr`, is told
     where.
     """
-    known = schema.fields_of(File)
-    for key in given:
-        pointer = None if key in known else pointers.of_top(key, given)
-        if pointer is not None:
-            raise ConfigError(f"{where}{key}: {pointer}")
+    pointers.check(given, schema.fields_of(File), where, "top", is_file=True)
     seed = given.get("seeds")
     if type(seed) is int and 1 < seed <= _MOST_SEEDS:
         log.warning(

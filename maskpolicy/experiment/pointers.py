@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 from maskpolicy.core import schema
-from maskpolicy.core.errors import MaskpolicyError
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import CorpusBlock, Experiment, TaskBlock
 from maskpolicy.plugins import discovery, registry
@@ -17,19 +17,61 @@ _OPTIONS = {name: name for name in ("jobs", "threads", "workers", "out", "store"
 _HARDWARE = ("device", "cuda", "gpu", "gpus", "num_gpus", "n_gpu", "no_cuda")
 _OPTIONS |= {"plugin": "plugin", "executor": "executor", "output_dir": "out"}
 _NO_KEYS = {"name", "general_policy", "where"}  # fields of `Experiment` that no file states
+Place = Literal["top", "row", "task", "sweep"]
+_OF_TRAINING = {
+    "top": "set it there, e.g. intermediate.{0} or finetune.{0}",
+    "row": "write intermediate: {{{0}: ..}}",
+    "task": "all tasks share it: write finetune.{0}",
+    "sweep": "write intermediate.{0} or finetune.{0}",
+}
+_OF_CORPUS = {"top": "write corpus.{0}", "row": "write corpus: {{{0}: ..}}"}
 
 
-def of_top(key: str, given: Mapping[str, Any]) -> str | None:
-    """Return what to do about a key at the top of an experiment, or None.
+def check(
+    block: Mapping[str, Any], known: Collection[str], where: str, place: Place, is_file: bool = False
+) -> None:
+    """Raise ConfigError for a key of the block at `where` that is not `known` and has a place."""
+    for key in block:
+        if key not in known and (said := pointer(key, place, block if is_file else None)):
+            raise ConfigError(f"{schema.at(where, key)}: {said}")
 
-    `given` has the keys of the experiment.
+
+def pointer(
+    key: str, place: Place, given: Mapping[str, Any] | None = None, block: str = "grid"
+) -> str | None:
+    """Return what to do about a key that is unknown in its place, or None.
+
+    `given` has the keys of the experiment, if the place is its top or a sweep there; `block` is the
+    sweep's key, `grid` or `tune`.
     """
+    name = schema.SYNONYMS.get(key, key)
+    if place == "sweep" and key == "name":
+        return "a sweep varies the settings of one policy: write a block for each policy"
+    if place == "sweep" and key in (CORPUS, *ROW_TRAININGS):
+        one = "words" if key == CORPUS else "steps"
+        return f"is a block: name its keys, e.g. {key}.{one}: [100, 200], or write a row for each"
+    if place == "top":
+        if said := _of_top(key, given or {}):
+            return said
+    elif key in ("seed", "seeds"):
+        return "is shared by all rows and tasks: list the values in `seeds` at the top of the file"
+    elif key in {each.name for each in fields(Experiment)} - _NO_KEYS:
+        return "is one setting for all rows and tasks: set it at the top of the file"
+    if name in schema.fields_of(Training) and (place, name) != ("top", "seed"):
+        return f"is a key of a training: {_OF_TRAINING[place].format(name)}"
+    if place in _OF_CORPUS and key in schema.fields_of(CorpusBlock):
+        return f"is a key of a corpus: {_OF_CORPUS[place].format(key)}"
+    policy = None if given is None else _policy_with(name, given)
+    if policy is None:
+        return None
+    row = f"{name}: .." if place == "top" else f"{block}: {{{name}: [..]}}"
+    return f"is a field of {policy}: set it in the block of that row, {{name: {policy}, {row}}}"
+
+
+def _of_top(key: str, given: Mapping[str, Any]) -> str | None:
+    """Return what to do about a key that only the top of a file is likely to have, or None."""
     from maskpolicy.experiment.world_settings import Settings
 
-    name = schema.SYNONYMS.get(key, key)
-    if name != "seed" and name in schema.fields_of(Training):
-        where = f"intermediate.{name} or finetune.{name}"
-        return f"is a key of a training: set it there, e.g. {where}"
     training, _, rest = key.partition("_")
     if training in TRAININGS and rest in schema.fields_of(Training):
         return f"write {training}.{rest}"
@@ -48,77 +90,16 @@ def of_top(key: str, given: Mapping[str, Any]) -> str | None:
     if key in ("task", *schema.fields_of(TaskBlock)):
         field = "on_error=skip" if key in ("task", "name", "on_error") else f"{key}=.."
         return f"the fields of a task are in its block in `tasks`, e.g. tasks.0.{field}"
-    if key in schema.fields_of(CorpusBlock):
-        return f"is a key of a corpus: write corpus.{key}"
     if key != "seed" and key in schema.fields_of(Settings):
         return f"is a setting of the embedded world: write world.{key}"
     if key == "metric":
         return "belongs to a task: the @task of a task of your own names it"
-    policy = _policy_with(name, given)
-    if policy:
-        return f"is a field of {policy}: set it in its block, {{name: {policy}, {name}: ..}}"
-    return None
-
-
-def of_sweep(key: str, given: Mapping[str, Any] | None = None, block: str = "grid") -> str | None:
-    """Return what to do about a key of `grid`, `zip` or `tune` that none of them can vary, or None.
-
-    `given` has the keys of the experiment, for a sweep at its top, and `block` is `grid` or `tune`.
-    """
-    name = schema.SYNONYMS.get(key, key)
-    if key == "name":
-        return "a sweep varies the settings of one policy: write a block for each policy"
-    if key == CORPUS:
-        block = "{name: random, corpus: {files: [..]}}"
-        return f"is a block: name its keys, e.g. corpus.words, or write a row for each, {block}"
-    if key in ROW_TRAININGS:
-        return f"is a block: name its keys, e.g. {key}.steps: [100, 200]"
-    if shared := _of_file(key, "row"):
-        return shared
-    if name in schema.fields_of(Training):
-        return f"is a key of a training: write intermediate.{name} or finetune.{name}"
-    policy = None if given is None else _policy_with(name, given)
-    if policy:
-        row = f"{{name: {policy}, {block}: {{{name}: [..]}}}}"
-        return f"is a field of {policy}: write it into the block of that row, {row}"
-    return None
-
-
-def of_row(key: str) -> str | None:
-    """Return what to do about a key in a row's block that its policy does not have, or None."""
-    name = schema.SYNONYMS.get(key, key)
-    if shared := _of_file(key, "row"):
-        return shared
-    if name in schema.fields_of(Training):
-        return f"is a key of a training: write intermediate: {{{name}: ..}}"
-    if key in schema.fields_of(CorpusBlock):
-        return f"is a key of a corpus: write corpus: {{{key}: ..}}"
-    return None
-
-
-def of_task(key: str) -> str | None:
-    """Return what to do about a key in a task's block that neither it nor its task has, or None."""
-    name = schema.SYNONYMS.get(key, key)
-    if shared := _of_file(key, "task"):
-        return shared
-    if name in schema.fields_of(Training):
-        return f"is a key of a training, which all tasks share: write finetune.{name}"
-    return None
-
-
-def _of_file(key: str, what: str) -> str | None:
-    """Return what to do about a key that all rows, or all tasks (`what`), share, or None."""
-    if key in ("seed", "seeds"):
-        return f"every {what} has all seeds: list them in `seeds` at the top of the file"
-    if key in {each.name for each in fields(Experiment)} - _NO_KEYS:
-        return f"is one setting for all {what}s: set it at the top of the file"
     return None
 
 
 def _policy_with(field: str, given: Mapping[str, Any]) -> str | None:
     """Return the name of a policy that has a field: one of the experiment, or any of ours."""
-    blocks = given.get("policies")
-    for name in (*_names(blocks if isinstance(blocks, list) else ()), *_known()):
+    for name in _policies(given.get("policies")):
         try:
             plugin = discovery.find_plugin("policy", name).plugin
         except MaskpolicyError:
@@ -128,11 +109,10 @@ def _policy_with(field: str, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _names(blocks: Iterable[Any]) -> list[str]:
-    named = [block.get("name") if isinstance(block, Mapping) else block for block in blocks]
-    return [name for name in named if isinstance(name, str)]
-
-
-def _known() -> list[str]:
+def _policies(blocks: Any) -> Iterator[str]:
+    for block in blocks if isinstance(blocks, list) else ():
+        name = block.get("name") if isinstance(block, Mapping) else block
+        if isinstance(name, str):
+            yield name
     discovery.load_builtin("policy")
-    return sorted(registry.names("policy"))
+    yield from sorted(registry.names("policy"))

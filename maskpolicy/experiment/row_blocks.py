@@ -80,9 +80,7 @@ def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBl
         if given["name"] != NONE:
             plugin = find_plugin("policy", given["name"], [NONE], place).plugin
             known = {*schema.fields_of(plugin), "name", "label", *DENOISING_KEYS, *ROW_KEYS}
-            for key in given:
-                if key not in known and (pointer := pointers.of_row(key)) is not None:
-                    raise ConfigError(f"{at(place, key)}: {pointer}")
+            pointers.check(given, known, place, "row")
         block = policy_block(given, place, {**shared, **row.shared}, kind)
         for stage in stated:
             if stage in ("intermediate", CORPUS) and not block.has_stage:

@@ -322,11 +322,11 @@ def _annotation(
 def _unknown(
     key: str, choices: Collection[str], where: str, given: Mapping[str, Any] | None, block: str
 ) -> ConfigError:
-    """Return the error for a key that a sweep cannot vary; see `pointers.of_sweep`."""
+    """Return the error for a key that a sweep cannot vary; see `pointers`."""
     if key.startswith("general."):
         return ConfigError(f"{where}: all rows start from the same general models: remove it")
-    if (pointer := pointers.of_sweep(key, given, block)) is not None:
-        return ConfigError(f"{where}: {pointer}")
+    if (said := pointers.pointer(key, "sweep", given, block)) is not None:
+        return ConfigError(f"{where}: {said}")
     trainings = [
         f"{stage}.{name}" for stage in ROW_TRAININGS for name in schema.fields_of(Training)
     ]

@@ -39,23 +39,12 @@ def task_blocks(
 ) -> tuple[TaskBlock, ...]:
     """Return the columns of an experiment with distinct labels; see `task_block`."""
     given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    for index, item in enumerate(given):
-        _check_places(item, f"{where}[{index}]")
     blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
     differ = [resolved_task(block) for block in blocks]
     labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
     settings = [{key: each[key] for key in each if key != "label"} for each in differ]
     warn_of_equal_settings("columns", labels, settings, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
-
-
-def _check_places(given: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError for a key of a column's block that belongs elsewhere in the file."""
-    plugin = find_plugin("task", given["name"], where=where).plugin
-    known = {*schema.fields_of(plugin), *(field.name for field in fields(TaskBlock))}
-    for key in given:
-        if key not in known and (pointer := pointers.of_task(key)) is not None:
-            raise ConfigError(f"{at(where, key)}: {pointer}")
 
 
 def task_block(
@@ -68,6 +57,7 @@ def task_block(
     name = given["name"]
     entry = find_plugin("task", name, where=where)
     framework = {f.name for f in fields(TaskBlock)} - {"fields"}
+    pointers.check(given, {*schema.fields_of(entry.plugin), *framework}, where, "task")
     own = {key: value for key, value in given.items() if key not in framework}
     values = schema.block(entry.plugin, own, where, others=framework)
     made = discovery.build(entry, values, where)
