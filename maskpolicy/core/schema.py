@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,7 +18,6 @@ _OLD_NAME = "old_name"  # in the metadata of a field
 OMIT = "omit"
 """In a field's metadata: when keys leave it out; None: at its default."""
 _FEW = 4  # the most keys that a message about a block names
-_NUMBERS = 20  # the most that a message writes out
 LIST_OF_KEYS = "maskpolicy list keys"
 NAME_OR_KEYS = "a name or a block of keys"
 SYNONYMS = {
@@ -197,12 +194,6 @@ def old_name(field: dataclasses.Field[Any]) -> str:
     return name
 
 
-def with_new_names(plugin: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON of a dataclass in a key with the present names of its fields."""
-    names = {old_name(field): field.name for field in dataclasses.fields(plugin)}
-    return {names.get(key, key): value for key, value in given.items()}
-
-
 def block(
     plugin: Any,
     given: Any,
@@ -216,9 +207,11 @@ def block(
     block that the caller reads, named in messages. Raises ConfigError for an unknown key, a wrong
     type, a number out of range or a key that is missing.
     """
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{wrong(given, 'a block of keys', where)}{_in_a_block(plugin, given)}")
     known = fields_of(plugin)
+    if not isinstance(given, Mapping):
+        keys = ", ".join(f"{name}: .." for name in known) if len(known) <= _FEW else ""
+        write = f": write {{{keys}}}" if keys and given is not None else ""
+        raise ConfigError(f"{wrong(given, 'a block of keys', where)}{write}")
     for key in given:
         if key not in known:
             raise _unknown_key(plugin, str(key), {*known, *others}, at(where, key))
@@ -233,19 +226,6 @@ def block(
         else:
             values[name] = default
     return values
-
-
-def _in_a_block(plugin: Any, value: Any) -> str:
-    """Return what to write for a value in place of a block: a number by the first key, or keys."""
-    known = fields_of(plugin)
-    if known and type(value) in (int, float):
-        name, field = next(iter(known.items()))
-        with suppress(ConfigError):
-            check(value, field.annotation, name)
-            return f": write {{{name}: {value}}}"
-    if value is None or not 0 < len(known) <= _FEW:
-        return ""
-    return f": write {{{', '.join(f'{name}: ..' for name in known)}}}"
 
 
 def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) -> ConfigError:
@@ -289,7 +269,8 @@ def check(value: Any, annotation: Any, where: str) -> Any:
         return value
     if dataclasses.is_dataclass(annotation):
         if isinstance(value, Mapping):  # keys of stages have the former names
-            value = with_new_names(annotation, value)
+            names = {old_name(field): field.name for field in dataclasses.fields(annotation)}
+            value = {names.get(key, key): item for key, item in value.items()}
         return typing.cast(Any, annotation)(**block(annotation, value, where))
     kind = origin or annotation
     if kind in (tuple, list) or kind is Sequence:
@@ -380,12 +361,8 @@ def _as_list(value: Any, args: tuple[Any, ...]) -> str:
     if isinstance(value, Mapping) and each.startswith(NAME_OR_KEYS):
         items = (f"{{name: {key}, ..}}" if inner else str(key) for key, inner in value.items())
         return f": write [{', '.join(items)}]"
-    if not isinstance(value, (str, int, float)):
+    if not isinstance(value, (str, int, float)) or (isinstance(value, str) and "number" in each):
         return ""
-    between = re.fullmatch(r"(\d{1,3})-(\d{1,3})", str(value))
-    if between and each.startswith(_NAMES[int]):
-        numbers = range(int(between[1]), int(between[2]) + 1)
-        return f": write [{', '.join(map(str, numbers))}]" if len(numbers) <= _NUMBERS else ""
     return f": write [{value}]"
 
 

@@ -193,24 +193,12 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
 
     Raises ConfigError unless the block names exactly one of these.
     """
-    if isinstance(given, str) and (Path(given).suffix or "*" in given):
-        raise ConfigError(f"{where}: is a block for files: write {{files: [{given}]}}")
-    if isinstance(given, str) and given != WORLD:
-        found = yaml_file.locate(given, folders) if given else None
-        if found is not None and found.is_dir():
-            files = str(Path(given) / "*.txt")
-            raise ConfigError(f"{where}: {given} is a folder: write {{files: [{files}]}}")
-        if "/" in given and found is None:
-            raise ConfigError(
-                f"{where}: {given!r} is no folder: write {{files: [..]}} for files, or "
-                f"{{hub: {given}}} for a data set of the Hub"
-            )
-        raise ConfigError(
-            f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
-        )
-    if isinstance(given, list):
-        error = schema.wrong(given, "a name or a block of keys", where)
-        raise ConfigError(f"{error}: write {{files: [{', '.join(map(str, given))}]}}")
+    if isinstance(given, list) or (isinstance(given, str) and given != WORLD):
+        names = ", ".join(map(str, given)) if isinstance(given, list) else given
+        folder = yaml_file.locate(names, folders) if names else None
+        files = str(folder / "*.txt") if folder is not None and folder.is_dir() else names
+        said = unknown("corpus", names, [WORLD])
+        raise ConfigError(f"{where}: {said}, {{files: [{files}]}} or {{hub: {names}}}")
     block = {"name": given} if isinstance(given, str) else given
     values = schema.block(CorpusBlock, block, where)
     if values["name"] == WORLD and values["columns"]:
@@ -273,15 +261,11 @@ def _no_file(pattern: str, folders: Sequence[Path]) -> str:
     return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
 
 
-def world_block(given: Mapping[str, Any], where: str) -> dict[str, Json]:
-    """Return all settings of the embedded world; raises ConfigError."""
-    from maskpolicy.experiment.world_settings import make
+@dataclass(frozen=True, kw_only=True)
+class OwnText(CorpusBlock):
+    """The block of a text of the user's own in `corpus.mix`."""
 
-    try:
-        settings = make(given)
-    except ConfigError as error:
-        raise ConfigError(f"{where}{error}") from error
-    return keys.to_json(settings)
+    share: _Share
 
 
 @dataclass(frozen=True)
@@ -317,8 +301,7 @@ def with_mix(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
     made = corpus_block({key: value for key, value in given.items() if key != MIX}, where, folders)
     place = at(where, MIX)
     if not isinstance(given[MIX], Mapping):
-        error = schema.wrong(given[MIX], "a block with a share for each text", place)
-        raise ConfigError(f"{error}: write e.g. {{general: {_USUAL}}}")
+        raise schema.wrong(given[MIX], f"a block of shares, such as {{general: {_USUAL}}}", place)
     mix = {name: _text(name, value, at(place, name), folders) for name, value in given[MIX].items()}
     total = sum(map(share_of, mix.values()))
     if total >= 1:
@@ -334,21 +317,15 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
         if isinstance(value, Mapping):
             usual = value.get(SHARE, _USUAL)
             raise ConfigError(f"{where}: must be a share alone: write {name}: {usual}")
-        return _checked_share(value, where)
+        share: float = schema.check(value, _Share, where)
+        return share
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: {_no_block(name, value)}")
-    known = {*schema.fields_of(CorpusBlock), SHARE}
-    for key in value:
-        if key not in known:
-            said = unknown("key", str(key), known - {MIX}, (), schema.LIST_OF_KEYS)
-            raise ConfigError(f"{at(where, key)}: {said}")
-    if SHARE not in value:
-        raise ConfigError(f"{at(where, SHARE)}: missing: write e.g. {SHARE}: {_USUAL}")
-    share = _checked_share(value[SHARE], at(where, SHARE))
+        raise ConfigError(
+            f"{where}: {unknown('text', name, WORLD_TEXTS)}; a text of your own is a block: write "
+            f"{{files: [..], share: {_USUAL}}}"
+        )
+    share = schema.block(OwnText, value, where)[SHARE]
     rest = {key: each for key, each in value.items() if key != SHARE}
-    if not any(rest.get(key) for key in _SOURCES):
-        block = f"{name}: {{files: [..], share: {share:g}}}"
-        raise ConfigError(f"{where}: {name} has no text: write corpus: {{mix: {{{block}}}}}")
     made = corpus_block(rest, where, folders)
     if made.name == WORLD:
         names = " or ".join(f"{each}: {share:g}" for each in WORLD_TEXTS)
@@ -360,25 +337,6 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
 def share_of(text: Any) -> float:
     """Return the share of a text of `mix`, which is a share alone or a block that has one."""
     return float(text[SHARE] if isinstance(text, Mapping) else text)
-
-
-def _checked_share(value: Any, where: str) -> float:
-    if value == 1 and not isinstance(value, bool):
-        raise ConfigError(f"{where}: must be below 1, not 1: leave a share to the corpus itself")
-    share: float = schema.check(value, _Share, where)
-    return share
-
-
-def _no_block(name: str, value: Any) -> str:
-    """Return what is wrong with a text that must be a block, and what to write instead."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return (
-            f"{unknown('text', name, WORLD_TEXTS)}; a text of your own is a block: write "
-            f"{{files: [..], share: {value:g}}}"
-        )
-    files = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    listed = ", ".join(map(str, files)) or ".."
-    return f"must be a block of a text and its share: write {{files: [{listed}], share: {_USUAL}}}"
 
 
 def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], where: str) -> None:

@@ -8,10 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from maskpolicy.core import schema
+from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Seed, Stated, Steps, at
-from maskpolicy.experiment import learned_policies, pointers, sweeps, verbatim, yaml_file
+from maskpolicy.experiment import (
+    learned_policies,
+    pointers,
+    sweeps,
+    verbatim,
+    world_settings,
+    yaml_file,
+)
 from maskpolicy.experiment.budgets import (
     Training,
     row_trainings,
@@ -35,7 +42,6 @@ from maskpolicy.experiment.model_and_corpus import (
     model_block,
     row_corpus,
     with_mix,
-    world_block,
 )
 from maskpolicy.experiment.policy_blocks import (
     check_scratch,
@@ -175,7 +181,7 @@ def make_experiment(
     contrast = None
     if file.contrast_corpus is not None:
         contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
-    world = world_block(file.world, where)
+    world = keys.to_json(world_settings.make(file.world, at(where, WORLD)))
     warn_of_missing_answers(tasks, world, at(where, "tasks"))
     made = Experiment(
         name=name,

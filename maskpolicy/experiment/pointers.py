@@ -28,7 +28,11 @@ _OF_CORPUS = {"top": "write corpus.{0}", "row": "write corpus: {{{0}: ..}}"}
 
 
 def check(
-    block: Mapping[str, Any], known: Collection[str], where: str, place: Place, is_file: bool = False
+    block: Mapping[str, Any],
+    known: Collection[str],
+    where: str,
+    place: Place,
+    is_file: bool = False,
 ) -> None:
     """Raise ConfigError for a key of the block at `where` that is not `known` and has a place."""
     for key in block:

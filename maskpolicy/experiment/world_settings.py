@@ -113,52 +113,45 @@ class Settings:
         return self.general(kind) + int(getattr(self, kind))
 
 
-def make(options: Mapping[str, Any]) -> Settings:
-    """Return checked settings from the `world:` block of an experiment; raises ConfigError."""
-    settings = Settings(**schema.block(Settings, options, "world"))
+def make(options: Mapping[str, Any], where: str = "world") -> Settings:
+    """Return checked settings from the block of an experiment at `where`; raises ConfigError."""
+    settings = Settings(**schema.block(Settings, options, where))
     for key in ("kinds", "relations", "others", "heldout"):
-        _check_once(getattr(settings, key), f"world.{key}")
+        names = getattr(settings, key)
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ConfigError(f"{where}.{key}[{index}]: {name} is named twice: remove one")
     if "people" not in settings.kinds:
-        raise ConfigError("world.kinds: must name people, whose towns and names the others share")
-    asked = _in_use("relations", settings.relations, ASKED)
-    never = _in_use("others", settings.others, NEVER)
-    for key, number, chosen in (
-        ("relations", settings.asked, asked),
-        ("others", settings.never, never),
-    ):
-        if number > len(chosen):
-            count = "asked" if key == "relations" else "never"
+        raise ConfigError(f"{where}.kinds: must name people, whose towns and names others share")
+    asked = _in_use(settings.relations, ASKED, f"{where}.relations")
+    never = _in_use(settings.others, NEVER, f"{where}.others")
+    for key, count, chosen in (("relations", "asked", asked), ("others", "never", never)):
+        if getattr(settings, count) > len(chosen):
             raise ConfigError(
-                f"world.{key}: needs {number} or more, only {len(chosen)} in use: name more, or "
-                f"set world.{count}: {len(chosen)}"
+                f"{where}.{key}: needs {getattr(settings, count)} or more, only {len(chosen)} in "
+                f"use: name more, or set world.{count}: {len(chosen)}"
             )
-    _in_use("heldout", settings.heldout, asked)
+    _in_use(settings.heldout, asked, f"{where}.heldout")
     if len({settings.holds_out(relation) for relation in asked}) < 2:
         key, do = "relations", "keep place of death or school, and one of the others"
         if settings.heldout:
             key, do = "heldout", "name fewer"
         raise ConfigError(
-            f"world.{key}: zsRE needs a relation of its train file and one of its dev file: {do}"
+            f"{where}.{key}: zsRE needs a relation of its train file and one of its dev file: {do}"
         )
     if settings.entity_errors.dropped + settings.entity_errors.wrong > 1:
         raise ConfigError(
-            "world.entity_errors: dropped and wrong together are more than 1: lower one of them"
+            f"{where}.entity_errors: dropped and wrong together are more than 1: lower one of them"
         )
     return settings
 
 
-def _in_use(key: str, names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the relations that the setting `key` names, or all; raises ConfigError."""
+def _in_use(names: Sequence[str], known: Sequence[str], where: str) -> tuple[str, ...]:
+    """Return the relations that the setting at `where` names, or all; raises ConfigError."""
     for index, name in enumerate(names):
         if name not in known:
-            raise ConfigError(f"world.{key}[{index}]: {unknown('relation', name, known)}")
+            raise ConfigError(f"{where}[{index}]: {unknown('relation', name, known)}")
     return tuple(name for name in known if not names or name in names)
-
-
-def _check_once(names: Sequence[str], where: str) -> None:
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise ConfigError(f"{where}[{index}]: {name} is named twice: remove one")
 
 
 def check(settings: Settings) -> None:

@@ -192,7 +192,7 @@ NARROW = {"relations": ["school", "employer"], "asked": 2}
         ),
         ({"heldout": ["school", "school"]}, "world.heldout[1]: school is named twice: remove one"),
         ({"kinds": ["people", "people"]}, "world.kinds[1]: people is named twice: remove one"),
-        ({"entity_errors": 0.2}, "not a number 0.2: write {dropped: 0.2}"),
+        ({"entity_errors": 0.2}, "not a number 0.2: write {dropped: .., wrong: ..}"),
         ({"situations": True}, "world.situations: must be a number >= 0 and < 1, not true"),
         ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
         ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
