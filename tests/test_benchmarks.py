@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import comparison, encoder, gpu, loop, measure, training
-from benchmarks.measure import Clock, Others, Rate, interleaved, table
+from benchmarks import comparison, encoder, gpu, loop, training
+from benchmarks.measure import Rate, table
 from maskpolicy.experiment.budgets import resolve_auto
 
 
@@ -51,28 +46,6 @@ def test_both_sides_count_the_same_tokens_and_reach_the_same_loss():
     assert losses[0] == pytest.approx(losses[1], rel=0.002)
 
 
-def test_no_round_begins_that_would_end_too_late(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-
-    def once():
-        now[0] += 20
-        return 1.0, 20.0, ""
-
-    [found] = interleaved({"slow": once}, 9, seconds=50)
-    assert found.rates == (0.05, 0.05)
-
-
-def test_the_clock_leaves_out_the_first_steps():
-    clock = Clock(skip=1, steps=4)
-    clock.tokens += [10, 20, 30, 40]
-    for _ in range(4):
-        clock.tick()
-    tokens, seconds = clock.result()
-    assert tokens == 70
-    assert seconds == clock.times[-1] - clock.times[1]
-
-
 def test_a_table_says_where_other_processes_were_busy():
     rates = [Rate("a", (2.0, 3.0), "loss 1", (0.02, 0.9)), Rate("b", (1.0, 1.0), "", (0.0, 0.0))]
     lines = table(rates, "steps/s", "b").splitlines()
@@ -80,18 +53,6 @@ def test_a_table_says_where_other_processes_were_busy():
         "| a | 2.5 (2 to 3) | 2.50 | loss 1 (other processes used up to 0.9 cores) |"
     )
     assert lines[3] == "| b | 1 (1 to 1) | 1.00 |  |"
-
-
-@pytest.mark.skipif(not Path("/proc/stat").is_file(), reason="no counters of Linux")
-def test_the_work_of_other_processes_is_seen():
-    spin = "import time\nwhile True: time.monotonic()"
-    with subprocess.Popen([sys.executable, "-c", spin]) as other:
-        time.sleep(0.5)
-        watch = Others()
-        time.sleep(2)
-        seen = watch.cores()
-        other.kill()
-    assert seen > 0.2
 
 
 def test_the_script_for_a_gpu_runs_on_a_cpu():

@@ -74,7 +74,7 @@ def check_command(words: list[str]) -> None:
     if isinstance(command, click.Group) or hasattr(command, "commands"):
         name, command, rest = command.resolve_command(context, rest)
     parsed = command.make_context(name, list(rest))  # raises UsageError
-    if words[0] in ("run", "plan", "work", "status", "pretrain"):
+    if words[0] in ("run", "plan", "status", "pretrain"):
         given = {word.partition("=")[0] for word in parsed.params["keys"] or ()}
         stated = {each for each in given if not each.startswith("policy.")}
         assert stated <= keys(), sorted(stated - keys())

@@ -21,7 +21,7 @@ SMALL = (
         for key in ("steps=2", "warmup=1", "batch_size=2", "precision=fp32")
     ),
 )
-TRAINING = ("run", "plan", "work", "status", "pretrain")  # they take the keys of an experiment
+TRAINING = ("run", "plan", "status", "pretrain")  # they take the keys of an experiment
 ELSEWHERE = re.compile(r"facebook/|s3://|ray=|^make |^source ")  # needs a download or a cluster
 
 

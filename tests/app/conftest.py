@@ -1,13 +1,16 @@
-"""An experiment that the tests of a module share."""
+"""An experiment that the tests of a module share, and a Hub on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from maskpolicy.app.commands import app
+from maskpolicy.core import hub as access
 
 
 @pytest.fixture(scope="module")
@@ -23,3 +26,50 @@ def run_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return folder
 
     return run_tiny
+
+
+class Hub:
+    """Keeps repositories as the Hub does: their files by kind and name, such as "models/me/it"."""
+
+    def __init__(self, cache: Path) -> None:
+        self.files: dict[str, dict[str, bytes]] = {}
+        self.private: dict[str, bool] = {}
+        self.is_reachable = True
+        self._cache = cache
+
+    def create_repo(self, name: str, *, repo_type: str, private: bool, exist_ok: bool) -> str:
+        if name.startswith("another/"):
+            raise OSError("403 Forbidden")
+        assert exist_ok
+        key = f"{repo_type}s/{name}"
+        if key not in self.files:
+            self.files[key], self.private[key] = {}, private
+        return f"https://hub/{key.removeprefix('models/')}"
+
+    def upload_file(
+        self, *, path_or_fileobj: Path, path_in_repo: str, repo_id: str, repo_type: str, **more: str
+    ) -> None:
+        self.files[f"{repo_type}s/{repo_id}"][path_in_repo] = path_or_fileobj.read_bytes()
+
+    def upload_folder(self, *, folder_path: Path, **more: str) -> None:
+        for path in folder_path.iterdir():
+            self.upload_file(path_or_fileobj=path, path_in_repo=path.name, **more)
+
+    def snapshot_download(self, name: str, *, repo_type: str, **more: object) -> str:
+        if f"{repo_type}s/{name}" not in self.files:
+            raise OSError("404 Repository not found")
+        for path, content in self.files[f"{repo_type}s/{name}"].items():
+            (self._cache / path).write_bytes(content)
+        return str(self._cache)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Hub:
+    """A Hub in place of the real one."""
+    hub = Hub(tmp_path_factory.mktemp("hub"))
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot_download)
+    monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(access, "is_reachable", lambda endpoint: hub.is_reachable)
+    monkeypatch.setattr(access, "access", nullcontext)
+    return hub

@@ -9,7 +9,6 @@ import shutil
 import zipfile
 from pathlib import Path
 
-import fake_hub
 import folders
 import pytest
 from folders import DEAD, half_written
@@ -147,32 +146,18 @@ def test_what_a_folder_beside_a_packed_run_lacks_is_named(run, packed):
     assert str(caught.value) == f"{said} ({packed}: a packed run has no store of its own)"
 
 
-@pytest.mark.slow
-def test_a_run_goes_to_the_hub_and_is_joined_from_there(call, run, tmp_path):
-    expected, packed = board(call, run), tmp_path / "mine.zip"
-    with fake_hub.serving() as hub:
-
-        def command(*words, home="home", **more):
-            return fake_hub.command(hub, tmp_path / home, *words, **more)
-
-        push = ("pack", run, "--out", packed, "--push", "me/results")
-        done = command(*push, "--private")
-        assert done.returncode == 0, done.stderr
-        assert f"pushed to {hub.address}/datasets/me/results" in done.stdout
-        repository = hub.repositories["datasets/me/results"]
-        assert repository.private
-        assert repository.files["mine.zip"] == packed.read_bytes()
-        place = "hf://datasets/me/results"
-        assert f"maskpolicy leaderboard {place}" in done.stdout
-        for _ in range(2):  # the second time from the cache
-            done = command("leaderboard", place, "--json", home="other-home")
-            assert done.returncode == 0, done.stderr
-            assert json.loads(done.stdout) == expected
-        done = command("leaderboard", "hf://datasets/me/nothing")
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-        assert "hf://datasets/me/nothing: cannot be fetched" in done.stderr
-        assert command(*push).returncode == 0  # into the repository that is there
-        done = command(*push, token="another")
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-        assert "error: --push me/results: " in done.stderr
-    assert "cannot be reached" in command(*push).stderr
+def test_a_run_goes_to_the_hub_and_is_joined_from_there(call, refused, hub, run):
+    expected, push = board(call, run), ("pack", run, "--out", "mine.zip", "--push", "me/results")
+    code, out, err = call(*push, "--private")
+    assert code == 0, err
+    assert "pushed to https://hub/datasets/me/results" in out
+    assert "maskpolicy leaderboard hf://datasets/me/results" in out
+    assert hub.private == {"datasets/me/results": True}
+    assert hub.files["datasets/me/results"] == {"mine.zip": Path("mine.zip").read_bytes()}
+    assert board(call, "hf://datasets/me/results") == expected
+    assert call(*push)[0] == 0  # into the repository that is there
+    line = refused("leaderboard", "hf://datasets/me/nothing")
+    assert "hf://datasets/me/nothing: cannot be fetched: 404" in line
+    assert "error: --push another/it: 403" in call(*push[:-1], "another/it")[2]
+    hub.is_reachable = False
+    assert "cannot be reached" in call(*push)[2]

@@ -9,7 +9,6 @@ import webbrowser
 from pathlib import Path
 from statistics import mean
 
-import fake_hub
 import folders
 import pytest
 from huggingface_hub import ModelCard
@@ -247,17 +246,14 @@ def test_what_cannot_be_exported_or_written_is_one_line(refused, finished, tmp_p
     assert "choose another --html" in refused("leaderboard", finished / "out", "--html", page)
 
 
-@pytest.mark.slow
-def test_a_model_goes_to_the_hub_with_a_card_that_names_it(finished, tmp_path):
+def test_a_model_goes_to_the_hub_with_a_card_that_names_it(call, hub, finished, tmp_path):
     out = tmp_path / "bart"
     words = ("export", finished / "out", "random", "--out", out, "--store", finished / "store")
-    with fake_hub.serving() as hub:
-        done = fake_hub.command(hub, tmp_path / "home", *words, "--push", "me/masked-bart")
-        assert done.returncode == 0, done.stderr
-        files = hub.repositories["models/me/masked-bart"].files
-    assert f"pushed to {hub.address}/me/masked-bart" in done.stdout
-    written = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert {name: files[name] for name in written} == written
+    code, printed, err = call(*words, "--push", "me/masked-bart")
+    assert code == 0, err
+    assert "pushed to https://hub/me/masked-bart" in printed
+    files = hub.files["models/me/masked-bart"]
+    assert files == {path.name: path.read_bytes() for path in out.iterdir()}
     card = ModelCard(files["README.md"].decode())
     assert card.data.model_name == "me/masked-bart"
     assert {each.metric_type for each in card.data.eval_results} == {"kilt_accuracy"}

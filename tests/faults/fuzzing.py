@@ -32,7 +32,7 @@ WORDS = (
 COMMANDS = [
     line.split("|")
     for line in (
-        "plan|quickstart|seeds=[0,1]|intermediate.steps=10|--digest",
+        "plan|quickstart|seeds=[0,1]|intermediate.steps=10|--json",
         "plan|it.yaml|--only|random/zsre",
         "list|policies|--json",
         "list|keys|--markdown",

@@ -201,5 +201,4 @@ for command in (
     inspecting.doctor,
 ):
     app.command(command.__name__.rstrip("_"))(grouped(command))
-app.command(hidden=True, context_settings={"ignore_unknown_options": True})(planning.work)
 app.add_typer(keeping.app, name="store")

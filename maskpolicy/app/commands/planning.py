@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
 from maskpolicy.app.arguments import (
     AsJson,
@@ -16,7 +16,7 @@ from maskpolicy.app.arguments import (
     end,
 )
 from maskpolicy.app.screen import console, log_to, print_json
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 def plan(
     *,
     experiment: ExperimentOptions,
-    digest: Annotated[bool, Option("--digest", help="Print the plan's digest only.")] = False,
     verbose: Annotated[
         bool, Option("--verbose", "-v", help="List the stages, and why each is to do.")
     ] = False,
@@ -50,9 +49,6 @@ def plan(
     prepared = file_to_folder.prepare(experiment, is_dry=True)
     resolved, artifacts = prepared.experiment, prepared.store
     order, part = prepared.order, prepared.part
-    if digest:
-        console().print(planning.plan_digest(order))
-        return
     artifacts.prefetch(stage.key for stage in order)
     missing = planning.missing(part.targets, artifacts)
     records = artifacts.records() if missing else []
@@ -197,12 +193,4 @@ def _estimate(state: Status) -> str:
     return (
         f"time left: about {time}, estimated from {state.measured} finished stages of the same "
         f"kinds, for {count} stage{'s' if count > 1 else ''} at a time"
-    )
-
-
-def work(words: Annotated[list[str] | None, Argument()] = None) -> None:
-    """Say which command shares an experiment among machines."""
-    raise ConfigError(
-        "work: one command computes an experiment: on several machines, `maskpolicy run FILE "
-        "--executor ray=ADDRESS` or `--executor slurm`"
     )
