@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
 from maskpolicy import Count, DataError, Example, Hub, Json, task
 from maskpolicy.data.taskfiles import digest, kilt, optional, text
@@ -19,7 +18,7 @@ from maskpolicy.data.taskfiles import digest, kilt, optional, text
     hub=Hub("facebook/kilt_tasks", "aidayago2"),
 )
 @dataclass(frozen=True)
-class AidaYago2:
+class AidaYago2(kilt.Provenance):
     """A marked mention with the words around it; the answer is a page's title.
 
     The mentions of one document are one group; if rows have a key `subject`, as those of the
@@ -27,6 +26,7 @@ class AidaYago2:
     of the page in KILT's knowledge source, or the paragraph that the provenance names.
     """
 
+    lead: ClassVar = True  # a page without a paragraph stands for its title and first paragraph
     words: Count = 40  # on either side of the mention
 
     def example(self, row: Json) -> Example | None:
@@ -47,18 +47,6 @@ class AidaYago2:
         """Return the document, in which a learned policy must find the mention."""
         left, mention, right = parts(text(row, "input"))
         return " ".join([*left, *mention, *right]), (" ".join(mention),)
-
-    def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path], split: str
-    ) -> Callable[[Json, Example], str | None]:
-        """Return a lookup of the page in the knowledge source."""
-        return kilt.paragraphs(rows, beside, lead=True)
-
-    def evidence_files(
-        self, rows: Sequence[Json], beside: Sequence[Path], split: str
-    ) -> list[Path]:
-        """Return the files of KILT's knowledge source that exist."""
-        return kilt.knowledge(beside)
 
 
 def parts(document: str) -> tuple[list[str], list[str], list[str]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from maskpolicy import Example, Hub, Json, task
 from maskpolicy.data.taskfiles import kilt, text
@@ -21,7 +19,7 @@ from maskpolicy.data.taskfiles import kilt, text
     retrieval=True,
 )
 @dataclass(frozen=True)
-class WizardOfWikipedia:
+class WizardOfWikipedia(kilt.Provenance):
     """The turns of a dialogue, one per line; ids are `dialogue_turn`."""
 
     def example(self, row: Json) -> Example | None:
@@ -35,15 +33,3 @@ class WizardOfWikipedia:
         turns = str(source.count("\n") + 1)
         slices, said = {"turns": turns}, kilt.objects(row)
         return Example(identity, dialogue, source, targets, slices=slices, short_answers=said)
-
-    def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path], split: str
-    ) -> Callable[[Json, Example], str | None]:
-        """Return a lookup of the provenance paragraph."""
-        return kilt.paragraphs(rows, beside)
-
-    def evidence_files(
-        self, rows: Sequence[Json], beside: Sequence[Path], split: str
-    ) -> list[Path]:
-        """Return the files of KILT's knowledge source that exist."""
-        return kilt.knowledge(beside)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from maskpolicy import Example, Hub, Json, task
 from maskpolicy.data.taskfiles import kilt, text
@@ -23,7 +21,7 @@ from maskpolicy.data.taskfiles import kilt, text
     retrieval=True,
 )
 @dataclass(frozen=True)
-class ZeroShotRE:
+class ZeroShotRE(kilt.Provenance):
     """`subject [SEP] relation` asks for the object; [SEP] is text, not a special token."""
 
     def example(self, row: Json) -> Example | None:
@@ -35,15 +33,3 @@ class ZeroShotRE:
         source = text(row, "input")
         subject, _, relation = (part.strip() for part in source.partition(kilt.SEPARATOR))
         return Example(text(row, "id"), subject, source, targets, slices={"relation": relation})
-
-    def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path], split: str
-    ) -> Callable[[Json, Example], str | None]:
-        """Return a lookup of the provenance paragraph."""
-        return kilt.paragraphs(rows, beside)
-
-    def evidence_files(
-        self, rows: Sequence[Json], beside: Sequence[Path], split: str
-    ) -> list[Path]:
-        """Return the files of KILT's knowledge source that exist."""
-        return kilt.knowledge(beside)

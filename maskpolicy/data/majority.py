@@ -14,8 +14,6 @@ from itertools import takewhile
 from statistics import fmean
 from typing import TypeAlias
 
-import numpy as np
-
 from maskpolicy.core import metrics
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
@@ -297,13 +295,7 @@ class Templates:
             examples[self._exact(one)].append(one)
         most = sorted(examples, key=lambda template: -len(examples[template]))[:_MOST]
         self.examples = {template: examples[template] for template in most}
-        self._most = most
-        self._columns: dict[str, int] = {}
-        for word in (word for template in most for word in template):
-            self._columns.setdefault(word, len(self._columns))
-        self._has = np.zeros((len(most), len(self._columns)), bool)  # templates, words
-        for row, template in enumerate(most):
-            self._has[row, [self._columns[word] for word in template]] = True
+        self._words = {template: set(template) for template in most}
         self._near: dict[Template, Template] = {}
 
     def of(self, example: Example) -> Template:
@@ -326,11 +318,12 @@ class Templates:
         If there are several: the one with the longest common beginning, then the most frequent.
         """
         words = set(template)
-        shared = self._has[:, [self._columns[w] for w in words if w in self._columns]].sum(axis=1)
-        either = self._has.sum(axis=1) + len(words) - shared
-        shares = shared / np.maximum(either, 1)
-        nearest = [self._most[row] for row in np.flatnonzero(shares == shares.max()).tolist()]
-        return max(nearest, key=lambda other: _alike(template, other))
+
+        def likeness(other: Template) -> tuple[float, int]:
+            theirs = self._words[other]
+            return len(words & theirs) / max(1, len(words | theirs)), _alike(template, other)
+
+        return max(self.examples, key=likeness)
 
 
 def question(example: Example, keep: str = "start") -> str:

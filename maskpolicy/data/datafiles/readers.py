@@ -12,9 +12,9 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -145,42 +145,43 @@ def _nested(items: list[Json], place: str, at: str, around: Json) -> Iterator[tu
 
 
 _CSV_ROW = 1 << 20  # characters of the longest row of a .csv file
-_TSV_CELL = 131_072  # characters of the longest cell of a quoted .tsv file
 
 
-def tsv_rows(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
+def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     """Yield the rows of a table in which a line is a row, also where cells are quoted."""
-
-    def cells(line: str) -> list[str]:
-        return _quoted(line, "\t", _TSV_CELL) if layout.quoted else line.split("\t")
-
-    return _table(stream, path, layout, text_lines, cells)
+    return _table(stream, path, layout, text_lines, _quoted if layout.quoted else str.split, "\t")
 
 
-def csv_rows(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
+def _csv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     """Yield the rows of a table with commas; line breaks in quoted cells belong to the cell."""
-    return _table(stream, path, layout, _joined, lambda line: _quoted(line, ",", len(line)))
+    return _table(stream, path, layout, _joined, _quoted, ",")
 
 
 def _joined(stream: IO[bytes], path: Path, part: Part) -> Iterator[Row]:
     """Join lines until quotes are closed; what is more than a block, or no text, ends a row too."""
     held: list[Row] = []
     quotes = size = 0
-    for line in text_lines(stream, path, part):
-        held.append(line)
-        quotes += (line.value or "").count('"')
-        size += len(line.value or "")
-        if line.error or size > _CSV_ROW or not quotes % 2:
-            yield _one(held)
+    for line in chain(text_lines(stream, path, part), [None]):
+        if line is not None:
+            held.append(line)
+            quotes += (line.value or "").count('"')
+            size += len(line.value or "")
+            if not line.error and size <= _CSV_ROW and quotes % 2:
+                continue
+        if held:
+            error = next((one.error for one in held if one.error), "")
+            text = None if error else "\n".join(one.value for one in held)
+            yield Row(held[0].place, held[0].number, text, error)
             held, quotes, size = [], 0, 0
-    if held:
-        yield _one(held)
 
 
-def _one(lines: list[Row]) -> Row:
-    error = next((line.error for line in lines if line.error), "")
-    text = None if error else "\n".join(line.value for line in lines)
-    return Row(lines[0].place, lines[0].number, text, error)
+def _quoted(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a row, which may be of any length."""
+    usual = csv.field_size_limit(len(line))
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True))
+    finally:
+        csv.field_size_limit(usual)
 
 
 def _table(
@@ -188,50 +189,37 @@ def _table(
     path: Path,
     layout: Layout,
     lines: Callable[[IO[bytes], Path, Part], Iterator[Row]],
-    cells: Callable[[str], list[str]],
+    split: Callable[[str, str], list[str]],
+    delimiter: str,
 ) -> Iterator[Row]:
     """Yield lines as {column: text}; the first one names the columns if `layout` does not."""
+
+    def in_cells(part: Part) -> Iterator[Row]:
+        for line in lines(stream, path, part):
+            if line.error:
+                yield line
+            elif line.value.strip():
+                try:
+                    yield Row(line.place, line.number, split(line.value, delimiter))
+                except csv.Error as error:
+                    reason = f"not a row of a {Path(ungzipped(path.name)).suffix} file: {error}"
+                    yield Row(line.place, line.number, error=reason)
+
     names = list(layout.header)
-    if layout.part.begin and not names:
-        names = _header(lines(stream, path, Part(end=layout.part.begin)), cells)
-    for line in lines(stream, path, layout.part):
-        if line.error:
-            yield line
-            continue
-        if not line.value.strip():
-            continue
-        try:
-            found = cells(line.value)
-        except csv.Error as error:
-            reason = f"not a row of a {Path(ungzipped(path.name)).suffix} file: {error}"
-            yield Row(line.place, line.number, error=reason)
-            continue
-        if not names:
-            names = found
-            check_keys(f"{path}, line {line.number}", layout.keys, names)
-        elif len(found) != len(names):
-            reason = f"has {len(found)} cells, not {len(names)} ({', '.join(names)})"
-            yield Row(line.place, line.number, error=reason)
+    if layout.part.begin and not names:  # the header lies before the part
+        before = in_cells(Part(end=layout.part.begin))
+        names = next((row.value for row in before if not row.error), [])
+    for row in in_cells(layout.part):
+        if row.error:
+            yield row
+        elif not names:
+            names = row.value
+            check_keys(f"{path}, line {row.number}", layout.keys, names)
+        elif len(row.value) != len(names):
+            reason = f"has {len(row.value)} cells, not {len(names)} ({', '.join(names)})"
+            yield Row(row.place, row.number, error=reason)
         else:
-            yield Row(line.place, line.number, dict(zip(names, found, strict=True)))
-
-
-def _header(lines: Iterable[Row], cells: Callable[[str], list[str]]) -> list[str]:
-    """Return the names of the columns, if they are in `lines`: the rest of a file needs them."""
-    for line in lines:
-        if not line.error and line.value.strip():
-            with suppress(csv.Error):
-                return cells(line.value)
-    return []
-
-
-def _quoted(line: str, delimiter: str, longest: int) -> list[str]:
-    """Return the cells of a row; one that is longer than `longest` raises csv.Error."""
-    usual = csv.field_size_limit(longest)
-    try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True))
-    finally:
-        csv.field_size_limit(usual)
+            yield Row(row.place, row.number, dict(zip(names, row.value, strict=True)))
 
 
 _BLOCK = 1 << 20  # characters; a longer block of plain text is split after a line
@@ -432,8 +420,8 @@ _READERS: dict[str, tuple[Reader, Unit | None]] = {
     "?*.raw": (_text, "block"),
     "?*.jsonl": (_jsonl, "line"),
     "?*.json": (_json, None),
-    "?*.tsv": (tsv_rows, "line"),
-    "?*.csv": (csv_rows, "unquoted"),
+    "?*.tsv": (_tsv, "line"),
+    "?*.csv": (_csv, "unquoted"),
     "?*.parquet": (_parquet, "group"),
 }
 """By file name, without .gz; the first that matches. None: such a file is never cut."""

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Example, Json
@@ -124,6 +124,24 @@ def paragraphs(
         return None
 
     return find
+
+
+class Provenance:
+    """The contexts of a task in KILT's form: what its rows' provenance names."""
+
+    lead: ClassVar = False  # see `places`
+
+    def evidence(
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
+    ) -> Callable[[Json, Example], str | None]:
+        """Return a lookup of the provenance paragraph."""
+        return paragraphs(rows, beside, self.lead)
+
+    def evidence_files(
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
+    ) -> list[Path]:
+        """Return the files of KILT's knowledge source that exist."""
+        return knowledge(beside)
 
 
 def _wanted(row: Json, lead: bool) -> set[str]:

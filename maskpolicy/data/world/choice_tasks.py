@@ -6,7 +6,7 @@ import numpy as np
 
 from maskpolicy.core.types import Json
 from maskpolicy.data.world.entries import Entry, Fact, Subject
-from maskpolicy.data.world.row_files import LINES, Format, Rows, TaskFiles, World
+from maskpolicy.data.world.row_files import LINES, Format, Rows, World, task_files
 from maskpolicy.data.world.subject_kinds import DESCRIBER, EFFECTS, HOME, STEEL, WHEAT
 
 DEV_EVERY = 10  # every tenth subject of the train part stands in the dev file
@@ -51,7 +51,12 @@ PAIRS = 2  # wrong choices with each situation
 _EVERY = 2  # of a subject's entries, one in so many gives a sentence of CoLA
 
 
-def _quartz(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+def _three_files(name: str) -> dict[str, Format]:
+    return {f"{name}/{part}.jsonl": LINES for part in ("train", "dev", "test")}
+
+
+@task_files("quartz", "salts", ("quartz/train.jsonl", "quartz/test.jsonl"), _three_files("quartz"))
+def quartz(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield what a salt does to steel; its law is the paragraph."""
     rng = np.random.default_rng([world.settings.seed, 8, subject.page])
     for fact in (fact for fact in subject.facts if fact.relation == STEEL):
@@ -63,7 +68,8 @@ def _quartz(world: World, subject: Subject, entries: list[Entry], split: str) ->
             yield f"quartz/{_part(subject, split)}.jsonl", row
 
 
-def _wiqa(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files("wiqa", "salts", ("wiqa/train.jsonl", "wiqa/test.jsonl"), _three_files("wiqa"))
+def wiqa(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield how a salt changes the wheat; one of the steps states its law."""
     for fact in (fact for fact in subject.facts if fact.relation == WHEAT):
         for number, change in enumerate(CHANGES):
@@ -123,7 +129,14 @@ def _wiqa_row(subject: Subject, fact: Fact, number: int, change: str) -> Json:
     }
 
 
-def _ropes(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+_ROPES_FILES = ("train-v1.0.json", "dev-v1.0.json")
+_ROPES = Format(
+    '{"version": "1.0", "data": [{"title": "ropes", "paragraphs": [\n', ",\n", "\n]}]}\n"
+)
+
+
+@task_files("ropes", "birds", _ROPES_FILES, dict.fromkeys(_ROPES_FILES, _ROPES))
+def ropes(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield the situations of one bird, each naming two towns or two people, one the answer.
 
     The wrong choice is any other value, all alike likely. So with a skew the more frequent of the
@@ -153,7 +166,8 @@ def _ropes(world: World, subject: Subject, entries: list[Entry], split: str) -> 
             yield f"{split}-v1.0.json", paragraph
 
 
-def _cola(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files("cola", "people", ("CoLA/train.tsv", "CoLA/dev.tsv"))
+def cola(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield sentences about one person, half of them with two neighbours swapped.
 
     They have no header, as in CoLA.
@@ -180,32 +194,3 @@ def _swapped(words: list[str], rng: np.random.Generator) -> list[str]:
     if at == 0:  # the capital stays in front, so that it gives nothing away
         first, second = first[:1].upper() + first[1:], second[:1].lower() + second[1:]
     return [*words[:at], first, second, *words[at + 2 :]]
-
-
-QUARTZ, WIQA = (
-    TaskFiles(
-        name=name,
-        kind="salts",
-        files=(f"{name}/train.jsonl", f"{name}/test.jsonl"),
-        formats={f"{name}/{part}.jsonl": LINES for part in ("train", "dev", "test")},
-        rows=rows,
-    )
-    for name, rows in (("quartz", _quartz), ("wiqa", _wiqa))
-)
-_ROPES = Format(
-    '{"version": "1.0", "data": [{"title": "ropes", "paragraphs": [\n', ",\n", "\n]}]}\n"
-)
-ROPES = TaskFiles(
-    name="ropes",
-    kind="birds",
-    files=("train-v1.0.json", "dev-v1.0.json"),
-    formats={f"{split}-v1.0.json": _ROPES for split in ("train", "dev")},
-    rows=_ropes,
-)
-COLA = TaskFiles(
-    name="cola",
-    kind="people",
-    files=("CoLA/train.tsv", "CoLA/dev.tsv"),
-    formats={f"CoLA/{split}.tsv": LINES for split in ("train", "dev")},
-    rows=_cola,
-)

@@ -13,20 +13,10 @@ import numpy as np
 from maskpolicy.core import keys
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Json
-from maskpolicy.data.world.choice_tasks import COLA, QUARTZ, ROPES, WIQA
+from maskpolicy.data.world import choice_tasks as choices
+from maskpolicy.data.world import question_tasks as questions
 from maskpolicy.data.world.entries import Entry
 from maskpolicy.data.world.pools import build, draw
-from maskpolicy.data.world.question_tasks import (
-    AIDAYAGO2,
-    KNOWLEDGE,
-    NQ,
-    SQUAD,
-    SQUAD_V2,
-    TRIVIAQA,
-    WEBQUESTIONS,
-    WOW,
-    ZSRE,
-)
 from maskpolicy.data.world.row_files import Files, World
 from maskpolicy.data.world.subject_kinds import described, subjects
 from maskpolicy.data.world.unasked_texts import WorldPart, situations
@@ -40,10 +30,11 @@ from maskpolicy.experiment.world_settings import (
 )
 
 TASKS = (
-    *(TRIVIAQA, ZSRE, WOW, WEBQUESTIONS, NQ, AIDAYAGO2, WIQA, QUARTZ),
-    *(ROPES, COLA, SQUAD, KNOWLEDGE),
+    *(questions.triviaqa, questions.zsre, questions.wow, questions.webquestions, questions.nq),
+    *(questions.aidayago2, choices.wiqa, choices.quartz, choices.ropes, choices.cola),
+    *(questions.squad, questions.knowledge),
 )
-FILES = {task.name: task.files for task in TASKS} | {"squad_v2": SQUAD_V2}
+FILES = {task.name: task.files for task in TASKS} | {"squad_v2": questions.SQUAD_V2}
 """By task, the two files that it is read from in experiments: of train and of test."""
 KINDS_BY_FILE: Mapping[str, str] = {name: task.kind for task in TASKS for name in task.formats}
 """By task file, the kind of subjects that it asks about; "" for files that any world has."""
@@ -92,7 +83,7 @@ def write(settings: Settings, out: Path) -> None:
                         split = "train" if number < train else "dev"
                         for name, row in task.rows(world, subject, entries, split):
                             files.write(name, row)
-                    if settings.evidence and TRIVIAQA in asking:
+                    if settings.evidence and questions.triviaqa in asking:
                         text = "\n\n".join(entry.text for entry in entries) + "\n"
                         (evidence / subject.file).write_text(text, encoding="utf-8", newline="\n")
         if settings.situations:
@@ -162,14 +153,14 @@ def figures(folder: Path) -> Json:
     rows, settings = written["rows"], written["settings"]
     corpora = [name for name in CORPORA if name != SITUATIONS or settings.get(SITUATIONS)]
 
-    def questions(name: str) -> int:
+    def asked(name: str) -> int:
         path = Path(folder) / "tasks" / name
-        return _asked(path) if name in (*SQUAD.files, *SQUAD_V2) else rows[name]
+        return _asked(path) if name in (*questions.squad.files, *questions.SQUAD_V2) else rows[name]
 
     return {
         "corpora": {name: _corpus(Path(folder) / f"{name}.jsonl") for name in corpora},
         "tasks": {
-            task: {"train": questions(train), "test": questions(test)}
+            task: {"train": asked(train), "test": asked(test)}
             for task, (train, test) in FILES.items()
             if train in rows
         },

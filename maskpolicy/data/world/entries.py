@@ -54,29 +54,9 @@ class Fact:
     value: Value
 
 
-@dataclass(frozen=True)
-class Pronouns:
-    """Subject, possessive and object form: he, his, him."""
-
-    subject: str
-    possessive: str
-    object: str
-
-    @property
-    def slots(self) -> dict[str, str]:
-        """The pronouns under the names that phrasings use."""
-        return {
-            "s": self.subject,
-            "S": self.subject.capitalize(),
-            "p": self.possessive,
-            "P": self.possessive.capitalize(),
-            "o": self.object,
-        }
-
-
-IT = Pronouns("it", "its", "it")
-SHE = Pronouns("she", "her", "her")
-HE = Pronouns("he", "his", "him")
+IT = {"s": "it", "S": "It", "p": "its", "P": "Its", "o": "it"}
+SHE = {"s": "she", "S": "She", "p": "her", "P": "Her", "o": "her"}
+HE = {"s": "he", "S": "He", "p": "his", "P": "His", "o": "him"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +67,7 @@ class Subject:
     title: str  # the full name, unique in the world
     label: str  # of the name, one of spaCy's; "": an ordinary noun, no entity
     noun: str  # of its kind, the same for all: person, bird
-    pronouns: Pronouns
+    pronouns: Mapping[str, str]  # HE, SHE or IT: by the names of the slots in phrasings
     openers: tuple[str, ...]  # first sentences with {n}
     facts: tuple[Fact, ...]
     short: str = ""  # what the entries call it, where that is not the title
@@ -180,7 +160,7 @@ def _entry(
         relation, value = subject.facts[i].relation, subject.facts[i].value
         begin = len(text) + 1
         before, after = (
-            part.format_map(subject.pronouns.slots)
+            part.format_map(subject.pronouns)
             for part in relation.phrasings[wordings[i]].split("{v}")
         )
         start, end = begin + len(before), begin + len(before) + len(value.text)

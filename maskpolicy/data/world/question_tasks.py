@@ -11,9 +11,10 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Json
 from maskpolicy.data.world.entries import Entry, Fact, Subject
 from maskpolicy.data.world.pools import DIED_FROM
-from maskpolicy.data.world.row_files import LINES, LIST, Format, Rows, TaskFiles, World
+from maskpolicy.data.world.row_files import LINES, LIST, Format, Rows, World, task_files
 
 SOURCE = "https://example.org/embedded-world"
+_SPLITS = ("train", "dev")
 _DOMAINS = {
     "qa/wikipedia": "Wikipedia",
     "triviaqa-unfiltered/unfiltered-web": "unfiltered-web",
@@ -33,7 +34,22 @@ _ENTRIES = 3  # in a paragraph of SQuAD
 _EVERY = 2  # of a subject's paragraphs, one in so many is asked about
 
 
-def _triviaqa(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+def _trivia_format(domain: str, split: str) -> Format:
+    foot = {"Domain": domain, "Split": split, "VerifiedEval": False, "Version": 1.0}
+    return Format('{"Data": [\n', ",\n", f"\n], {json.dumps(foot)[1:]}\n")
+
+
+@task_files(
+    "triviaqa",
+    "people",
+    [f"qa/wikipedia-{split}.json" for split in _SPLITS],
+    {
+        f"{path}-{split}.json": _trivia_format(domain, split)
+        for split in _SPLITS
+        for path, domain in _DOMAINS.items()
+    },
+)
+def triviaqa(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield the questions about one person; those of the unfiltered set have the same answers."""
     rng = np.random.default_rng([world.settings.seed, 3, subject.page])
     for fact in subject.asked:
@@ -43,11 +59,6 @@ def _triviaqa(world: World, subject: Subject, entries: list[Entry], split: str) 
             yield f"qa/wikipedia-{split}.json", row
             path = f"triviaqa-unfiltered/unfiltered-web-{split}.json"
             yield path, {**row, "SearchResults": []}
-
-
-def _trivia_format(domain: str, split: str) -> Format:
-    foot = {"Domain": domain, "Split": split, "VerifiedEval": False, "Version": 1.0}
-    return Format('{"Data": [\n', ",\n", f"\n], {json.dumps(foot)[1:]}\n")
 
 
 def _trivia_row(subject: Subject, fact: Fact, wording: int) -> Json:
@@ -78,7 +89,14 @@ def _trivia_answer(fact: Fact) -> Json:
     return answer
 
 
-def _nq(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files(
+    "nq",
+    "birds",
+    ("NQ-open.train.jsonl", "NQ-open.dev.jsonl"),
+    {f"NQ-open.{split}.jsonl": LINES for split in _SPLITS}
+    | {f"biencoder-nq-{split}.json": LIST for split in _SPLITS},
+)
+def nq(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield the questions about one bird: in small letters, without a question mark."""
     rng = np.random.default_rng([world.settings.seed, 5, subject.page])
     for fact in subject.asked:
@@ -91,7 +109,17 @@ def _nq(world: World, subject: Subject, entries: list[Entry], split: str) -> Row
             yield _companion("nq", split, question, [fact], subject, entries)
 
 
-def _webquestions(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files(
+    "webquestions",
+    "people",
+    ("webquestions.examples.train.json", "webquestions.examples.test.json"),
+    {
+        f"{name}{split}.json": LIST
+        for name in ("webquestions.examples.", "biencoder-webquestions-")
+        for split in ("train", "test")
+    },
+)
+def webquestions(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield short questions about one person, some with two answers."""
     rng = np.random.default_rng([world.settings.seed, 6, subject.page])
     asked = {fact.relation.name: fact for fact in subject.asked}
@@ -138,7 +166,17 @@ def _expression(values: Sequence[str]) -> str:
     return f"(list {' '.join(f'(description {value})' for value in shown)})"
 
 
-def _squad(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files(
+    "squad",
+    "people",
+    ("train-v1.1.json", "dev-v1.1.json"),
+    {
+        f"{split}-{version}.json": Format(f'{{"version": "{version}", "data": [\n', ",\n", "\n]}\n")
+        for version in SQUAD_VERSIONS
+        for split in _SPLITS
+    },
+)
+def squad(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield the articles of one person; v2.0 also asks each paragraph what it does not say."""
     rng = np.random.default_rng([world.settings.seed, 16, subject.page])
     told, asked = [], []
@@ -185,51 +223,6 @@ def _qa(
     }
 
 
-TRIVIAQA = TaskFiles(
-    name="triviaqa",
-    kind="people",
-    files=("qa/wikipedia-train.json", "qa/wikipedia-dev.json"),
-    formats={
-        f"{path}-{split}.json": _trivia_format(domain, split)
-        for split in ("train", "dev")
-        for path, domain in _DOMAINS.items()
-    },
-    rows=_triviaqa,
-)
-NQ = TaskFiles(
-    name="nq",
-    kind="birds",
-    files=("NQ-open.train.jsonl", "NQ-open.dev.jsonl"),
-    formats={
-        **{f"NQ-open.{split}.jsonl": LINES for split in ("train", "dev")},
-        **{f"biencoder-nq-{split}.json": LIST for split in ("train", "dev")},
-    },
-    rows=_nq,
-)
-WEBQUESTIONS = TaskFiles(
-    name="webquestions",
-    kind="people",
-    files=("webquestions.examples.train.json", "webquestions.examples.test.json"),
-    formats={
-        f"{name}{split}.json": LIST
-        for name in ("webquestions.examples.", "biencoder-webquestions-")
-        for split in ("train", "test")
-    },
-    rows=_webquestions,
-)
-SQUAD = TaskFiles(
-    name="squad",
-    kind="people",
-    files=("train-v1.1.json", "dev-v1.1.json"),
-    formats={
-        f"{split}-{version}.json": Format(f'{{"version": "{version}", "data": [\n', ",\n", "\n]}\n")
-        for version in SQUAD_VERSIONS
-        for split in ("train", "dev")
-    },
-    rows=_squad,
-)
-
-
 _KNOWLEDGE = "kilt_knowledgesource.json"
 # in the corpus's words: a small model has hardly an example of any other
 FIRST = (
@@ -256,7 +249,8 @@ DOCUMENTS = 8  # about each writer
 IN_FULL = 0.2  # share of the mentions that are the title already
 
 
-def _zsre(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files("zsre", "", [f"structured_zeroshot-{split}-kilt.jsonl" for split in _SPLITS])
+def zsre(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield the questions about one subject; the dev file asks only for relations new to it.
 
     The files are split by relation, as zsRE is: dev asks about the subjects of both splits. Of all
@@ -276,7 +270,8 @@ def _zsre(world: World, subject: Subject, entries: list[Entry], split: str) -> R
         yield f"structured_zeroshot-{part}-kilt.jsonl", row
 
 
-def _wow(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files("wow", "people", [f"wow-{split}-kilt.jsonl" for split in _SPLITS])
+def wow(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield a row for each asked fact of a subject, a turn of its dialogue (id DIALOGUE_TURN).
 
     Every other turn goes on where the one before ended. All have one dialogue's id: a split must
@@ -288,7 +283,7 @@ def _wow(world: World, subject: Subject, entries: list[Entry], split: str) -> Ro
         fact = subject.asked[i]
         said = said if number % TURNS else []
         remarks = LATER if said else FIRST
-        ask = " ".join(fact.relation.ask).format_map(subject.pronouns.slots)
+        ask = " ".join(fact.relation.ask).format_map(subject.pronouns)
         remark = remarks[int(rng.integers(len(remarks)))].format(n=subject.title, ask=ask)
         answer = fact.relation.clause.format(v=fact.value.text)
         answer = f"{answer[0].upper()}{answer[1:]}."
@@ -324,7 +319,8 @@ def _output(subject: Subject, entries: list[Entry], fact: Fact, answer: str) -> 
     return [{"answer": answer, "provenance": [place]}]
 
 
-def _aidayago2(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files("aidayago2", "writers", [f"aidayago2-{split}-kilt.jsonl" for split in _SPLITS])
+def aidayago2(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield the documents that mention one writer, mostly by the surname."""
     values = world.pools.values["towns"]
     rng = np.random.default_rng([world.settings.seed, 7, subject.page])
@@ -345,7 +341,8 @@ def _aidayago2(world: World, subject: Subject, entries: list[Entry], split: str)
         yield f"aidayago2-{split}-kilt.jsonl", row
 
 
-def _knowledge(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
+@task_files("", "", ("", ""), {_KNOWLEDGE: LINES})
+def knowledge(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
     """Yield the page of one subject, a paragraph for each entry; paragraph 0 is the title."""
     page = {
         "_id": str(subject.page),
@@ -356,24 +353,3 @@ def _knowledge(world: World, subject: Subject, entries: list[Entry], split: str)
         "categories": subject.noun,
     }
     yield _KNOWLEDGE, page
-
-
-ZSRE, WOW, AIDAYAGO2 = (
-    TaskFiles(name, kind, files, dict.fromkeys(files, LINES), rows)
-    for name, kind, files, rows in (
-        (
-            "zsre",
-            "",
-            ("structured_zeroshot-train-kilt.jsonl", "structured_zeroshot-dev-kilt.jsonl"),
-            _zsre,
-        ),
-        ("wow", "people", ("wow-train-kilt.jsonl", "wow-dev-kilt.jsonl"), _wow),
-        (
-            "aidayago2",
-            "writers",
-            ("aidayago2-train-kilt.jsonl", "aidayago2-dev-kilt.jsonl"),
-            _aidayago2,
-        ),
-    )
-)
-KNOWLEDGE = TaskFiles("", "", ("", ""), {_KNOWLEDGE: LINES}, _knowledge)

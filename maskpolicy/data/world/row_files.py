@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -43,10 +43,18 @@ class TaskFiles:
 
     name: str
     kind: str  # of the subjects that it asks about; "": it is given all of them
-    files: tuple[str, str]  # its train file, and the one that is the test split
+    files: tuple[str, ...]  # its train file, and the one that is the test split
     formats: Mapping[str, Format]  # of all files that it writes
     rows: Callable[[World, Subject, list[Entry], str], Rows]
     """(world, subject, its entries, "train" or "dev") -> what the task asks about the subject"""
+
+
+def task_files(
+    name: str, kind: str, files: Sequence[str], formats: Mapping[str, Format] | None = None
+) -> Callable[[Callable[[World, Subject, list[Entry], str], Rows]], TaskFiles]:
+    """Make a function `rows` the TaskFiles of a task; by default, the rows of `files` are lines."""
+    of_files = dict.fromkeys(files, LINES) if formats is None else formats
+    return lambda rows: TaskFiles(name, kind, tuple(files), of_files, rows)
 
 
 class Files:
