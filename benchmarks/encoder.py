@@ -15,11 +15,11 @@ from benchmarks.measure import Once, Rate, interleaved
 from maskpolicy.experiment.budgets import Training, resolve_auto
 from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
+from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models import encoders, scratch
-from maskpolicy.models.finetuning import label, span
+from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.model_kinds import MODEL_KINDS
-from maskpolicy.models.training.batching import Pair, Pairs, collate
-from maskpolicy.models.training.interfaces import Loss, Step
+from maskpolicy.models.training.batching import Loss, Pair, Pairs, Step, collate
 from maskpolicy.models.training.optimization import Optimization
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
@@ -54,10 +54,13 @@ def works(steps: int) -> list[Work]:
         module = encoders.training_module(body, how, 2, seed=0)
         found = [masked(number) for number in range(steps)]
         made.append(Work(name, module, found, encoders.token_loss, encoders.training_loss))
-    for name, task, length in (("a text's class", label, 12), ("a span of 60 tokens", span, 60)):
+    for name, task, length in (
+        ("a text's class", "label", 12),
+        ("a span of 60 tokens", "span", 60),
+    ):
         model = _with_head(task, tokenizer)
         found = _examples(task, length, steps, len(tokenizer))
-        made.append(Work(name, model, found, task.loss, task.training_loss))
+        made.append(Work(name, model, found, TASK_HEADS[task].loss, TASK_HEADS[task].training_loss))
     return made
 
 
@@ -71,19 +74,19 @@ def _spec(size: int) -> Training:
     return resolve_auto(Training(batch_size=size, attention="eager"))
 
 
-def _with_head(task: Any, tokenizer: Any) -> Any:
+def _with_head(task: str, tokenizer: Any) -> Any:
     import torch
     import transformers
 
     shape = scratch.build_encoder("mini", tokenizer, 0).config
     torch.manual_seed(0)
-    return getattr(transformers, task.AUTO_CLASS).from_config(shape)
+    return getattr(transformers, TASK_KINDS[task].auto_class).from_config(shape)
 
 
-def _examples(task: Any, length: int, steps: int, vocabulary: int) -> list[Step]:
+def _examples(task: str, length: int, steps: int, vocabulary: int) -> list[Step]:
     """Return steps over random tokens."""
     rng = np.random.default_rng(0)
-    answer = np.asarray([1] if task is label else [2, 4], np.int32)
+    answer = np.asarray([1] if task == "label" else [2, 4], np.int32)
     found = []
     for _ in range(steps):
         sizes = rng.integers(length - 3, length + 1, _EXAMPLES)

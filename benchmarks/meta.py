@@ -18,7 +18,7 @@ from maskpolicy.data import world
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_blocks import task_block
 from maskpolicy.models import scratch, text_to_text
-from maskpolicy.models.learned import contexts, fit_tools
+from maskpolicy.models.learned import fit_tools
 from maskpolicy.models.learned.episodes import Episode, EpisodeSteps, questions
 from maskpolicy.models.learned.innerloop import BACKENDS, Inner
 from maskpolicy.models.learned.meta import EpisodeLoss
@@ -72,8 +72,8 @@ def prepare(folder: Path) -> None:
     scratch.build_bart("mini", tokenizer, 0).save_pretrained(folder / "model")
     block = task_block({"name": "triviaqa"}, "", ())
     (folder / "contexts").mkdir()
-    for split in contexts.SPLITS:
-        rows, _ = contexts.find_contexts(block, split, folder / "tasks")
+    for split in fit_tools.SPLITS:
+        rows, _ = fit_tools.find_contexts(block, split, folder / "tasks")
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / "contexts" / f"{split}.jsonl").write_text(text, encoding="utf-8")
     about = {"task": "triviaqa", "counts": {}}

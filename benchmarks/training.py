@@ -14,7 +14,7 @@ from maskpolicy.core import hardware
 from maskpolicy.experiment.budgets import resolve_auto
 from maskpolicy.models.loading import set_dropout
 from maskpolicy.models.text_to_text import token_loss, training_loss
-from maskpolicy.models.training.interfaces import Loss
+from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.loop import train
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"

@@ -56,7 +56,7 @@ def prepare(
     from maskpolicy.experiment.parse import experiment_of
     from maskpolicy.leaderboard.results import run_folder_state
     from maskpolicy.models.model_kinds import check_folder
-    from maskpolicy.models.training.tracking import check_installed
+    from maskpolicy.models.training.loop import check_installed
     from maskpolicy.pipeline import stages
     from maskpolicy.pipeline.store.opening import open_store
 

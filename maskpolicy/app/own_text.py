@@ -224,7 +224,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
 
     Raises ConfigError, DataError or StoreError before any work.
     """
-    from maskpolicy.models.training.tracking import check_installed
+    from maskpolicy.models.training.loop import check_installed
     from maskpolicy.pipeline.executors.capacity import check_resources, set_threads
 
     block, rest = policy_keys(asked.policy, asked.keys)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.schema import omitted
 from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ
 from maskpolicy.plugins.registry import Registered
 
@@ -47,3 +49,22 @@ def kind_of(task: Registered) -> str:
 def of_model(kind: str) -> tuple[str, ...]:
     """Return the kinds of tasks that a kind of model is fine-tuned on."""
     return tuple(name for name, facts in TASK_KINDS.items() if facts.model == kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadParams:
+    """The head of a task, and what its answers may be."""
+
+    head: str = omitted(TEXT)  # a kind of task
+    unanswerable: bool = omitted(
+        False, lambda params: params.head == TEXT
+    )  # span tasks: "" is an answer
+    # text tasks: write an answer, or take the likeliest choice
+    choose: Literal["generate", "likelihood"] = omitted("generate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerParams(HeadParams):
+    """HeadParams, and the side of a source that truncation keeps."""
+
+    keep: Literal["start", "end"]

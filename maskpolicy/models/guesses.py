@@ -24,8 +24,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models.loading import set_attention
 from maskpolicy.models.model_kinds import Kind
-from maskpolicy.models.training.batching import IGNORE, Batch, Pairs, collate, micro_batches
-from maskpolicy.models.training.interfaces import Loss
+from maskpolicy.models.training.batching import IGNORE, Batch, Loss, Pairs, collate, micro_batches
 from maskpolicy.models.training.optimization import load_trained
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins import hooks

@@ -1,4 +1,7 @@
-"""The modules that pre-train an encoder: the body, MAE-LM's decoder, and a head."""
+"""The modules that pre-train an encoder: the body, MAE-LM's decoder, and a head.
+
+MAE-LM (Meng et al. 2024) runs the encoder without the excluded masks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from torch import nn
 from torch.nn.functional import gelu, linear
 from transformers import AutoModelForMaskedLM, RobertaConfig, RobertaModel
 
-from maskpolicy.models.exclusion import scattered
 from maskpolicy.models.families import family_of, limits
 from maskpolicy.models.loading import set_attention
 
@@ -164,3 +166,117 @@ def head_layers(model: Any) -> list[Any]:
         return [lambda states: model.lm_predictions(states, model.get_input_embeddings())]
     names = family_of(model.config, "encoder").head_layers
     return [getattr(model, name) for name in names if hasattr(model, name)]
+
+
+_PROJECTIONS = (  # of word embeddings to the width of the layers, where these differ
+    "embeddings_project",
+    "embeddings.embed_proj",
+    "encoder.embedding_hidden_mapping_in",
+)
+
+
+def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
+    """Return the input of MAE-LM's decoder, (b, n, d).
+
+    It holds the encoder's states of the tokens that it sees, and the word embedding of `<mask>` at
+    excluded positions: the decoder adds the positions. The states are those of the whole source
+    with no attention to excluded tokens. Families whose positions can be given are run on the
+    shorter source (row `exclusion: removed`).
+    """
+    if _removes(encoder):
+        kept, visible, position = batch.packed()
+        tokens = batch.source.gather(1, position)
+        shortened: Any = _SHORTENED.get(encoder.config.model_type, _at_positions)
+        states = shortened(encoder, tokens, visible, position).last_hidden_state[visible]
+    else:
+        kept = batch.kept
+        out = encoder(input_ids=batch.source, attention_mask=kept.long())
+        states = out.last_hidden_state[kept]
+    full = _word_rows(encoder, batch.source)
+    full[kept] = states.to(full.dtype)
+    return full
+
+
+def _removes(encoder: Any) -> bool:
+    """Return True if masks can leave the encoder's input.
+
+    A DeBERTa-v2 with a convolution over neighbouring tokens reads zeros in their place.
+    """
+    has_convolution = getattr(getattr(encoder, "encoder", None), "conv", None) is not None
+    return family_of(encoder.config, "encoder").exclusion == "removed" and not has_convolution
+
+
+def _word_rows(encoder: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Return the word embeddings of ids, (b, n), in the width of the layers, (b, n, d)."""
+    rows: torch.Tensor = encoder.get_input_embeddings()(ids)
+    for path in _PROJECTIONS:
+        project = reduce(lambda part, name: getattr(part, name, None), path.split("."), encoder)
+        if project is not None:
+            rows = project(rows)
+    return rows
+
+
+def _at_positions(
+    encoder: Any, tokens: torch.Tensor, visible: torch.Tensor, position: torch.Tensor
+) -> Any:
+    """Run a model with absolute positions on the shorter input; its last states are (b, k, d).
+
+    Shapes: `tokens`, `visible` (False at padding) and `position` (in the source) are (b, k).
+    """
+    first = 0
+    if family_of(encoder.config, "encoder").after_padding:
+        first = encoder.embeddings.padding_idx + 1
+    positions = position + first
+    return encoder(input_ids=tokens, attention_mask=visible.long(), position_ids=positions)
+
+
+def _disentangled(
+    encoder: Any, tokens: torch.Tensor, visible: torch.Tensor, position: torch.Tensor
+) -> Any:
+    """Run a DeBERTa-v2, whose attention reads the distances of tokens.
+
+    Its own forward takes distances of indices, which are the same for all texts. The layers accept
+    distances of each text and head, in one dimension, as (1, b * heads, k, k).
+    """
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+    layers, mask = encoder.encoder, visible.long()
+    embedded = encoder.embeddings(input_ids=tokens, position_ids=position, mask=mask)
+    distances = None
+    if layers.relative_attention:
+        distances = position[:, :, None] - position[:, None, :]
+        if layers.position_buckets > 0:
+            distances = make_log_bucket_position(
+                distances, layers.position_buckets, layers.max_relative_positions
+            ).long()
+        heads = encoder.config.num_attention_heads
+        distances = distances.repeat_interleave(heads, dim=0)[None]
+    return layers(embedded, mask, output_hidden_states=False, relative_pos=distances)
+
+
+def _rotary(
+    encoder: Any, tokens: torch.Tensor, visible: torch.Tensor, position: torch.Tensor
+) -> Any:
+    """Run a ModernBERT, whose local attention reads a window of positions.
+
+    Its own forward takes the window of indices; it accepts masks for both kinds of layers.
+    """
+    near = (position[:, :, None] - position[:, None, :]).abs() <= encoder.config.sliding_window
+    itself = torch.eye(tokens.shape[1], dtype=torch.bool, device=tokens.device)
+    full = visible[:, None, :] | itself  # padding attends to itself: no row may be empty
+    masks = {"full_attention": full, "sliding_attention": full & near}
+    given = {name: _attention_mask(encoder, mask[:, None]) for name, mask in masks.items()}
+    return encoder(input_ids=tokens, attention_mask=given, position_ids=position)
+
+
+def _attention_mask(encoder: Any, mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask, (b, 1, k, k), as the model's attention takes it: boolean, or to be added."""
+    if encoder.config._attn_implementation != "eager":
+        return mask
+    lowest = torch.finfo(encoder.dtype).min
+    return torch.zeros(mask.shape, dtype=encoder.dtype, device=mask.device).masked_fill(
+        ~mask, lowest
+    )
+
+
+_SHORTENED = {"deberta-v2": _disentangled, "modernbert": _rotary}

@@ -15,11 +15,9 @@ from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, HeadChoice, Model
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models import encoders, scratch, text_to_text
-from maskpolicy.models.exclusion import checked
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import Preset
-from maskpolicy.models.training.batching import Pairs
-from maskpolicy.models.training.interfaces import Loss
+from maskpolicy.models.training.batching import Loss, Pairs
 from maskpolicy.models.training.specials import Specials
 
 IMPORTS = ("torch", "transformers.modeling_utils")
@@ -82,7 +80,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         load=text_to_text.load,
         outside=lambda name, revision, head: text_to_text.load(name, revision),
         specials=text_to_text.specials,
-        training_module=lambda made, denoising, layers, seed: checked(made, denoising),
+        training_module=text_to_text.training_module,
         kept=lambda module, keeps_head: module,
         pairs=Specials.pairs,
         token_loss=text_to_text.token_loss,

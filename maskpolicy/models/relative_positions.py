@@ -98,41 +98,22 @@ class RelativeRobertaModel(RobertaModel):
         )
 
 
-class RelativeRobertaForMaskedLM(RobertaForMaskedLM):
-    """Transformers' head for masked language modelling on a RelativeRobertaModel."""
+def _with_head(stock: Any) -> Any:
+    """Return a class of Transformers, with a head, whose body has relative positions."""
 
-    config_class = RelativeRobertaConfig
-
-    def __init__(self, config: RelativeRobertaConfig) -> None:
-        super().__init__(config)
+    def __init__(self: Any, config: RelativeRobertaConfig) -> None:
+        stock.__init__(self, config)
         self.roberta = RelativeRobertaModel(config, add_pooling_layer=False)
 
-
-class RelativeRobertaForSequenceClassification(RobertaForSequenceClassification):
-    """Transformers' head for sequence classification on a RelativeRobertaModel."""
-
-    config_class = RelativeRobertaConfig
-
-    def __init__(self, config: RelativeRobertaConfig) -> None:
-        super().__init__(config)
-        self.roberta = RelativeRobertaModel(config, add_pooling_layer=False)
-
-
-class RelativeRobertaForQuestionAnswering(RobertaForQuestionAnswering):
-    """Transformers' head for extractive question answering on a RelativeRobertaModel."""
-
-    config_class = RelativeRobertaConfig
-
-    def __init__(self, config: RelativeRobertaConfig) -> None:
-        super().__init__(config)
-        self.roberta = RelativeRobertaModel(config, add_pooling_layer=False)
+    name = f"Relative{stock.__name__}"
+    return type(name, (stock,), {"__init__": __init__, "config_class": RelativeRobertaConfig})
 
 
 AutoConfig.register(RelativeRobertaConfig.model_type, RelativeRobertaConfig, exist_ok=True)
-for _auto, _model in (
-    (AutoModel, RelativeRobertaModel),
-    (AutoModelForMaskedLM, RelativeRobertaForMaskedLM),
-    (AutoModelForSequenceClassification, RelativeRobertaForSequenceClassification),
-    (AutoModelForQuestionAnswering, RelativeRobertaForQuestionAnswering),
+AutoModel.register(RelativeRobertaConfig, RelativeRobertaModel, exist_ok=True)
+for _auto, _stock in (
+    (AutoModelForMaskedLM, RobertaForMaskedLM),
+    (AutoModelForSequenceClassification, RobertaForSequenceClassification),
+    (AutoModelForQuestionAnswering, RobertaForQuestionAnswering),
 ):
-    _auto.register(RelativeRobertaConfig, _model, exist_ok=True)
+    _auto.register(RelativeRobertaConfig, _with_head(_stock), exist_ok=True)

@@ -9,10 +9,10 @@ from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles import audit
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ModelBlock
+from maskpolicy.experiment.task_kinds import AnswerParams, HeadParams
 from maskpolicy.models.families import limits
 from maskpolicy.models.finetuning import TASK_HEADS
-from maskpolicy.models.finetuning.encoder_inputs import TwoTexts
-from maskpolicy.models.finetuning.head_params import AnswerParams, HeadParams
+from maskpolicy.models.finetuning.encoder_tasks import TwoTexts
 from maskpolicy.models.model_kinds import MODEL_KINDS, FreshParams
 from maskpolicy.models.scratch import build, config_of
 from maskpolicy.models.training.specials import ENDS

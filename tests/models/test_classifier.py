@@ -14,9 +14,9 @@ from torch.nn.functional import cross_entropy
 
 from maskpolicy.core.types import Example, as_spans
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.task_kinds import AnswerParams
 from maskpolicy.models.finetuning import TASK_HEADS
-from maskpolicy.models.finetuning.encoder_inputs import outputs
-from maskpolicy.models.finetuning.head_params import AnswerParams
+from maskpolicy.models.finetuning.encoder_tasks import outputs
 from maskpolicy.models.learned import Context
 from maskpolicy.models.learned.fit_tools import Classifier, readable
 from maskpolicy.models.text_to_text import label_logits

@@ -14,7 +14,7 @@ from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.definition import TaskBlock
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS
-from maskpolicy.models.learned import contexts
+from maskpolicy.models.learned import fit_tools as contexts
 
 PAPER = sorted((Path(__file__).parents[2] / "experiments" / "paper").glob("*.yaml"))
 NINE = (

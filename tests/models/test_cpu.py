@@ -14,13 +14,13 @@ from torch.nn.functional import cross_entropy, linear
 
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.models import crossentropy, encoders
-from maskpolicy.models.cpu import bart as cpu_bart
-from maskpolicy.models.cpu import roberta as cpu_roberta
-from maskpolicy.models.finetuning import label, span
+from maskpolicy.models.cpu import models as cpu_models
+from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
 from maskpolicy.models.text_to_text import token_loss, training_loss
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
 
 MASK, PAD, START = 4, 1, 2
+label, span = LabelTask(), SpanTask()
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "attn_implementation": "eager"}
 DROPOUT = {"dropout": 0.2, "attention_dropout": 0.3, "activation_dropout": 0.1}
 TEXTS = (([0, 7, MASK, 9, 10, 2], [0, 7, 8, 2]), ([0, 11, 12, MASK, 2], [0, 13, 14, 15, 16, 2]))
@@ -47,7 +47,7 @@ def check(given, **config):
 @pytest.fixture
 def is_used(monkeypatch):
     """What `bart_gradients` found for the models of the test: None if Transformers computes."""
-    yield from recorded(monkeypatch, cpu_bart, "bart_gradients")
+    yield from recorded(monkeypatch, cpu_models, "bart_gradients")
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -82,7 +82,7 @@ def test_a_bias_of_the_logits(is_used):
     (values, gradient), (expected, autograd) = biased(training_loss()), biased(token_loss)
     assert values[0] == pytest.approx(expected[0], rel=1e-5)
     assert (gradient - autograd).norm() < 1e-5 * autograd.norm()
-    assert is_used[0].bias is not None
+    assert is_used[0].head.bias is not None
 
 
 def test_bf16_is_as_near_to_fp32_as_autograd_is(is_used):
@@ -155,13 +155,13 @@ def check_encoder(given, *, of=module_of, losses=encoders, **settings):
 @pytest.fixture
 def is_encoder_used(monkeypatch):
     """What `roberta.pretraining_gradients` found for the modules of the test."""
-    yield from recorded(monkeypatch, cpu_roberta, "pretraining_gradients")
+    yield from recorded(monkeypatch, cpu_models, "pretraining_gradients")
 
 
 @pytest.fixture
 def is_used_for_tasks(monkeypatch):
     """What `roberta.task_gradients` found for the models of the test."""
-    yield from recorded(monkeypatch, cpu_roberta, "task_gradients")
+    yield from recorded(monkeypatch, cpu_models, "task_gradients")
 
 
 @pytest.mark.parametrize("head", ["own", "new"])

@@ -8,8 +8,9 @@ import pytest
 import small
 import torch
 
-from maskpolicy.models.exclusion import encode, scattered
 from maskpolicy.models.families import family_of
+from maskpolicy.models.masked_encoder import scattered
+from maskpolicy.models.text_to_text import encode
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
 
 EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)

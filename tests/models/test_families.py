@@ -18,7 +18,7 @@ from maskpolicy.data.corpus.passages import tokenize as passages_of
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import SEQ2SEQ
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.models import exclusion
+from maskpolicy.models import text_to_text as ours
 from maskpolicy.models.families import FAMILIES, bounded, family_of
 from maskpolicy.models.finetuning.text import generate
 from maskpolicy.models.loading import set_attention, set_dropout
@@ -140,7 +140,7 @@ def test_no_token_attends_to_an_excluded_mask(name):
     other = deepcopy(given)
     other.source[other.excluded] = 7
     with torch.no_grad():
-        states, moved = (exclusion.encode(model, each) for each in (given, other))
+        states, moved = (ours.encode(model, each) for each in (given, other))
     kept = given.seen & ~given.excluded
     torch.testing.assert_close(states[kept], moved[kept], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(states[given.excluded], moved[given.excluded])
@@ -153,15 +153,15 @@ def test_no_token_attends_to_an_excluded_mask(name):
 def test_a_removed_mask_and_an_unattended_one_give_the_same_states():
     model, given = text_to_text.model("bart"), batch("bart", Denoising(mask_exclusion=0.5))
     with torch.no_grad():
-        removed = exclusion.encode(model, given)
-        unattended = exclusion._unattended(model.get_encoder(), given)
+        removed = ours.encode(model, given)
+        unattended = ours._unattended(model.get_encoder(), given)
     torch.testing.assert_close(removed[given.seen], unattended[given.seen])
 
 
 @pytest.mark.parametrize("name", EXCLUDING)
 def test_a_loss_with_exclusion_is_that_of_the_model_on_its_states(name):
     model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=1.0))
-    memory = BaseModelOutput(last_hidden_state=exclusion.encode(model, given))
+    memory = BaseModelOutput(last_hidden_state=ours.encode(model, given))
     logits = model(
         encoder_outputs=memory, attention_mask=given.seen.long(), decoder_input_ids=given.decoder
     ).logits
@@ -176,11 +176,11 @@ def test_a_loss_with_exclusion_is_that_of_the_model_on_its_states(name):
 def test_exclusion_is_refused_with_a_reason():
     how = Denoising(mask_exclusion=0.5)
     with pytest.raises(ConfigError, match="longt5 models cannot do it"):
-        exclusion.checked(text_to_text.model("longt5"), how)
+        ours.training_module(text_to_text.model("longt5"), how, 1, 0)
     with pytest.raises(ConfigError, match="encoder-decoder models cannot do it: set it to 0"):
-        exclusion.checked(text_to_text.model("bert2bert"), how)
+        ours.training_module(text_to_text.model("bert2bert"), how, 1, 0)
     model = text_to_text.model("longt5")
-    assert exclusion.checked(model, Denoising()) is model
+    assert ours.training_module(model, Denoising(), 1, 0) is model
 
 
 def test_a_family_without_an_attention_implementation_keeps_its_own(caplog):

@@ -16,9 +16,9 @@ import torch
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.task_kinds import AnswerParams
 from maskpolicy.models import encoders, scratch
-from maskpolicy.models.finetuning import TASK_HEADS, encoder_inputs, label, span
-from maskpolicy.models.finetuning.head_params import AnswerParams
+from maskpolicy.models.finetuning import TASK_HEADS, encoder_tasks
 from maskpolicy.models.finetuning.text import answer, generate
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.models.text_to_text import token_loss
@@ -73,7 +73,7 @@ def read(ids):
 )
 def test_the_longer_text_is_cut_first(lengths, room, left):
     first, second = (np.arange(length, dtype=np.int32) for length in lengths)
-    assert tuple(map(len, encoder_inputs.cut(first, second, room))) == left
+    assert tuple(map(len, encoder_tasks.cut(first, second, room))) == left
 
 
 def test_without_choices_a_number_is_learnt(folder):
@@ -108,8 +108,8 @@ def test_a_seed_decides_the_head(folder, kind):
 
 @pytest.mark.parametrize("answer", ["Lindau", "the Oder", "two bridges, a mill and a café", "café"])
 def test_the_place_of_an_answer_is_its_text(answer):
-    (window,) = span._windows([asked(answer=answer)], small.tokenizer(), SPEC)
-    first, last = span._place(window, asked(answer=answer))
+    (window,) = encoder_tasks.windows([asked(answer=answer)], small.tokenizer(), SPEC)
+    first, last = window.place(asked(answer=answer))
     assert answer in read(window.source[first : last + 1])
     begin, end = window.offsets[first - window.first, 0], window.offsets[last - window.first, 1]
     assert TEXT[begin:end].strip().startswith(answer)
@@ -117,26 +117,26 @@ def test_the_place_of_an_answer_is_its_text(answer):
 
 def test_windows_overlap_and_cover_the_context():
     example = asked(" ".join([TEXT] * 4))
-    windows = list(span._windows([example], small.tokenizer(), SPEC))
+    windows = encoder_tasks.windows([example], small.tokenizer(), SPEC)
     assert len(windows) > 2
     assert all(len(window.source) <= SPEC.max_source for window in windows)
     for before, after in pairwise(windows):
         assert before.offsets[0, 0] < after.offsets[0, 0] < before.offsets[-1, 1]
     assert windows[-1].offsets[-1, 1] == len(example.context)
-    places = [span._place(window, example) for window in windows]
+    places = [window.place(example) for window in windows]
     assert places[0] != (0, 0)
     assert places[-1] == (0, 0)
 
 
 def test_the_best_span_is_ordered_short_and_inside_the_context():
-    (window,) = span._windows([asked()], small.tokenizer(), SPEC)
+    (window,) = encoder_tasks.windows([asked()], small.tokenizer(), SPEC)
     scores = np.zeros((len(window.source), 2), np.float32)
     scores[0] = 99  # <s>
-    first, last = span._place(window, asked())
+    first, last = window.place(asked())
     scores[first, 0] = scores[last, 1] = 5
-    assert span._best(window, scores, TEXT) == (10.0, "the Oder")
+    assert window.best(scores, TEXT) == (10.0, "the Oder")
     scores[last + 2, 0] = scores[first - 1, 1] = 12  # an end before its beginning
-    score, text = span._best(window, scores, TEXT)
+    score, text = window.best(scores, TEXT)
     assert score == 12.0
     assert text in TEXT
 
@@ -178,7 +178,7 @@ def question():
 def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
     made = tiny.tokenizer(family)
     first, second = tokenize([FIRST, SECOND], made)
-    marks, both = Specials.of_encoder(made), encoder_inputs.TwoTexts.of(made)
+    marks, both = Specials.of_encoder(made), encoder_tasks.TwoTexts.of(made)
     (single,) = marks.wrap(tokenize([FIRST], made), 500)
     assert single.tolist() == made(FIRST)["input_ids"]
     assert both.joined(first, second).tolist() == made(FIRST, SECOND)["input_ids"]
@@ -200,7 +200,7 @@ def test_token_types_are_those_of_the_tokenizer(family):
             seen.append(given)
 
     for batch in steps(0).batches:
-        encoder_inputs.outputs(Spy(), batch)
+        encoder_tasks.outputs(Spy(), batch)
         types = seen[-1].get("token_type_ids")
         knows = getattr(model.config, "type_vocab_size", 0) > 1 and family != "roberta"
         assert (types is not None) == knows
@@ -247,9 +247,9 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
 
 def test_a_family_without_a_head_is_refused_with_one_line(tmp_path):
     folder = tiny.saved("eurobert", tmp_path)
-    assert label.start(folder, [pair_of()], 0).config.num_labels == 2
+    assert TASK_HEADS["label"].start(folder, [pair_of()], 0).config.num_labels == 2
     with pytest.raises(ConfigError, match="AutoModelForQuestionAnswering knows no eurobert"):
-        span.start(folder, [question()], 0)
+        TASK_HEADS["span"].start(folder, [question()], 0)
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
@@ -257,11 +257,12 @@ def test_rows_that_keep_a_head_and_rows_that_do_not_begin_alike(tmp_path, family
     folder = tiny.saved(family, tmp_path / "it")
     for head in ("own", "new"):
         encoders.load(str(folder), head=head).save_pretrained(tmp_path / head)
-    found = [label.start(tmp_path / head, [pair_of()], 0).state_dict() for head in ("own", "new")]
+    start = TASK_HEADS["label"].start
+    found = [start(tmp_path / head, [pair_of()], 0).state_dict() for head in ("own", "new")]
     assert found[0].keys() == found[1].keys()
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
     body = encoders.load_body(str(folder)).state_dict()
-    kept = label.start(folder, [pair_of()], 0).base_model.state_dict()
+    kept = start(folder, [pair_of()], 0).base_model.state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in body.items())
 
 

@@ -24,12 +24,17 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import Tracker
 from maskpolicy.models.loading import set_dropout
 from maskpolicy.models.text_to_text import token_loss
-from maskpolicy.models.training.interfaces import Step
-from maskpolicy.models.training.loop import deferred, held_out_losses, train
+from maskpolicy.models.training.batching import Step
+from maskpolicy.models.training.loop import (
+    check_installed,
+    deferred,
+    held_out_losses,
+    tracked,
+    train,
+)
 from maskpolicy.models.training.optimization import Weights, rate
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
-from maskpolicy.models.training.tracking import check_installed, tracked
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import find_plugin
 

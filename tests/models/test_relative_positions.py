@@ -18,8 +18,8 @@ from maskpolicy.analyses import representations
 from maskpolicy.experiment.definition import RELATIVE
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.models import encoders, relative_positions
-from maskpolicy.models.exclusion import scattered
 from maskpolicy.models.loading import is_relative
+from maskpolicy.models.masked_encoder import scattered
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import topological

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from maskpolicy import MaskingCollator
 from maskpolicy.data.corpus.passages import Document, tokenize
-from maskpolicy.models.finetuning.encoder_inputs import TwoTexts
+from maskpolicy.models.finetuning.encoder_tasks import TwoTexts
 from maskpolicy.models.loading import load_tokenizer, pads_or_truncates
 from maskpolicy.models.training import steps
 from maskpolicy.models.training.specials import Specials, added_ends

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     import torch
 
     from maskpolicy.models.cpu.layers import Gradients
-    from maskpolicy.models.training.batching import Batch
-    from maskpolicy.models.training.interfaces import Loss
+    from maskpolicy.models.training.batching import Batch, Loss
 
 Finder: TypeAlias = "Callable[[Any], Gradients | None]"
 """Returns the gradients of a module on a CPU; None for one that is not known.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,7 +20,9 @@ from torch.nn.functional import embedding, gelu
 
 from maskpolicy.models.training.batching import Batch
 
-Backward = Callable[[Tensor], Tensor]
+Backward: TypeAlias = Callable[[Tensor], Tensor]
+Sink: TypeAlias = Callable[[Tensor], None]
+"""The callback of what has no input with a gradient."""
 _aten: Any = torch.ops.aten
 
 
@@ -112,13 +114,14 @@ class Tokens:
         self.padding, self.scale = table.padding_idx, scale
         self.weight, self.weight_gradient = joined([table.weight])
 
-    def __call__(self, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], None]]:
-        """Return the vectors of tokens, (.., d) for ids (..); the callback returns nothing."""
+    def __call__(self, ids: Tensor) -> tuple[Tensor, Sink]:
+        """Return the vectors of tokens, (.., d) for ids (..)."""
         found = embedding(ids, self.weight)
         if self.scale != 1:
             found *= self.scale
 
         def backward(gradient: Tensor) -> None:
+            gradient = gradient.view(*ids.shape, -1)
             if self.scale != 1:
                 gradient = gradient * self.scale
             padding = -1 if self.padding is None else self.padding
@@ -144,10 +147,7 @@ class Positions:
     ) -> None:
         """Take the layers; `first` is the row of position 0 in `table`."""
         self.weight, self.weight_gradient = joined([table.weight])
-        self.types: Tensor | None = None
-        self.types_gradient: Tensor | None = None
-        if types is not None:
-            self.types, self.types_gradient = joined([types.weight])
+        self.types = None if types is None else joined([types.weight])
         self.norm, self.probability, self.first = Norm(norm), probability, first
 
     def __call__(
@@ -161,7 +161,7 @@ class Positions:
         rows, length, _ = vectors.shape
         places = (torch.arange(length) if positions is None else positions) + self.first
         if self.types is not None:
-            vectors += self.types[0]
+            vectors += self.types[0][0]
         vectors += embedding(places, self.weight)
         normed, to_normed = self.norm(vectors.view(rows * length, -1))
         states, to_states = dropout(normed, self.probability if is_dropped else 0.0)
@@ -170,8 +170,8 @@ class Positions:
             gradient = to_normed(to_states(gradient)).view(rows, length, -1)
             by_place = gradient.sum(0) if positions is None else gradient
             self.weight_gradient.add_(_of_rows(by_place, places, self.weight))
-            if self.types_gradient is not None:
-                self.types_gradient[0].add_(by_place.flatten(0, -2).sum(0))
+            if self.types is not None:
+                self.types[1][0].add_(by_place.flatten(0, -2).sum(0))
             return gradient
 
         return states, backward
@@ -185,7 +185,7 @@ class Embedding:
 
     def __call__(
         self, ids: Tensor, positions: Tensor | None = None, *, is_dropped: bool = True
-    ) -> tuple[Tensor, Callable[[Tensor], None]]:
+    ) -> tuple[Tensor, Sink]:
         """Return the states, (rows * length, d), of ids (rows, length); see `Positions`."""
         vectors, to_vectors = self.tokens(ids)
         states, to_states = self.positions(vectors, positions, is_dropped=is_dropped)
@@ -287,16 +287,10 @@ class SelfAttention:
 class CrossAttention:
     """Multi-head attention of a decoder's states to the encoder's."""
 
-    def __init__(
-        self,
-        heads: Heads,
-        end: Residual,
-        queries: torch.nn.Linear,
-        keys: torch.nn.Linear,
-        values: torch.nn.Linear,
-    ) -> None:
+    def __init__(self, heads: Heads, end: Residual, *inputs: torch.nn.Linear) -> None:
+        """Take the layers of queries, keys and values."""
         self.heads, self.end = heads, end
-        self.queries, self.memory = Linear(queries), Linear(keys, values)
+        self.queries, self.memory = Linear(inputs[0]), Linear(*inputs[1:])
 
     def __call__(
         self, states: Tensor, memory: Tensor, rows: int, mask: Tensor | None

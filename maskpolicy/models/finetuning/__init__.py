@@ -9,16 +9,16 @@ from typing import Any
 
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.task_kinds import LABEL, SPAN, TEXT
-from maskpolicy.models.finetuning import label, span, text
-from maskpolicy.models.finetuning.head_params import AnswerParams, HeadParams
-from maskpolicy.models.training.interfaces import Loss
+from maskpolicy.experiment.task_kinds import LABEL, SPAN, TEXT, AnswerParams, HeadParams
+from maskpolicy.models.finetuning import text
+from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
+from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.steps import Cut, ExampleSteps
 
 
 @dataclass(frozen=True)
 class Head:
-    """One kind of task; the fields are names of its module."""
+    """One kind of task; the fields are names of its module or class."""
 
     start: Callable[[Path, Sequence[Example], int], Any]
     """(folder, train examples, seed) -> the pre-trained model with a fresh head"""
@@ -34,8 +34,12 @@ class Head:
     """(tokenizer, examples, spec, params, whether they are trained on) -> texts that are cut"""
 
 
-def _head(module: Any) -> Head:
-    return Head(**{field.name: getattr(module, field.name) for field in fields(Head)})
+def _head(task: Any) -> Head:
+    return Head(**{field.name: getattr(task, field.name) for field in fields(Head)})
 
 
-TASK_HEADS: Mapping[str, Head] = {TEXT: _head(text), LABEL: _head(label), SPAN: _head(span)}
+TASK_HEADS: Mapping[str, Head] = {
+    TEXT: _head(text),
+    LABEL: _head(LabelTask()),
+    SPAN: _head(SpanTask()),
+}

@@ -14,11 +14,18 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.task_kinds import AnswerParams, HeadParams
 from maskpolicy.models import text_to_text
 from maskpolicy.models.families import limits
-from maskpolicy.models.finetuning.head_params import AnswerParams, HeadParams
-from maskpolicy.models.training.batching import BATCH, IGNORE, Batch, Pairs, collate, in_batches
-from maskpolicy.models.training.interfaces import Progress
+from maskpolicy.models.training.batching import (
+    BATCH,
+    IGNORE,
+    Batch,
+    Pairs,
+    Progress,
+    collate,
+    in_batches,
+)
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import Cut, ExampleSteps, tokenize
 

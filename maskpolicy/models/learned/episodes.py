@@ -17,8 +17,7 @@ from maskpolicy.data.corpus.passages import first_tokens
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.models.learned.fit_tools import Context
-from maskpolicy.models.training.batching import Batch, Order, Pair, Pairs, collate
-from maskpolicy.models.training.interfaces import Step
+from maskpolicy.models.training.batching import Batch, Order, Pair, Pairs, Step, collate
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import ExampleSteps
 from maskpolicy.plugins.discovery import find_plugin

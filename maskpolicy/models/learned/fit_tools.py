@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.core import hardware
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.types import Denoising, Example, Json, Passage, Spans, as_spans
 from maskpolicy.data.corpus.passages import Document, tokenize
-from maskpolicy.data.taskfiles import examples
+from maskpolicy.data.datafiles import fields
+from maskpolicy.data.datafiles.rows import Row
+from maskpolicy.data.taskfiles import examples as task_examples
+from maskpolicy.data.taskfiles.evidence import occurrence, occurrences
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.task_kinds import LABEL, TEXT
+from maskpolicy.experiment.definition import TaskBlock
+from maskpolicy.experiment.task_kinds import LABEL, TEXT, AnswerParams
 from maskpolicy.models import text_to_text
 from maskpolicy.models.families import bounded
-from maskpolicy.models.finetuning import TASK_HEADS, Head, label
-from maskpolicy.models.finetuning.head_params import AnswerParams
+from maskpolicy.models.finetuning import TASK_HEADS, Head
+from maskpolicy.models.finetuning.encoder_tasks import LabelTask
 from maskpolicy.models.finetuning.text import likelihoods
 from maskpolicy.models.loading import input_embeddings, load_tokenizer
-from maskpolicy.models.training.batching import Batch
-from maskpolicy.models.training.interfaces import Loss, Step, Trains
+from maskpolicy.models.training.batching import Batch, Loss, Step
 from maskpolicy.models.training.steps import ExampleSteps
+from maskpolicy.plugins import hooks
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
     from maskpolicy.experiment.budgets import Training
     from maskpolicy.models.training.specials import Specials
 
+_log = logging.getLogger(__name__)
+SPLITS = ("train", "dev")  # a policy never sees the test split
+DEEP = 100  # number of top-ranked passages that retrieval searches for an answer
 COUNTS = "counts.json"
 LABELS = "labels"  # in COUNTS: the contexts are the examples of a label task
 
@@ -89,6 +98,18 @@ class Contexts:
     def name(self) -> str:
         """The task's name in `train_on`; two columns of one task have different labels."""
         return self.label or self.task
+
+
+class Trains(Protocol):
+    """Trains modules with the checkpoints, progress and tracker of a stage."""
+
+    def train(
+        self, module: Any, steps: Callable[[int], Step], loss: Loss, spec: Training, **more: Any
+    ) -> dict[str, Any]:
+        """Train `module` in place and return the result of `training.loop.train`."""
+
+    def progress(self, done: int, total: int, note: str = "") -> None:
+        """Report that `done` of `total` units are finished."""
 
 
 @dataclass(frozen=True)
@@ -162,48 +183,6 @@ def require(policy: str, fitted: Path | None) -> Path:
     return fitted
 
 
-def load_contexts(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:
-    """Load and tokenise the contexts of a "contexts" artifact; `label` names them in reports."""
-    about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
-    read = _read_labelled if about.get(LABELS) else _read
-    splits = [read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
-    return Contexts(about["task"], splits[0], splits[1], about["counts"], label)
-
-
-def _read(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
-    with path.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    passages = tokenize([Document(row["id"], row["context"]) for row in rows], tokenizer)
-    return tuple(_context(row, passage) for row, passage in zip(rows, passages, strict=True))
-
-
-def _read_labelled(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
-    found = examples.read_rows(path)
-    firsts = tokenize([Document(one.id, one.source) for one in found], tokenizer)
-    pairs = [Document(one.id, one.context) for one in found if one.context is not None]
-    seconds = tokenize(pairs, tokenizer)
-    return tuple(
-        Context(
-            one.id,
-            one.group,
-            one.source,
-            one.targets,
-            first,
-            as_spans([]),
-            one.choices,
-            None if one.context is None else next(seconds),
-        )
-        for one, first in zip(found, firsts, strict=True)
-    )
-
-
-def _context(row: Json, passage: Passage) -> Context:
-    spans = [passage.at([span]) for span in row["answers"]]
-    answers = np.unique(np.concatenate([as_spans([]), *spans]), axis=0)
-    targets = tuple(row["targets"])
-    return Context(row["id"], row["group"], row["source"], targets, passage, as_spans(answers))
-
-
 @dataclass(frozen=True, eq=False)
 class Classifier:
     """A model of either kind, fine-tuned on a label task.
@@ -249,7 +228,7 @@ class Classifier:
         if not examples:
             return np.zeros((0, len(self.choices)))
         if self.params.head == LABEL:
-            scores = label.logits(self.model, self.tokenizer, examples, self.spec)
+            scores = LabelTask().scores(self.model, self.tokenizer, examples, self.spec)
             return np.asarray(log_softmax(np.stack(scores).astype(np.float64), axis=1))
         made = readable(examples, TEXT)
         sources, choices = [example.source for example in made], [self.choices] * len(made)
@@ -294,3 +273,167 @@ def readable(examples: Sequence[Example], head: str) -> list[Example]:
         one if one.context is None else replace(one, source=f"{one.source}\n{one.context}")
         for one in examples
     ]
+
+
+@dataclass
+class _Text:
+    """An example, the text that a policy reads, and the answers that count in it."""
+
+    example: Example
+    text: str
+    answers: tuple[str, ...]
+
+
+def find_contexts(
+    block: TaskBlock, split: str, folder: Path, corpus: Sequence[str] = ()
+) -> tuple[list[Json], dict[str, int]]:
+    """Return the contexts of a task's train or dev split, and counts for the report.
+
+    A row is {"id", "group", "source", "targets", "context", "answers": [[start, end], ..]}; answers
+    are characters [start, end) of the context. Every occurrence of an answer counts (compared as
+    normalised text), except those inside an occurrence of a longer alias. Contexts without an
+    answer are returned too; examples without a context are only counted. If the task allows
+    retrieval, missing contexts are retrieved from `corpus`. Raises DataError as `examples.load`
+    does, and if no train example has a context.
+    """
+    reading = task_examples.opened(block, split, folder)
+    read = _texts(reading)
+    missing = [one for one in read if not one.text.strip()]
+    if reading.task.facts.retrieval and missing and len(corpus):
+        _retrieve(missing, corpus)
+    rows = [_row(one) for one in read if one.text.strip()]
+    if not rows and split == "train":
+        raise DataError(
+            f"{reading.source.name}: no {split} example of task {block.name!r} has a context: "
+            "put the task's evidence or knowledge source beside the file, or leave the task out of "
+            "train_on"
+        )
+    counts = dict(
+        examples=len(read),
+        without_context=len(read) - len(rows),
+        retrieved=sum(bool(one.text.strip()) for one in missing),
+        without_answer=sum(not row["answers"] for row in rows),
+        answers=sum(len(row["answers"]) for row in rows),
+        malformed=reading.malformed.count,
+    )
+    silent, bare = counts["without_answer"], counts["without_context"]
+    if bare or silent:
+        _log.info(
+            f"task {block.name}: of {len(read)} {split} examples {bare} have no context, and the "
+            f"contexts of {silent} hold no answer"
+        )
+    return rows, counts
+
+
+def find_labelled(
+    block: TaskBlock, split: str, folder: Path
+) -> tuple[list[Example], dict[str, Json]]:
+    """Return the examples of a label task's train or dev split, and counts for the report.
+
+    Raises DataError as `examples.read_split` does, and for a task with numbers in place of labels.
+    """
+    found = task_examples.read_split(block, split, folder, contexts=False)
+    if not all(example.choices for example in found.examples):
+        raise DataError(
+            f"task {block.name!r} has numbers, no labels: a policy cannot learn from it: name "
+            "another label task in train_on"
+        )
+    counts: dict[str, Json] = dict(
+        examples=len(found.examples),
+        unlabelled=found.unlabelled,
+        malformed=found.malformed,
+        labels=dict(sorted(Counter(one.targets[0] for one in found.examples).items())),
+    )
+    return found.examples, counts
+
+
+def _texts(reading: task_examples.Reading) -> list[_Text]:
+    own_text = hooks.READING.of(reading.task.plugin)
+    if own_text is None:
+        task_examples.look_up(reading)
+        return [_Text(one, one.context or "", one.targets) for _, one in reading.kept]
+
+    def read(row: Row, example: Example) -> _Text:
+        text, answers = own_text(row.value)
+        fields.check(text, "the text to read")
+        return _Text(example, text, answers)
+
+    return reading.each(read)
+
+
+def _row(read: _Text) -> Json:
+    return {
+        "id": read.example.id,
+        "group": read.example.group,
+        "source": read.example.source,
+        "targets": list(read.example.targets),
+        "context": read.text,
+        "answers": _outermost(occurrences(read.text, read.answers)),
+    }
+
+
+def _outermost(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Drop spans inside other spans: "Rome" in "City of Rome", if both are aliases."""
+    kept: list[list[int]] = []
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not kept or end > kept[-1][1]:
+            kept.append([start, end])
+    return kept
+
+
+def _retrieve(read: Sequence[_Text], corpus: Sequence[str]) -> None:
+    """Set each text to the best passage (BM25) that contains an answer and words of its source."""
+    import bm25s
+
+    def words(texts: Sequence[str]) -> Any:
+        return bm25s.tokenize(list(texts), show_progress=False, return_ids=False)
+
+    index = bm25s.BM25()
+    index.index(words(corpus), show_progress=False)
+    asked = words([one.example.source for one in read])
+    found, scores = index.retrieve(asked, k=min(DEEP, len(corpus)), show_progress=False)
+    for one, places, worth in zip(read, found.tolist(), scores.tolist(), strict=True):
+        shared = (corpus[place] for place, score in zip(places, worth, strict=True) if score > 0)
+        one.text = next((text for text in shared if occurrence(text, one.answers)), "")
+
+
+def load_contexts(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:
+    """Load and tokenise the contexts of a "contexts" artifact; `label` names them in reports."""
+    about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
+    read = _read_labelled if about.get(LABELS) else _read
+    splits = [read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
+    return Contexts(about["task"], splits[0], splits[1], about["counts"], label)
+
+
+def _read(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
+    with path.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    passages = tokenize([Document(row["id"], row["context"]) for row in rows], tokenizer)
+    return tuple(_context(row, passage) for row, passage in zip(rows, passages, strict=True))
+
+
+def _read_labelled(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
+    found = task_examples.read_rows(path)
+    firsts = tokenize([Document(one.id, one.source) for one in found], tokenizer)
+    pairs = [Document(one.id, one.context) for one in found if one.context is not None]
+    seconds = tokenize(pairs, tokenizer)
+    return tuple(
+        Context(
+            one.id,
+            one.group,
+            one.source,
+            one.targets,
+            first,
+            as_spans([]),
+            one.choices,
+            None if one.context is None else next(seconds),
+        )
+        for one, first in zip(found, firsts, strict=True)
+    )
+
+
+def _context(row: Json, passage: Passage) -> Context:
+    spans = [passage.at([span]) for span in row["answers"]]
+    answers = np.unique(np.concatenate([as_spans([]), *spans]), axis=0)
+    targets = tuple(row["targets"])
+    return Context(row["id"], row["group"], row["source"], targets, passage, as_spans(answers))

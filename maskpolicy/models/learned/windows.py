@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Passage, Spans, as_spans
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.models.training.batching import Order
-from maskpolicy.models.training.interfaces import Step
+from maskpolicy.models.training.batching import Order, Step
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,9 +1,9 @@
-"""A seeded batch order that groups items by length, and the tensors of a batch."""
+"""What a training reads: steps in a seeded order that groups items by length, and batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import generator
-from maskpolicy.models.training.interfaces import Progress
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +19,21 @@ if TYPE_CHECKING:
 IGNORE = -100
 """Label of positions that the loss ignores, as in PyTorch and Transformers."""
 BATCH = 64  # inputs of a batch for answers
+
+Loss = Callable[[Any, Any], "tuple[torch.Tensor, int]"]
+"""loss(module, micro-batch) -> (sum over units, number of units); mostly, a unit is a token."""
+Progress = Callable[[int, int, str], None]
+"""progress(done, total, note): called before the first step and after each step."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Data of one optimizer step: micro-batches, their number of units, and the work counted."""
+
+    batches: Sequence[Any]  # each has .to(device)
+    units: int  # over all micro-batches; the loss is divided by it
+    work: Mapping[str, int] = field(default_factory=dict)  # e.g. passages, hidden_tokens
+    tokens: int = 0  # that the model reads and writes, without padding; 0: not counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +141,25 @@ class Batch:
     decoder: torch.Tensor | None  # (b, m) decoder input ids; None without a decoder
     labels: torch.Tensor  # (b, m), IGNORE at padding
     excluded: torch.Tensor | None = None  # (b, n) bool
+
+    @property
+    def kept(self) -> torch.Tensor:
+        """The tokens that the encoder sees, (b, n) bool."""
+        return self.seen if self.excluded is None else self.seen & ~self.excluded
+
+    def packed(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the kept tokens as a mask (b, n), and two arrays of the shorter input (b, k).
+
+        These are its attention mask and the original positions of its tokens.
+        """
+        import torch
+
+        kept = self.kept
+        lengths = kept.sum(1)
+        width = int(lengths.max())
+        position = torch.argsort(~kept, dim=1, stable=True)[:, :width]
+        visible = torch.arange(width, device=kept.device) < lengths[:, None]
+        return kept, visible, position
 
     def to(self, device: torch.device) -> Batch:
         """Return a copy of the batch on `device`."""

@@ -1,4 +1,4 @@
-"""The training loop of general and intermediate stages, fine-tuning, and learned policies."""
+"""The one training loop, signals that end a training, and trackers of its values."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from maskpolicy.core import hardware
-from maskpolicy.core.errors import MaskpolicyError, StageError, cause
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError, cause
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.models.training.interfaces import Keep, Loss, Progress, Start, Step, StepCheckpoints
-from maskpolicy.models.training.optimization import Optimization, rate
-from maskpolicy.models.training.tracking import Log
+from maskpolicy.models.training.batching import Loss, Progress, Step
+from maskpolicy.models.training.optimization import (
+    Keep,
+    Optimization,
+    Start,
+    StepCheckpoints,
+    rate,
+)
 
+Log: TypeAlias = Callable[[int, Mapping[str, float]], None]
+"""log(step, values), of a tracker such as TensorBoard."""
 _log = logging.getLogger(__name__)
 _REPORT = 25  # steps between two reports of the loss: each report waits for the device
 _LONG = 10.0  # seconds after which the speed is measured also between two reports of the loss
@@ -331,3 +338,65 @@ def held_out_losses(
             units.append(sum(size for _, size in found))
             progress(number + 1, count, "")
     return sums, units
+
+
+def check_installed(name: str | None) -> None:
+    """Raise ConfigError if the package of a tracker is not installed; None: there is no tracker."""
+    if name is None:
+        return
+    from accelerate.tracking import get_available_trackers
+
+    if name not in [each.value for each in get_available_trackers()]:
+        package = name.replace("_", "-")
+        raise ConfigError(f"tracker: {name} is not installed: run `pip install {package}`")
+
+
+@contextmanager
+def tracked(
+    name: str | None, folder: Path | None, run: str, cpu: bool = False
+) -> Iterator[Log | None]:
+    """Yield a function that logs the values of one training; None without a tracker or folder.
+
+    `name` is the tracker, which writes below `folder`; `run` names the training (in TensorBoard, a
+    folder of its own). Set `cpu` for a training on a CPU: every Accelerator of a process needs the
+    same setting. Any failure, such as a missing package or a server that is down, is one warning,
+    and the tracker is off from there.
+    """
+    if name is None or folder is None:
+        yield None
+        return
+    trackers: list[Any] = []
+
+    def attempt(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - a tracker must not stop a training
+            trackers.clear()
+            reason = next(iter(str(error).splitlines()), "")
+            _log.warning(
+                "tracker %s is off for this stage: %s: %s", name, type(error).__name__, reason
+            )
+
+    def log(step: int, values: Mapping[str, float]) -> None:
+        for tracker in trackers:
+            tracker.log(dict(values), step=step)
+
+    attempt(lambda: trackers.extend(_opened(name, folder, run, cpu)))
+    try:
+        yield lambda step, values: attempt(lambda: log(step, values))
+    finally:
+        for tracker in tuple(trackers):
+            attempt(tracker.finish)
+
+
+def _opened(name: str, folder: Path, run: str, cpu: bool) -> list[Any]:
+    from accelerate import Accelerator
+
+    folder.mkdir(parents=True, exist_ok=True)
+    accelerator = Accelerator(cpu=cpu, log_with=name, project_dir=str(folder))
+    if not accelerator.log_with:
+        raise RuntimeError(f"its package is not installed: pip install {name}")
+    named = {"wandb": {"name": run}} if name == "wandb" else {}
+    project = run if name in ("tensorboard", "dvclive") else "maskpolicy"
+    accelerator.init_trackers(project, init_kwargs=named)
+    return list(accelerator.trackers)

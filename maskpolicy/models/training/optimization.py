@@ -5,16 +5,36 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import StageError, cause
 from maskpolicy.core.seeding import generator
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.models.training.interfaces import Loss, Start, Step, StepCheckpoints
+from maskpolicy.models.training.batching import Loss, Step
+
+Keep = Callable[[Any, Mapping[str, int], float], None]
+"""keep(module, work, loss): receives a copy of the module in training, and the recent mean loss."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a part of a training begins; the default is the beginning of the training."""
+
+    done: int = 0  # steps of the parts before
+    state: Path | None = None  # the folder to which the part before wrote its state
+    work: Mapping[str, int] = field(default_factory=dict)  # done for this part before its steps
+
+
+class StepCheckpoints(Protocol):
+    """Saves and finds the state of a running stage (see store.checkpoints.Checkpoints)."""
+
+    def save(self, step: int, write: Callable[[Path], None]) -> None: ...  # noqa: D102
+    def latest(self) -> tuple[int, Path] | None: ...  # noqa: D102
 
 
 class Optimization:

@@ -18,8 +18,7 @@ from maskpolicy.data.corpus.passages import Passages, encode
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
 from maskpolicy.masking.selection import Masker, Selection
-from maskpolicy.models.training.batching import IGNORE, Order, Pairs, collate, micro_batches
-from maskpolicy.models.training.interfaces import Step
+from maskpolicy.models.training.batching import IGNORE, Order, Pairs, Step, collate, micro_batches
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins.statistics import Statistics
 

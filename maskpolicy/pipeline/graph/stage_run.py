@@ -15,7 +15,7 @@ from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.pipeline.store.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
-    from maskpolicy.models.training.interfaces import Loss, Step
+    from maskpolicy.models.training.batching import Loss, Step
 
 Commit: TypeAlias = Callable[[Callable[[Path], None], Mapping[str, Json]], None]
 """commit(write, facts): call write(folder), and commit the files that it puts into the folder.
@@ -76,8 +76,7 @@ class StageRun:
         import torch
 
         from maskpolicy.core import hardware
-        from maskpolicy.models.training.loop import train
-        from maskpolicy.models.training.tracking import tracked
+        from maskpolicy.models.training.loop import tracked, train
 
         self.facts["threads"] = torch.get_num_threads()
         on_cpu = hardware.device().type == "cpu"

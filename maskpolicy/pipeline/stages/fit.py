@@ -16,7 +16,6 @@ from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import examples
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.learned_policies import TRAIN_ON
-from maskpolicy.models.learned import contexts as task_contexts
 from maskpolicy.models.learned import fit_tools, hits
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.pipeline.graph.nodes import stage
@@ -43,13 +42,13 @@ def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: Sta
     folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
     counts: dict[str, Json] = {}
     texts = _Texts(inputs["corpus"]) if "corpus" in inputs else ()
-    for split in task_contexts.SPLITS:
+    for split in fit_tools.SPLITS:
         path = out / f"{split}.jsonl"
         if params.labels:
-            found, counts[split] = task_contexts.find_labelled(block, split, folder)
+            found, counts[split] = fit_tools.find_labelled(block, split, folder)
             examples.write_rows(path, found)
             continue
-        rows, counts[split] = task_contexts.find_contexts(block, split, folder, texts)
+        rows, counts[split] = fit_tools.find_contexts(block, split, folder, texts)
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         path.write_text("".join(lines), encoding="utf-8")
     about: dict[str, Json] = {"task": block.name, "counts": counts}

@@ -23,7 +23,8 @@ from maskpolicy.models.guesses import in_training, smoothed
 from maskpolicy.models.learned.fit_tools import readable
 from maskpolicy.models.loading import check_vocabulary, load_tokenizer, set_attention, set_dropout
 from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
-from maskpolicy.models.training.interfaces import Keep, Loss, Start
+from maskpolicy.models.training.batching import Loss
+from maskpolicy.models.training.optimization import Keep, Start
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.graph.nodes import stage

@@ -16,7 +16,7 @@ from maskpolicy.data.corpus.documents import ShardSource, Source
 from maskpolicy.data.corpus.passages import TextShare
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import HeadChoice, TaskBlock
-from maskpolicy.models.finetuning.head_params import AnswerParams, HeadParams
+from maskpolicy.experiment.task_kinds import AnswerParams, HeadParams
 from maskpolicy.models.model_kinds import FreshParams, ModelParams
 from maskpolicy.models.scratch import Algorithm, Style
 from maskpolicy.plugins import discovery

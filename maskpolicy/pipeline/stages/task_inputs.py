@@ -12,7 +12,7 @@ from maskpolicy.data.taskfiles import examples as task_examples
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock
 from maskpolicy.experiment.task_kinds import TASK_KINDS
-from maskpolicy.models.learned import contexts as task_contexts
+from maskpolicy.models.learned import fit_tools
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages.input_graph import Inputs, Text
 from maskpolicy.pipeline.stages.params import EXAMPLES, Split, TaskParams
@@ -34,10 +34,10 @@ class TaskInputs:
         """
         task = sources.task(block)
         if TASK_KINDS[task.facts.kind].has_classes:
-            return self.of_task("contexts", block, task_contexts.SPLITS, False, labels=True)
+            return self.of_task("contexts", block, fit_tools.SPLITS, False, labels=True)
         corpus = text.corpus if task.facts.retrieval else None
         outside = hooks.READING.of(task.plugin) is None
-        return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
+        return self.of_task("contexts", block, fit_tools.SPLITS, outside, corpus=corpus)
 
     def examples(self, block: TaskBlock, split: Split) -> Stage:
         """The stage with the examples of a split of a task.

@@ -13,7 +13,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.selection import Masker
 from maskpolicy.models.model_kinds import MODEL_KINDS
-from maskpolicy.models.training.interfaces import Loss
+from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps

@@ -1,0 +1,440 @@
+"""Label and span tasks: an encoder with a head reads one text or two.
+
+A label task asks for a class, or a number where there are no classes. The answer of a span task is
+a part of the context, which is read in windows that overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.types import Example
+from maskpolicy.data.corpus.passages import backend_of, encode
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.task_kinds import LABEL, SPAN, TASK_KINDS, AnswerParams, HeadParams
+from maskpolicy.models.cpu import TrainingLoss
+from maskpolicy.models.encoders import load_body
+from maskpolicy.models.families import family_of
+from maskpolicy.models.loading import load_whole
+from maskpolicy.models.training.batching import Batch, Pairs, Progress, collate, in_batches
+from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.steps import Cut, ExampleSteps, tokenize
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.models.cpu.models import TaskGradients
+
+_OVERLAP = 128  # tokens that two windows share at most (BERT's and RoBERTa's stride)
+_LONGEST = 30  # tokens of an answer, as in BERT's evaluation
+_NOTHING = (0, 0)  # the place that means "no answer here": <s>
+
+
+@dataclass(frozen=True)
+class TwoTexts:
+    """The special tokens of two texts in one input."""
+
+    before: tuple[int, ...]
+    middle: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> TwoTexts:
+        """Read them from a tokenizer.
+
+        RoBERTa's reads <s> first </s></s> second </s>, and so is read what a tokenizer that adds
+        nothing to texts has; BERT's reads [CLS] first [SEP] second [SEP].
+        """
+        backend, marks = backend_of(tokenizer), Specials.of_encoder(tokenizer)
+        word = backend.encode(f"a {tokenizer.pad_token}", add_special_tokens=False)
+        made = backend.post_process(word, word)
+        is_special = np.asarray(made.special_tokens_mask) == 1
+        if not is_special.any():
+            return cls((marks.bos,), (marks.eos, marks.eos), (marks.eos,))
+        texts, ids = np.flatnonzero(~is_special), tuple(made.ids)
+        first, second = texts[: len(word.ids)], texts[len(word.ids) :]
+        return cls(ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :])
+
+    def __len__(self) -> int:
+        """Return the number of special tokens."""
+        return len(self.before) + len(self.middle) + len(self.after)
+
+    def offset(self, first: NDArray[np.int32]) -> int:
+        """Return the place of the second text's first token."""
+        return len(self.before) + len(first) + len(self.middle)
+
+    def joined(self, first: NDArray[np.int32], second: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the ids of two texts in one input."""
+        parts = (self.before, first, self.middle, second, self.after)
+        return np.concatenate([np.asarray(part, np.int32) for part in parts])
+
+
+def cut(
+    first: NDArray[np.int32], second: NDArray[np.int32], room: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return two texts of at most `room` tokens together: the longer one is cut first."""
+    if len(first) + len(second) <= room:
+        return first, second
+    short = min(len(first), len(second), room // 2)
+    if len(first) <= len(second):
+        return first[:short], second[: room - short]
+    return first[: room - short], second[:short]
+
+
+def outputs(model: Any, batch: Batch) -> Any:
+    """Return what a model with a head makes of a batch.
+
+    The second of two texts has token type 1 in models that know two types, as BERT.
+    """
+    given = {"input_ids": batch.source, "attention_mask": batch.seen.long()}
+    has_types = family_of(model.config, "encoder").token_types
+    if has_types and getattr(model.config, "type_vocab_size", 0) > 1:
+        given["token_type_ids"] = token_types(batch)
+    return model(**given)
+
+
+def token_types(batch: Batch) -> torch.Tensor:
+    """Return the token types, (b, n): 1 after the first of two special tokens that end a text."""
+    last = batch.seen.sum(1, keepdim=True) - 1
+    ends = (batch.source == batch.source.gather(1, last)).long()
+    return (ends.cumsum(1) - ends).clamp(max=1) * batch.seen.long()
+
+
+class _EncoderTask:
+    """What label and span tasks share; see `finetuning.Head`."""
+
+    auto_class: str  # of Transformers, for the encoder with its head
+
+    def _with_head(self, folder: Path, seed: int, **settings: Any) -> Any:
+        """Return the encoder of a folder with a fresh head, whose weights are drawn from `seed`.
+
+        `settings` go to the configuration, e.g. num_labels. Raises ConfigError for a family without
+        such a head.
+        """
+        import torch
+        import transformers
+
+        encoder = load_body(str(folder))
+        for name, value in settings.items():
+            setattr(encoder.config, name, value)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            try:
+                model = getattr(transformers, self.auto_class).from_config(encoder.config)
+            except ValueError as error:
+                family = encoder.config.model_type
+                line = f"model {folder}: {self.auto_class} knows no {family}"
+                raise ConfigError(line) from error
+        left = model.base_model.load_state_dict(encoder.state_dict(), strict=False)
+        odd = [key for key in (*left.missing_keys, *left.unexpected_keys) if "pooler" not in key]
+        if odd:  # either may have a pooler that the other one lacks
+            raise ConfigError(
+                f"model {folder}: its body does not fit the model with a head: {min(odd)}"
+            )
+        return model
+
+    def load(self, folder: Path) -> Any:
+        """Return a fine-tuned model, head and all; raises ConfigError where weights are missing."""
+        import transformers
+
+        return load_whole(getattr(transformers, self.auto_class), str(folder))
+
+    def logits(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Return the logits of a batch."""
+        raise NotImplementedError
+
+    def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the same of the body's last states, (b, n, d)."""
+        raise NotImplementedError
+
+    def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
+        """Return the summed loss of logits, and its units."""
+        raise NotImplementedError
+
+    def loss(self, model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
+        """Return the summed loss of a batch, and its units."""
+        return self.loss_of(self.logits(model, batch), batch)
+
+    def training_loss(self) -> TrainingLoss:
+        """Return a loss for one training, equal to `loss`."""
+
+        def gradients(model: Any) -> TaskGradients | None:
+            from maskpolicy.models.cpu import models
+
+            return models.task_gradients(
+                model,
+                lambda states, batch: self.loss_of(
+                    self.logits_of_states(model, states, batch), batch
+                ),
+            )
+
+        return TrainingLoss(self.loss, gradients)
+
+    def _read(
+        self, model: Any, sources: Ragged, marks: Specials, progress: Progress | None
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Yield (index, logits) of sources, in batches of like length; the model is evaluated."""
+        import torch
+
+        device = next(model.parameters()).device
+        order = np.argsort(sources.lengths, kind="stable")
+        for chosen in in_batches(model, order, progress=progress):
+            nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(chosen) + 1, np.int64))
+            made = collate(Pairs(sources.take(chosen), nothing), marks.pad, None)
+            with torch.inference_mode():
+                rows = self.logits(model, made.to(device)).cpu().numpy()
+            yield from zip(chosen.tolist(), rows, strict=True)
+
+
+class LabelTask(_EncoderTask):
+    """One or two texts get a class, or a number where there are no classes."""
+
+    auto_class = TASK_KINDS[LABEL].auto_class
+
+    def start(self, folder: Path, examples: Sequence[Example], seed: int) -> Any:
+        """Return the encoder with Transformers' head for classification, or regression."""
+        return self._with_head(folder, seed, num_labels=max(1, len(examples[0].choices)))
+
+    def steps(
+        self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
+    ) -> ExampleSteps:
+        """Return the steps over (texts, class)."""
+        marks = Specials.of_encoder(tokenizer)
+        labels = Ragged.of_arrays([_target(example) for example in examples])
+        return ExampleSteps(Pairs(_sources(examples, tokenizer, marks, spec), labels), marks, spec)
+
+    def logits(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Return the logits of the classes, (b, c); of a number, (b, 1)."""
+        logits: torch.Tensor = outputs(model, batch).logits.float()
+        return logits
+
+    def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the same of the body's last states, (b, n, d)."""
+        logits: torch.Tensor = model.classifier(states).float()
+        return logits
+
+    def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
+        """Return the summed cross-entropy of the classes, or the squared error of the numbers."""
+        from torch.nn.functional import cross_entropy, mse_loss
+
+        labels = batch.labels[:, 0]
+        if logits.shape[1] == 1:
+            return mse_loss(logits[:, 0], labels.float(), reduction="sum"), len(labels)
+        return cross_entropy(logits, labels, reduction="sum"), len(labels)
+
+    def answer(
+        self,
+        model: Any,
+        tokenizer: Any,
+        examples: Sequence[Example],
+        params: AnswerParams,
+        spec: Training,
+        progress: Progress | None = None,
+    ) -> list[str]:
+        """Return the likeliest class of each example, or the number in four digits."""
+        found = self.scores(model, tokenizer, examples, spec, progress)
+        return [
+            one.choices[int(row.argmax())] if one.choices else f"{row.item():.4f}"
+            for one, row in zip(examples, found, strict=True)
+        ]
+
+    def scores(
+        self,
+        model: Any,
+        tokenizer: Any,
+        examples: Sequence[Example],
+        spec: Training,
+        progress: Progress | None = None,
+    ) -> list[NDArray[np.float32]]:
+        """Return the logits of each example's classes, each of shape (c,); of a number, (1,)."""
+        marks = Specials.of_encoder(tokenizer)
+        sources = _sources(examples, tokenizer, marks, spec)
+        rows = dict(self._read(model, sources, marks, progress))
+        return [rows[index] for index in range(len(examples))]
+
+    def cuts(
+        self, tokenizer: Any, examples: Sequence[Example], spec: Training, _: HeadParams, __: bool
+    ) -> list[Cut]:
+        """Count the inputs, of one text or of two, that lose an end."""
+        firsts = tokenize([example.source for example in examples], tokenizer)
+        seconds = tokenize([example.context or "" for example in examples], tokenizer)
+        has_second = np.asarray([example.context is not None for example in examples])
+        one, two = Specials.of_encoder(tokenizer).added("max_source"), len(TwoTexts.of(tokenizer))
+        lengths = firsts.lengths + seconds.lengths + np.where(has_second, two, one)
+        return [Cut.of("sources", lengths, spec.max_source, "max_source")]
+
+
+def _target(example: Example) -> NDArray[Any]:
+    target = example.targets[0]
+    try:
+        if example.choices:
+            return np.asarray([example.choices.index(target)], np.int32)
+        return np.asarray([float(target)], np.float32)
+    except ValueError as error:
+        what = f"none of {', '.join(example.choices)}" if example.choices else "no number"
+        raise DataError(f"example {example.id!r}: its label {target!r} is {what}") from error
+
+
+def _sources(
+    examples: Sequence[Example], tokenizer: Any, marks: Specials, spec: Training
+) -> Ragged:
+    """Return the ids of each example: its source, and its context as the second text."""
+    firsts = tokenize([example.source for example in examples], tokenizer)
+    seconds = tokenize([example.context or "" for example in examples], tokenizer)
+    both = TwoTexts.of(tokenizer)
+    room = max(0, spec.max_source - len(both))
+    rows = list(marks.wrap(firsts, spec.max_source))
+    for place, example in enumerate(examples):
+        if example.context is not None:
+            rows[place] = both.joined(*cut(firsts[place], seconds[place], room))
+    return Ragged.of(rows, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """One window of an example: its input, and where its context tokens lie in the text."""
+
+    example: int
+    source: NDArray[np.int32]
+    first: int  # index in source of its first context token
+    offsets: NDArray[np.int32]  # (k, 2) characters of the context
+
+    def place(self, example: Example) -> tuple[int, int]:
+        """Return the first and last token of the answer, if it is here as a whole."""
+        begin, offsets = example.start, self.offsets
+        if begin is None or not len(offsets):
+            return _NOTHING
+        end = begin + len(example.targets[0])
+        if begin < offsets[0, 0] or end > offsets[-1, 1]:
+            return _NOTHING
+        first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
+        last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
+        return (self.first + first, self.first + last) if first <= last else _NOTHING
+
+    def best(self, scores: NDArray[Any], context: str) -> tuple[float, str]:
+        """Return score and text of the best span of context tokens, at most _LONGEST long.
+
+        `scores` are those of start and end, (n, 2).
+        """
+        count = len(self.offsets)
+        if not count:
+            return -np.inf, ""
+        starts, ends = scores[self.first : self.first + count].T
+        every = np.ones((count, count), bool)
+        allowed = np.triu(every) & ~np.triu(every, _LONGEST)
+        table = np.where(allowed, starts[:, None] + ends[None, :], -np.inf)
+        i, j = np.unravel_index(int(table.argmax()), table.shape)
+        return float(table[i, j]), context[self.offsets[i, 0] : self.offsets[j, 1]].strip()
+
+
+class SpanTask(_EncoderTask):
+    """The answer is a span of the context."""
+
+    auto_class = TASK_KINDS[SPAN].auto_class
+
+    def start(self, folder: Path, examples: Sequence[Example], seed: int) -> Any:
+        """Return the encoder with Transformers' head for extractive question answering."""
+        return self._with_head(folder, seed)
+
+    def steps(
+        self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
+    ) -> ExampleSteps:
+        """Return the steps over windows with the first answer's place, or <s> where it is not."""
+        cuts = windows(examples, tokenizer, spec)
+        places = [np.asarray(window.place(examples[window.example])) for window in cuts]
+        sources = Ragged.of((window.source for window in cuts), np.int32)
+        pairs = Pairs(sources, Ragged.of(places, np.int32))
+        return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
+
+    def logits(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Return the scores of start and end, (b, n, 2); padding scores as low as can be."""
+        import torch
+
+        out = outputs(model, batch)
+        return _without_padding(torch.stack([out.start_logits, out.end_logits], dim=2), batch)
+
+    def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the same of the body's last states, (b, n, d)."""
+        return _without_padding(model.qa_outputs(states), batch)
+
+    def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
+        """Return the summed cross-entropies of start and end, two for each window."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(logits, batch.labels, reduction="sum"), batch.labels.numel()
+
+    def answer(
+        self,
+        model: Any,
+        tokenizer: Any,
+        examples: Sequence[Example],
+        params: AnswerParams,
+        spec: Training,
+        progress: Progress | None = None,
+    ) -> list[str]:
+        """Return the best span of each example's windows.
+
+        params.unanswerable allows "": where <s> scores above every span, in each window.
+        """
+        cuts = windows(examples, tokenizer, spec)
+        best, nothing = [(-np.inf, "")] * len(examples), [np.inf] * len(examples)
+        sources = Ragged.of((window.source for window in cuts), np.int32)
+        marks = Specials.of_encoder(tokenizer)
+        for index, scores in self._read(model, sources, marks, progress):
+            place = cuts[index].example
+            span = cuts[index].best(scores, examples[place].context or "")
+            best[place] = max(best[place], span, key=lambda pair: pair[0])
+            nothing[place] = min(nothing[place], float(scores[0].sum()))
+        return [
+            "" if params.unanswerable and none > score else text
+            for (score, text), none in zip(best, nothing, strict=True)
+        ]
+
+    def cuts(
+        self, tokenizer: Any, examples: Sequence[Example], spec: Training, _: HeadParams, __: bool
+    ) -> list[Cut]:
+        """Count the questions that lose an end; contexts are read whole, window by window."""
+        questions = tokenize([example.source for example in examples], tokenizer)
+        most = _room(spec, TwoTexts.of(tokenizer)) // 2
+        return [Cut.of("questions", questions.lengths, most, "max_source")]
+
+
+def _without_padding(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    import torch
+
+    both = logits.float()
+    return both.masked_fill(~batch.seen[:, :, None], torch.finfo(both.dtype).min)
+
+
+def windows(examples: Sequence[Example], tokenizer: Any, spec: Training) -> list[Window]:
+    """Return the windows of each example; a question takes half of the room at most."""
+    questions = tokenize([example.source for example in examples], tokenizer)
+    contexts = encode([example.context or "" for example in examples], tokenizer)
+    both, found = TwoTexts.of(tokenizer), []
+    room = _room(spec, both)
+    for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+        question = question[: room // 2]
+        size = room - len(question)
+        ids = np.asarray(context.ids, np.int32)
+        offsets = np.asarray(context.offsets, np.int32).reshape(-1, 2)
+        step = size - min(_OVERLAP, size // 2)
+        for begin in range(0, max(1, len(ids)), step):
+            end = begin + size
+            source = both.joined(question, ids[begin:end])
+            found.append(Window(number, source, both.offset(question), offsets[begin:end]))
+            if end >= len(ids):
+                break
+    return found
+
+
+def _room(spec: Training, both: TwoTexts) -> int:
+    return max(2, spec.max_source - len(both))
