@@ -24,8 +24,8 @@ from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles.examples import read_examples
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import Limit, TaskBlock
-from maskpolicy.models.finetuning import label
-from maskpolicy.models.finetuning.head_params import AnswerParams
+from maskpolicy.experiment.task_kinds import AnswerParams
+from maskpolicy.models.finetuning.encoder_tasks import LabelTask
 from maskpolicy.models.loading import load_tokenizer, set_dropout
 from maskpolicy.models.training.loop import train
 from maskpolicy.pipeline.stages.evaluation import score
@@ -33,6 +33,7 @@ from maskpolicy.pipeline.stages.evaluation import score
 Splits: TypeAlias = Mapping[str, Sequence[Example]]
 PACKAGE = "all_minilm_l6_v2"
 SETTINGS = Training(steps=1000, warmup=100, lr=1e-4, precision="fp32", attention="sdpa")
+LABEL = LabelTask()
 PARAMS = AnswerParams(head="label", keep="start")
 
 
@@ -58,11 +59,11 @@ def ours(model: Any, folder: Path, splits: Splits, spec: Training) -> NDArray[np
     """Fine-tune with maskpolicy's loop and return the logits of the test examples, (n, 2)."""
     tokenizer = load_tokenizer(str(folder))
     spec = replace(spec, micro_tokens=spec.micro_tokens or 1 << 20)
-    steps = label.steps(model, tokenizer, splits["train"], spec, PARAMS)
+    steps = LABEL.steps(model, tokenizer, splits["train"], spec, PARAMS)
     set_dropout(model, spec.dropout)
     model.set_attn_implementation(spec.attention)
-    train(model, steps, label.training_loss(), spec, _NoCheckpoints(), lambda *_: None)
-    return np.stack(label.logits(model, tokenizer, splits["test"], spec))
+    train(model, steps, LABEL.training_loss(), spec, _NoCheckpoints(), lambda *_: None)
+    return np.stack(LABEL.scores(model, tokenizer, splits["test"], spec))
 
 
 def theirs(
@@ -127,7 +128,7 @@ def report(glue: Path, seeds: int, spec: Training) -> str:
             ways: tuple[Callable[..., NDArray[np.float32]], ...] = (ours, theirs)
             found = []
             for way in ways:
-                model = label.start(folder, splits["train"], seed)  # the same head for both
+                model = LABEL.start(folder, splits["train"], seed)  # the same head for both
                 logits = way(model, folder, splits, replace(spec, seed=seed))
                 found.append(matthews(logits, splits["test"]))
             rows.append(tuple(found))
