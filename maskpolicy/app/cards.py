@@ -54,6 +54,7 @@ class CardScore:
     seeds: tuple[int, ...]
     std: float | None = None
     source: str = ""  # of the questions: world, hub or files
+    kind: str = TEXT  # of the task
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def _front(history: ModelHistory) -> str:
         facts["model_name"] = history.name
         facts["eval_results"] = [
             EvalResult(
-                task_type=TASK_KINDS[history.head or TEXT].hub,
+                task_type=TASK_KINDS[score.kind].hub,
                 dataset_type=_DATA_SETS.get(score.source, "{}").format(score.task),
                 dataset_name=_data_set(score),
                 dataset_split="test",

@@ -22,6 +22,7 @@ from maskpolicy.core.files import check_folder, claim_folder, sync
 from maskpolicy.core.keys import to_json
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.definition import ENCODER, RELATIVE, ModelKind
+from maskpolicy.experiment.task_kinds import TEXT, kind_of
 from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.models.encoders import masked_lm_class
@@ -38,6 +39,7 @@ from maskpolicy.pipeline.stages.params import (
 )
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store, available
+from maskpolicy.plugins.discovery import plugin_of_run
 
 _MODULES = "modules.json"  # of sentence-transformers
 RECORD = "maskpolicy.json"  # all settings of a folder that we wrote
@@ -337,6 +339,15 @@ def _scores(run: Run, cells: list[Result]) -> list[CardScore]:
                 tuple(cell.seed for cell in of_task),
                 statistics.stdev(values) if len(values) > 1 else None,
                 of_task[0].origin,
+                _kind(of_task[0].config["task"]["name"]),
             )
             scores.append(score)
     return scores
+
+
+def _kind(task: str) -> str:
+    """Return the kind of a task; that of most tasks if its plugin is not loaded."""
+    try:
+        return kind_of(plugin_of_run("task", task))
+    except ConfigError:
+        return TEXT

@@ -150,7 +150,9 @@ def test_the_body_below_mae_lms_decoder_is_exported_as_such(home, exported):
     from transformers import AutoModel
 
     folder = exported("MAE-LM")
-    assert "It is the body alone and fills no masks" in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert "It is the body alone and fills no masks" in card
+    assert "type: text-classification" in card  # of its score on CoLA
     _, info = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
 
