@@ -295,7 +295,9 @@ def _data_set(score: CardScore) -> str:
 
 
 def _corpus(source: Source, mix: Sequence[TextShare]) -> str:
-    settings = {"words in a passage": source.words, "most documents": source.limit or "all"}
+    unit = "tokens" if source.tokens else "words"
+    settings = {f"{unit} in a passage": getattr(source, unit)}
+    settings |= {"most documents": source.limit or "all"}
     settings |= {f"passages from {each.name}": f"{100 * each.share:g}%" for each in mix}
     if isinstance(source, WorldSource):
         return _table({"source": "the embedded world", **settings})

@@ -142,7 +142,8 @@ def _with_validation(
     if not spec.steps:
         raise ConfigError("--validation: intermediate.steps is 0: there is nothing to validate")
     text = corpus_block({"files": list(files)}, "--validation", folders)
-    text = replace(text, words=corpus.words, on_error=corpus.on_error, column=corpus.column)
+    alike = ("words", "tokens", "language", "on_error", "column")
+    text = replace(text, **{key: getattr(corpus, key) for key in alike})
     if corpus.name is None:
         text = replace(text, columns=corpus.columns)
     every = spec.eval_every or -(-spec.steps // _TIMES)

@@ -107,6 +107,7 @@ class CorpusBlock:
     column: str = "text"  # the key of the text in rows of files and of the Hub
     columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
+    tokens: Count | None = omitted(None)  # most tokens of text per passage, in place of words
     # code of the text's language (de, ja, ..), by which its words and sentences are found
     language: str = omitted("en")
     limit: Steps = 0  # the most documents to read; 0: all
@@ -117,6 +118,11 @@ class CorpusBlock:
     # texts to mix in, each by its share of all passages: `general` and `situations` of the world,
     # or a block by a name of its own, {wiki: {files: [wiki.txt], share: 0.2}}
     mix: dict[str, Any] | None = omitted(None)
+
+    @property
+    def passage_size(self) -> dict[str, Any]:
+        """The words or tokens of a passage; the other is None."""
+        return {"words": None if self.tokens else self.words, "tokens": self.tokens}
 
 
 @dataclass(frozen=True)

@@ -209,6 +209,8 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
     if values["language"] != CorpusBlock.language and values["name"] == WORLD:
         raise ConfigError(f"{where}.language: the world is written in English: leave it out")
     check_language(values["language"], f"{where}.language")
+    if values["tokens"] and values["words"] != CorpusBlock.words:
+        raise ConfigError(f"{where}.tokens: passages have words or tokens: leave one of them out")
     if values["mix"]:
         raise ConfigError(f"{where}.mix: is for the corpus of the intermediate stage: leave it out")
     sources = [key for key in ("name", "files", "hub") if values[key]]
@@ -288,7 +290,9 @@ def mixed_texts(corpus: CorpusBlock) -> list[MixedText]:
             for key, setting in block.items()
             if key != SHARE
         }
-        values: dict[str, Any] = {"words": corpus.words, "language": corpus.language, **rest}
+        size = {} if {"words", "tokens"} & {*rest} else vars(corpus)
+        values = {key: size[key] for key in ("words", "tokens") if size}
+        values |= {"language": corpus.language, **rest}
         if share:
             found.append(MixedText(name, share, CorpusBlock(**values) if rest else None))
     return found
@@ -372,6 +376,9 @@ def row_corpus(
         of_files = ["columns", "language"] if stated.get("name") else []
         dropped = (*_SOURCES, *_OF_HUB, *of_files)
         base = {key: value for key, value in base.items() if key not in dropped}
+    for size, other in (("words", "tokens"), ("tokens", "words")):
+        if size in stated:
+            base = {key: value for key, value in base.items() if key != other}
     merged = {**base, **stated}
     if isinstance(stated.get(MIX), Mapping):
         merged[MIX] = dict(usual.mix or {})

@@ -173,6 +173,15 @@ def test_an_encoder_from_scratch_is_written_whole(call, encoder_words, tmp_path,
     assert_whole(tmp_path / "out")
 
 
+def test_passages_of_tokens_are_never_cut(call, words, texts, tmp_path):
+    words = (*words, "corpus.tokens=20", "intermediate.max_source=22", "--out", tmp_path / "out")
+    (texts / "held-out.txt").write_text("The other engine was built in Rome. " * 20)
+    code, _, err = call(*words, "--validation", texts / "held-out.txt")
+    assert code == 0, err
+    assert "truncated" not in err
+    assert "| tokens in a passage | 20 |" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_passages_that_the_model_cannot_see_whole_are_told(call, words, tmp_path):
     (tmp_path / "one.txt").write_text("\n\n".join(f"{TEXT} " * 40 + str(n) for n in range(9)))
     words = (*words, "corpus.words=600", "target=spans", "--out", tmp_path / "out")
@@ -180,11 +189,11 @@ def test_passages_that_the_model_cannot_see_whole_are_told(call, words, tmp_path
     assert code == 0
     (line,) = (line for line in err.splitlines() if "longer than" in line)
     assert "intermediate random" in line and "longer than 512 tokens and are truncated" in line
-    assert line.rstrip().endswith("lower corpus.words")
+    assert line.rstrip().endswith("lower corpus.words or corpus.tokens")
     assert "| max source | 512 |" in (tmp_path / "out" / "README.md").read_text()
     err = call(*words, "intermediate.max_source=100")[2]
     assert "longer than 100 tokens" in err
-    assert "lower corpus.words or raise intermediate.max_source" in err
+    assert "lower corpus.words or corpus.tokens, or raise intermediate.max_source" in err
 
 
 def test_the_same_command_replaces_the_folder_by_the_same_bytes(call, words, tmp_path, monkeypatch):

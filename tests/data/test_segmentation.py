@@ -8,11 +8,21 @@ from itertools import pairwise
 
 import pytest
 import small
+import text_to_text
+from hypothesis import given
+from hypothesis import strategies as st
 from languages import SENTENCES, lines
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Passage
-from maskpolicy.data.corpus.passages import Document, Passages, build_passages, cut_document
+from maskpolicy.data.corpus.passages import (
+    Document,
+    Passages,
+    build_passages,
+    cut_by_tokens,
+    cut_document,
+    tokenize,
+)
 from maskpolicy.data.corpus.segmentation import segmenter
 from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.model_and_corpus import corpus_block, mixed_texts
@@ -59,6 +69,34 @@ def test_passages_of_text_without_blanks_are_cut_and_keep_all_of_it(language):
     assert "".join(part.text for part in parts) == text
     assert max(len(part.text) for part in parts) <= 250
     assert {part.language for part in parts} == {language}
+
+
+@given(
+    st.sampled_from(sorted(SENTENCES)),
+    st.sampled_from(["bart", "t5", "t5gemma", "bert2bert", "pegasus"]),
+    st.integers(2, 40),
+    st.randoms(use_true_random=False),
+)
+def test_passages_of_tokens_keep_all_text_and_are_full(language, name, most, random):
+    blank = "" if language in ("zh", "ja", "th") else random.choice([" ", "\n", " \n "])
+    text = blank.join(random.sample(lines(language) * 2, 7))
+    tokenizer = text_to_text.tokenizer(name)
+    document = Document("d", text, {"first": [[0, 3]]}, language)
+    parts = list(cut_by_tokens(document, most, tokenizer))
+    assert "".join("".join(part.text for part in parts).split()) == "".join(text.split())
+    found = list(tokenize(parts, tokenizer))
+    for one in found:
+        assert len(one.tokens) <= most or len(one.text) == 1
+    assert {part.language for part in parts} == {language}
+    assert sum(len(one.columns["first"]) for one in found) == (len(parts[0].text) > 2)
+    if most > 20:  # a passage is as long as words allow
+        assert all(len(one.tokens) > most // 3 for one in found[:-1])
+
+
+def test_a_document_with_few_tokens_is_one_passage_as_it_is():
+    for text, known in (("  Boats. ", ["  Boats. "]), (" \n", [])):
+        found = cut_by_tokens(Document("d", text), 99, small.tokenizer())
+        assert [part.text for part in found] == known
 
 
 def test_passages_know_their_language_and_english_ones_store_none():

@@ -50,6 +50,19 @@ def test_a_row_has_a_corpus_of_its_own_key_by_key(load):
     )
 
 
+def test_passages_have_words_or_tokens_in_each_row(load):
+    rows = "policies=[original, {name: original, corpus: {words: 30}}, "
+    rows += "{name: original, corpus: {mix: {general: 0.1}}}]"
+    experiment = load(rows, "baseline=original", "corpus={name: world, tokens: 64}")
+    sizes = [experiment.corpus_of(block).passage_size for block in experiment.policies]
+    by_tokens = {"words": None, "tokens": 64}
+    assert sizes == [by_tokens, {"words": 30, "tokens": None}, by_tokens]
+    mixed = corpus(experiment, experiment.policies[2].label).inputs["mix-general"]
+    assert mixed.keyed["corpus"]["tokens"] == 64
+    labels = [block.label for block in experiment.policies]
+    assert labels[1] == "original corpus.words=30"
+
+
 def test_every_stage_of_a_row_reads_its_own_corpus(load):
     learned = "{name: supervised, train_on: [triviaqa]"
     rows = f"[none, {learned}}}, {learned}, label: own, corpus: {{mix: {{general: 0.5}}}}}}, "

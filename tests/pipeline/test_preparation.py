@@ -138,6 +138,13 @@ def test_shards_of_a_file_have_the_passages_and_columns_of_the_whole(
     assert len(shards_of(corpus)) > 3
 
 
+def test_shards_have_passages_of_tokens(folder, tmp_path):
+    path = write(tmp_path, "a.jsonl", FORMATS["a.jsonl"])
+    (corpus, _), store = both(folder, [path], 0.0006, words=100, tokens=9)
+    lengths = open_arrays(store.path(corpus.key))["tokens"].lengths
+    assert lengths.mean() > 5 and lengths.max() == 9
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_malformed_rows_are_counted_and_named_as_in_one_stage(folder, tmp_path, name, caplog):
     lines = FORMATS[name].splitlines(keepends=True)

@@ -30,6 +30,7 @@ class WorldSource:
     name: Literal["world"] = "world"
     part: WorldText = "intermediate"
     words: int | None = omitted(None)  # per passage; None: whole documents are read
+    tokens: int | None = omitted(None)  # per passage, in place of words
     limit: int
 
 
@@ -41,6 +42,7 @@ class _Rows:
     columns: tuple[str, ...]
     on_error: OnError
     words: int | None = omitted(None)
+    tokens: int | None = omitted(None)
     language: str = omitted(ENGLISH)
     rules: str = ""  # version of what words and sentences are
     limit: int
@@ -86,7 +88,8 @@ class ShardSource:
     files: tuple[FilePart, ...]
     column: str
     columns: tuple[str, ...]
-    words: int
+    words: int | None = omitted(None)
+    tokens: int | None = omitted(None)
     language: str = omitted(ENGLISH)
     rules: str = ""
 
@@ -99,7 +102,7 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = ""
     error about that. Raises ConfigError or DataError if the corpus cannot be read.
     """
     if corpus.name == WORLD:
-        return WorldSource(words=corpus.words, limit=corpus.limit)
+        return WorldSource(**corpus.passage_size, limit=corpus.limit)
     for name in corpus.columns:
         if name in FIXED or name == corpus.column:
             raise ConfigError(f"corpus.columns: {name!r} is taken: rename that column")
@@ -132,7 +135,8 @@ def _rows(corpus: CorpusBlock) -> dict[str, Any]:
     """Return the fields of `_Rows`."""
     names = (field.name for field in dataclass_fields(_Rows) if field.name != "rules")
     rules = rules_version(corpus.language)
-    return {"rules": rules, **{name: getattr(corpus, name) for name in names}}
+    own = {name: getattr(corpus, name) for name in names}
+    return {**own, **corpus.passage_size, "rules": rules}
 
 
 def digests(source: Source | ShardSource, corpus: CorpusBlock) -> dict[Path, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from errno import EMFILE
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -22,6 +22,7 @@ from maskpolicy.core.ragged import Joined, Ragged, RaggedWriter, Rows
 from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import Passage, Spans, as_spans
 from maskpolicy.data.corpus.segmentation import ENGLISH, segmenter
+from maskpolicy.experiment.definition import CorpusBlock
 
 if TYPE_CHECKING:
     import tokenizers
@@ -162,18 +163,22 @@ def open_arrays(folder: Path) -> Mapping[str, Rows]:
 def passage_rows(
     documents: Iterable[Document],
     tokenizer: PreTrainedTokenizerBase,
-    words: int,
+    words: int | None,
+    tokens: int | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, note: None,
     is_shard: bool = False,
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Split documents into passages of at most `words` words and yield the arrays of each.
+    """Split documents into passages of at most `words` words or `tokens` tokens; yield its arrays.
 
-    Raises DataError if a document lacks a column that others have, and if there is no text, except
-    in a shard.
+    With neither, a passage has the default number of words. Raises DataError if a document lacks a
+    column that others have, and if there is no text, except in a shard.
     """
     names: tuple[str, ...] = ()
     done = 0
-    stream = (piece for document in documents for piece in cut_document(document, words))
+    cut = partial(cut_document, words=words or CorpusBlock.words)
+    if tokens:
+        cut = partial(cut_by_tokens, most=tokens, tokenizer=tokenizer)
+    stream = (piece for document in documents for piece in cut(document))
     while chunk := list(islice(stream, _CHUNK)):
         for tokenized in tokenize(chunk, tokenizer):
             found = _arrays(tokenized)
@@ -237,6 +242,47 @@ def cut_document(document: Document, words: int) -> Iterator[Document]:
         yield document
         return
     bounds = _split_long(found, words) if has_long else _split(found, words)
+    yield from _parts_of(document, bounds)
+
+
+def cut_by_tokens(
+    document: Document, most: int, tokenizer: PreTrainedTokenizerBase
+) -> Iterator[Document]:
+    """Split a document into passages of at most `most` tokens each, without special tokens.
+
+    It is cut between words, and also within a word of more than half as many tokens. A character
+    may have more than `most`.
+    """
+    text = document.text
+    words = [match.span() for match in segmenter(document.language).cuts.finditer(text)]
+    [whole] = encode([text], tokenizer)
+    if not words or len(whole.ids) <= most:
+        yield from [document] if words else []
+        return
+    begins = np.maximum.accumulate([begin for begin, _ in whole.offsets])
+    units: list[tuple[int, int]] = []  # bounds of what is not cut, in characters
+    for first, last in words:
+        inside = begins[slice(*np.searchsorted(begins, (first, last)))]
+        cuts = np.unique([first, *inside]).tolist() if len(inside) > most // 2 else [first]
+        units += pairwise([*cuts, last])
+    ends = np.searchsorted(begins, [first for first, _ in units[1:]] + [len(text)])
+    bounds, at, before = [], 0, 0  # `before`: tokens before the passage
+    while at < len(units):
+        last = max(at, int(np.searchsorted(ends, before + most, side="right")) - 1)
+        # a text may have more tokens alone than within its document
+        while last > at and _length(text[units[at][0] : units[last][1]], tokenizer) > most:
+            last -= 1
+        bounds.append((units[at][0], units[last][1]))
+        at, before = last + 1, ends[last]
+    yield from _parts_of(document, bounds)
+
+
+def _length(text: str, tokenizer: PreTrainedTokenizerBase) -> int:
+    return len(encode([text], tokenizer)[0].ids)
+
+
+def _parts_of(document: Document, bounds: Iterable[tuple[int, int]]) -> Iterator[Document]:
+    """Yield the parts of a document with these bounds in characters."""
     for number, (first, last) in enumerate(bounds):
         columns = {
             name: [[a - first, b - first] for a, b in spans if first <= a and b <= last]

@@ -93,7 +93,7 @@ def _shard(corpus: CorpusBlock, pieces: Sequence[Piece]) -> tuple[ShardSource, C
         files=tuple(part for part, *_ in pieces),
         column=corpus.column,
         columns=corpus.columns,
-        words=corpus.words,
+        **corpus.passage_size,
         language=corpus.language,
         rules=rules_version(corpus.language),
     )

@@ -122,7 +122,7 @@ class Inputs:
         params = NewTokenizer(
             vocabulary=model.vocabulary or shape.vocabulary,
             # it is trained on documents, so the length of passages does not matter
-            corpora=tuple(replace(source, words=None) for source in corpora),
+            corpora=tuple(replace(source, words=None, tokens=None) for source in corpora),
             algorithm=cast(Algorithm, model.tokenizer or shape.algorithm),
             style=shape.style,
         )
@@ -253,7 +253,7 @@ class Inputs:
         if text.corpus is not None:
             return self.plain_text(f"mixed in, {text.name}", text.corpus).corpus
         part = cast(WorldText, text.name)
-        source = WorldSource(part=part, words=corpus.words, limit=CorpusBlock.limit)
+        source = WorldSource(part=part, **corpus.passage_size, limit=CorpusBlock.limit)
         if source == GENERAL_SOURCE:
             return self.world_general.corpus
         return self.corpus(f"mixed in, {text.name}", source)

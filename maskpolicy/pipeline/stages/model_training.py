@@ -234,9 +234,9 @@ def _warn_of_truncation(steps: MaskedSteps, asked: Training, run: StageRun) -> N
     if not cut or not run.name:  # only the first of several processes has the name
         return
     stage, most = run.name.split()[0], getattr(steps.spec, key)
-    lower = "" if stage == "general" else "lower corpus.words"  # the world's is fixed
+    lower = "" if stage == "general" else "lower corpus.words or corpus.tokens"  # or it is fixed
     higher = f"raise {stage}.{key}" if getattr(asked, key) == most else ""
-    advice = " or ".join(filter(None, [lower, higher])) or "the model has no more positions"
+    advice = ", or ".join(filter(None, [lower, higher])) or "the model has no more positions"
     log.warning(
         "%s: %d of %d passages (%.3g%%) are longer than %d tokens and are truncated: %s",
         run.name,

@@ -82,7 +82,8 @@ def corpus_shard(
     malformed = documents.malformed_rows(corpus)
     found = documents.read_shard(source, corpus, malformed)
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    rows = passage_rows(found, tokenizer, source.words, run.progress, is_shard=True)
+    size = source.words, source.tokens
+    rows = passage_rows(found, tokenizer, *size, run.progress, is_shard=True)
     write_passages(out / PASSAGES_FILE, rows)
     shards.save_malformed(malformed, source, corpus, out)
 
@@ -101,8 +102,8 @@ def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: S
         return
     found = documents.read(source, inputs, run.local.corpus, malformed)
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    words = CorpusBlock.words if source.words is None else source.words
-    write_passages(out / PASSAGES_FILE, passage_rows(found, tokenizer, words, run.progress))
+    rows = passage_rows(found, tokenizer, source.words, source.tokens, run.progress)
+    write_passages(out / PASSAGES_FILE, rows)
     run.facts["malformed"] = malformed.count
     if isinstance(source, HubSource) and source.hub:
         hub.note("dataset", source.hub, run.local.revision, source.revision)
