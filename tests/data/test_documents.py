@@ -141,39 +141,25 @@ def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
             texts(path)
 
 
+X = {"columns": ("x",)}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "keys", "message"),
     [
-        ("a.jsonl", '{"text": "A."}\n{"text"', {}, "a.jsonl, line 2: not JSON"),
-        ("a.jsonl", "[1]\n", {}, "line 1: must be a JSON object, not \\[1\\]"),
-        (
-            "a.jsonl",
-            '{"body": "A."}',
-            {},
-            r"has no key 'text' \(it has body\): set corpus\.column",
-        ),
+        ("a.jsonl", '{"text": "A."}\n{"text"', {}, r"line 2: not JSON.*\(corpus.on_error: skip"),
+        ("a.jsonl", '{"body": "A."}', {}, r"no key 'text' \(it has body\): set corpus\.column"),
         ("a.jsonl", '{"text": 3}', {}, "line 1: key 'text' must be text, not 3"),
         ("a.jsonl", '{"text": "A\\u0000"}', {}, "line 1: key 'text' holds a NUL character"),
         ("a.jsonl", '{"text": "\\ud800"}', {}, "line 1: key 'text' holds a lone surrogate"),
         ("a.jsonl", b'{"text": "\xff"}', {}, "line 1: not UTF-8 at byte 10"),
-        ("a.jsonl", '{"text": ' + "9" * 5000 + "}", {}, "line 1: not JSON"),
         ("a.jsonl", "[" * 200_000, {}, "line 1: not JSON"),
-        ("a.jsonl", '{"text": "A."}', {"columns": ("x",)}, "line 1: key 'x' is missing"),
-        ("a.jsonl", '{"text": "A.", "x": 3}', {"columns": ("x",)}, "must be a list of"),
-        ("a.jsonl", '{"text": "A.", "x": [3]}', {"columns": ("x",)}, "must be a list of"),
-        (
-            "a.jsonl",
-            '{"text": "A.", "x": [[1, 3]]}',
-            {"columns": ("x",)},
-            "is not a range of the 2-character text",
-        ),
-        ("a.txt", "A.\0", {}, "a.txt, line 1: holds a NUL character at character 2: remove it"),
-        ("a.txt", "A.\n\nB.\nC\0D.\n", {}, "a.txt, line 4: holds a NUL character at character 1"),
-        ("a.jsonl", "x", {}, r"\(corpus.on_error: skip leaves such rows out\)"),
+        ("a.jsonl", '{"text": "A."}', X, "line 1: key 'x' is missing"),
+        ("a.jsonl", '{"text": "A.", "x": [3]}', X, "must be a list of"),
+        ("a.jsonl", '{"text": "A.", "x": [[1, 3]]}', X, "is not a range of the 2-character text"),
+        ("a.txt", "A.\n\nB.\nC\0D.\n", {}, "line 4: holds a NUL character at character 1: remove"),
         ("a.txt", b"A.\n\xff\n", {}, "a.txt, line 2: not UTF-8"),
-        ("a.txt", "A.", {"columns": ("x",)}, "plain text has no column 'x'"),
-        ("a.tsv", "id\ttext\n1\tA.\t\n", {}, "line 2: has 3 cells, not 2"),
-        ("a.tsv", 'id\ttext\n1\t"A.\n', {}, "line 2: not a row of a .tsv file"),
+        ("a.txt", "A.", X, "plain text has no column 'x'"),
         ("a.tsv", "id\tbody\n1\tA.\n", {}, "no column 'text'; there are id, body"),
         ("kilt_knowledgesource.json", '{"text": "A."}', {}, "must be a list of texts"),
         ("a.parquet", "A.", {}, "a.parquet: no readable Parquet"),

@@ -100,9 +100,6 @@ def test_an_unknown_split_lists_the_choices(tmp_path):
     ("bad", "reason"),
     [
         ("{'id': 1}", "line 2: not JSON"),
-        ("[1]", r"line 2: must be a JSON object, not \[1\]"),
-        (row(2, input=7), "line 2: key 'input' must be text, not 7"),
-        (row(2, output="River"), "line 2: key 'output' must be a list of objects"),
         (row(2, output=[{"answer": 7}]), "line 2: key 'output': every 'answer' must be text"),
         (row(2, id=None), "line 2: key 'id' is missing"),
         (
@@ -162,19 +159,6 @@ def test_context_true_without_any_context_is_refused(tmp_path):
     write(tmp_path / NAMES["dev"], [row(1)])
     with pytest.raises(DataError, match="context: true, but no example has a context"):
         ids("test", tmp_path, context=True)
-
-
-def test_lines_are_the_json_lines_of_the_verb(tmp_path):
-    write(tmp_path / NAMES["dev"], [row(n, f"Zürich {n}") for n in range(3)])
-    first, second = examples.lines(block(), "test", tmp_path, limit=2)
-    assert json.loads(first) == {
-        "id": "q0",
-        "group": "Zürich 0",
-        "source": "Zürich 0 [SEP] river",
-        "targets": ["River 0"],
-        "context": None,
-    }
-    assert "Zürich 1" in second
 
 
 OWN = """
@@ -244,13 +228,6 @@ def test_an_id_that_comes_twice_in_a_users_split_names_both_rows(tmp_path, capit
     path = write(tmp_path / "b.jsonl", [NORWAY, {**NORWAY, "id": "b"}, NORWAY])
     with pytest.raises(DataError, match=f"{path}, line 3: id 'a' is that of {path}, line 1 too"):
         examples.read_examples(TaskBlock("capitals", "c"), "test", tmp_path)
-
-
-def test_a_users_task_may_have_files_of_any_format(tmp_path):
-    own_task(tmp_path, "capitals-csv", "csv")
-    (tmp_path / "b.csv").write_text('id,country,capital\na,"Norway, the",Oslo\n')
-    found = examples.read_examples(TaskBlock("capitals-csv", "c"), "test", tmp_path)
-    assert [(one.id, one.source, one.targets) for one in found] == [("a", "Norway, the", ("Oslo",))]
 
 
 def test_a_limit_keeps_that_many_examples_of_its_split_in_file_order(tmp_path):

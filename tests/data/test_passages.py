@@ -120,12 +120,6 @@ def test_text_is_whole_whatever_truncation_its_tokenizer_brings():
     assert len(encode(["Anna"], tokenizer)[0]) < 8
 
 
-def test_a_special_token_that_the_user_asks_for_is_still_one():
-    tokenizer = small.tokenizer()
-    encode(["<mask>"], tokenizer)
-    assert tokenizer("<mask>", add_special_tokens=False)["input_ids"] == [tokenizer.mask_token_id]
-
-
 @given(TEXT | ANY, st.integers(1, 4))
 def test_cutting_keeps_every_word_in_order(text, words):
     pieces = list(cut_document(Document("d", text), words))
@@ -243,18 +237,6 @@ def test_a_column_that_some_document_lacks_names_both():
     documents = [Document("a", "one", {"c": []}), Document("b", "two")]
     with pytest.raises(DataError, match="document 'b': column 'c'"):
         build_passages(documents, small.tokenizer(), words=9)
-
-
-def test_a_word_of_megabytes_is_cut_before_it_is_encoded():
-    long = "abcdefghij" * 300_000
-    text = f"one two {long} three four five"
-    found = list(cut_document(corpus.Document("d", text, {"marked": [[0, 3], [8, 9]]}), 2))
-    assert max(len(each.text) for each in found) == 10_000
-    assert "".join(each.text for each in found[1:301]) == long
-    assert [each.text for each in (found[0], *found[301:])] == ["one two", "three four", "five"]
-    assert found[0].columns["marked"] == [[0, 3]]
-    assert found[1].columns["marked"] == [[0, 1]]
-    assert len({each.id for each in found}) == len(found)
 
 
 @given(st.lists(st.integers(1, 25_000), max_size=8), st.integers(1, 4))

@@ -181,10 +181,6 @@ NARROW = {"relations": ["school", "employer"], "asked": 2}
     ("options", "message"),
     [
         ({"peple": 3}, "did you mean 'people'"),
-        ({"people": "many"}, "world.people: must be a whole number, not text 'many'"),
-        ({"people": 1}, "world.people: must be >= 4, not 1"),
-        ({"years": 99}, "world.years: must be >= 1 and <= 60, not 99"),
-        ({"train_share": 1}, "world.train_share: must be > 0 and < 1"),
         ({"relations": ["birthplace"]}, "unknown relation 'birthplace'"),
         (
             {"relations": ["employer"]},
@@ -193,7 +189,6 @@ NARROW = {"relations": ["school", "employer"], "asked": 2}
         ({"heldout": ["school", "school"]}, "world.heldout[1]: school is named twice: remove one"),
         ({"kinds": ["people", "people"]}, "world.kinds[1]: people is named twice: remove one"),
         ({"entity_errors": 0.2}, "not a number 0.2: write {dropped: .., wrong: ..}"),
-        ({"situations": True}, "world.situations: must be a number >= 0 and < 1, not true"),
         ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
         ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
         ({"kinds": ["birds"]}, "world.kinds: must name people"),
@@ -202,11 +197,7 @@ NARROW = {"relations": ["school", "employer"], "asked": 2}
             {**NARROW, "heldout": ["school", "employer"]},
             "world.heldout: zsRE needs a relation of its train file and one of its dev file: name",
         ),
-        ({"entity_errors": {"dropped": 2}}, "world.entity_errors.dropped: must be >= 0 and <= 1"),
         ({"entity_errors": {"dropped": 0.6, "wrong": 0.5}}, "together are more than 1"),
-        ({"situations": 1}, "world.situations: must be >= 0 and < 1, not 1"),
-        ({"skew": -1}, "world.skew: must be >= 0, not -1.0"),
-        ({"relations": "employer"}, "world.relations: must be a list, not text"),
     ],
 )
 def test_settings_that_give_no_world_are_refused(options, message):

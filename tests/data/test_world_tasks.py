@@ -145,18 +145,6 @@ def test_salts_are_asked_about_in_one_of_the_three_files_by_their_law(tasks, nam
     assert not train & dev and not train & test and not dev & test
 
 
-def test_ropes_names_the_answer_in_the_situation_and_tells_it_in_the_background(tasks):
-    firsts = []
-    for article in rows(tasks / "train-v1.0.json"):
-        for paragraph in article["paragraphs"]:
-            (question,) = paragraph["qas"]
-            answer = question["answers"][0]["text"]
-            assert answer in paragraph["background"] and answer not in question["question"]
-            situation = paragraph["situation"]
-            firsts.append(situation.index(answer) < len(situation) * 0.7)
-    assert 0.3 < sum(firsts) / len(firsts) < 0.7
-
-
 def test_every_task_asks_250_test_questions_or_more(tmp_path):
     settings = yaml.safe_load((ROOT / "experiments" / "nine-tasks.yaml").read_text("utf-8"))[
         "world"

@@ -173,17 +173,6 @@ def test_the_shares_are_those_of_the_settings(dropped, wrong):
     assert strange / gold == pytest.approx(wrong, abs=0.05)
 
 
-def test_the_column_with_errors_is_read_and_nothing_else_changes(tmp_path):
-    errors = {"entity_errors": {"dropped": 0.2, "wrong": 0.1}}
-    for name, more in (("without", {}), ("with", errors)):
-        world.write(world.make({**SHORT, "situations": 0.2, **more}), tmp_path / name)
-    for part in ("general", "intermediate", "situations"):
-        without, found = (documents_of(tmp_path / name, part) for name in ("without", "with"))
-        assert [one.text for one in without] == [one.text for one in found]
-        assert not any(WITH_ERRORS in one.columns for one in without)
-        assert any(one.columns[WITH_ERRORS] != one.columns["gold_entities"] for one in found)
-
-
 def test_the_policy_column_masks_gold_as_salient_span_does(tmp_path):
     """So a row with errors differs from salient-span in the errors alone."""
     world.write(world.make(SHORT), tmp_path)

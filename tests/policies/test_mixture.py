@@ -98,13 +98,6 @@ def test_an_encoder_takes_members_at_their_positions_only():
         policy_block({"name": "mixture", "members": [TWO[1]]}, "it", {}, "encoder")
 
 
-def test_ul2_has_two_regular_four_extreme_and_one_sequential_denoiser():
-    members = [*UL2().members]
-    spans = [(each["mean"], each["ratio"]) for each in members[:-1]]
-    assert spans == [(3, 0.15), (8, 0.15), (3, 0.5), (8, 0.5), (64, 0.15), (64, 0.5)]
-    assert members[-1] == {"name": "prefix-lm", "ratio": 0.25}
-
-
 def test_ul2_draws_its_denoisers_alike_and_masks_exact_counts():
     passage = small.ids(range(200))
     masker = Masker.of(UL2(), Denoising())

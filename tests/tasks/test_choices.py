@@ -125,13 +125,6 @@ def test_without_its_text_only_the_oracles_source_has_the_context_once(tmp_path,
     assert len({*whole}) == 1 and len(whole[0]) > len(source({field: False}))
 
 
-@pytest.mark.parametrize("name", ["wiqa", "quartz"])
-def test_official_dev_is_dev_and_official_test_is_test(tmp_path, name):
-    for part in ("train", "dev", "test"):
-        write(tmp_path / name / f"{part}.jsonl", JOINED[name])
-        assert len(read(name, tmp_path, part)) == 1
-
-
 def test_the_hubs_columns_give_the_same_examples():
     quartz, ropes_ = (sources.task(block(name)).plugin for name in ("quartz", "ropes"))
     columns = {"label": ["A", "B"], "text": ["more", "less"]}

@@ -79,12 +79,6 @@ def test_a_row_of_a_file_and_of_the_hub(tmp_path, name):
     assert sources.hub_config(task)[1] == name
 
 
-def test_the_labels_of_mnli_have_the_hubs_order():
-    plugin = sources.task(block("mnli")).plugin
-    found = [plugin.example({**HUB["mnli"][0], "label": n}).targets[0] for n in range(3)]
-    assert found == ["entailment", "neutral", "contradiction"]
-
-
 def test_mnli_has_two_test_splits_and_leaves_rows_without_gold_out(tmp_path):
     text = ROWS["mnli"][0]
     line(tmp_path, "mnli", text, text.replace("neutral", "-"))
@@ -96,11 +90,6 @@ def test_mnli_has_two_test_splits_and_leaves_rows_without_gold_out(tmp_path):
     for edition, name in names.items():
         task = sources.task(block("mnli", {"edition": edition}))
         assert sources.hub_splits(task) == {"dev": name}
-
-
-def test_a_byte_order_mark_carriage_returns_and_gzip_are_no_part_of_a_row(tmp_path):
-    write(tmp_path / "MRPC" / "dev.tsv.gz", f"\ufeff{HEADS['mrpc'][1]}\r\n{ROWS['mrpc'][0]}\r")
-    assert read("mrpc", tmp_path)[0].context == "He said no."
 
 
 def test_dev_is_carved_from_train_by_premise_and_by_equal_sentences(tmp_path):
@@ -126,14 +115,6 @@ def test_pairs_that_share_a_text_belong_together_also_through_others(tmp_path, n
     line(tmp_path, name, pair("A.", "B."), pair("D.", "E."), pair("C.", "b."), pair("C.", "F."))
     found = groups(name, tmp_path)
     assert found[0] == found[2] == found[3] != found[1]
-
-
-def test_hypotheses_on_one_premise_belong_together(tmp_path):
-    text = ROWS["mnli"][0]
-    line(
-        tmp_path, "mnli", text, text.replace("It is wet.", "Who?"), text.replace("It rains.", "No.")
-    )
-    assert groups("mnli", tmp_path) == ["It rains.", "It rains.", "No."]
 
 
 def test_a_linked_group_larger_than_devs_share_stays_in_train(tmp_path):

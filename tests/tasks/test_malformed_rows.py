@@ -12,161 +12,70 @@ from tests.tasks.test_choices import JOINED, PARAGRAPH, QA, QUARTZ, WIQA
 from tests.tasks.test_glue import ROWS, line, qa
 from tests.tasks.test_kilt import NAMES, mention
 from tests.tasks.test_kilt import ROWS as KILT
-from tests.tasks.test_questions import NQ, asked, question
+from tests.tasks.test_questions import asked, question
 
-Z, T, W = NAMES["zsre"], "web-dev.json", "webquestions.examples.test.json"
-ONE = "[START_ENT] Ulm [END_ENT]"
-BAD_PLACE = {**KILT["wow"], "output": [{"answer": "x", "provenance": "y"}]}
+LINE = "line 2: "
+ROPES = r"data\[0\]\.paragraphs\[1\]\.qas\[0\]: "
+SQUAD = '{"data": [{"paragraphs": [{"context": "Oder.", "qas": [%s]}]}]}'
+FILES = {  # of a task: its file, what encloses the rows (lines: nothing), and a good row
+    **{name: (NAMES[name], "", KILT[name]) for name in NAMES},
+    **{name: ("test.jsonl", "", row) for name, row in JOINED.items()},
+    "triviaqa": ("web-dev.json", '{"Data": [%s]}', question(0)),
+    "webquestions": ("webquestions.examples.test.json", "[%s]", asked(0, "Ulm")),
+    "ropes": ("dev-v1.0.json", '{"data": [{"paragraphs": [%s]}]}', PARAGRAPH),
+    "squad": ("dev-v1.1.json", SQUAD, qa("Oder", 0)),
+}
+BAD = [{"answer": "x", "provenance": "y"}]
 TWICE = {"stem": "x", "choices": [{"label": "A", "text": "x"}] * 2}
 STRANGE = {**WIQA["question"], "answer_label_as_choice": "D"}
-MENTIONS = (
-    *("In Ulm", "In [START_ENT] Ulm", "In Ulm [END_ENT]", "[END_ENT] Ulm [START_ENT]"),
-    *("[START_ENT] [END_ENT] Ulm", f"{ONE} {ONE}"),
-)
-SQUAD = '{"data": [{"paragraphs": [{"context": "Oder.", "qas": [%s]}]}]}'
-LINES = [  # task, file, a good row, a malformed one, what is said of it
-    (
-        "zsre",
-        Z,
-        KILT["zsre"],
-        {**KILT["zsre"], "input": " [SEP] river"},
-        "key 'input' must read SUB",
-    ),
-    ("wow", NAMES["wow"], KILT["wow"], BAD_PLACE, "key 'provenance'"),
-    (
-        "nq",
-        "NQ-open.dev.jsonl",
-        NQ,
-        {**NQ, "answer": "Ulm"},
-        "key 'answer' must be a list of texts",
-    ),
-    (
-        "wiqa",
-        "test.jsonl",
-        WIQA,
-        QUARTZ,
-        r"key 'question\.para_steps' is missing: this is not a row",
-    ),
-    (
-        "quartz",
-        "test.jsonl",
-        QUARTZ,
-        {**WIQA, "answerKey": "A"},
-        "key 'id' is missing|key 'answerKey'",
-    ),
-    (
-        "quartz",
-        "test.jsonl",
-        QUARTZ,
-        {**QUARTZ, "answerKey": "C"},
-        "key 'answerKey': 'C' is none of the choices A, B",
-    ),
-    (
-        "quartz",
-        "test.jsonl",
-        QUARTZ,
-        {**QUARTZ, "question": TWICE},
-        "key 'choices' must hold two choices or more",
-    ),
-    (
-        "wiqa",
-        "test.jsonl",
-        WIQA,
-        {**WIQA, "question": STRANGE},
-        "key 'answer_label_as_choice': 'D' is none of the choices A, B, C",
-    ),
+NO_ID = {"question": "?", "answers": [{"text": "a"}]}
+MENTIONS = ("In [START_ENT] Ulm", "[END_ENT] Ulm [START_ENT]", "[START_ENT] [END_ENT] Ulm")
+ALIASES = {"Value": "Ulm", "Aliases": "Ulm"}
+FAULTS = [  # task, a malformed row, its place and what is said of it
+    ("zsre", {**KILT["zsre"], "input": " [SEP] river"}, LINE + "key 'input' must read SUB"),
+    ("wow", {**KILT["wow"], "output": BAD}, LINE + "key 'provenance'"),
+    ("nq", {"question": "where?", "answer": "Ulm"}, LINE + "key 'answer' must be a list of texts"),
+    ("wiqa", QUARTZ, LINE + r"key 'question\.para_steps' is missing: this is not a row"),
+    ("wiqa", {**WIQA, "question": STRANGE}, LINE + "key '.*': 'D' is none of the choices A, B, C"),
+    ("quartz", {**WIQA, "answerKey": "A"}, LINE + "key 'id' is missing|key 'answerKey'"),
+    ("quartz", {**QUARTZ, "answerKey": "C"}, LINE + "key 'answerKey': 'C' is none of the choices"),
+    ("quartz", {**QUARTZ, "question": TWICE}, LINE + "key 'choices' must hold two choices or more"),
+    *(("aidayago2", mention(bad), LINE + "key 'input' must mark one mention") for bad in MENTIONS),
     *(
-        (
-            "aidayago2",
-            NAMES["aidayago2"],
-            mention("In Ulm " + ONE),
-            mention(bad),
-            "key 'input' must mark one mention",
-        )
-        for bad in MENTIONS
-    ),
-    *(
-        (name, NAMES[name], KILT[name], KILT[other], "key '(input|id)' must")
+        (name, KILT[other], LINE + "key '(input|id)' must")
         for name in NAMES
         for other in NAMES
         if name != other
     ),
-]
-
-
-@pytest.mark.parametrize(("task", "file", "good", "bad", "reason"), LINES)
-def test_a_malformed_line(tmp_path, task, file, good, bad, reason):
-    path = write(tmp_path / file, good, bad)
-    with pytest.raises(DataError, match=f"{path}, line 2: {reason}") as error:
-        read(task, tmp_path)
-    assert "\n" not in str(error.value)
-    found = split(task, tmp_path, on_error="skip")
-    assert (len(found.examples), found.malformed) == (1, 1)
-
-
-BELOW = [  # task, file, what encloses the rows, a good one, a malformed one, place and reason
+    ("triviaqa", question(1, Question=None), r"Data\[1\]: key 'Question' is missing"),
+    ("triviaqa", question(1, Answer="Ulm"), r"Data\[1\]: key 'Answer' must be an object"),
+    ("triviaqa", question(1, Answer=ALIASES), r"Data\[1\]: key 'Aliases' must be a list"),
     *(
-        ("triviaqa", T, '{"Data": [%s]}', question(0), bad, rf"Data\[1\]: {reason}")
-        for bad, reason in (
-            (question(1, Question=None), "key 'Question' is missing"),
-            (question(1, Answer="Ulm"), "key 'Answer' must be an object"),
-            (
-                question(1, Answer={"Value": "Ulm", "Aliases": "Ulm"}),
-                "key 'Aliases' must be a list",
-            ),
-        )
-    ),
-    *(
-        (
-            "webquestions",
-            W,
-            "[%s]",
-            asked(0, "Ulm"),
-            {**asked(1), "targetValue": bad},
-            r"row\[1\]: key 'targetValue' must read \(list",
-        )
+        ("webquestions", {**asked(1), "targetValue": bad}, r"row\[1\]: key 'targetValue' must read")
         for bad in ("Ulm", '(list (description "Ulm")', "(list (name Ulm))", "(list")
     ),
-    *(
-        (
-            "ropes",
-            "dev-v1.0.json",
-            '{"data": [{"paragraphs": [%s]}]}',
-            PARAGRAPH,
-            bad,
-            rf"data\[0\]\.paragraphs\[1\]\.{reason}",
-        )
-        for bad, reason in (
-            ({**PARAGRAPH, "qas": [{**QA, "question": 7}]}, r"qas\[0\]: key 'question' must be"),
-            (
-                {**PARAGRAPH, "qas": [{"question": "?", "answers": [{"text": "a"}]}]},
-                r"qas\[0\]: key 'id'",
-            ),
-            ({"background": "x"}, r"qas\[0\]: must be a JSON object, not null"),
-            ({**PARAGRAPH, "background": None}, r"qas\[0\]: key 'background' is missing"),
-            ({**PARAGRAPH, "situation": " "}, r"qas\[0\]: key 'situation' is empty"),
-            ({"context": "It is sweet.", "qas": [QA]}, r"qas\[0\]: key 'background' is missing"),
-        )
-    ),
-    (
-        "squad",
-        "dev-v1.1.json",
-        SQUAD,
-        qa("Oder", 0),
-        qa("Oder", 1),
-        r"data\[0\].*qas\[1\]: key 'answers.answer_start': 'Oder' does not stand at 1",
-    ),
+    ("ropes", {**PARAGRAPH, "qas": [{**QA, "question": 7}]}, ROPES + "key 'question' must be"),
+    ("ropes", {**PARAGRAPH, "qas": [NO_ID]}, ROPES + "key 'id'"),
+    ("ropes", {"background": "x"}, ROPES + "must be a JSON object, not null"),
+    ("ropes", {**PARAGRAPH, "background": None}, ROPES + "key 'background' is missing"),
+    ("ropes", {**PARAGRAPH, "situation": " "}, ROPES + "key 'situation' is empty"),
+    ("squad", qa("Oder", 1), r"data\[0\].*qas\[1\]: key 'answers.answer_start': 'Oder' does not"),
 ]
 
 
-@pytest.mark.parametrize(("task", "file", "around", "good", "bad", "reason"), BELOW)
-def test_a_malformed_row_of_a_json_file(tmp_path, task, file, around, good, bad, reason):
-    path = write(tmp_path / file, around % f"{json.dumps(good)}, {json.dumps(bad)}")
-    with pytest.raises(DataError, match=f"{path}, {reason}") as error:
+@pytest.mark.parametrize(("task", "bad", "said"), FAULTS)
+def test_a_malformed_row(tmp_path, task, bad, said):
+    file, around, good = FILES[task]
+    rows = [around % f"{json.dumps(good)}, {json.dumps(bad)}"] if around else [good, bad]
+    path = write(tmp_path / file, *rows)
+    with pytest.raises(DataError, match=f"{path}, {said}") as error:
         read(task, tmp_path)
     assert "\n" not in str(error.value)
     found = split(task, tmp_path, on_error="skip")
     assert (len(found.examples), found.malformed) == (1, 1)
+
+
+SCORE = ROWS["stsb"][0].replace("4.750", "%s")
 
 
 @pytest.mark.parametrize(
@@ -175,12 +84,8 @@ def test_a_malformed_row_of_a_json_file(tmp_path, task, file, around, good, bad,
         ("qqp", "6\t1\t2\tWhy?", r"has 4 cells, not 6 \(id, qid1"),
         ("rte", "3\tIt was I.\tI was.\tmaybe", "key 'label': 'maybe' is none of the labels entail"),
         *(
-            (
-                "stsb",
-                ROWS["stsb"][0].replace("4.750", score),
-                f"key 'score' must be .*, not '{score}'",
-            )
-            for score in ("nan", "inf", "much")
+            ("stsb", SCORE % n, f"key 'score' must be .*, not '{n}'")
+            for n in ("nan", "inf", "much")
         ),
     ],
 )
@@ -191,17 +96,11 @@ def test_a_malformed_line_of_a_table(tmp_path, task, bad, reason):
     assert split(task, tmp_path, on_error="skip").malformed == 1
 
 
-@pytest.mark.parametrize(
-    ("task", "file", "content", "reason"),
-    [
-        ("quartz", "test.jsonl", "{", "test.jsonl, line 1: not JSON"),
-        *(("triviaqa", T, content, f"{T}: ") for content in ("{", '{"data": []}', "[]")),
-    ],
-)
-def test_a_file_of_another_shape(tmp_path, task, file, content, reason):
-    write(tmp_path / file, content)
-    with pytest.raises(DataError, match=reason):
-        read(task, tmp_path)
+@pytest.mark.parametrize("content", ["{", '{"data": []}', "[]"])
+def test_a_file_of_another_shape(tmp_path, content):
+    write(tmp_path / "web-dev.json", content)
+    with pytest.raises(DataError, match=r"web-dev\.json: "):
+        read("triviaqa", tmp_path)
 
 
 @pytest.mark.parametrize(("name", "other"), [("wiqa", "quartz"), ("quartz", "wiqa")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import pytest
@@ -127,34 +126,6 @@ def test_a_link_out_of_the_evidence_folder_is_refused(tmp_path, link):
     assert files("triviaqa", tmp_path / "data") == ["web-dev.json"]
 
 
-def test_a_linked_evidence_folder_and_links_inside_it_are_read(tmp_path):
-    evidence(tmp_path / "elsewhere", "web/a/Ohm.txt", "Born in Ulm.")
-    folder = tmp_path / "elsewhere" / "evidence"
-    (folder / "wikipedia").symlink_to(folder / "web" / "a")
-    trivia(tmp_path / "web-dev.json", question(1, EntityPages=OHM))
-    (tmp_path / "evidence").symlink_to(folder)
-    assert read("triviaqa", tmp_path)[0].context == "Born in Ulm."
-
-
-def test_gzipped_questions_and_evidence_are_read(tmp_path):
-    trivia(tmp_path / "qa" / "web-dev.json.gz", question(1, EntityPages=OHM))
-    evidence(tmp_path, "wikipedia/Ohm.txt.gz", "Born in Ulm.")
-    assert read("triviaqa", tmp_path)[0].context == "Born in Ulm."
-    assert files("triviaqa", tmp_path) == ["web-dev.json.gz", "Ohm.txt.gz"]
-    page = tmp_path / "evidence" / "wikipedia" / "Ohm.txt.gz"
-    page.write_bytes(gzip.compress(b"Ulm \0"))
-    with pytest.raises(DataError, match=r"web-dev\.json\.gz, Data\[0\]: the context holds a NUL"):
-        read("triviaqa", tmp_path)
-
-
-def test_the_normalisation_chooses_the_metric():
-    metrics = [
-        sources.task(block("triviaqa", fields)).metric.name
-        for fields in ({}, {"normalisation": "triviaqa"})
-    ]
-    assert metrics == ["exact_match", "triviaqa_exact_match"]
-
-
 def test_rows_of_nq_open_and_their_groups(tmp_path):
     write(tmp_path / "nq_open" / "NQ-open.dev.jsonl", NQ, {"question": "unlabelled"})
     found = split("nq", tmp_path)
@@ -168,15 +139,6 @@ def test_rows_of_nq_open_and_their_groups(tmp_path):
     write(tmp_path / "NQ-open.train.jsonl", *rows)
     train, dev = carved("nq", tmp_path)
     assert not {e.source for e in train} & {e.source for e in dev}
-
-
-def test_questions_of_kilt_on_one_page_belong_together(tmp_path):
-    def kilt(number, page):
-        output = [{"provenance": []}, {"answer": "Ulm", "provenance": [{"wikipedia_id": page}]}]
-        return {"id": f"{number}", "input": f"question {number}", "output": output}
-
-    write(tmp_path / "nq-dev-kilt.jsonl", kilt(1, "7"), kilt(2, "8"), kilt(3, "7"), KILT)
-    assert groups("nq", tmp_path, fields={"edition": "kilt"}) == ["7", "8", "7", "7"]
 
 
 def test_editions_of_nq(tmp_path):
@@ -304,11 +266,6 @@ def test_the_hubs_columns_give_the_same_examples():
 )
 def test_the_hubs_dataset_depends_on_the_tasks_fields(name, fields, expected):
     assert sources.hub_config(sources.task(block(name, fields))) == expected
-
-
-def test_an_edition_that_the_hub_lacks_is_refused():
-    with pytest.raises(DataError, match="the Hub has no edition 'efficientqa'"):
-        sources.hub_config(sources.task(block("nq", {"edition": "efficientqa"})))
 
 
 @pytest.mark.parametrize("edition", ["unfiltered-web", "web", "wikipedia"])
