@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from maskpolicy.core.types import Example, Json, Passage, Spans, as_spans
     from maskpolicy.data.taskfiles.sources import Hub
     from maskpolicy.leaderboard.results.cell import Result, Run
-    from maskpolicy.masking.random_draws import (
+    from maskpolicy.masking.selection import (
         choose,
         draw,
         draw_highest,
@@ -110,7 +110,7 @@ _HOMES = {  # the same names, for the interpreter
     "maskpolicy.core.types": ["Example", "Json", "Passage", "Spans", "as_spans"],
     "maskpolicy.data.taskfiles.sources": ["Hub"],
     "maskpolicy.leaderboard.results.cell": ["Result", "Run"],
-    "maskpolicy.masking.random_draws": (
+    "maskpolicy.masking.selection": (
         ["choose", "draw", "draw_highest", "draw_weighted", "fill", "scatter"]
     ),
     "maskpolicy.models.training.collator": ["MaskingCollator"],

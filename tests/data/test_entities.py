@@ -1,9 +1,12 @@
-"""The built-in rules: names, dates and numbers as single spans, on labelled sentences and text."""
+"""Entities: by the built-in rules on labelled sentences, and by spaCy pipelines."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,74 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
 from maskpolicy.data.corpus import entities
+from maskpolicy.data.corpus import spacy_pipelines as pipelines
 from maskpolicy.data.corpus.entities.rules import lexicon
+
+
+@pytest.fixture
+def ruler(tmp_path):
+    """Return a folder with a pipeline that knows one animal and its part of speech."""
+    import spacy
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "ANIMAL", "pattern": "red fox"}])
+    nlp.add_pipe("attribute_ruler").add([[{"LOWER": "fox"}]], {"POS": "NOUN"})
+    nlp.to_disk(tmp_path / "animals")
+    return str(tmp_path / "animals")
+
+
+def test_a_folder_gives_its_own_entities(ruler):
+    assert list(pipelines.find_entities(["A red fox in Rome.", ""], ruler)) == [
+        [(2, 9, "ANIMAL")],
+        [],
+    ]
+
+
+def test_the_rules_say_how_to_install_a_trained_pipeline(caplog):
+    pipelines.log_rules.cache_clear()
+    with caplog.at_level(logging.INFO, "maskpolicy"):
+        list(pipelines.find_entities(["Rome."]))
+        list(pipelines.find_entities(["Rome."]))
+    assert [record.getMessage() for record in caplog.records] == [pipelines.NOTE]
+    assert "spacy download" in pipelines.NOTE
+    assert "\n" not in pipelines.NOTE
+
+
+@pytest.mark.parametrize("name", ["en_core_web_absent", "no/such/folder", ""])
+def test_an_absent_pipeline_is_one_line_that_says_what_to_do(name):
+    for call in (pipelines.pipeline_identity, pipelines.load_pipeline):
+        with pytest.raises(ConfigError, match="spacy download") as caught:
+            call(name)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_no_pipeline_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"meta\.json"):
+        pipelines.pipeline_identity(str(tmp_path))
+
+
+def test_identity_follows_the_bytes_of_a_folder_and_not_its_place(ruler, tmp_path):
+    before = pipelines.pipeline_identity(ruler)
+    moved = tmp_path / "elsewhere" / "animals"
+    moved.parent.mkdir()
+    (tmp_path / "animals").rename(moved)
+    assert pipelines.pipeline_identity(str(moved)) == before
+    (moved / "config.cfg").write_text("changed", encoding="utf-8")
+    assert pipelines.pipeline_identity(str(moved)) != before
+
+
+def test_identity_loads_neither_spacy_nor_torch():
+    code = (
+        "import sys; import maskpolicy.data.corpus.annotation; "
+        "from maskpolicy.policies.salient_span import SalientSpan; "
+        "SalientSpan().depends(); print({'spacy', 'torch', 'transformers'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
 
 SENTENCES = Path(__file__).parents[1] / "fixtures" / "entities.jsonl"
 GOLDEN = "dd8798887ad9acb2"
@@ -47,7 +115,7 @@ MIXED = st.lists(PIECES, max_size=30).map("".join) | st.text(
 )
 
 
-def rows(half: str | None = None) -> list[dict]:
+def labelled_rows(half: str | None = None) -> list[dict]:
     """Return the labelled sentences, of one half or all."""
     with SENTENCES.open(encoding="utf-8") as file:
         every = [json.loads(line) for line in file]
@@ -71,7 +139,7 @@ def measure(labelled: list[dict]) -> tuple[float, float]:
 
 @pytest.mark.parametrize("half", ["development", "held-out"])
 def test_real_english(half):
-    labelled = rows(half)
+    labelled = labelled_rows(half)
     assert len(labelled) == 100
     precision, recall = measure(labelled)
     assert precision >= 0.80
@@ -157,6 +225,6 @@ def test_entities_are_sorted_disjoint_and_without_outer_blanks(text):
 
 
 def test_version_stands_for_what_is_found():
-    found = json.dumps([entities.find(row["text"]) for row in rows()])
+    found = json.dumps([entities.find(row["text"]) for row in labelled_rows()])
     digest = hashlib.sha256(found.encode()).hexdigest()[:16]
     assert (entities.VERSION, digest) == (2, GOLDEN), "the rules changed: raise entities.VERSION"

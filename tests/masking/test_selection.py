@@ -18,8 +18,15 @@ from maskpolicy.core.errors import ConfigError, PluginError
 from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising, Passage, Spans, as_spans
 from maskpolicy.masking.denoising import denoising_pair, mixed_pairs
-from maskpolicy.masking.random_draws import choose, draw, draw_highest, draw_weighted
-from maskpolicy.masking.selection import Masker, check, select
+from maskpolicy.masking.selection import (
+    Masker,
+    check,
+    choose,
+    draw,
+    draw_highest,
+    draw_weighted,
+    select,
+)
 from maskpolicy.plugins import registry
 from maskpolicy.plugins.discovery import find_plugin
 

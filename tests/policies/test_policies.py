@@ -39,7 +39,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Passage, as_spans
 from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking import selection
-from maskpolicy.masking.random_draws import scatter
+from maskpolicy.masking.selection import scatter
 from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import instance
 

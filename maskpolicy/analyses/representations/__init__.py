@@ -18,7 +18,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.leaderboard.results.cell import STEP, Result, Run
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.masking.random_draws import draw
+from maskpolicy.masking.selection import draw
 from maskpolicy.models.training.batching import Pairs, collate
 from maskpolicy.models.training.specials import Specials
 
