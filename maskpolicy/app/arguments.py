@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from maskpolicy.app.screen import console, log_to
+from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.experiment import yaml_file
 from maskpolicy.pipeline.store.place import DEFAULT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +18,7 @@ from maskpolicy.analyses.masked_sample import (
     open_masked,
 )
 from maskpolicy.analyses.task_examples import Answers, words_of, words_within
+from maskpolicy.app.printed import table
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
 from maskpolicy.experiment.budgets import TRAININGS, Training
@@ -38,8 +39,21 @@ from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from maskpolicy.app.file_to_folder import Prepared
     from maskpolicy.core.types import Example
+
+_MASKS = {  # columns about the masks of a row
+    "sampled": "{0.sampled:,}",
+    "of passages": "{0.passages:,}",
+    "tokens each": "{0.tokens_per_passage:.1f}",
+    "masked": "{0.masked_tokens:.1%}",
+    "spans each": "{0.spans_per_passage:.2f}",
+    "without span": "{0.without_span:.1%}",
+    "epochs": "{0.epochs:.1f}",
+}
 
 
 @dataclass(frozen=True)
@@ -305,3 +319,43 @@ def _masked_places(masked: MaskedSample) -> list[set[tuple[int, int]]]:
         ranges = (words_within(words, start, end) for start, end in spans)
         places.append({each for each in ranges if each is not None})
     return places
+
+
+def show(
+    rows: Sequence[RowFigures],
+    tasks: Sequence[TaskFigures],
+    later: Sequence[str],
+    screen: Console,
+) -> None:
+    """Print a table of the tasks, one of what each row masks, and one of the answers masked."""
+    if tasks:
+        examples = table("task", *tasks[0].examples, numbers=True)
+        for task in tasks:
+            examples.add_row(task.task, *(f"{count:,}" for count in task.examples.values()))
+        screen.print(examples)
+    for line in (line for task in tasks for line in task.notes):
+        screen.print(line, soft_wrap=True, highlight=False)
+    if rows:
+        masks = table("first epoch", *_MASKS, numbers=True)
+        for row in rows:
+            masks.add_row(row.row, *(form.format(row) for form in _MASKS.values()))
+        screen.print()
+        screen.print(masks)
+    if any(row.answer_places for row in rows):
+        screen.print()
+        screen.print(_answers(rows))
+    if later:
+        names = "; ".join(later)
+        screen.print(f"masks depend on a training: {names}", soft_wrap=True, highlight=False)
+
+
+def _answers(rows: Sequence[RowFigures]) -> Table:
+    """Return a table of how often the answers of tasks are masked where they stand."""
+    shown = table("answers masked", *rows[0].answer_places, numbers=True)
+    for row in rows:
+        cells = [
+            f"{row.answers_masked[task] / places:.1%} of {places:,}" if places else "none there"
+            for task, places in row.answer_places.items()
+        ]
+        shown.add_row(row.row, *cells)
+    return shown

@@ -1,12 +1,15 @@
-"""The tables and lines that commands print."""
+"""The console of the commands, on which strangers' words are only text; what they print on it."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from maskpolicy.app.screen import size_text, table
+import typer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from maskpolicy.app.data_check import RowFigures, TaskFigures
     from maskpolicy.app.preview import Preview
+    from maskpolicy.app.progress import Detail
     from maskpolicy.core.types import Json
     from maskpolicy.experiment.reference import Key
     from maskpolicy.leaderboard.board import Board
@@ -23,16 +26,76 @@ if TYPE_CHECKING:
     from maskpolicy.pipeline.graph.costs import Expected
     from maskpolicy.pipeline.graph.planning import Planned
 
+_WIDE = 200  # columns, if the output is not a terminal
 _ROWS = 12  # the most stages of one kind, state and reason that are listed one by one
-_MASKS = {  # columns about the masks of a row
-    "sampled": "{0.sampled:,}",
-    "of passages": "{0.passages:,}",
-    "tokens each": "{0.tokens_per_passage:.1f}",
-    "masked": "{0.masked_tokens:.1%}",
-    "spans each": "{0.spans_per_passage:.2f}",
-    "without span": "{0.without_span:.1%}",
-    "epochs": "{0.epochs:.1f}",
-}
+
+
+@cache
+def _screen() -> type[Console]:
+    """Return the class of consoles that replace control characters, which move the cursor."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    from maskpolicy.experiment.yaml_file import CONTROLS
+
+    class Screen(Console):
+        def render(self, *args: Any, **kwargs: Any) -> Any:
+            for text, style, control in super().render(*args, **kwargs):
+                yield Segment(text if control else CONTROLS.sub("\ufffd", text), style, control)
+
+    return Screen
+
+
+def console(*, err: bool = False) -> Console:
+    """Return a console without markup on stdout or stderr; _WIDE columns without a terminal."""
+    screen = _screen()(stderr=err, highlight=False, markup=False, emoji=False)
+    if not screen.is_terminal:
+        screen.width = _WIDE
+    return screen
+
+
+def log_to(target: Console, line: str = "%(message)s", detail: Detail = "normal") -> None:
+    """Print the library's log on a console, and disable progress bars of other libraries.
+
+    `line` is the format of a line, as `logging.Formatter` takes it. With the detail "quiet", only
+    warnings and errors are printed.
+    """
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    from rich.logging import RichHandler
+
+    logger = logging.getLogger("maskpolicy")
+    for old in [each for each in logger.handlers if isinstance(each, RichHandler)]:
+        logger.removeHandler(old)  # of an earlier command of this process
+    handler = RichHandler(console=target, show_time=False, show_path=False, markup=False)
+    handler.setFormatter(logging.Formatter(line))
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING if detail == "quiet" else logging.INFO)
+    logger.propagate = False
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON with one space of indentation."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def table(*heads: str, numbers: bool = False) -> Table:
+    """Return an empty table without a box; `numbers`: all columns but the first hold numbers."""
+    from rich.table import Table
+
+    empty = Table(box=None)
+    for place, head in enumerate(heads):
+        empty.add_column(head, justify="right" if numbers and place else "left")
+    return empty
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as text, with its unit."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
 
 
 def leaderboard(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:
@@ -129,46 +192,6 @@ def power(differences: list[Power], remarks: Sequence[str], screen: Console) -> 
         shown.add_row(*row.values())
     screen.print("Differences to the baseline that would be significant with 80% probability:")
     screen.print(shown)
-
-
-def check(
-    rows: Sequence[RowFigures],
-    tasks: Sequence[TaskFigures],
-    later: Sequence[str],
-    screen: Console,
-) -> None:
-    """Print a table of the tasks, one of what each row masks, and one of the answers masked."""
-    if tasks:
-        examples = table("task", *tasks[0].examples, numbers=True)
-        for task in tasks:
-            examples.add_row(task.task, *(f"{count:,}" for count in task.examples.values()))
-        screen.print(examples)
-    for line in (line for task in tasks for line in task.notes):
-        screen.print(line, soft_wrap=True, highlight=False)
-    if rows:
-        masks = table("first epoch", *_MASKS, numbers=True)
-        for row in rows:
-            masks.add_row(row.row, *(form.format(row) for form in _MASKS.values()))
-        screen.print()
-        screen.print(masks)
-    if any(row.answer_places for row in rows):
-        screen.print()
-        screen.print(_answers(rows))
-    if later:
-        names = "; ".join(later)
-        screen.print(f"masks depend on a training: {names}", soft_wrap=True, highlight=False)
-
-
-def _answers(rows: Sequence[RowFigures]) -> Table:
-    """Return a table of how often the answers of tasks are masked where they stand."""
-    shown = table("answers masked", *rows[0].answer_places, numbers=True)
-    for row in rows:
-        cells = [
-            f"{row.answers_masked[task] / places:.1%} of {places:,}" if places else "none there"
-            for task, places in row.answer_places.items()
-        ]
-        shown.add_row(row.row, *cells)
-    return shown
 
 
 def previews(masked: Sequence[Preview], screen: Console) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from maskpolicy.app.screen import console
+from maskpolicy.app.printed import console
 from maskpolicy.core.version import VERSION
 
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")

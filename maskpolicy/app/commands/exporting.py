@@ -21,7 +21,7 @@ from maskpolicy.app.arguments import (
     public,
     repeated,
 )
-from maskpolicy.app.screen import console, log_to
+from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError
 
 _FILES = "FILE_OR_GLOB"

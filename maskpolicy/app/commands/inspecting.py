@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from maskpolicy.app.arguments import AsJson, Plugins, StoreOptions
 from maskpolicy.app.commands import keeping
-from maskpolicy.app.screen import console, log_to, print_json, size_text
+from maskpolicy.app.printed import console, log_to, print_json, size_text
 from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.types import Json
 

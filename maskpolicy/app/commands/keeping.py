@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from maskpolicy.app.arguments import STORE, Cache, StorePlace
-from maskpolicy.app.screen import console, log_to, size_text
+from maskpolicy.app.printed import console, log_to, size_text
 from maskpolicy.core.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from maskpolicy.app import printed
 from maskpolicy.app.arguments import AsJson, Plugins
-from maskpolicy.app.screen import console, print_json
+from maskpolicy.app.printed import console, print_json
 from maskpolicy.core.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
 
 
 def _print(entries: Sequence[Json], *, as_json: bool) -> None:
-    from maskpolicy.app import printed
 
     if as_json:
         print_json(entries)
@@ -71,7 +71,6 @@ def _print(entries: Sequence[Json], *, as_json: bool) -> None:
 
 
 def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None:
-    from maskpolicy.app import printed
     from maskpolicy.experiment import reference
 
     kinds = ["policy", "task"]  # only these have keys in an experiment file

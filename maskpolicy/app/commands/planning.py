@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from maskpolicy.app import printed
 from maskpolicy.app.arguments import (
     AsJson,
     DetailOptions,
@@ -15,7 +16,7 @@ from maskpolicy.app.arguments import (
     Workers,
     end,
 )
-from maskpolicy.app.screen import console, log_to, print_json
+from maskpolicy.app.printed import console, log_to, print_json
 from maskpolicy.core.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def plan(
 
     Each stage is done, to do, begun, or outdated: computed before with other settings.
     """
-    from maskpolicy.app import file_to_folder, printed
+    from maskpolicy.app import file_to_folder
     from maskpolicy.leaderboard import power
     from maskpolicy.pipeline.executors.capacity import default_jobs
     from maskpolicy.pipeline.graph import costs, planning
@@ -123,8 +124,7 @@ def check(
     Nothing is trained. `run` finds what was computed in the store.
     """
     from maskpolicy.analyses.masked_sample import Sampling
-    from maskpolicy.app import file_to_folder, printed
-    from maskpolicy.app.data_check import DataCheck
+    from maskpolicy.app import data_check, file_to_folder
     from maskpolicy.app.progress import RunProgress
     from maskpolicy.pipeline.graph import processes
 
@@ -132,7 +132,7 @@ def check(
         return
     notes, amount = detail.notes()
     prepared = file_to_folder.prepare(experiment, is_dry=True)
-    checked = DataCheck(prepared, Sampling(passages))
+    checked = data_check.DataCheck(prepared, Sampling(passages))
     bars = RunProgress(notes, checked.read, prepared.store, failures=False, detail=amount)
     end(checked.compute(workers, bars))
     rows, tasks = checked.rows(), checked.tasks()
@@ -140,7 +140,7 @@ def check(
         about = {"rows": list(map(asdict, rows)), "tasks": list(map(asdict, tasks))}
         print_json({**about, "later": checked.later})
     else:
-        printed.check(rows, tasks, checked.later, console())
+        data_check.show(rows, tasks, checked.later, console())
     refused = [f"{each.row}: {each.problem}" for each in rows if each.problem]
     if refused:
         raise DataError("; ".join(refused))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from maskpolicy.app import printed
 from maskpolicy.app.arguments import AsJson, DetailOptions, Plugins, RunStoreOptions
 from maskpolicy.app.commands.listing import print_plugins
-from maskpolicy.app.screen import console, print_json
+from maskpolicy.app.printed import console, print_json
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def leaderboard(
     as_json: AsJson = False,
 ) -> None:
     """Join the results of runs into one leaderboard."""
-    from maskpolicy.app import packing, printed
+    from maskpolicy.app import packing
     from maskpolicy.leaderboard import report
     from maskpolicy.leaderboard.build import build_leaderboard
     from maskpolicy.leaderboard.page import save_page

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
+from maskpolicy.app import printed
 from maskpolicy.app.arguments import (
     STORE,
     DetailOptions,
@@ -19,7 +20,7 @@ from maskpolicy.app.arguments import (
     Workers,
     end,
 )
-from maskpolicy.app.screen import console
+from maskpolicy.app.printed import console
 from maskpolicy.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _print(
     show_page: bool,
 ) -> None:
     """Print the leaderboard, the table of times, and where the files are; open the page."""
-    from maskpolicy.app import printed, progress
+    from maskpolicy.app import progress
     from maskpolicy.app.arguments import from_here
     from maskpolicy.app.contents import PAGE
 

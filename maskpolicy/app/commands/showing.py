@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from typer import Argument, Option
 
+from maskpolicy.app import printed
 from maskpolicy.app.arguments import AsJson, Plugins, RunStoreOptions, policy_keys, row_words
-from maskpolicy.app.screen import console, log_to
+from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError, DataError, unknown
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what policies mask in a text, and the resulting source and target."""
-    from maskpolicy.app import preview, printed
+    from maskpolicy.app import preview
     from maskpolicy.core.files import write_file
     from maskpolicy.experiment.model_and_corpus import check_language
     from maskpolicy.plugins import discovery
