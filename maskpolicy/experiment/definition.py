@@ -18,9 +18,10 @@ from maskpolicy.experiment.budgets import (
     GENERAL,
     INTERMEDIATE,
     TRAININGS,
+    Resources,
+    Slurm,
     Training,
 )
-from maskpolicy.experiment.resources import Resources, Slurm
 from maskpolicy.plugins.registry import CORPUS
 
 CONFIG_FILE = ".json"  # ends the name of a model that is built from a configuration

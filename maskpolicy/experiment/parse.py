@@ -20,7 +20,9 @@ from maskpolicy.experiment import (
     yaml_file,
 )
 from maskpolicy.experiment.budgets import (
+    Slurm,
     Training,
+    resources_block,
     row_trainings,
     training_blocks,
 )
@@ -49,7 +51,6 @@ from maskpolicy.experiment.policy_blocks import (
     denoising_block,
     general_policy,
 )
-from maskpolicy.experiment.resources import Slurm, resources_block
 from maskpolicy.experiment.row_blocks import Usual, baseline_row, row_blocks
 from maskpolicy.experiment.task_blocks import data_source, task_blocks, warn_of_missing_answers
 from maskpolicy.experiment.verbatim import WrittenExperiment

@@ -16,11 +16,10 @@ from typing import Any
 from maskpolicy.core import keys, markdown, schema
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment import budgets
-from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.budgets import KINDS, Need, Slurm, Training
 from maskpolicy.experiment.definition import CorpusBlock, ModelBlock, PolicyBlock, TaskBlock
 from maskpolicy.experiment.parse import File
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS, GeneralKeys
-from maskpolicy.experiment.resources import KINDS, Need, Slurm
 from maskpolicy.experiment.sweeps import RowKeys
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.plugins.registry import Registered

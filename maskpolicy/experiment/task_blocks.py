@@ -14,12 +14,7 @@ from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.metrics import METRICS
 from maskpolicy.core.schema import at
 from maskpolicy.experiment import pointers, yaml_file
-from maskpolicy.experiment.definition import (
-    HUB,
-    WORLD,
-    TaskBlock,
-    resolved_task,
-)
+from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock, resolved_task
 from maskpolicy.experiment.policy_blocks import name_all, named, warn_of_equal_settings
 from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
 from maskpolicy.plugins import discovery, hooks, registry

@@ -15,7 +15,7 @@ from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Passage, Policy, Spans, as_spans
 from maskpolicy.experiment.policy_blocks import member_blocks
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name, statistics_for
+from maskpolicy.plugins.registry import plugin_error, plugin_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
 
 

@@ -28,7 +28,7 @@ from maskpolicy.models.training.batching import IGNORE, Batch, Loss, Pairs, coll
 from maskpolicy.models.training.optimization import load_trained
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault, plugin_name
+from maskpolicy.plugins.registry import plugin_error, plugin_fault, plugin_name
 
 _CHUNK = 256  # passages that are masked at a time
 _PLACE = 1 << 30  # above all token ids: stands for a token's place while passages are written

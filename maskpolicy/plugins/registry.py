@@ -1,4 +1,4 @@
-"""The registered names of policies, tasks, metrics and analyses, and the plugins they name."""
+"""The registered names of policies, tasks, metrics and analyses; errors in the code of plugins."""
 
 from __future__ import annotations
 
@@ -12,10 +12,19 @@ from types import FrameType
 from typing import Any, TypeAlias, TypeVar
 
 from maskpolicy.core import schema
-from maskpolicy.core.errors import ConfigError, MaskpolicyError, PluginError, cause_at, unknown
+from maskpolicy.core.errors import (
+    ConfigError,
+    MaskpolicyError,
+    PluginError,
+    StageError,
+    cause_at,
+    unknown,
+)
 from maskpolicy.core.metrics import METRICS, Metric, Part
 from maskpolicy.core.types import Denoising
 from maskpolicy.plugins import hooks
+from maskpolicy.plugins.hooks import Hook
+from maskpolicy.plugins.statistics import Statistics
 
 T = TypeVar("T")
 DENOISING_KEYS = tuple(field.name for field in fields(Denoising))
@@ -309,3 +318,49 @@ def _check_form(hook: hooks.Hook[Any], plugin: type, is_field: bool, what: str) 
                 ) from None
         wrong = f"cannot be called with ({', '.join((*selves, *hook.takes))}): {error}"
         raise ConfigError(f"{what}: `{hook.name}` {wrong}: write {hook.signature}") from None
+
+
+def cause_in(plugin: Any, error: BaseException) -> str:
+    """Return the cause of an error with the last line of the file that defines `plugin`'s class."""
+    try:
+        file = inspect.getsourcefile(type(plugin)) or ""
+    except (OSError, TypeError):  # typed into an interpreter
+        file = ""
+    return cause_at(error, file)
+
+
+def plugin_error(kind: str, plugin: Any, doing: str, error: BaseException) -> StageError:
+    """Return the error to raise where an instance of a plugin failed `doing` something.
+
+    It is a PluginError for a user's plugin, whose fault the error is.
+    """
+    return plugin_fault(kind, plugin, f"{doing} failed: {cause_in(plugin, error)}")
+
+
+def plugin_fault(kind: str, plugin: Any, what: str) -> StageError:
+    """Return the error for what a plugin did wrong; see `plugin_error`."""
+    fault = StageError if is_builtin(type(plugin)) else PluginError
+    return fault(f"{plugin_name(kind, plugin)}: {what}")
+
+
+def plugin_name(kind: str, plugin: Any) -> str:
+    """Return e.g. "policy mine" for an instance: all names of its class, else the class's own."""
+    own = sorted(
+        each.name for each in entries() if (each.kind, each.plugin) == (kind, type(plugin))
+    )
+    return f"{kind} {' or '.join(own) or type(plugin).__name__}"
+
+
+def statistics_for(hook: Hook[Any], plugin: Any, statistics: Statistics | None) -> dict[str, Any]:
+    """Return the arguments of a policy's method that are statistics; {} if it takes none.
+
+    Raises ConfigError if it takes them and there are none.
+    """
+    if hooks.STATISTICS not in hook.extra(plugin):
+        return {}
+    if statistics is None:
+        raise ConfigError(
+            f"{plugin_name('policy', plugin)}: needs the statistics of a corpus: name a finished "
+            "run with --run (or `statistics=` in Python)"
+        )
+    return {hooks.STATISTICS: statistics}

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.budgets import Need, Resources, check_machine, resources_block, widest
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
-from maskpolicy.experiment.resources import Need, Resources, check_machine, resources_block, widest
 from maskpolicy.pipeline.stages import build
 
 WHERE = "it.yaml: resources"

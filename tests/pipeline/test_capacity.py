@@ -13,8 +13,8 @@ import torch
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.budgets import Need, Resources
 from maskpolicy.experiment.parse import make_experiment
-from maskpolicy.experiment.resources import Need, Resources
 from maskpolicy.pipeline.executors.capacity import check_jobs, default_jobs, is_small, set_threads
 
 BART = "facebook/bart-base"

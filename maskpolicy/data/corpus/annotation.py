@@ -20,7 +20,7 @@ from maskpolicy.core.ragged import TYPES
 from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus.passages import FIXED
 from maskpolicy.plugins import discovery, hooks, isolation
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault, plugin_name, statistics_for
+from maskpolicy.plugins.registry import plugin_error, plugin_fault, plugin_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
 
 R = TypeVar("R")

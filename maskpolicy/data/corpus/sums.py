@@ -24,7 +24,7 @@ from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus.annotation import BATCH, batched, span_of
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
+from maskpolicy.plugins.registry import plugin_error, plugin_name
 from maskpolicy.plugins.statistics import Key, Statistics, StatisticsWriter, merged
 
 _CHUNK = 1 << 18  # keys of `condense` that are sorted at a time

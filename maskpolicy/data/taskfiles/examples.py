@@ -20,7 +20,7 @@ from maskpolicy.data.datafiles.fields import alike
 from maskpolicy.data.datafiles.rows import Malformed, Row
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import TaskBlock
-from maskpolicy.plugins import hooks, plugin_errors, registry
+from maskpolicy.plugins import hooks, registry
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -285,7 +285,7 @@ def _plugin_errors_as_data_errors(task: sources.Task) -> Iterator[None]:
         raise DataError(f"key {error} is missing") from error
     except Exception as error:
         raise DataError(
-            f"task {task.name!r} failed: {plugin_errors.cause_in(task.plugin, error)}"
+            f"task {task.name!r} failed: {registry.cause_in(task.plugin, error)}"
         ) from error
 
 

@@ -46,7 +46,7 @@ from maskpolicy.masking.selection import Masker
 from maskpolicy.models.training.batching import IGNORE, shifted
 from maskpolicy.models.training.specials import Specials, decoder_start, has_masks
 from maskpolicy.plugins import hooks, registry
-from maskpolicy.plugins.plugin_errors import plugin_name
+from maskpolicy.plugins.registry import plugin_name
 from maskpolicy.plugins.statistics import Statistics
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.budgets import Resources, check_machine, widest
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.experiment.resources import Resources, check_machine, widest
 from maskpolicy.models.model_kinds import preset
 from maskpolicy.pipeline.graph import planning, processes
 from maskpolicy.pipeline.graph.nodes import Stage

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.experiment.budgets import widest
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.experiment.resources import widest
 from maskpolicy.pipeline.executors import local
 from maskpolicy.pipeline.graph import processes
 from maskpolicy.pipeline.graph.execution import Engine

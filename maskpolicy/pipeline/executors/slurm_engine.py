@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.experiment.budgets import Slurm
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.experiment.resources import Slurm
 from maskpolicy.pipeline.executors.capacity import Room, room_of
 from maskpolicy.pipeline.executors.local import member
 from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere

@@ -28,7 +28,7 @@ from maskpolicy.pipeline.graph.stage_run import StageRun
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import FeedbackParams
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.plugin_errors import plugin_name
+from maskpolicy.plugins.registry import plugin_name
 
 log = logging.getLogger(__name__)
 MOST_PARTS = 100  # of one training: each has two stages, and writes the weights three times

@@ -21,7 +21,7 @@ from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.pipeline.graph.nodes import stage
 from maskpolicy.pipeline.graph.stage_run import StageRun
 from maskpolicy.pipeline.stages.params import FitParams, TaskParams
-from maskpolicy.plugins import hooks, plugin_errors
+from maskpolicy.plugins import hooks, registry
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
@@ -114,13 +114,13 @@ def _fitted(
     tools: fit_tools.Tools,
     statistics: Statistics | None,
 ) -> Json:
-    more = plugin_errors.statistics_for(hooks.FIT, policy, statistics)
+    more = registry.statistics_for(hooks.FIT, policy, statistics)
     try:
         return policy.fit(data, spec, out, tools, **more)
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise plugin_errors.plugin_error("policy", policy, "fit", error) from error
+        raise registry.plugin_error("policy", policy, "fit", error) from error
 
 
 def _dev(

@@ -49,7 +49,7 @@ from maskpolicy.pipeline.stages.params import (
 )
 from maskpolicy.pipeline.stages.preparation import MIXED, SHARD
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.plugin_errors import plugin_name
+from maskpolicy.plugins.registry import plugin_name
 
 INTERMEDIATE = "intermediate"  # begins the labels of the corpora of intermediate stages
 GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=CorpusBlock.limit)
