@@ -18,8 +18,8 @@ from maskpolicy.core import metrics
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles import kilt
-from maskpolicy.experiment.definition import SPAN, TEXT
 from maskpolicy.experiment.task_kinds import LABEL as LABEL_KIND
+from maskpolicy.experiment.task_kinds import SPAN, TEXT
 
 __all__ = ["FILE", "LABEL", "RULES", "SENTENCE", "Majority", "Material", "best"]
 

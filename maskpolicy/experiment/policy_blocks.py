@@ -14,7 +14,6 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Stated, at, is_scheduled
 from maskpolicy.core.types import Denoising, Json, Replacement
 from maskpolicy.experiment import budgets
-from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import (
     ENCODER,
     NONE,
@@ -266,11 +265,6 @@ class GeneralKeys:
     # the general text, as `corpus`; left out: the world's for a preset or a corpus of the world,
     # else that of `corpus`, and `general.steps` is 0
     corpus: Annotated[Any, Stated("a name or a block of keys")] = None
-
-
-@dataclass(frozen=True)
-class GeneralBlock(GeneralKeys, Training):
-    """The whole block `general`."""
 
 
 def check_scratch(model: ModelBlock, where: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import io
@@ -232,34 +231,26 @@ def field_comments(plugin: Any) -> dict[str, str]:
 def _of_class(plugin: type) -> dict[str, str]:
     try:
         source = textwrap.dedent(inspect.getsource(plugin))
-        (made,) = ast.parse(source).body
-    except (OSError, TypeError, SyntaxError):  # typed into an interpreter, or indented by hand
+    except (OSError, TypeError):  # typed into an interpreter
         return {}
-    behind, above = _by_line(source)
-    found = {}
-    for line in made.body if isinstance(made, ast.ClassDef) else ():
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            lines = range(line.lineno, (line.end_lineno or line.lineno) + 1)
-            text = " ".join(filter(None, map(behind.get, lines))) or _before(line.lineno, above)
-            if text:
-                found[line.target.id] = text
-    return found
-
-
-def _by_line(source: str) -> tuple[dict[int, str], dict[int, str]]:
-    """Return by line number the comments after code, and those on lines of their own."""
-    behind: dict[int, str] = {}
-    alone: dict[int, str] = {}
+    left = {field.name for field in dataclasses.fields(plugin)}
+    found: dict[str, str] = {}
+    above: list[str] = []
+    name = ""  # of the field on the present line
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        text = token.string.lstrip("#: ").strip()
-        if token.type == tokenize.COMMENT and not text.startswith(_LINTERS):
-            is_alone = token.line.lstrip().startswith("#")
-            (alone if is_alone else behind)[token.start[0]] = text
-    return behind, alone
-
-
-def _before(line: int, alone: dict[int, str]) -> str:
-    lines: list[str] = []
-    while (line := line - 1) in alone:
-        lines.insert(0, alone[line])
-    return " ".join(lines)
+        is_first = not token.line[: token.start[1]].strip()
+        if token.type == tokenize.COMMENT:
+            text = token.string.lstrip("#: ").strip()
+            if text.startswith(_LINTERS):
+                continue
+            if is_first:
+                above.append(text)
+            elif name:
+                found[name] = text
+        elif token.type == tokenize.NAME and is_first and token.string in left:
+            name = token.string
+            left.discard(name)
+            found[name] = " ".join(above)
+        elif token.type == tokenize.NEWLINE:
+            above, name = [], ""
+    return {name: text for name, text in found.items() if text}

@@ -65,7 +65,13 @@ def task_block(
     labels = hooks.LABELS.of(made) or entry.facts.get("labels", ())
     _check_labels(block["metrics"] or (usual,), labels, where)
     if block["metrics"] and chosen and chosen not in block["metrics"]:
-        _check_choice(entry, own, values, chosen, where)
+        known = schema.fields_of(entry.plugin)
+        defaults = {key: known[key].default for key in own if not known[key].is_required}
+        if hooks.METRIC.of(discovery.build(entry, {**values, **defaults}, where)) != chosen:
+            raise ConfigError(
+                f"{at(where, 'metrics')}: does not name {chosen}, the metric that other keys of "
+                "this task choose: name it too, or drop those keys"
+            )
     block["fields"] = keys.plain(values, where)
     return TaskBlock(**block)
 
@@ -108,26 +114,6 @@ def _check_labels(names: Sequence[Any], labels: Sequence[str], where: str) -> No
             raise ConfigError(
                 f"{at(where, 'metrics')}: {name} is for the labels {', '.join(wanted)}, and this "
                 f"task has {', '.join(labels)}: name another, such as accuracy"
-            )
-
-
-def _check_choice(
-    entry: Registered,
-    stated: Mapping[str, Any],
-    values: Mapping[str, Any],
-    chosen: str,
-    where: str,
-) -> None:
-    """Raise ConfigError for a key that chooses a metric, which the block's `metrics` leaves out."""
-    known = schema.fields_of(entry.plugin)
-    for key in stated:
-        if known[key].is_required:
-            continue
-        usual = discovery.build(entry, {**values, key: known[key].default}, where)
-        if hooks.METRIC.of(usual) != chosen:
-            raise ConfigError(
-                f"{at(where, key)}: chooses the metric {chosen}, and metrics does not name it: "
-                "name it there, or drop one of the two keys"
             )
 
 

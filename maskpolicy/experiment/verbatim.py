@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -200,9 +199,7 @@ def file_of(asked: Path) -> Path:
         name = asked.as_posix()
         if here:
             raise ConfigError(f"unknown experiment {name!r}: for the file, write {here[0]}")
-        said = unknown(
-            "experiment", name, paths, _meant(name, paths), "maskpolicy list experiments"
-        )
+        said = unknown("experiment", name, paths, (), "maskpolicy list experiments")
         raise ConfigError(f"{said}, or name a file")
     for own in here:
         if not own.samefile(found):
@@ -217,13 +214,6 @@ def name_of(file: Path) -> str | None:
     """Return the name of the shipped experiment that a file holds, or None for any other file."""
     here = file.resolve()
     return next((each.name for each in shipped() if each.path.resolve() == here), None)
-
-
-def _meant(asked: str, names: Collection[str]) -> list[str]:
-    """Return the names that are most like `asked`, whatever folders they are in."""
-    last = {name: name.rpartition("/")[2] for name in names}
-    near = get_close_matches(asked, sorted({*last.values()}), n=1)
-    return [name for name in names if last[name] in near and "/" not in asked]
 
 
 def _summary(path: Path) -> str:

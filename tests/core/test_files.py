@@ -49,11 +49,6 @@ def test_a_folder_is_checked_before_it_is_created(tmp_path):
             check_folder(tmp_path / place)
 
 
-def test_texts_are_found_at_any_depth(tmp_path):
-    value = {"a": [1, None, {"b": f"{tmp_path}/x"}], "c": (f"{tmp_path}/y", True)}
-    assert relative_paths(value, tmp_path) == {"a": [1, None, {"b": "x"}], "c": ["y", True]}
-
-
 def test_an_interrupted_write_leaves_the_old_file_alone(tmp_path, monkeypatch):
     write_file(tmp_path / "a.json", b"old")
 

@@ -40,16 +40,6 @@ def test_a_share_of_nothing_is_no_mix(load):
     assert corpus(load(*keys), "original").key == corpus(load(), "original").key
 
 
-def test_a_row_has_a_corpus_of_its_own_key_by_key(load):
-    experiment = load(ROW, "corpus={name: world, words: 50}")
-    usual, own = (experiment.corpus_of(block) for block in experiment.policies[1:])
-    assert (usual.mix, own.mix) == (None, {"general": 0.2})
-    assert (own.words, own.name) == (50, "world")
-    assert (
-        corpus(experiment, "rehearsal").inputs["corpus"].key == corpus(experiment, "original").key
-    )
-
-
 def test_passages_have_words_or_tokens_in_each_row(load):
     rows = "policies=[original, {name: original, corpus: {words: 30}}, "
     rows += "{name: original, corpus: {mix: {general: 0.1}}}]"
@@ -110,19 +100,6 @@ def test_a_row_with_another_source_drops_that_of_the_file(load):
     assert corpus(experiment, experiment.policies[1].label).files
 
 
-def test_sweeps_vary_the_mix(load):
-    experiment = load("grid={corpus.mix.general: [0, 0.2]}")
-    labels = [block.label for block in experiment.policies]
-    assert labels == [
-        "none",
-        "original corpus.mix.general=0.0",
-        "original corpus.mix.general=0.2",
-    ]
-    assert corpus(experiment, labels[1]).key == corpus(load(), "original").key
-    tuned = load("tune={corpus.mix.general: [0, 0.2]}")
-    assert [each.label for each in tuned.policies[1].candidates] == labels[1:]
-
-
 def test_results_state_the_corpus_of_their_row(load):
     experiment = load(ROW)
     configs = [
@@ -162,15 +139,6 @@ class Mine:
 """
 
 
-def test_columns_that_are_there_can_be_named(load):
-    for column, key in (
-        ("entities_with_errors", "world.entity_errors={dropped: 0.2}"),
-        ("marks", "corpus={files: [a.jsonl], columns: [marks]}"),
-    ):
-        _, row = load(f"policies=[none, {{name: column, column: {column}}}]", key).policies
-        assert row.fields["column"] == column
-
-
 def test_the_hook_is_a_list_of_names(load, tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     said = (
@@ -178,12 +146,6 @@ def test_the_hook_is_a_list_of_names(load, tmp_path):
     )
     with pytest.raises(ConfigError, match=said):
         load("plugins=[mine.py]", "policies=[none, marks-of-mine]")
-
-
-def test_a_row_of_the_world_needs_no_columns_of_the_files(load):
-    row = "{name: column, column: asked, corpus: world}"
-    experiment = load("corpus={files: [a.jsonl], columns: [marks]}", f"policies=[none, {row}]")
-    assert experiment.corpus_of(experiment.policies[1]).columns == ()
 
 
 def test_the_columns_are_those_of_the_worlds_documents(tmp_path):

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
-from maskpolicy.experiment import budgets, parse
+from maskpolicy.experiment import parse
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
@@ -55,17 +55,6 @@ def refused(path: Path, *overrides: str) -> str:
     return message
 
 
-def test_defaults_fill_in_what_a_file_leaves_out(write):
-    experiment = load_experiment(write(QUICK))
-    assert experiment.name == "mine"
-    assert experiment.seeds == (0,)
-    assert experiment.baseline == "none"
-    assert experiment.intermediate == budgets.INTERMEDIATE
-    assert experiment.general == budgets.GENERAL
-    assert experiment.tasks[0].data == "world"
-    assert experiment.world["people"] > 0
-
-
 def test_a_real_model_has_budgets_of_its_own_and_no_general_stage(write):
     experiment = load_experiment(write(QUICK), ["model=facebook/bart-base"])
     assert experiment.general.steps == 0
@@ -92,12 +81,6 @@ def test_a_budget_within_a_policy_warms_up_likewise(write, outer, warmup):
     assert made.policies[1].fields["outer"]["warmup"] == warmup
 
 
-def test_a_warmup_too_long_within_a_policy_is_told_once(write, caplog):
-    row = "{name: meta-learned, train_on: [zsre], outer: {steps: 5, warmup: 6}}"
-    load_experiment(write(QUICK), [f"policies=[none, {row}]"])
-    assert caplog.text.count("policies[1].outer.warmup: 6 is more than the 5 steps") == 1
-
-
 def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
     file = write(QUICK + "intermediate: {steps: 50, warmup: 60}\n")
     assert load_experiment(file).intermediate.warmup == 60
@@ -107,39 +90,12 @@ def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
     assert not caplog.text
 
 
-def test_numbers_without_a_dot_are_floats(write):
-    experiment = load_experiment(write(QUICK + "intermediate: {lr: 1e-3}\n"), ["finetune.lr=2E-4"])
-    assert experiment.intermediate.lr == 0.001
-    assert experiment.finetune.lr == 0.0002
-
-
-def test_the_corpus_of_patterns_holds_each_file_once(write, tmp_path):
-    for name in ("b.txt", "a.txt"):
-        (tmp_path / name).write_text("text")
-    corpus = load_experiment(write(QUICK), ["corpus={files: ['*.txt', a.txt], words: 50}"]).corpus
-    assert corpus.files == (str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
-    assert corpus.words == 50
-
-
 def test_data_may_differ_by_task(write, tmp_path):
     (tmp_path / "official").mkdir()
     tasks = "[triviaqa, {name: zsre, data: official}, {name: wow, data: hub, revision: abc}]"
     experiment = load_experiment(write(QUICK), [f"tasks={tasks}"])
     assert [task.data for task in experiment.tasks] == ["world", str(tmp_path / "official"), "hub"]
     assert experiment.tasks[2].revision == "abc"
-
-
-def test_a_model_folder_beside_the_file_is_found(write, tmp_path):
-    (tmp_path / "bart").mkdir()
-    (tmp_path / "bart" / "config.json").write_text("{}")
-    assert load_experiment(write(QUICK), ["model=bart"]).model.name == str(tmp_path / "bart")
-
-
-def test_none_has_no_stage(write):
-    none, random = load_experiment(write(QUICK)).policies
-    assert not none.has_stage
-    assert random.has_stage
-    assert "takes no such key" in refused(write(QUICK), "policies=[{name: none, ratio: 1}]")
 
 
 def test_how_keys_of_a_block_win_over_the_file_and_the_file_over_the_policy(write):
@@ -192,13 +148,6 @@ def test_the_baseline_is_a_label_or_the_only_row_of_a_policy(write):
     assert load_experiment(write(QUICK), [rows, "baseline=random"]).baseline == "random ratio=0.3"
     rows = "policies=[none, {name: random, ratio: 0.3}, {name: random, ratio: 0.5}]"
     assert "unknown row 'random'" in refused(write(QUICK), rows, "baseline=random")
-
-
-def test_what_all_rows_of_a_file_share_is_in_no_name(write):
-    rows = "policies=[none, random, {name: random, target: spans}]"
-    experiment = load_experiment(write(QUICK), ["target=full", rows])
-    labels = [block.label for block in experiment.policies]
-    assert labels == ["none", "random", "random target=spans"]
 
 
 def test_columns_that_would_share_a_name_show_what_differs(write):
@@ -287,77 +236,6 @@ def test_runs_and_their_number_of_one_source_must_agree(write):
     assert "leave intermediate_seeds out" in refused(
         write(f"{QUICK}seeds: [0, 1, 2]\nintermediate_seeds: 3\nintermediate_runs: [0, 1]\n")
     )
-
-
-RATIO = st.floats(0.001, 1.0)
-HOW = st.fixed_dictionaries(
-    {},
-    optional={
-        "corruption": st.sampled_from(["span", "token"]),
-        "target": st.sampled_from(["full", "spans"]),
-        "join": st.sampled_from(["mask", "none"]),
-        "permute_sentences": st.booleans(),
-        "insert": st.floats(0, 1),
-        "mask_exclusion": st.sampled_from([0, 1, 0.5]),
-    },
-)
-TRAINING = st.fixed_dictionaries(
-    {},
-    optional={
-        "steps": st.integers(0, 10**9),
-        "lr": st.floats(1e-12, 10),
-        "schedule": st.sampled_from(["linear", "cosine", "constant"]),
-        "dropout": st.none() | st.floats(0, 0.9),
-        "betas": st.tuples(st.floats(0, 0.99), st.floats(0, 0.9999)).map(list),
-    },
-)
-LABEL = st.text(
-    st.characters(exclude_characters="\0$?", exclude_categories=["Cs", "Cc"]), min_size=1
-)
-ROWS = st.lists(
-    st.builds(
-        lambda name, ratio, how: {"name": name, "ratio": ratio, **how},
-        st.sampled_from(["random", "original"]),
-        RATIO,
-        HOW,
-    ),
-    max_size=3,
-    unique_by=lambda row: (row["name"], row["ratio"]),
-)
-FILES = st.fixed_dictionaries(
-    {
-        "model": st.sampled_from(["mini", "facebook/bart-base", {"name": "mini"}]),
-        "corpus": st.sampled_from(["world", {"hub": "a/b", "stream": True}]),
-        "policies": ROWS.map(lambda rows: ["none", *rows]),
-        "tasks": st.sampled_from([["triviaqa"], ["zsre", {"name": "wow", "context": True}]]),
-    },
-    optional={
-        "seeds": st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=4, unique=True),
-        "intermediate": TRAINING,
-        "fit": TRAINING,
-        "keep_models": st.just(["finetune"]),
-        "world": st.just({"people": 12}),
-    },
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(FILES, HOW, LABEL)
-def test_a_resolved_config_loads_to_the_same_experiment(tmp_path_factory, keys, how, label):
-    folder = tmp_path_factory.mktemp("roundtrip")
-    if label.strip() and label != "none":
-        keys["policies"].append({"name": "original", "label": label})
-    path = folder / "same.yaml"
-    path.write_text(OmegaConf.to_yaml({**keys, **how}), encoding="utf-8")
-    try:
-        first = load_experiment(path)
-    except ConfigError as error:
-        assert "give each a `label` of its own" in str(error)  # the drawn label was a default label
-        return
-    path.write_text(OmegaConf.to_yaml(resolved(first)), encoding="utf-8")
-    assert load_experiment(path) == first
-    assert replace(first, name="other") != first
 
 
 JUNK = st.recursive(

@@ -36,14 +36,6 @@ def test_the_published_schedules_are_these_formulas(done):
     assert cosine.at(done) == pytest.approx(p * (1 + math.cos(math.pi * done)))
 
 
-def test_a_schedule_begins_at_its_start_and_may_rise():
-    for shape in ("linear", "cosine"):
-        rising = [Schedule(0.1, 0.4, shape).at(done) for done in SHARES]
-        assert rising[0] == pytest.approx(0.1)
-        assert rising == sorted(rising)
-        assert rising[-1] == pytest.approx(0.4, abs=1e-3)
-
-
 @dataclass(frozen=True)
 class Mixed:
     """Numbers, a schedule, and a tuple with one in it."""
@@ -164,11 +156,6 @@ def test_each_member_keeps_its_objective(general):
         ("salient-span", "spans"),
     ]
     assert made.key != general().key and made.kind == "general"
-
-
-def test_keys_of_the_objective_at_the_top_are_for_the_rows_alone(general):
-    keys = ("general.policy=random", "target=full")
-    assert general(*keys).keyed["how"] == general(keys[0]).keyed["how"]
 
 
 def test_columns_and_statistics_come_from_the_general_corpus(load):

@@ -39,10 +39,6 @@ def test_the_examples_of_the_page_have_the_rows_that_it_shows(tmp_path, text, ro
     assert labels(load_experiment(tmp_path / "it.yaml")) == rows.splitlines()
 
 
-def test_the_page_has_examples():
-    assert len(EXAMPLES) >= 4
-
-
 def test_a_grid_is_every_combination_of_fields_objective_and_budgets(load):
     grid = "{ratio: [0.1, 0.3], target: [full], intermediate.lr: [1e-4, 1e-2]}"
     rows = load(f"[none, {{name: random, grid: {grid}}}]").policies[1:]
@@ -50,30 +46,6 @@ def test_a_grid_is_every_combination_of_fields_objective_and_budgets(load):
     assert found == [
         (ratio, "full", {"intermediate": {"lr": lr}}) for ratio in (0.1, 0.3) for lr in (1e-4, 1e-2)
     ]
-
-
-def test_a_nested_block_stands_for_keys_with_dots(load):
-    dotted = load("[none, random]", "grid: {intermediate.lr: [1e-4, 1e-3]}")
-    assert load("[none, random]", "grid: {intermediate: {lr: [1e-4, 1e-3]}}") == dotted
-
-
-def test_a_grid_reaches_into_the_blocks_of_a_field(load):
-    given = "{name: meta-learned, train_on: [triviaqa], grid: {outer.steps: [5, 10]}}"
-    rows = load(f"[none, {given}]").policies[1:]
-    assert [row.fields["outer"]["steps"] for row in rows] == [5, 10]
-    assert [row.label for row in rows] == [
-        f"meta-learned train_on=triviaqa outer.steps={steps}" for steps in (5, 10)
-    ]
-
-
-def test_a_value_may_be_a_schedule_or_a_list(load):
-    rows = load("[none, {name: random, grid: {ratio: [0.2, {start: 0.3, end: 0.1}]}}]")
-    assert labels(rows)[1:] == [
-        "random ratio=0.2",
-        "random ratio.start=0.3 ratio.end=0.1 ratio.shape=linear",
-    ]
-    rows = load("[none, {name: mixture, grid: {members: [[mass], [mass, span]]}}]")
-    assert labels(rows)[1:] == ["mixture members=mass", "mixture members=mass+span"]
 
 
 def test_a_value_on_the_command_line_is_added_to_the_grid(tmp_path):
@@ -165,11 +137,6 @@ def test_a_row_of_its_own_may_choose_any_of_its_settings(load):
     assert [few.fields["ratio"], many.fields["ratio"]] == [0.1, 0.3]
     assert few.denoising.target == "full"
     assert found.policies[2].tune == {"ratio": [0.1, 0.3], "target": ["full"], "on": "dev"}
-
-
-def test_a_sweep_and_a_choice_may_stand_together(load):
-    found = load("[none, {name: random, grid: {ratio: [0.1, 0.3]}}]", TUNE)
-    assert [len(row.candidates) for row in found.policies] == [0, 2, 2]
 
 
 def test_the_order_of_the_keys_changes_no_candidate(load):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import CorpusBlock, ModelBlock, TaskBlock
 from maskpolicy.experiment.parse import File, load_experiment
-from maskpolicy.experiment.policy_blocks import GeneralBlock
+from maskpolicy.experiment.policy_blocks import GeneralKeys
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
@@ -30,7 +30,7 @@ from tests.leaderboard.test_build import result, run
 
 SCHEMAS: dict[str, Any] = {
     **dict.fromkeys(TRAININGS, Training),
-    "general": GeneralBlock,
+    "general": make_dataclass("General", (), bases=(GeneralKeys, Training), frozen=True),
     **dict.fromkeys(("corpus", "contrast_corpus"), CorpusBlock),
     **{"model": ModelBlock, "world": Settings, "task": TaskBlock},
 }

@@ -876,8 +876,8 @@ def test_metrics_that_cannot_score_a_task_are_refused(tmp_path, named, message):
         ),
         (
             "{name: triviaqa, normalisation: triviaqa, metrics: [f1]}",
-            "tasks[0].normalisation: chooses the metric triviaqa_exact_match, and metrics does not "
-            "name it: name it there, or drop one of the two keys",
+            "tasks[0].metrics: does not name triviaqa_exact_match, the metric that other keys of "
+            "this task choose",
         ),
     ],
 )

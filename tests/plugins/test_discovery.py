@@ -77,16 +77,6 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
-def test_a_file_named_by_the_experiment_relative_to_it(command, tmp_path):
-    folder = tmp_path / "deep"
-    folder.mkdir()
-    (folder / "mine.py").write_text(POLICY.format(name="mine"))
-    (folder / "my.yaml").write_text(YAML.format(policy="mine", file="mine.py"))
-    done = command("plan", "deep/my.yaml")
-    assert done.returncode == 0, done.stderr
-    assert "mine" in done.stdout
-
-
 def test_a_neighbour_that_is_no_python_is_no_fault_where_a_file_does_without(command, tmp_path):
     (tmp_path / "broken.py").write_text("def (")
     careful = "try:\n    import broken\nexcept SyntaxError:\n    broken = None\n"
@@ -109,15 +99,6 @@ def test_a_broken_package_hides_no_other(command, package):
         f"warning: plugin {name!r} of {name}" for name in ("a_broken", "b_exits", "d_absent")
     ]
     assert "no_such_module_at_all" in warnings[0]
-
-
-@pytest.mark.parametrize("words", [["--help"], ["list", "models"], ["plan", "my.yaml"]])
-def test_a_broken_package_is_not_heard_of_where_it_is_not_needed(command, package, tmp_path, words):
-    package("broken", "raise RuntimeError('broken')\n")
-    (tmp_path / "my.yaml").write_text(YAML.format(policy="random", file=""))
-    done = command(*words)
-    assert done.returncode == 0
-    assert done.stderr == ""
 
 
 def test_an_unknown_name_says_which_package_failed(command, package, tmp_path):

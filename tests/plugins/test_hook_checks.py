@@ -113,11 +113,6 @@ def test_a_class_that_does_not_fit_is_refused(attributes, says):
     assert "\n" not in str(caught.value)
 
 
-def test_a_misspelt_hook_of_a_base_class_is_found():
-    with pytest.raises(ConfigError, match="did you mean `annotate`"):
-        check("policy", type("Below", (made(anotate=annotate),), {}), "it")
-
-
 def test_a_required_hook_that_is_missing_is_named_with_its_signature():
     with pytest.raises(ConfigError, match=r"it has no method `example`: add example\(self, row\)"):
         check("task", object, "it")

@@ -13,7 +13,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.data.corpus import annotation
 from maskpolicy.plugins import discovery, isolation, registry
 from maskpolicy.plugins.discovery import code_digests
-from maskpolicy.plugins.isolation import closure, code_digest, digest_of_code
+from maskpolicy.plugins.isolation import digest_of_code
 from maskpolicy.plugins.registry import Registered
 
 HEAD = "from dataclasses import dataclass\nfrom maskpolicy.plugins.registry import policy\n"
@@ -211,13 +211,6 @@ def test_a_declared_file_is_in_the_key_and_can_be_read(write, body):
     assert hidden(path) == 3
 
 
-def test_a_declared_file_may_be_read_when_the_module_is(write):
-    head = "COUNT = len(open(__file__.replace('mine.py', 'words.txt')).read())"
-    path = write(head, files="files = ('words.txt',)", words_txt="ab")
-    assert hidden(path) == 2
-    assert "words.txt" in code(path)
-
-
 def test_a_declared_folder_is_all_files_in_it(write):
     path = write("COUNT = 1", files="files = ['lists']", lists__a_txt="x", lists__b_txt="y")
     assert {"lists/a.txt", "lists/b.txt"} < set(code(path))
@@ -282,15 +275,6 @@ def test_a_module_that_is_declared_is_in_the_key_with_its_comments(write):
     after = code(path)
     assert {name for name in before if before[name] != after[name]} == {"helper.py"}
     assert hidden(path) == len("# abc\n")
-
-
-def test_the_key_is_of_the_bytes_that_were_compiled(write):
-    path = write("COUNT = 1")
-    made = entry(path)
-    before = code_digests(made)
-    path.write_text(path.read_text() + "EDITED_IN_USE = 1\n")
-    assert code_digests(made) == before
-    assert code(path) != before
 
 
 ANNOTATE = """
@@ -407,11 +391,6 @@ def test_what_changes_code_changes_its_digest(old, new):
     assert digest_of_code(CODE.replace(old, new)) != digest_of_code(CODE)
 
 
-def test_where_statements_stand_is_in_the_digest():
-    inside = b"def f(x):\n    while x:\n        x = 1\n        y = 2\n"
-    assert digest_of_code(inside) != digest_of_code(inside.replace(b"        y", b"    y"))
-
-
 @pytest.mark.parametrize("reads", [b"Mine.__doc__", b"import inspect\ninspect.getdoc(Mine)"])
 def test_docstrings_count_in_a_file_that_reads_them(reads):
     code = CODE + reads
@@ -426,32 +405,6 @@ def test_a_digest_is_the_same_in_every_version_of_python():
     )
 
 
-def test_a_long_sum_and_a_large_number_have_a_digest():
-    chain = " + ".join(["1"] * 500)
-    assert digest_of_code(f"x = {chain}".encode()) != digest_of_code(f"x = {chain} + 1".encode())
-    assert digest_of_code(b"x = 0x" + b"f" * 5000) != digest_of_code(b"x = 0x" + b"f" * 5001)
-
-
 @pytest.mark.parametrize("data", [b"def (", b"x = '\0'", b"x = '\xff'\n"])
 def test_what_is_no_python_is_hashed_as_it_is(data):
     assert digest_of_code(data) != digest_of_code(data + b"# more\n")
-
-
-def test_other_files_are_hashed_as_they_are(tmp_path):
-    module, text = tmp_path / "a.py", tmp_path / "a.txt"
-    for path in (module, text):
-        path.write_text("X = 1\n")
-    before = code_digest(module), code_digest(text)
-    for path in (module, text):
-        path.write_text("X = 1  # one\n")
-    assert code_digest(module) == before[0]
-    assert code_digest(text) != before[1]
-
-
-def test_modules_are_followed_at_any_depth(tmp_path):
-    (tmp_path / "a.py").write_text("def f():\n    import b\n")
-    (tmp_path / "b.py").write_text("from . import c\nimport json\n")
-    (tmp_path / "c.py").write_text("")
-    (tmp_path / "json.py").write_text("")
-    names = {path.name for path in closure(tmp_path / "a.py", tmp_path)}
-    assert names == {"a.py", "b.py", "c.py"}

@@ -42,18 +42,6 @@ def test_a_name_stands_for_its_plugin_facts_and_place():
     assert entry.where.startswith(__file__)
 
 
-def test_one_class_may_have_two_names():
-    registry.policy("second", target="full")(policy("first"))
-    assert registry.names("policy") == ["first", "second"]
-
-
-def test_kinds_have_names_of_their_own():
-    policy("mine")
-    registry.task("mine")(Asks)
-    assert registry.names("policy") == registry.names("task") == ["mine"]
-    assert registry.names("analysis") == []
-
-
 def test_a_second_plugin_of_a_name_raises_with_both_places():
     first = registry.entry("policy", (policy("mine"), "mine")[1]).where
 
@@ -87,21 +75,6 @@ def test_names_that_the_framework_uses_itself_are_refused():
     registry.task("none")(Asks)
 
 
-def test_the_same_definition_may_be_imported_twice():
-    made = policy("mine")
-    registry.policy("mine")(made)
-    assert registry.clash("policy", "mine") is None
-
-
-def test_two_classes_that_one_line_registers_are_two_definitions():
-    class Other(Asks):
-        pass
-
-    with pytest.raises(ConfigError, match="task 'mine' is defined twice"):
-        for plugin in (Asks, Other):
-            registry.task("mine")(plugin)
-
-
 def test_an_unknown_name_gives_a_near_one_and_the_choices():
     policy("salient-span")
     with pytest.raises(ConfigError, match="did you mean 'salient-span'"):
@@ -118,12 +91,6 @@ def test_a_field_with_a_reserved_name_is_refused(name):
     clashing = make_dataclass("Clashing", [(name, str)])
     with pytest.raises(ConfigError, match=f"{name!r}, a reserved name: rename it"):
         registry.policy("mine")(clashing)
-
-
-def test_a_plugin_typed_into_an_interpreter_has_a_place_too():
-    typed = type("Typed", (Asks,), {"__module__": "no_such_module"})
-    registry.task("mine")(typed)
-    assert registry.entry("task", "mine").where == "<no_such_module>:0"
 
 
 def test_what_is_no_class_is_refused_with_its_place():

@@ -72,23 +72,6 @@ def test_it_scores_and_goes_with_its_file(write):
     assert "last_word" not in metrics.METRICS
 
 
-def test_figures_of_all_predictions_together(write):
-    facts = ", graded=True, parts={'count': lambda guesses, answers: float(len(guesses))}"
-    discovery.load_files([write(facts=facts)], fresh=True)
-    assert metrics.total("last_word", ["a", "b"], [["a"], ["a"]]).score == 2
-    assert discovery.find_metric("last_word").graded
-
-
-def test_its_version_is_its_code(write):
-    discovery.load_files([write()], fresh=True)
-    first = discovery.find_metric("last_word").version
-    discovery.load_files([write()], fresh=True)
-    assert discovery.find_metric("last_word").version == first
-    discovery.load_files([write("return 0.5")], fresh=True)
-    assert discovery.find_metric("last_word").version != first
-    assert discovery.find_metric("squad").version == 2
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -151,11 +134,3 @@ def test_a_stage_scores_with_it(planned, tmp_path, body, score):
     made = execute(topological([guesses]), Store(tmp_path / "store"))[guesses.key]
     assert made.error is None
     assert json.loads((made.artifact / majority.FILE).read_text())["score"] == score
-
-
-def test_a_metric_that_was_imported_anew_since_the_plan_is_refused(planned, tmp_path):
-    first = next(each for each in planned(LAST) if each.kind == "majority")
-    second = next(each for each in planned("return 0.25") if each.kind == "majority")
-    made = execute(topological([first, second]), Store(tmp_path / "store"))
-    assert "my_metric.py: was changed while a command that uses it" in made[first.key].error
-    assert made[second.key].error is None
