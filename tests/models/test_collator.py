@@ -7,14 +7,12 @@ import pickle
 from copy import deepcopy
 
 import encoders
-import numpy as np
 import pytest
 import small
-import text_to_text
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import AutoTokenizer
 
 from maskpolicy import MaskingCollator
 from maskpolicy.core.errors import ConfigError, DataError
@@ -22,7 +20,6 @@ from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising
 from maskpolicy.data.corpus import sums
 from maskpolicy.data.corpus.passages import Document, tokenize
-from maskpolicy.experiment import model_and_corpus
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.masking.selection import select
@@ -84,16 +81,6 @@ def test_tensors_have_the_shapes_and_the_shift_that_bart_wants():
     )
 
 
-def test_a_name_brings_its_own_way_to_write_spans_and_an_argument_wins():
-    assert collator("original").denoising.target == "full"
-    assert collator("poisson").denoising.permute_sentences
-    assert not collator("poisson", permute_sentences=False).denoising.permute_sentences
-    assert collator("original", target="spans", corruption="token").denoising == Denoising(
-        corruption="token"
-    )
-    assert collator(Uniform()).denoising == Denoising()
-
-
 def test_masks_are_fresh_on_every_call_and_equal_for_equal_calls():
     one, two = collator(seed=1), collator(seed=1)
     first = one(ROWS)
@@ -153,13 +140,6 @@ def test_columns_of_the_rows_are_hidden():
     assert words(batch["labels"][0]) == "<s> Anna Kovar<mask> Rome</s>"
 
 
-def test_a_row_without_a_span_keeps_its_place_and_has_no_labels():
-    rows = [{"text": "nothing is here"}, ROWS[0]]
-    batch = collator("salient-span")(rows)
-    assert (batch["labels"][0] == IGNORE).all()
-    assert (batch["labels"][1] != IGNORE).any()
-
-
 @pytest.mark.parametrize("text", ["nothing is here", "x", ""])
 def test_a_batch_without_any_span_has_no_labels_and_no_gradient(text):
     batch = collator("salient-span")([{"text": text}] * 2)
@@ -186,18 +166,6 @@ def test_words_are_those_of_the_language():
     ]
     whole, one = (words(batch["labels"][0]) for batch in batches)
     assert (whole, len(one)) == ("<s> 他在巴黎出生</s>", len("<s>他</s>"))
-
-
-def test_a_language_that_spacy_is_needed_for_is_one_line(monkeypatch):
-    monkeypatch.setattr(model_and_corpus, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="language: languages other than English need spaCy"):
-        collator(language="de")
-
-
-def test_the_tokenizer_of_the_user_is_left_as_it_was():
-    before = TOKENIZER.encode("a <mask> b")
-    collator()([{"text": "a <mask> b"}])
-    assert TOKENIZER.encode("a <mask> b") == before
 
 
 @pytest.mark.parametrize(
@@ -240,19 +208,6 @@ def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):
         collator(given, **keys)
 
 
-def test_a_plain_trainer_learns_from_it(tmp_path):
-    arguments = _arguments(tmp_path, max_steps=3, per_device_train_batch_size=4)
-    model = small.bart()
-    before = model.model.shared.weight.detach().clone()
-    trainer = Seq2SeqTrainer(
-        model=model, args=arguments, train_dataset=ROWS, data_collator=collator("original")
-    )
-    result = trainer.train()
-    assert result.global_step == 3
-    assert np.isfinite(result.training_loss)
-    assert not torch.equal(before, model.model.shared.weight)
-
-
 def test_a_block_sets_the_fields_of_a_policy_and_how_it_is_written():
     block = collator({"name": "random", "ratio": 0.3, "target": "full"}, seed=7)
     assert same(block(ROWS), collator(Uniform(0.3), seed=7, target="full")(ROWS))
@@ -266,20 +221,6 @@ def test_no_rows_and_no_tokenizer_are_said_so():
         collator()([])
     with pytest.raises(ConfigError, match=r"must be a fast one .*not NoneType"):
         MaskingCollator("random", None)
-
-
-def _arguments(folder, **own):
-    """The arguments that every Trainer of this file has, and its own."""
-    return Seq2SeqTrainingArguments(
-        output_dir=str(folder),
-        learning_rate=1e-2,
-        remove_unused_columns=False,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
-        **own,
-    )
 
 
 def test_a_schedule_follows_the_steps_of_the_whole_training():
@@ -312,27 +253,6 @@ def test_a_mixture_masks_each_row_with_its_members_objective():
         collator({"name": "mixture", "members": [{"name": "random", "mask_exclusion": 1.0}]})
 
 
-@pytest.mark.parametrize("name", ["t5", "mbart", "pegasus"])
-def test_a_family_masks_in_its_own_way(name):
-    tokenizer, model = text_to_text.tokenizer(name), text_to_text.model(name)
-    collator = MaskingCollator({"name": "random", "ratio": 0.3}, tokenizer)
-    special = Specials.of(tokenizer)
-    texts = ["The cute dog walks in the park.", "Boats go down the river Oder."]
-    batch = collator([{"text": text} for text in texts])
-    assert batch["decoder_input_ids"][:, 0].tolist() == [special.start] * 2
-    marks = special.sentinels[:1] or (special.mask,)
-    assert all(any(token in marks for token in row) for row in batch["input_ids"].tolist())
-    if special.sentinels:
-        assert batch["labels"][:, 0].tolist() == [special.sentinels[0]] * 2
-    for row in batch["labels"].tolist():
-        written = [token for token in row if token != IGNORE]
-        assert tuple(written[-len(special.target_ends[1]) :]) == special.target_ends[1]
-    assert math.isfinite(model(**batch).loss.item())
-    rows = [{"input_ids": tokenizer(text)["input_ids"]} for text in texts]
-    sources = MaskingCollator({"name": "random", "ratio": 0.3}, tokenizer)(rows)["input_ids"]
-    assert (sources == tokenizer.eos_token_id).sum(1).tolist() == [1, 1]
-
-
 def hidden(batch) -> list[str]:
     """Return what is masked in each row."""
     return [
@@ -341,18 +261,6 @@ def hidden(batch) -> list[str]:
 
 
 COUNTED = ["Karl Berg sold the mill"] * 3 + ["the Red River", "the Red River", "the mill"]
-
-
-def test_a_policy_that_reads_statistics_gets_those_of_texts():
-    fields = {"name": "pmi", "min_count": 2, "entries": 4, "ratio": 1.0}
-    made = collator(fields, statistics=COUNTED)
-    text = "Anna saw the Red River and Karl Berg sold it"
-    spans = made.masker.select(made._views([{"text": text}]), [0], 0, [0]).spans[0]
-    units = small.passage(text).texts(spans)
-    assert len(units) < len(text.split()) and " ".join(units) == text
-    assert "Karl Berg sold" in units  # the best n-gram of three words
-    again = pickle.loads(pickle.dumps(made))
-    assert same(made([{"text": text}]), again([{"text": text}]))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
@@ -379,17 +287,6 @@ def test_labels_are_as_wide_as_the_sources_where_the_longest_is_not_masked():
     assert (batch["labels"][0] == IGNORE).all() and (batch["labels"][1] != IGNORE).any()
 
 
-def test_an_encoder_is_trained_by_berts_recipe():
-    recipe = {"mask": 0.5, "random": 0.25, "keep": 0.25}
-    tokenizer = encoders.tokenizer("bert")
-    batch = MaskingCollator(Uniform(1.0), tokenizer, replacement=recipe)(ROWS)
-    masked = batch["labels"] != IGNORE
-    kinds = [(batch["input_ids"] == tokenizer.mask_token_id).sum()]
-    kinds.append((masked & (batch["input_ids"] == batch["labels"])).sum())
-    for count, share in zip(kinds, (0.5, 0.25), strict=True):
-        assert abs(count - share * masked.sum()) <= len(ROWS) + 3  # a random token may be the same
-
-
 def test_the_kind_follows_from_model_folder_or_tokenizer(tmp_path):
     assert collator().kind == "seq2seq"
     assert MaskingCollator("random", encoders.tokenizer("bert")).kind == "encoder"
@@ -399,13 +296,6 @@ def test_the_kind_follows_from_model_folder_or_tokenizer(tmp_path):
     assert MaskingCollator("random", saved, kind="seq2seq").kind == "seq2seq"
     with pytest.raises(ConfigError, match="kind: unknown value 'decoder'"):
         MaskingCollator("random", saved, kind="decoder")
-
-
-def test_arrays_hold_what_tensors_do():
-    arrays = collator("original", return_tensors="np")(ROWS)
-    tensors = collator("original")(ROWS)
-    assert {type(array) for array in arrays.values()} == {np.ndarray}
-    assert same(tensors, {name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def test_statistics_may_be_the_folder_of_an_artifact(tmp_path):

@@ -90,13 +90,6 @@ def test_a_passage_that_shares_no_word_with_the_question_is_not_retrieved(tmp_pa
         contexts.find_contexts(TaskBlock("nq", "nq"), "train", tmp_path, texts[:2])
 
 
-def test_dprs_file_of_the_test_side_is_not_read(world, tmp_path):
-    folder = shutil.copytree(world / "tasks", tmp_path / "tasks")
-    before = contexts.find_contexts(TaskBlock("nq", "nq"), "train", folder)
-    (folder / "biencoder-nq-dev.json").write_text("not JSON")
-    assert contexts.find_contexts(TaskBlock("nq", "nq"), "train", folder) == before
-
-
 def test_an_empty_context_and_one_without_the_answer_are_counted(tmp_path):
     choices = [{"label": label, "text": text} for label, text in (("A", "Ulm"), ("B", "Rome"))]
     question = {"stem": "Where?", "choices": choices}

@@ -18,7 +18,7 @@ from maskpolicy.core.types import Denoising
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
-from maskpolicy.models import encoders, scratch
+from maskpolicy.models import encoders
 from maskpolicy.models.families import FAMILIES, limits
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.batching import IGNORE
@@ -230,28 +230,6 @@ def test_a_step_has_a_finite_loss_whose_gradient_reaches_body_and_head(family, h
     assert all(p.grad.isfinite().all() for p in trained.values())
 
 
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_training_lowers_the_loss_and_its_model_opens_with_stock_classes(family, tmp_path):
-    from transformers import AutoModel
-
-    module = module_of(family).train()
-    optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=3e-3)
-    losses = []
-    for _ in range(12):
-        optimizer.zero_grad()
-        total = sum(encoders.token_loss(module, batch)[0] for batch in batches(family))
-        total.backward()
-        optimizer.step()
-        losses.append(total.item())
-    assert losses[-1] < 0.9 * losses[0]
-    model = module.eval().saved
-    model.save_pretrained(tmp_path)
-    ids = batches(family)[0].source
-    with torch.no_grad():
-        stock = AutoModel.from_pretrained(tmp_path).eval()(input_ids=ids).last_hidden_state
-        assert torch.equal(stock, model.base_model(input_ids=ids).last_hidden_state)
-
-
 def test_a_pooler_is_neither_trained_nor_decayed():
     from transformers import AutoModel
 
@@ -310,19 +288,6 @@ def test_the_decoder_belongs_to_mae_lm_and_stays_at_delta_one():
         assert {m.p for m in decoder.modules() if isinstance(m, torch.nn.Dropout)} == {0.0}
 
 
-def test_filling_the_labels_in_gives_the_passage():
-    marks = Specials.of_encoder(small.tokenizer())
-    policy = find_plugin("policy", "random").plugin(ratio=0.5)
-    steps = MaskedSteps(
-        small.passages(), policy, AT_POSITIONS, marks, SPEC, MODEL_KINDS["encoder"].pairs
-    )
-    texts = {tuple(passage.tokens.tolist()) for passage in small.passages()}
-    for batch in steps(0).batches:
-        filled = torch.where(batch.labels == IGNORE, batch.source, batch.labels)
-        for row, seen in zip(filled, batch.seen, strict=True):
-            assert tuple(row[seen][1:-1].tolist()) in texts
-
-
 class Everything:
     def select(self, passage, rng):
         return passage.pieces
@@ -335,10 +300,3 @@ def test_masks_everything_tells_a_policy_that_leaves_no_token(how):
     for policy, every in ((Everything(), True), (half, False)):
         steps = MaskedSteps(small.passages(), policy, how, marks, SPEC)
         assert steps.masks_everything(steps.spec.steps) == every
-
-
-def test_a_preset_takes_its_layers_from_the_block():
-    assert scratch.build_encoder("mini", small.tokenizer(), 0).config.num_hidden_layers == 4
-    one, other = (scratch.build_encoder("mini", small.tokenizer(), 0, layers=1) for _ in range(2))
-    assert one.config.num_hidden_layers == 1
-    assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))

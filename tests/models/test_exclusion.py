@@ -106,22 +106,6 @@ def test_an_excluded_position_holds_the_word_embedding_of_the_mask(family):
         assert torch.equal(found[0], rows[tiny.tokenizer(family).mask_token_id])
 
 
-@pytest.mark.parametrize("family", EVERY)
-def test_padding_changes_no_state(family):
-    model, batch = tiny.model(family).base_model, batch_of(family)
-    with torch.no_grad():
-        together = scattered(model, batch)
-        for row, count in enumerate(batch.seen.sum(1).tolist()):
-            alone = type(batch)(
-                batch.source[row : row + 1, :count],
-                batch.seen[row : row + 1, :count],
-                None,
-                batch.labels[row : row + 1, :count],
-                batch.excluded[row : row + 1, :count],
-            )
-            assert torch.allclose(scattered(model, alone)[0], together[row, :count], atol=2e-5)
-
-
 MASK, PAD, START = 4, 1, 2
 
 
@@ -162,12 +146,3 @@ def test_the_mask_of_an_excluded_position_gets_no_dropout(model):
         model.eval()
     assert torch.equal(dropped[0, 2], plain[0, 2])
     assert not torch.equal(dropped[0, 1], plain[0, 1])
-
-
-def test_gradients_reach_the_mask_row_through_excluded_positions(model):
-    model.zero_grad()
-    states = encode(model, bart_batch([0, 8, MASK, 9, 2]))
-    (states[0, 2] * torch.arange(16.0)).sum().backward()
-    rows = model.model.shared.weight.grad.abs().sum(1)
-    assert rows[MASK] > 0
-    assert rows.sum() == rows[MASK]

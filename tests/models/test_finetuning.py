@@ -317,11 +317,6 @@ def test_settings_for_summaries_change_no_answer(model, sources):
     assert {name: getattr(summarizing.generation_config, name) for name in settings} == settings
 
 
-def test_long_sources_are_cut_as_transformers_cuts_them(model, sources):
-    expected = plain(model, sources, limit=10)
-    assert generate(model, small.tokenizer(), sources, max_source=10) == expected
-
-
 def test_the_end_of_a_source_can_be_what_stays(model):
     source = "Anna Kovar was born in Rome in 1901"
     ids = small.tokenizer()(source)["input_ids"]

@@ -58,14 +58,6 @@ def test_every_token_sees_the_text_on_both_sides(changed):
     assert (before != logits_of(network(), texts)).all()
 
 
-def test_what_is_saved_reads_the_same(tmp_path):
-    module, texts = network(), collate([window([2, 1])])
-    module.save(tmp_path)
-    loaded = extractor.Extractor.load(tmp_path)
-    assert torch.equal(logits_of(module, texts), logits_of(loaded, texts))
-    assert not loaded.training
-
-
 LENGTHS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=6), min_size=1, max_size=3)
 
 
@@ -178,23 +170,6 @@ def text(passage, span):
     return passage.text[passage.offsets[span[0], 0] : passage.offsets[span[1] - 1, 1]].strip()
 
 
-def test_a_short_text_is_one_window_with_its_answers_as_words():
-    passage = small.passage(small.TEXTS[0])
-    (window,) = cut(passage, answers(passage, "Anna Kovar", "1901"), 10)
-    assert window.tokens.tolist() == passage.tokens.tolist()
-    assert window.words.tolist() == passage.words.tolist()
-    (first, more), (year, none) = window.gold.tolist()
-    assert (first, more, none) == (0, 1, 0)
-    assert text(passage, passage.words[year]) == "1901"
-
-
-def test_an_answer_of_too_many_words_is_left_out():
-    passage = small.passage(small.TEXTS[0])
-    assert cut(passage, answers(passage, "The Red River"), 2) == []
-    assert len(cut(passage, answers(passage, "The Red River", "Rome"), 2)[0].gold) == 1
-    assert cut(passage, as_spans([]), 2) == []
-
-
 def test_a_long_text_is_cut_between_words_into_windows_that_hold_the_answers(narrow):
     wanted = ("Anna Kovar", "Berg & Sons", "1950")
     found = cut(LONG, answers(LONG, *wanted), 10)
@@ -256,15 +231,6 @@ PLACES = ("Rome", "Paris", "Oder", "Lindau")
 
 def reader(seed=0):
     return extractor.build(small.bart().get_input_embeddings().weight, seed, hidden=8, dropout=0)
-
-
-def test_every_window_of_a_text_is_cut_with_its_tagged_words(monkeypatch):
-    monkeypatch.setattr(windows, "WINDOW", 4)
-    passage = small.words("a b c d e f")
-    cuts = tagger.cut(passage, np.asarray([True, False, False, True, False, False]))
-    assert [window.tokens.tolist() for window in cuts] == [[0, 1, 2, 3], [2, 3, 4, 5]]
-    assert [window.gold[:, 0].tolist() for window in cuts] == [[0, 3], [1]]
-    assert tagger.cut(small.ids([]), np.zeros(0, bool)) == []
 
 
 def test_the_loss_is_the_mean_over_the_words_of_each_text():

@@ -92,23 +92,6 @@ def test_both_back_ends_have_the_same_gradient_of_the_policy(hard, sharing):
     torch.testing.assert_close(*found, rtol=1e-7, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_without_hard_the_gradient_is_that_of_central_differences(name):
-    episode = replace(EPISODE, hard=False)
-    groups, module = steps(episode)(0).batches, Words().double()
-    loss = made(name, episode)
-    found = gradient(loss, module, groups)
-    weights = module.table.weight.data[:, 0]
-    checked = found.abs().argsort(descending=True)[:4].tolist()
-    for place in checked:
-        ends = []
-        for step in (1e-4, -1e-4):
-            weights[place] += step
-            ends.append(sum(loss(module, group)[0].item() for group in groups))
-            weights[place] -= step
-        assert found[place].item() == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-5)
-
-
 def test_hard_weights_are_one_hot_to_the_last_bit():
     scores = torch.tensor([0.3, 1.7, -0.2, 1.1], requires_grad=True)
     soft, hard = (relaxed(scores, 0.0, 0.7, hard) for hard in (False, True))
@@ -335,11 +318,3 @@ def test_the_model_keeps_its_weights_and_has_no_gradient(name):
     backend(name)(fixed, lesson(), SOFT.clone().requires_grad_(), Inner()).backward()
     assert all(torch.equal(a, b) for a, b in zip(before, fixed.parameters(), strict=True))
     assert all(p.grad is None for p in fixed.parameters())
-
-
-def test_an_unknown_back_end_is_one_line():
-    with pytest.raises(ConfigError) as error:
-        backend("functionl")
-    assert str(error.value) == (
-        "unknown backend 'functionl': did you mean 'functional'? choose from functional, higher"
-    )

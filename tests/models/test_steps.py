@@ -9,23 +9,20 @@ import numpy as np
 import pytest
 import small
 import text_to_text
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.ragged import Ragged
-from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising, Example, as_spans
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.text_to_text import token_loss
-from maskpolicy.models.training.batching import IGNORE, Order, Pair, Pairs, collate, micro_batches
+from maskpolicy.models.training.batching import Order, Pair, Pairs, collate, micro_batches
 from maskpolicy.models.training.specials import Specials, added_ends, has_masks
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps, tokenize
-from maskpolicy.plugins.discovery import find_plugin
 
 SPEC = Training(batch_size=4, micro_tokens=120, max_source=40, max_target=30)
 SPECIALS = Specials.of(small.tokenizer(), 2)
@@ -69,13 +66,6 @@ def test_a_policy_that_masks_late_must_mask_the_same_again():
     assert steps().masks_again(SPEC.steps)
     assert not steps(Rising()).masks_again(SPEC.steps)
     assert steps(Rising()).masks_again(1)
-
-
-def test_units_are_the_labels_of_the_step():
-    for number in range(5):
-        step = steps()(number)
-        assert step.units == sum(int((b.labels != IGNORE).sum()) for b in step.batches)
-        assert step.units == step.work["target_tokens"]
 
 
 def test_the_work_of_a_step_is_what_was_hidden_and_learnt():
@@ -158,16 +148,6 @@ def test_the_progress_is_the_share_of_the_whole_budget_that_is_done():
         assert made(number).work["spans"] == hidden
 
 
-def test_a_schedule_hides_what_a_number_hides_at_that_step():
-    policy = find_plugin("policy", "random").plugin
-    spec = replace(SPEC, steps=10)
-    scheduled = steps(policy(ratio=Schedule(0.8, 0.2)), spec=spec)
-    for number in (0, 5, 9):
-        fixed = steps(policy(ratio=0.8 - 0.06 * number), spec=spec)
-        for one, other in zip(scheduled(number).batches, fixed(number).batches, strict=True):
-            assert one.source.tolist() == other.source.tolist()
-
-
 def test_an_order_knows_the_step_of_each_item():
     order = Order(small.passages().lengths, 3, seed=4)
     count = len(small.passages())
@@ -238,13 +218,6 @@ def pair(source, target, excluded=None):
         np.asarray(target, np.int32),
         None if excluded is None else np.asarray(excluded),
     )
-
-
-def test_the_decoder_input_is_what_transformers_makes_of_the_labels():
-    from transformers.models.bart.modeling_bart import shift_tokens_right
-
-    batch = collated([pair([0, 2], [0, 5, 6, 7, 2]), pair([0, 2], [0, 2])])
-    assert torch.equal(batch.decoder, shift_tokens_right(batch.labels, PAD, START))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -362,19 +335,3 @@ def test_a_tokenizer_that_adds_nothing_gets_both_ends():
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **tokens)
     assert Specials.of(tokenizer).source_ends == ((), (2,))
     assert Specials.of(tokenizer).start == 3
-
-
-@pytest.mark.parametrize("name", ["t5", "mbart", "bart"])
-def test_long_texts_keep_their_ends(name):
-    tokenizer = text_to_text.tokenizer(name)
-    specials = Specials.of(tokenizer)
-    rows = tokenize([TEXT, "dog"], tokenizer)
-    for limit in (4, 5, 9):
-        for keep in ("start", "end"):
-            row = specials.wrap(rows, limit, keep)[0].tolist()
-            before, after = specials.source_ends or ((0,), (2,))
-            inside = row[len(before) : len(row) - len(after)]
-            room = limit - specials.added("max_source")
-            assert len(row) == limit
-            assert (tuple(row[: len(before)]), tuple(row[-len(after) :])) == (before, after)
-            assert inside == (rows[0][:room] if keep == "start" else rows[0][-room:]).tolist()
