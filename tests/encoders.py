@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import small
+import text_to_text
+
+from maskpolicy.models.scratch import train_tokenizer
 
 WIDTH, HEADS, LONGEST = 16, 2, 66
 _SHAPE = {
@@ -120,37 +123,10 @@ def _mpnet() -> Any:
     return MPNetTokenizer(vocab={piece: i for i, piece in enumerate((*order, *pieces))})
 
 
-@cache
 def _pieces(cased: bool) -> dict[str, int]:
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-
-    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    raw.normalizer = normalizers.BertNormalizer(lowercase=not cased)
-    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=250,
-        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-        show_progress=False,
-    )
-    raw.train_from_iterator(small.TEXTS, trainer)
-    found: dict[str, int] = raw.get_vocab()
+    texts = small.TEXTS if cased else [text.lower() for text in small.TEXTS]
+    found: dict[str, int] = train_tokenizer(texts, 250, "wordpiece", "bert").get_vocab()
     return dict(sorted(found.items(), key=lambda pair: pair[1]))
-
-
-@cache
-def _unigrams() -> list[tuple[str, float]]:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    raw = Tokenizer(models.Unigram())
-    raw.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=160, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
-    )
-    raw.train_from_iterator(small.TEXTS, trainer)
-    import json
-
-    learned = json.loads(raw.to_str())["model"]["vocab"]
-    return [(piece, score) for piece, score in learned if piece != "<unk>"]
 
 
 def _sentencepiece(name: str, special: tuple[str, ...]) -> Callable[[], Any]:
@@ -159,7 +135,7 @@ def _sentencepiece(name: str, special: tuple[str, ...]) -> Callable[[], Any]:
     def make() -> Any:
         import transformers
 
-        vocabulary = [*((token, 0.0) for token in special), *_unigrams()]
+        vocabulary = [*((token, 0.0) for token in special), *text_to_text.pieces(False)]
         return getattr(transformers, name)(vocab=vocabulary)
 
     return make
@@ -167,28 +143,11 @@ def _sentencepiece(name: str, special: tuple[str, ...]) -> Callable[[], Any]:
 
 def _byte_level() -> Any:
     """Return a tokenizer as ModernBERT's: byte-level, offsets include the blank before a word."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers.pre_tokenizers import ByteLevel
 
-    special = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
-    raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=330,
-        special_tokens=special,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    raw.train_from_iterator(small.TEXTS, trainer)
-    raw.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
-    )
-    names = dict(zip(("unk", "cls", "sep", "pad", "mask"), special, strict=True))
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw, **{f"{key}_token": token for key, token in names.items()}
-    )
+    made = train_tokenizer(small.TEXTS, 330, "bpe", "bert")
+    made.backend_tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    return made
 
 
 _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")

@@ -9,6 +9,8 @@ from typing import Any
 import small
 import transformers as modules
 
+from maskpolicy.models.scratch import train_tokenizer
+
 transformers: Any = modules
 
 TEXTS = (*small.TEXTS, "The cute dog walks in the park.", "All dogs walk. Dogs are cute.")
@@ -154,15 +156,8 @@ def _gemma(texts: tuple[str, ...], size: int) -> Any:
 
 
 def _wordpiece(texts: tuple[str, ...], size: int) -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    own = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    raw.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=own, show_progress=False)
-    )
-    return transformers.BertTokenizer(vocab=raw.get_vocab(), do_lower_case=False)
+    vocabulary = train_tokenizer(texts, size, "wordpiece", "bert").get_vocab()
+    return transformers.BertTokenizer(vocab=vocabulary, do_lower_case=False)
 
 
 _CODED = {"scale_embedding": True}
