@@ -10,7 +10,6 @@ import small
 import text_to_text
 
 from maskpolicy.data.corpus.passages import Document, counts_blanks, cut_document, tokenize
-from maskpolicy.models.training.collator import MaskingCollator
 
 TEXT_TO_TEXT = ("t5", "mbart", "mbart50", "pegasus", "nllb", "t5gemma")
 KINDS = (
@@ -166,18 +165,3 @@ def test_what_the_vocabulary_lacks_is_one_unknown_token_that_covers_its_word():
     ]
     assert found == [[5, 6], [7, 8]]
     assert len(passage.words) == 4
-
-
-@pytest.mark.parametrize("kind", COUNT_BLANKS)
-def test_offsets_that_a_row_brings_are_read_like_ours(kind):
-    made = tokenizer(kind)
-    text = small.TEXTS[1]
-    given = made(text, return_offsets_mapping=True, add_special_tokens=False)
-    if made.bos_token is None and made.cls_token is not None:
-        made.bos_token, made.eos_token = made.cls_token, made.sep_token
-    collator = MaskingCollator({"name": "random", "ratio": 0.5}, made, target="spans")
-    row = {key: given[key] for key in ("input_ids", "offset_mapping")}
-    alike = [collator([{"id": "a", "text": text, **more}])["input_ids"] for more in ({}, row)]
-    collator = MaskingCollator({"name": "random", "ratio": 0.5}, made, target="spans")
-    again = collator([{"id": "a", "text": text, **row}])["input_ids"]
-    assert again.equal(alike[0])

@@ -160,19 +160,6 @@ def test_a_wrong_entity_is_as_many_other_words(entry, errors, seed):
         assert not any(start < b and a < end for a, b, _ in gold)
 
 
-@pytest.mark.parametrize(("dropped", "wrong"), [(0.2, 0.1), (1.0, 0.0), (0.0, 1.0)])
-def test_the_shares_are_those_of_the_settings(dropped, wrong):
-    gold = kept = strange = 0
-    for number, entry in enumerate(ENTRIES):
-        found = corpus_row(entry, EntityErrors(dropped, wrong), [7, number])[WITH_ERRORS]
-        right = [list(entity) for entity in entry.entities]
-        gold += len(right)
-        kept += sum(entity in right for entity in found)
-        strange += sum(entity not in right for entity in found)
-    assert kept / gold == pytest.approx(1 - dropped - wrong, abs=0.05)
-    assert strange / gold == pytest.approx(wrong, abs=0.05)
-
-
 def test_the_policy_column_masks_gold_as_salient_span_does(tmp_path):
     """So a row with errors differs from salient-span in the errors alone."""
     world.write(world.make(SHORT), tmp_path)

@@ -17,7 +17,6 @@ from maskpolicy.policies.mixture import Mixture
 from maskpolicy.core.errors import ConfigError, PluginError
 from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising, Passage, Spans, as_spans
-from maskpolicy.masking.denoising import denoising_pair, mixed_pairs
 from maskpolicy.masking.selection import (
     Masker,
     check,
@@ -144,7 +143,6 @@ def test_weights_are_chances_one_draw_at_a_time():
 
 
 ITEMS = range(len(PASSAGES))
-MASK = 4
 RANDOM = {"name": "random", "ratio": 0.5}
 
 
@@ -184,25 +182,6 @@ def test_what_is_drawn_depends_on_seed_epoch_and_passage_alone():
         assert one.denoisings[0] == whole.denoisings[item]
     others = [masked(policy, epochs=[epoch] * len(ITEMS)).denoisings for epoch in range(4)]
     assert len({str(each) for each in others}) == 4
-
-
-def test_each_pair_is_written_with_its_own_objective():
-    members = (
-        {"name": "random", "ratio": 0.5, "mask_exclusion": 0.5},
-        {"name": "poisson"},
-        {"name": "mass"},
-        {"name": "random", "ratio": 0.0},
-    )
-    for epoch in range(3):
-        epochs = [epoch] * len(ITEMS)
-        found = masked(Mixture(members), epochs=epochs)
-        assert len(set(found.denoisings)) > 2
-        every = found.passages, found.spans, found.denoisings
-        pairs = mixed_pairs(*every, MASK, 7, epochs)
-        for pair, passage, spans, denoising in zip(pairs, *every, strict=True):
-            alone = denoising_pair(passage, spans, denoising, MASK, 7, epoch)
-            for name, value in vars(alone).items():
-                assert np.array_equal(getattr(pair, name), value)
 
 
 def drawn(policy, count=600, progress=0.0) -> Counter[str]:

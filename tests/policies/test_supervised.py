@@ -90,30 +90,6 @@ def test_what_is_fitted_hides_whole_words_and_reports_how_well(fit):
     assert span[1] in passage.words[:, 1]
 
 
-def test_in_the_papers_own_form_spans_are_ranked_with_their_neighbours(fit):
-    papers = ("policies.1.loss=start-end", "policies.1.overlap=true")
-    stage, failed, store = fit("world", "zsre", "store", *papers)
-    assert not failed
-    assert stage.params.fields["loss"] == "start-end"
-    plain, failed, store = fit("world", "zsre", "store")
-    assert not failed
-    weights = [content(one, store)["extractor.safetensors"] for one in (stage, plain)]
-    assert weights[0] != weights[1]
-    passage = small.passages()[0]
-    found = {
-        overlap: find_plugin("policy", "supervised")
-        .plugin(("zsre",), overlap=overlap)
-        .annotate([passage], store.path(stage.key))
-        for overlap in (False, True)
-    }
-    (disjoint,), (every,) = found[False]["candidates"], found[True]["candidates"]
-    assert every[0].tolist() == disjoint[0].tolist()
-    assert found[True]["scores"][0][1] >= found[False]["scores"][0][1]
-    ordered = np.unique(every, axis=0)
-    assert (ordered[1:, 0] < ordered[:-1, 1]).any()
-    assert len(ordered) == len(every) == 20
-
-
 def test_answers_of_the_test_split_change_neither_key_nor_bytes(fit, made, tmp_path):
     tasks = "triviaqa, zsre, nq, webquestions"
     before, failed, store = fit(tasks=tasks)

@@ -15,7 +15,6 @@ from maskpolicy.policies.phrases import Phrases
 from maskpolicy.policies.salient_span import SalientSpan
 from small import words as passage
 
-from maskpolicy.app import own_text
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.ragged import load
 from maskpolicy.core.types import Passage, as_spans
@@ -310,14 +309,6 @@ def test_stop_words_numbers_and_letters_are_no_keywords(tmp_path):
     assert keywords_of(tmp_path, np.ones((5, 2)), "the 1854 x loom .") == [3]
     assert keywords_of(tmp_path, np.ones((3, 2)), "It was .") == []
     assert keywords_of(tmp_path, np.zeros((2, 2)), "loom wool", keywords=1) == [0]
-
-
-def test_it_needs_no_task_to_be_pretrained_with():
-    experiment = own_text.experiment("mini", ["world"], {"name": "keywords"}, {})
-    assert not experiment.tasks
-    block = {"name": "supervised", "train_on": ["triviaqa"]}
-    with pytest.raises(ConfigError, match="learns from the examples of tasks"):
-        own_text.experiment("mini", ["world"], block, {})
 
 
 def test_an_experiment_keeps_the_models_embeddings_and_hides_keywords(tmp_path):
