@@ -245,7 +245,7 @@ def render(findings: Findings, name: str) -> str:
     """
     from markupsafe import Markup
 
-    from maskpolicy.leaderboard.page.html_assets import asset, templates
+    from maskpolicy.leaderboard.page import asset, templates
 
     heading, *paragraphs = findings.about or (name.replace("_", " ").capitalize(),)
     page = templates(__name__).get_template("page.html")

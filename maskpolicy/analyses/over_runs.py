@@ -11,8 +11,7 @@ import numpy as np
 from maskpolicy.analyses.plots import Lines, Series
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import stats
-from maskpolicy.leaderboard.baselines import baselines_of
-from maskpolicy.leaderboard.comparisons import FEWEST
+from maskpolicy.leaderboard.comparisons import FEWEST, baselines_of
 from maskpolicy.leaderboard.results.cell import Run
 
 Place = TypeVar("Place", bound=Hashable)

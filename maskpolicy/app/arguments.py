@@ -125,10 +125,10 @@ class RunStoreOptions:
 
     def open(self, runs: Sequence[Path]) -> Store:
         """Return the store that is given, or else that of the runs in these folders."""
-        from maskpolicy.leaderboard.results import run_record
+        from maskpolicy.leaderboard.results import run_folder
         from maskpolicy.pipeline.store.opening import open_store
 
-        return open_store(run_record.trusted_store(self.store, runs), self.cache)
+        return open_store(run_folder.trusted_store(self.store, runs), self.cache)
 
     def open_writable(self, runs: Sequence[Path]) -> Store:
         """Return that store, with a folder for new artifacts above it if it is read-only."""

@@ -23,9 +23,9 @@ from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_page
 from maskpolicy.leaderboard.report import save_report
-from maskpolicy.leaderboard.results import collecting, predictions, run_record
+from maskpolicy.leaderboard.results import collecting, predictions, run_folder
 from maskpolicy.leaderboard.results.cell import Run, fingerprint
-from maskpolicy.leaderboard.results.run_folder_state import writing
+from maskpolicy.leaderboard.results.run_folder import writing
 from maskpolicy.pipeline.graph.events import Outcome
 from maskpolicy.pipeline.stages import Graph
 from maskpolicy.pipeline.store.artifacts import Store
@@ -82,13 +82,13 @@ def write(finished: FinishedRun) -> None:
 
 def _record(finished: FinishedRun) -> None:
     rows = (block.name for block in finished.experiment.policies if block.name != NONE)
-    run_record.save(
+    run_folder.save_record(
         finished.folder,
         finished.experiment.name,
         finished.timing,
         finished.outcomes.values(),
         finished.store,
-        finished.run.results,
+        finished.run.tuned,
         {policy: find_plugin("policy", policy).summary for policy in rows},
     )
 

@@ -54,7 +54,7 @@ def prepare(
     """
     from maskpolicy.experiment import verbatim
     from maskpolicy.experiment.parse import experiment_of
-    from maskpolicy.leaderboard.results import run_folder_state
+    from maskpolicy.leaderboard.results import run_folder
     from maskpolicy.models.model_kinds import check_folder
     from maskpolicy.models.training.loop import check_installed
     from maskpolicy.pipeline import stages
@@ -65,9 +65,9 @@ def prepare(
     experiment = experiment_of(written, asked.file)
     folder = out or _default_folder(written)
     if not is_dry:
-        run_folder_state.check(folder, written)
+        run_folder.check(folder, written)
         for blocks in (experiment.policies, experiment.tasks):
-            run_folder_state.check_labels(folder, [block.label for block in blocks])
+            run_folder.check_labels(folder, [block.label for block in blocks])
     store = open_store(asked.store, asked.cache)
     if verify:
         store.distrust_digests()
@@ -159,9 +159,9 @@ def compute(
 def _take_folder(prepared: Prepared) -> None:
     """Keep the experiment in its folder, which another one may have taken since `prepare`."""
     from maskpolicy.experiment import verbatim
-    from maskpolicy.leaderboard.results import run_folder_state
+    from maskpolicy.leaderboard.results import run_folder
 
-    run_folder_state.check_owner(prepared.folder, prepared.written)
+    run_folder.check_owner(prepared.folder, prepared.written)
     verbatim.save(prepared.written, prepared.folder)
 
 

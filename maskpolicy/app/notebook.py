@@ -108,7 +108,7 @@ def load(
     ConfigError for runs that cannot be compared.
     """
     from maskpolicy.app import packing
-    from maskpolicy.leaderboard.results import run_record
+    from maskpolicy.leaderboard.results import run_folder
     from maskpolicy.leaderboard.results.cell import named_apart, read_run
     from maskpolicy.pipeline.store import overlay
     from maskpolicy.pipeline.store.opening import open_store
@@ -120,7 +120,7 @@ def load(
         named = named_apart([read_run(folder) for folder in opened.folders])
 
         def artifacts() -> Store:
-            place = run_record.trusted_store(None if store is None else str(store), opened.kept)
+            place = run_folder.trusted_store(None if store is None else str(store), opened.kept)
             return overlay.writable(open_store(place, cache))
 
         loaded = Runs(named, artifacts, baseline, mixed, opened)

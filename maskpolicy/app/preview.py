@@ -91,7 +91,7 @@ class Preview:
 
 def page(previews: Sequence[Preview]) -> str:
     """Return an HTML page with a table for each text, of which the previews follow one another."""
-    from maskpolicy.leaderboard.page.html_assets import templates
+    from maskpolicy.leaderboard.page import templates
 
     texts = [list(each) for _, each in groupby(previews, lambda each: each.masked.text)]
     has_seeds = len({each.seed for each in previews}) > 1

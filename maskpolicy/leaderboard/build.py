@@ -12,7 +12,7 @@ from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.files import relative_paths
 from maskpolicy.data.taskfiles import audit
 from maskpolicy.experiment.task_blocks import SHORT_ANSWERS, lacks_short_answers
-from maskpolicy.leaderboard import baselines, comparisons, description, joined_rows
+from maskpolicy.leaderboard import comparisons, description, joined_rows
 from maskpolicy.leaderboard.board import (
     Board,
     BoardRow,
@@ -114,7 +114,7 @@ def _baseline_label(
     Raises ConfigError if no row is called so.
     """
     label = given or runs[0].baseline
-    if baselines.candidates(label, _labelled(drafts)):
+    if comparisons.baseline_candidates(label, _labelled(drafts)):
         return label, []
     if given is None and _is_left_out(runs, label):
         first = drafts[0].label
@@ -213,13 +213,13 @@ def _minus(score: Score | None, base: Score | None, comparison: Comparison | Non
 def _baseline(drafts: Sequence[Draft], label: str, draft: Draft) -> int:
     """Return the index of a row's baseline: one of its own runs, else of all."""
     for run, _ in draft.labels:
-        place = baselines.nearest(label, _labelled(drafts, run), draft.config)
+        place = comparisons.nearest_baseline(label, _labelled(drafts, run), draft.config)
         if place is not None:
             return place
-    return baselines.nearest(label, _labelled(drafts), draft.config) or 0
+    return comparisons.nearest_baseline(label, _labelled(drafts), draft.config) or 0
 
 
-def _labelled(drafts: Sequence[Draft], run: Run | None = None) -> list[baselines.Row]:
+def _labelled(drafts: Sequence[Draft], run: Run | None = None) -> list[comparisons.LabelledRow]:
     """Return the labels of each row, in a run or in all, and its settings."""
     return [
         ([label for other, label in each.labels if run is None or run is other], each.config)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
 
+from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import stats
-from maskpolicy.leaderboard.results.cell import Result
+from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.leaderboard.results.predictions import CellAnswers
 from maskpolicy.leaderboard.stats import Difference
+from maskpolicy.plugins.registry import DENOISING_KEYS
 
 _FIXED = (
     "The test generalises to other seeds and other examples of the same kind. It holds the "
@@ -321,3 +324,74 @@ def _ranks(pairs: Sequence[Versus], scored: Collection[str]) -> dict[str, Standi
             better[second] += 1
             worse[first] += 1
     return {label: Standing(1 + better[label], len(scored) - worse[label]) for label in labels}
+
+
+LabelledRow: TypeAlias = tuple[Sequence[str], Json]
+"""The labels of a row, and the settings of one of its cells."""
+
+
+def baseline_candidates(name: str, rows: Sequence[LabelledRow]) -> list[int]:
+    """Return the indices of the rows that `name` names.
+
+    If no row has this label, it may be a policy, or what the labels begin with, as long as these
+    rows differ in their trainings and objective alone.
+    """
+
+    def which(holds: Callable[[Sequence[str], Json], bool]) -> list[int]:
+        return [index for index, row in enumerate(rows) if holds(*row)]
+
+    called = which(lambda labels, _: name in labels)
+    if called:
+        return called
+    of_policy = which(
+        lambda labels, config: bool(labels) and config.get("policy", {}).get("name") == name
+    )
+    rivals = of_policy or which(
+        lambda labels, _: any(label.startswith(f"{name} ") for label in labels)
+    )
+    fields = [
+        {key: value for key, value in rows[index][1]["policy"].items() if key not in DENOISING_KEYS}
+        for index in rivals
+    ]
+    return rivals if all(each == fields[0] for each in fields) else []
+
+
+def nearest_baseline(name: str, rows: Sequence[LabelledRow], to: Json) -> int | None:
+    """Return the index of the row named `name` that is most like a row with the settings `to`.
+
+    The first of several rows with the very label `name` is that row; None if there is none.
+    """
+    found = baseline_candidates(name, rows)
+    if not found or name in rows[found[0]][0]:
+        return next(iter(found), None)
+    return max(found, key=lambda index: _likeness(rows[index][1], to))
+
+
+def baseline_of(run: Run, label: str) -> str:
+    """Return the label of the row of a run that the row `label` is compared with.
+
+    It is the name in the run's settings if no row has this name.
+    """
+    configs = {result.policy: result.config for result in reversed(run.results)}
+    if label not in configs:
+        return run.baseline
+    known = [row for row in run.rows if row in configs]
+    place = nearest_baseline(run.baseline, [([row], configs[row]) for row in known], configs[label])
+    return run.baseline if place is None else known[place]
+
+
+def baselines_of(runs: Sequence[Run]) -> dict[tuple[str, str], str]:
+    """Return by the name of a run and the label of a row what `baseline_of` says of them."""
+    return {(run.name, row): baseline_of(run, row) for run in runs for row in run.rows}
+
+
+def _likeness(base: Json, row: Json) -> int:
+    """Return how many of the settings that distinguish a baseline a row has, less the others."""
+    same = [
+        row.get(stage, {}).get(key) == value
+        for stage, values in base.get("trainings", {}).items()
+        for key, value in values.items()
+    ]
+    mine, other = (each.get("policy", {}) for each in (base, row))
+    same += [mine.get(key) == other.get(key) for key in DENOISING_KEYS]
+    return sum(1 if equal else -1 for equal in same)

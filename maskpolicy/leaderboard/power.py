@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maskpolicy.core.types import Json
-from maskpolicy.leaderboard import baselines, stats
+from maskpolicy.leaderboard import comparisons, stats
 from maskpolicy.leaderboard.comparisons import FEWEST, WHOLE
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.collecting import cell_config
@@ -165,11 +165,15 @@ def _stored(
 def _baselines(experiment: Experiment) -> dict[str, str]:
     """Return the label of the row that each row is compared with."""
     task, seed = experiment.tasks[0], experiment.seeds[0]
-    rows = [
-        ([block.label], cell_config(experiment, block, task, seed)) for block in experiment.policies
-    ]
-    found = [baselines.nearest(experiment.baseline, rows, config) or 0 for _, config in rows]
-    return {rows[i][0][0]: rows[base][0][0] for i, base in enumerate(found)}
+    configs = {
+        block.label: cell_config(experiment, block, task, seed) for block in experiment.policies
+    }
+    labels = list(configs)
+    rows = [([label], config) for label, config in configs.items()]
+    return {
+        label: labels[comparisons.nearest_baseline(experiment.baseline, rows, config) or 0]
+        for label, config in configs.items()
+    }
 
 
 def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> CellAnswers | None:

@@ -10,7 +10,7 @@ import pytest
 
 from maskpolicy import analyses as findings
 from maskpolicy.analyses import Findings, cache
-from maskpolicy.analyses.builtin import frequency, rank
+from maskpolicy.analyses.builtin import frequency
 from maskpolicy.analyses.builtin.answers import Hits
 from maskpolicy.analyses.builtin.differences import Transfer
 from maskpolicy.analyses.builtin.frequency import Frequency
@@ -77,20 +77,6 @@ def test_a_stage_that_was_not_finished_is_a_note(analyse):
     found = analyse(run(cell("none", 0, None), cell("random", 0, None)))
     assert found.rows == ()
     assert found.notes == ("a, random: its intermediate stage did not finish",)
-
-
-def test_a_policy_that_hid_nothing_has_no_mean_length(analyse):
-    nothing = {**WORK, "spans": 0, "hidden_tokens": 0, "passages_without_span": 40}
-    row = analyse(run(cell("random", 0, nothing))).rows[0]
-    assert row["tokens_per_span"] is None
-    assert row["without_span"] == 1.0
-
-
-def test_several_runs_are_told_apart(analyse):
-    both = analyse(run(cell("random", 0, WORK)), run(cell("random", 0, WORK), name="b"))
-    assert both.columns[0] == "run"
-    assert [row["run"] for row in both.rows] == ["a", "b"]
-    assert "run" not in analyse(run(cell("random", 0, WORK))).columns
 
 
 def test_findings_are_written_as_json_and_markdown(tmp_path):
@@ -229,23 +215,3 @@ def test_the_docs_have_a_row_for_each_analysis():
     rows = re.findall(r"^\| `([a-z0-9-]+)` \|", text, flags=re.MULTILINE)
     code = "".join(path.read_text() for path in (root / "maskpolicy/analyses/builtin").glob("*.py"))
     assert sorted(rows) == sorted(re.findall(r'@analysis\(\s*"([a-z0-9-]+)"', code))
-
-
-def test_a_row_without_an_intermediate_stage_is_told_by_its_general_model():
-    def label(policy: str, **numbers: int) -> str:
-        return rank._label(Result(policy, "a", 0, "group", numbers, {}))
-
-    assert label("none") == label("none", general_seed=0) == "none"
-    assert label("none", general_seed=2) == "none, general model 2"
-    assert label("random", general_seed=2, intermediate_seed=2) == "random, run 2"
-
-
-def test_every_model_of_a_row_with_several_runs_is_named_by_its_number():
-    results = [
-        Result(policy, "a", seed, "group", {"intermediate_seed": run}, {})
-        for policy, runs in (("random", (0, 1, 0)), ("span", (0, 0)))
-        for seed, run in enumerate(runs)
-    ]
-    several = rank._several(results)
-    labels = [rank._label(result, several) for result in results]
-    assert labels == ["random, run 0", "random, run 1", "random, run 0", "span", "span"]

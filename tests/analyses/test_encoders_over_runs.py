@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from maskpolicy.analyses import over_runs
-from maskpolicy.analyses.builtin.encoders import _bars
 from maskpolicy.analyses.representations import pretrained_models
 from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.results.cell import read_run
@@ -113,12 +112,6 @@ def test_a_row_whose_models_are_lost_at_the_end_of_its_stage_has_no_bar(home, ca
     assert panel["names"] == ["none", "MLM", "delta 1"]
 
 
-def test_all_layers_are_shown_over_layers(analyse):
-    found = analyse("probe", "layers=all")
-    assert {row["layer"] for row in found["rows"]} == {0, 1}
-    assert all(series["x"] == [0.0, 1.0] for panel in found["plots"] for series in panel["series"])
-
-
 def test_the_slope_over_delta_is_that_of_each_run(analyse):
     found = analyse("returned-masks", "probes=true")
     rows = {(row["task"], row["delta"]): row for row in found["rows"]}
@@ -193,18 +186,3 @@ def test_figure_3_pairs_rows_by_run_after_as_many_steps(analyse, home):
     assert all(series["x"] == [0.0, 2.0, 4.0] for series in panel["series"])
     over = analyse("figure3", "over=tokens")
     assert all(series["x"][0] == 0.0 for panel in over["plots"] for series in panel["series"])
-
-
-def test_a_row_without_a_probe_has_a_gap_among_its_bars():
-    ends = {"run": "mine", "steps": 4, "low": None, "high": None}
-    rows = [
-        {**ends, "policy": policy, "probe": probe, "accuracy": accuracy}
-        for policy, probe, accuracy in (("one", "name", 1.0), ("two", "name", 2.0))
-    ]
-    rows.append({**ends, "policy": "two", "probe": "value", "accuracy": 3.0})
-    (panel,) = _bars(rows, several=False)
-    assert panel.names == ["one", "two"]
-    assert [(each.label, list(each.y)) for each in panel.series] == [
-        ("name", [1.0, 2.0]),
-        ("value", [None, 3.0]),
-    ]

@@ -10,6 +10,7 @@ import pytest
 import small
 
 from maskpolicy.analyses.builtin.encoders import ReturnedMasks
+from maskpolicy.app.commands import app
 from maskpolicy.core.metrics import Total
 from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -53,11 +54,6 @@ def test_scores_stand_in_order_of_delta_and_mlm_apart(tmp_path):
     assert list(panel.series[0].x) == [0.0, 0.5, 1.0]
 
 
-def test_a_text_to_text_row_without_exclusion_is_delta_one(tmp_path):
-    cells = [cell("a", 0.5, kind="seq2seq"), cell("b", 0.6, kind="seq2seq", mask_exclusion=1.0)]
-    assert [row["delta"] for row in analyse(tmp_path, *cells).rows] == [0.0, 1.0]
-
-
 @pytest.mark.parametrize("how", [{"mask_exclusion": 1.0}, {}])
 def test_the_interval_is_students_over_intermediate_runs(tmp_path, how):
     """Seeds of fine-tuning that share an intermediate run are not independent."""
@@ -69,12 +65,6 @@ def test_the_interval_is_students_over_intermediate_runs(tmp_path, how):
     half = 4.302653 * 10 / 3**0.5
     assert (row["score"], row["runs"], row["seeds"]) == (pytest.approx(50), 3, 6)
     assert (row["low"], row["high"]) == (pytest.approx(50 - half), pytest.approx(50 + half))
-
-
-def test_seeds_of_one_run_have_no_interval(tmp_path):
-    cells = [cell("a", s, i, mask_exclusion=1.0) for i, s in enumerate((0.4, 0.5, 0.6))]
-    row, _ = analyse(tmp_path, cell("b", 0.1, mask_exclusion=0.5), *cells).rows
-    assert (row["low"], row["high"], row["runs"], row["seeds"]) == (None, None, 1, 3)
 
 
 def test_policies_of_one_name_are_told_apart(tmp_path):
@@ -112,18 +102,9 @@ def test_a_folder_of_a_model_is_analysed(call, tmp_path):
     }
 
 
-def test_text_is_read_as_a_corpus_is(call, refused, tmp_path):
+def test_text_that_cannot_be_read_is_named(refused, tmp_path):
     small.roberta().save_pretrained(tmp_path / "model")
     small.tokenizer().save_pretrained(tmp_path / "model")
-    lines = [json.dumps({"text": text}) + "\n" for text in small.TEXTS]
-    (tmp_path / "rows.jsonl").write_text("".join(lines))
-    (tmp_path / "plain.txt").write_text("\n\n".join(small.TEXTS))
-    found = []
-    for name in ("rows.jsonl", "plain.txt"):
-        words = ("rank", tmp_path / "model", f"text=[{tmp_path / name}]", "share=0")
-        _, out, _ = call("analyze", *words, "--json", "--store", tmp_path / "s")
-        found.append(json.loads(out)["rows"])
-    assert found[0] == found[1]
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
     for name, says in (("bad.txt", ", line 1: not UTF-8"), ("no.txt", ": cannot be read")):
         words = ("analyze", "rank", tmp_path / "model", f"text=[{tmp_path / name}]")
@@ -146,92 +127,57 @@ general: {steps: 2, batch_size: 4}
 intermediate: {steps: 2, batch_size: 4}
 finetune: {steps: 3, batch_size: 4}
 keep_models: [finetune]
+checkpoint_steps: [1]
 """
 
 
-def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, tmp_path):
-    (tmp_path / "it.yaml").write_text(RUN)
-    store = ("--store", tmp_path / "store")
-    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
-    out = ("--out", tmp_path / "out")
-    code, _, err = call("analyze", "rank", tmp_path / "run", "passages=40", *out, *store)
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with a run whose models were kept: run/ and store/."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "it.yaml").write_text(RUN)
+    words = ["run", folder / "it.yaml", "--out", folder / "run", "--store", folder / "store"]
+    assert not app([str(word) for word in words], standalone_mode=False)
+    return folder
+
+
+def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, home):
+    words = ("rank", home / "run", "passages=40", "--json", "--store", home / "store")
+    code, out, err = call("analyze", *words)
     assert code == 0, err
-    found = json.loads((tmp_path / "out" / "rank.json").read_text())
+    found = json.loads(out)
     settings = [(tau, centred) for tau in (0.9, 0.99) for centred in (False, True)]
     assert sorted({(row["tau"], row["centred"]) for row in found["rows"]}) == settings
-    for row in found["rows"]:
-        assert row["gap"] == row["all_with_masks"] - row["all_without"]
-    found["rows"] = [row for row in found["rows"] if row["tau"] == 0.9 and not row["centred"]]
-    kinds = [
-        (row["model"], row["task"], row["finetune_steps"], row["layer"]) for row in found["rows"]
-    ]
-    pretrained = [kind for kind in kinds if kind[1] is None]
-    assert pretrained == [(m, None, 0, layer) for m in ("none", "mae") for layer in (0, 1)]
-    assert kinds.count(("mae", "cola", 3, 1)) == 2  # one for each seed
+    assert all(r["gap"] == r["all_with_masks"] - r["all_without"] for r in found["rows"])
+    rows = [row for row in found["rows"] if row["tau"] == 0.9 and not row["centred"]]
+    last = {row["model"]: row for row in rows if row["task"] is None and row["layer"] == 1}
+    assert list(last) == ["none", "mae", "mae at 1"]
+    assert sum(row["task"] == "cola" and row["model"] == "mae" for row in rows) == 4  # 2 seeds
     panels = {panel["title"]: panel["series"] for panel in found["plots"]}
-    assert len(panels) == 6
+    assert len(panels) == 8
     gaps = panels["with masks less without (5a), 0.9"]
     assert [series["y"] for series in gaps] == [
-        [row["gap"] for row in found["rows"] if row["model"] == name and row["task"] is None]
+        [row["gap"] for row in rows if row["model"] == name and row["task"] is None]
         for name in ("none", "mae")
     ]
     tuned = panels["real tokens, last layer, cola (5b)"]
-    assert [(series["label"], series["x"]) for series in tuned] == [
-        ("none", [0, 3]),
-        ("mae", [0, 3]),
-    ]
-    plain = next(row for row in found["rows"] if row["model"] == "mae" and row["layer"] == 1)
-    assert tuned[1]["y"][0] == plain["real_without"]
-
-
-def test_what_text_to_text_models_forget_is_not_asked_of_encoders(call, refused, tmp_path):
-    (tmp_path / "it.yaml").write_text(RUN)
-    store = ("--store", tmp_path / "store")
-    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
-    said = refused("analyze", "forgetting", tmp_path / "run", *store)
-    assert "needs text-to-text models, and the models of this run are encoders" in said
-
-
-@pytest.mark.slow
-def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp_path):
-    (tmp_path / "it.yaml").write_text(RUN + "checkpoint_steps: [1]\n")
-    store = ("--store", tmp_path / "store")
-    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
-    _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
-    found = json.loads(out)
-    plain = [row for row in found["rows"] if row["tau"] == 0.9 and not row["centred"]]
-    last = {row["model"]: row for row in plain if row["task"] is None and row["layer"] == 1}
-    assert list(last) == ["none", "mae", "mae at 1"]
-    assert last["mae at 1"]["loss"] != last["mae"]["loss"]
-    panels = {panel["title"]: panel["series"] for panel in found["plots"]}
+    lines = [(series["label"], series["x"]) for series in tuned]
+    assert lines == [("none", [0, 3]), ("mae", [0, 3])]
+    assert tuned[1]["y"][0] == last["mae"]["real_without"]
     line = next(one for one in panels["<mask> tokens, last layer"] if one["label"] == "mae")
     points = sorted((last[name]["loss"], last[name]["mask"]) for name in ("mae", "mae at 1"))
     assert list(zip(line["x"], line["y"], strict=True)) == points
-    assert [series["label"] for series in panels["<mask> tokens (1b)"]] == ["none", "mae"]
 
 
-@pytest.mark.slow
-def test_models_that_are_kept_later_are_measured_then(call, tmp_path):
-    store = ("--store", tmp_path / "store")
-    found = []
-    for kept in ("", "keep_models: [finetune]"):
-        (tmp_path / "it.yaml").write_text(RUN.replace("keep_models: [finetune]", kept))
-        assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
-        _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
-        found.append({row["task"] for row in json.loads(out)["rows"]})
-    assert found == [{None}, {None, "cola"}]
+def test_what_text_to_text_models_forget_is_not_asked_of_encoders(refused, home):
+    said = refused("analyze", "forgetting", home / "run", "--store", home / "store")
+    assert "needs text-to-text models, and the models of this run are encoders" in said
 
 
-def test_models_that_are_gone_are_told(call, refused, tmp_path):
-    (tmp_path / "it.yaml").write_text(RUN.replace("keep_models: [finetune]", ""))
-    store = ("--store", tmp_path / "store")
-    call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)
-    for stage in ("general", "intermediate"):
-        manifests = list((tmp_path / "store" / "artifacts").glob("*/MANIFEST.json"))
-        for manifest in manifests:
-            if json.loads(manifest.read_text())["record"]["kind"] == stage:
-                shutil.rmtree(manifest.parent)
-    words = ("analyze", "rank", tmp_path / "run", "--json", "--out", tmp_path / "out", *store)
-    said = refused(*words)
+def test_models_that_are_gone_are_told(refused, home, tmp_path):
+    store = Path(shutil.copytree(home / "store", tmp_path / "store"))
+    for manifest in list((store / "artifacts").glob("*/MANIFEST.json")):
+        if json.loads(manifest.read_text())["record"]["kind"] != "tokenizer":
+            shutil.rmtree(manifest.parent)
+    said = refused("analyze", "rank", home / "run", "--json", "--store", store)
     assert "nothing to show: none: its model is not in the store" in said
-    assert "(and 1 more)" in said

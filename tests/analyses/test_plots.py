@@ -88,15 +88,6 @@ def test_a_legend_is_no_wider_than_its_figure():
     assert legend.get_window_extent().width <= 1.1 * found.bbox.width
 
 
-def test_series_beyond_the_colours_differ_in_marker_or_hatch():
-    assert len(set(look.COLORS)) == len(set(look.MARKERS)) == len(set(look.HATCHES))
-
-
-def test_contrast_is_that_of_the_standard():
-    assert look.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert look.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
 def test_findings_with_plots_are_written_with_their_pictures_and_read_back(tmp_path):
     panels = tuple(plot for plot in PLOTS.values() if not isinstance(plot, Marked))
     for shown in (panels, (PLOTS["marked"],)):
@@ -121,10 +112,6 @@ def test_marks_stand_at_their_characters_when_text_is_wrapped():
         assert flat[start : start + len(line)] == line
     starts = [start for start, _ in drawing._wrapped(text)]
     assert all(a < b for a, b in itertools.pairwise(starts))
-
-
-def test_what_is_no_policy_has_a_colour_that_no_policy_has():
-    assert look.color(look.GREY) not in {look.color(place) for place in range(20)}
 
 
 def test_a_row_has_one_colour_in_every_figure_of_a_run():

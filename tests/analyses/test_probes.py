@@ -11,7 +11,7 @@ import torch
 
 from maskpolicy.analyses import representations
 from maskpolicy.analyses.representations import probes
-from maskpolicy.analyses.representations.probes import PROBES, SHRINKAGES, ProbeParams, probe
+from maskpolicy.analyses.representations.probes import PROBES, ProbeParams, probe
 from maskpolicy.core.errors import DataError
 from maskpolicy.data import world
 from maskpolicy.data.corpus.passages import Document, tokenize
@@ -180,24 +180,6 @@ def test_the_classifier_is_the_best_one_of_normal_classes():
     parts = np.repeat(["train", "dev", "test"], 20_000)
     found = probe(states, labels, parts)
     assert found.accuracy == pytest.approx(norm.cdf(1), abs=0.01)
-
-
-def test_states_that_do_not_depend_on_the_label_are_read_as_the_floor():
-    rng = np.random.default_rng(0)
-    labels = np.repeat([0, 0, 0, 1], 1500)
-    rng.shuffle(labels)
-    parts = np.repeat(["train", "dev", "test"], 2000)
-    found = probe(rng.normal(size=(6000, 8)), labels, parts)
-    assert found.floor == pytest.approx(0.75, abs=0.03)
-    assert found.accuracy == pytest.approx(found.floor, abs=0.02)
-
-
-def test_more_noise_than_states_asks_for_shrinkage():
-    rng = np.random.default_rng(0)
-    labels = np.tile([0, 1], 90)
-    states = rng.normal(size=(180, 50)) + (labels == 0)[:, None] * 0.5
-    parts = np.repeat(["train", "dev", "test"], 60)
-    assert probe(states, labels, parts).shrinkage > SHRINKAGES[0]
 
 
 def test_equal_states_are_read_without_a_division_by_zero():

@@ -59,26 +59,6 @@ def test_equal_rows_have_one_dimension_and_none_once_centred():
     assert gram.rank(0.99, centred=True) == 0
 
 
-def test_the_effective_rank_is_the_least_number_that_reaches_tau():
-    squares = np.asarray([1.0, 4.0, 5.0])
-    assert [representations.effective_rank(squares, tau) for tau in (0.5, 0.9, 0.95, 1.0)] == [
-        1,
-        2,
-        3,
-        3,
-    ]
-
-
-def test_a_set_without_tokens_has_no_rank():
-    found = representations.measure(
-        small.roberta(), small.tokenizer(), list(small.passages()), share=0.0
-    )
-    assert found.tokens["mask"] == 0
-    assert {layer["mask"] for layer in found.layers()} == {0}
-    without = [(layer["all_with_masks"], layer["all_without"]) for layer in found.layers(0.99)]
-    assert all(one == other for one, other in without)
-
-
 def test_every_layer_has_a_rank_of_every_set():
     passages = list(small.passages())
     found = representations.measure(small.roberta(), small.tokenizer(), passages, share=0.5)
@@ -136,14 +116,6 @@ def test_the_gap_is_what_masks_take_up():
     model = MeasuredModel("run", "row", "line")
     drawn = {panel.title: panel.series for panel in figures.panels([(model, found)], (0.5, 0.99))}
     assert [series.y for series in drawn["with masks less without (5a), 0.99"]] == [[1]]
-
-
-def test_the_encoder_of_a_bart_folder_is_measured(tmp_path):
-    small.bart().save_pretrained(tmp_path)
-    found = representations.measure(
-        representations.load_encoder(tmp_path), small.tokenizer(), list(small.passages())
-    )
-    assert len(found.layers()) == 2
 
 
 def test_an_encoder_of_another_family_is_measured(tmp_path):

@@ -376,14 +376,6 @@ def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
     assert store.get(early.key).manifest["seconds"] < other.get(early.key).manifest["seconds"]
 
 
-def test_a_plan_says_what_is_made_on_the_way(call, home, tmp_path):
-    code, out, _ = call("plan", home / "tiny.yaml", "-v", "--store", tmp_path / "empty")
-    assert code == 0
-    lines = [line for line in out.splitlines() if "first 2 of 6 steps" in line]
-    assert len(lines) == 4
-    assert all("is a by-product of intermediate" in line for line in lines)
-
-
 @pytest.mark.parametrize("steps", ["[6]", "[0]", "[-1]", "[x]"])
 def test_a_step_outside_of_the_stage_is_refused(refused, home, steps):
     assert "checkpoint_steps[0]" in refused("plan", home / "tiny.yaml", f"checkpoint_steps={steps}")

@@ -62,11 +62,6 @@ def test_an_undecided_claim_names_the_comparison_that_it_lacks(runs, store):
     assert found.text.endswith(" points or more is found with 80% power (like none − none, zsre)")
 
 
-def test_a_claim_of_which_no_run_has_the_rows_is_undecided(runs, store):
-    absent = replace(BETTER, row="absent", if_present=True)
-    assert verdict(absent, runs=runs, store=store).text == "undecided: no run has its rows"
-
-
 def test_all_contrasts_must_hold_or_any_of_them(runs, store):
     both = (BETTER, replace(BETTER, row="like none", least=40.0))
     assert verdict(*both, runs=runs, store=store).text == "refuted"
@@ -190,11 +185,6 @@ def test_a_verdict_follows_from_difference_and_smallest_effect(difference, error
     assert alone(estimate(difference, error)).word == word
 
 
-def test_a_wide_interval_decides_nothing_whatever_its_centre():
-    for difference in (-5.0, 0.0, 5.0, 9.0):
-        assert alone(estimate(difference, 10.0, 8)).word == UNDECIDED
-
-
 def test_more_claims_make_each_verdict_harder():
     one = DirectionalClaim([estimate(2.0, freedom=30, least=3.0)])
     noise = DirectionalClaim([estimate(2.0, 2.0, 30)])
@@ -259,22 +249,6 @@ def test_the_adjusted_p_are_those_of_the_stepwise_procedure():
                     (i, k) for i, k in product(range(number), (0, 1)) if (one, other)[k][i] <= level
                 }
                 assert found == wanted
-
-
-def test_without_second_hypotheses_it_is_holms_adjustment():
-    p = np.array([0.001, 0.04, 0.012, 0.3])
-    one, _ = holm_of_exclusive(p, np.zeros(4))
-    np.testing.assert_allclose(one, stats.holm(p))
-
-
-def test_a_batch_is_judged_as_each_family_alone():
-    rng = np.random.default_rng(1)
-    one, other = rng.random((2, 7, 9)) ** 4
-    whole = holm_of_exclusive(one, other)
-    for place in range(9):
-        alone = holm_of_exclusive(one[:, place], other[:, place])
-        for batch, each in zip(whole, alone, strict=True):
-            np.testing.assert_allclose(batch[:, place], each)
 
 
 TABLE = Findings(

@@ -71,11 +71,6 @@ def test_two_worlds_show_differences_without_a_test(tmp_path):
     assert found.rows[-1]["difference"] > 40
 
 
-def test_one_world_shows_nothing(tmp_path):
-    found = analysed(tmp_path, write(tmp_path, 0))
-    assert (found.rows, found.notes[0]) == ((), "1 world: a test needs 3")
-
-
 def test_a_run_without_the_world_is_told(tmp_path):
     run = read_run(folders.write(tmp_path / "files", SHARES, data="a folder"))
     assert "no questions about the embedded world" in analysed(tmp_path, run).notes[0]
@@ -100,17 +95,6 @@ def test_worlds_of_other_settings_are_refused(tmp_path, changes, says):
     other = read_run(folders.write(tmp_path / "other", SHARES, **{"world": {"seed": 1}, **changes}))
     with pytest.raises(ConfigError, match=says):
         analysed(tmp_path, one, other)
-
-
-def test_a_leaderboard_of_two_worlds_is_refused_and_names_the_analysis(tmp_path):
-    runs = [write(tmp_path, seed) for seed in range(2)]
-    with pytest.raises(ConfigError, match=r"world\.seed: 0 -> 1.*`analyze worlds`"):
-        build_leaderboard(runs)
-
-
-def test_general_models_may_have_other_seeds(tmp_path):
-    runs = [write(tmp_path, seed, general={**folders.BUDGET, "seed": seed}) for seed in range(3)]
-    assert len(analysed(tmp_path, *runs).rows) == 4
 
 
 def test_tuned_rows_may_choose_other_values_in_each_world(tmp_path):

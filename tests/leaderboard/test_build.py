@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from payloads import PAYLOADS
 from rich.console import Console
 
@@ -18,9 +16,8 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import build, page, report
-from maskpolicy.leaderboard.baselines import baseline_of, candidates, nearest
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.leaderboard.report import save_report
+from maskpolicy.leaderboard.comparisons import baseline_of, nearest_baseline
 from maskpolicy.leaderboard.results.cell import Result, Run
 
 GROUPS = {"triviaqa": "closed-book", "zsre": "knowledge-intensive", "wow": "knowledge-intensive"}
@@ -108,21 +105,16 @@ def test_figures_beside_the_score_are_means_over_seeds():
 
 def test_a_missing_cell_is_null_with_its_reason():
     found = board(
-        result("none", "triviaqa", 0, 0.5),
+        result("none", "triviaqa", 0, None),
+        result("none", "triviaqa", 1, 0.5),
         result("none", "zsre", 0, 0.5),
         result("random", "triviaqa", 0, None),
     )
+    score = found["rows"][0]["scores"]["triviaqa"]
+    assert (score["seeds"], score["mean"]) == ({"0": None, "1": 50.0}, 50.0)
     assert found["rows"][1]["scores"] == {"triviaqa": None, "zsre": None}
-    assert "random, triviaqa, seed 0: it broke" in found["notes"]
-    assert "random, zsre: not in these results" in found["notes"]
-
-
-def test_a_failed_seed_is_null_and_the_others_count():
-    found = board(result("none", "zsre", 0, None), result("none", "zsre", 1, 0.5))
-    score = found["rows"][0]["scores"]["zsre"]
-    assert score["seeds"] == {"0": None, "1": 50.0}
-    assert score["mean"] == 50.0
-    assert found["notes"] == ["none, zsre, seed 0: it broke"]
+    note = "2 scores are missing: it broke (none, triviaqa, seed 0; random, triviaqa, seed 0)"
+    assert note in found["notes"]
 
 
 def test_a_single_intermediate_run_is_said():
@@ -142,24 +134,6 @@ def test_the_share_of_the_text_that_was_cut_is_said():
     assert note.startswith("12% of the text of random, original was cut: ")
 
 
-def test_groups_are_averaged_over_complete_rows_only():
-    found = build_leaderboard(
-        [
-            run(
-                result("none", "triviaqa", 0, 1.0),
-                result("none", "zsre", 0, 0.25),
-                result("none", "wow", 0, 0.75),
-                result("random", "zsre", 0, 0.5),
-                result("random", "wow", 0, None),
-            )
-        ]
-    )
-    assert found.groups == {"knowledge-intensive": ("zsre", "wow")}
-    none, random = found.rows
-    assert found.average(none, "knowledge-intensive") == 50.0
-    assert found.average(random, "knowledge-intensive") is None
-
-
 def test_two_metrics_of_a_task_that_count_in_one_mean_are_noted():
     task = {"name": "wow", "data": "world", "context": False}
     one, two = {"metrics": ["f1"]}, {"metrics": ["contains"]}
@@ -177,19 +151,8 @@ def test_two_metrics_of_a_task_that_count_in_one_mean_are_noted():
 
 def test_a_task_with_its_context_is_in_no_average():
     oracle = {"name": "wow", "data": "world", "context": True}
-    found = build_leaderboard(
-        [run(result("none", "zsre", 0, 0.25), result("none", "wow", 0, 0.9, task=oracle))]
-    )
-    assert found.groups == {}
-
-
-def test_runs_are_joined_and_equal_rows_are_one():
-    first = run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5))
-    second = run(result("none", "zsre", 0, 0.25), result("original", "zsre", 0, 0.75), name="b")
-    found = build_leaderboard([first, second])
-    assert [row.label for row in found.rows] == ["none", "random", "original"]
-    deltas = [row.scores["zsre"].delta for row in found.rows if row.scores["zsre"]]
-    assert deltas == [0, 25, 50]
+    cells = [result("none", "zsre", 0, 0.25), result("none", "wow", 0, 0.9, task=oracle)]
+    assert build_leaderboard([run(*cells)]).groups == {}
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -250,25 +213,10 @@ def test_what_many_rows_differ_in_is_one_note():
     assert note.count("(b), and 2 more)") == 2
 
 
-def test_rows_of_one_name_are_told_apart_by_their_run():
-    found = build_leaderboard(
-        [
-            run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5)),
-            run(result("random", "zsre", 0, 0.5, intermediate={"steps": 6}), name="b"),
-        ],
-        mixed=True,
-    )
-    assert [row.label for row in found.rows] == ["none", "random (a)", "random (b)"]
-
-
 def test_none_is_comparable_whatever_the_intermediate_budget():
-    found = build_leaderboard(
-        [
-            run(result("none", "zsre", 0, 0.25)),
-            run(result("random", "zsre", 0, 0.5, intermediate={"steps": 9}), name="b"),
-        ]
-    )
-    assert len(found.rows) == 2
+    longer = result("random", "zsre", 0, 0.5, intermediate={"steps": 9})
+    runs = [run(result("none", "zsre", 0, 0.25)), run(longer, name="b")]
+    assert len(build_leaderboard(runs).rows) == 2
 
 
 def parts(**seeds: dict[int, float]) -> list[Result]:
@@ -322,12 +270,21 @@ def test_rows_without_a_common_seed_have_no_difference():
     assert (score.delta, score.mean) == (None, pytest.approx(40))
 
 
-def test_one_seed_of_two_intermediate_runs_is_refused():
-    runs = [
-        run(result("random", "zsre", 0, 0.5, intermediate_seed=0), baseline="random"),
-        run(result("random", "zsre", 0, 0.5, intermediate_seed=3), name="b"),
-    ]
-    with pytest.raises(ConfigError, match="seed 0, comes from intermediate run 0 and from run 3"):
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        ({}, {"score": 0.75}, "has two scores"),
+        (
+            {"intermediate_seed": 0},
+            {"intermediate_seed": 3},
+            "seed 0, comes from intermediate run 0 and from run 3",
+        ),
+    ],
+)
+def test_a_cell_with_two_results_is_refused(one, other, says):
+    cells = [result("random", "zsre", 0, **{"score": 0.5, **each}) for each in (one, other)]
+    runs = [run(cell, name=name, baseline="random") for cell, name in zip(cells, "ab", strict=True)]
+    with pytest.raises(ConfigError, match=says):
         build_leaderboard(runs)
 
 
@@ -392,12 +349,6 @@ def test_rows_of_one_run_stay_apart_whatever_their_settings():
     cells = [named("one", 0), named("two", 0)]
     found = build_leaderboard([run(*cells, baseline="one"), run(*cells, name="b")])
     assert [row.label for row in found.rows] == ["one", "two"]
-
-
-def test_two_scores_of_one_cell_are_refused():
-    runs = [run(result("none", "zsre", 0, 0.25)), run(result("none", "zsre", 0, 0.5), name="b")]
-    with pytest.raises(ConfigError, match="has two scores"):
-        build_leaderboard(runs)
 
 
 def test_a_score_replaces_a_failure_of_the_same_cell():
@@ -473,38 +424,18 @@ def test_every_form_calls_a_metric_by_its_title():
         assert title in page.render(found)
 
 
-def test_csv_has_no_significance_where_nothing_was_tested():
-    cells = (result("none", "zsre", 0, 0.5), result("random", "zsre", 0, 1.0))
-    found = build_leaderboard([run(*cells)])
-    rows = list(csv.DictReader(io.StringIO(report.to_csv(found))))
-    assert [row["significant"] for row in rows] == ["", ""]
-
-
 def test_csv_has_a_line_for_each_policy_and_task():
-    text = report.to_csv(
-        build_leaderboard([run(result("none", "zsre", 0, 0.25), result("none", "wow", 0, None))])
-    )
+    cells = (result("none", "zsre", 0, 0.25), result("none", "wow", 0, None))
+    cells += (result("random", "zsre", 0, 1.0),)
+    text = report.to_csv(build_leaderboard([run(*cells)]))
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["policy"], row["task"], row["mean"], row["seed 0"]) for row in rows] == [
         ("none", "zsre", "25.0", "25.0"),
         ("none", "wow", "", ""),
+        ("random", "zsre", "100.0", "100.0"),
+        ("random", "wow", "", ""),
     ]
-
-
-def test_saving_writes_each_form(tmp_path):
-    found = build_leaderboard([run(result("none", "zsre", 0, 0.25))])
-    save_report(found, tmp_path)
-    assert json.loads((tmp_path / "leaderboard.json").read_text()) == report.to_json(found)
-    assert (tmp_path / "leaderboard.md").read_text() == report.to_markdown(found)
-    assert (tmp_path / "leaderboard.csv").read_text() == report.to_csv(found)
-    assert (tmp_path / "leaderboard.tex").read_text() == report.to_latex(found)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.randoms())
-def test_the_order_of_results_changes_no_number(scores, random):
-    cells = [result("none", "zsre", seed, score) for seed, score in enumerate(scores)]
-    shuffled = random.sample(cells, len(cells))
-    assert board(*cells) == board(*shuffled)
+    assert {row["significant"] for row in rows} == {""}  # nothing was tested
 
 
 SCORE = Total("exact_match", 0.5, 10)
@@ -562,47 +493,27 @@ def row(
 
 
 LOW, HIGH = row("none finetune.lr=0.1", "none", 0.1), row("none finetune.lr=0.2", "none", 0.2)
+SPANS = row("span target=spans", "span", target="spans")
+MORE = row("none finetune.lr=0.1 finetune.steps=5", "none", 0.1)
+MORE[1]["trainings"]["finetune"]["steps"] = MORE[1]["finetune"]["steps"] = 5
 
 
-def test_a_label_goes_before_a_policy_of_that_name():
-    rows = [LOW, row("none", "random")]
-    assert candidates("none", rows) == [1]
-    assert nearest("none", rows, LOW[1]) == 1
-
-
-def test_a_row_is_compared_with_the_baseline_that_shares_its_settings():
-    rows = [LOW, HIGH, row("a", "random", 0.1), row("b", "random", 0.2)]
-    assert [nearest("none", rows, config) for _, config in rows] == [0, 1, 0, 1]
-
-
-def test_a_row_with_a_setting_of_the_file_is_like_the_row_that_states_it():
-    assert nearest("none", [HIGH, LOW], row("random", "random")[1]) == 1
-
-
-def test_a_baseline_with_further_settings_of_its_own_is_less_like():
-    more = row("none finetune.lr=0.1 finetune.steps=5", "none", 0.1)
-    more[1]["trainings"]["finetune"]["steps"] = more[1]["finetune"]["steps"] = 5
-    assert nearest("none", [more, LOW], LOW[1]) == 1
-
-
-def test_rows_of_a_baseline_may_differ_in_their_objective_but_not_in_the_policy():
-    full, spans = (row(f"random target={t}", "random", target=t) for t in ("full", "spans"))
-    other = row("span target=spans", "span", target="spans")
-    assert nearest("random", [full, spans, other], other[1]) == 1
-    few, many = (row(f"random ratio={r}", "random", ratio=r) for r in (0.1, 0.2))
-    assert candidates("random", [few, many]) == []
-    assert nearest("random", [few, many], few[1]) is None
-
-
-def test_labels_that_begin_with_the_name_are_its_rows():
-    rows = [row("MLM finetune.lr=0.1", "random", 0.1), row("MLM finetune.lr=0.2", "random", 0.2)]
-    assert nearest("MLM", rows, HIGH[1]) == 1
+@pytest.mark.parametrize(
+    ("name", "rows", "config", "place"),
+    [
+        ("none", [LOW, row("none", "random")], LOW[1], 1),  # a label goes before a policy
+        ("none", [LOW, HIGH], row("a", "random", 0.2)[1], 1),  # the row that shares its settings
+        ("none", [HIGH, LOW], row("random", "random")[1], 1),  # or that states those of the file
+        ("none", [MORE, LOW], LOW[1], 1),  # and has no further ones
+        ("MLM", [row(f"MLM lr={lr}", "random", lr) for lr in (0.1, 0.2)], HIGH[1], 1),
+        ("random", [row(f"a {t}", "random", target=t) for t in ("full", "spans")], SPANS[1], 1),
+        ("random", [row(f"a {r}", "random", ratio=r) for r in (0.1, 0.2)], SPANS[1], None),
+    ],
+)
+def test_a_row_is_compared_with_the_baseline_that_is_most_like_it(name, rows, config, place):
+    assert nearest_baseline(name, rows, config) == place
 
 
 def test_the_baseline_of_a_row_of_a_run():
-    cells = [
-        result("none", "zsre", 0, 0.5),
-        result("random", "zsre", 0, 0.5),
-    ]
-    run = Run(Path("a"), tuple(cells), "none", ("none", "random"), ("zsre",))
-    assert [baseline_of(run, label) for label in ("none", "random", "absent")] == ["none"] * 3
+    cells = run(result("none", "zsre", 0, 0.5), result("random", "zsre", 0, 0.5))
+    assert [baseline_of(cells, label) for label in ("none", "random", "absent")] == ["none"] * 3

@@ -40,17 +40,6 @@ def test_three_seeds_with_runs_of_their_own_are_tested(tmp_path):
     assert not compared(tmp_path, row=1).is_significant
 
 
-def test_the_difference_of_the_test_is_the_one_that_is_shown(tmp_path):
-    """Groups of unequal size: a mean over groups would be another number."""
-    folders.write(tmp_path, STRONG, seeds=3, n=61)
-    for row in build_leaderboard([read_run(tmp_path)]).rows[1:]:
-        for score in row.scores.values():
-            assert score is not None
-            assert score.comparison is not None
-            assert score.comparison.estimate is not None
-            assert score.comparison.estimate.difference == pytest.approx(score.delta)
-
-
 def test_p_values_are_adjusted_over_all_cells(tmp_path):
     folders.write(tmp_path, STRONG, ("zsre", "wow", "nq"), seeds=3)
     board = build_leaderboard([read_run(tmp_path)])
@@ -177,26 +166,36 @@ def test_the_baseline_must_have_runs_of_its_own_too(tmp_path):
     assert str(found.reason).startswith("all seeds share one intermediate run")
 
 
-def test_predictions_of_other_examples_are_not_paired(tmp_path):
-    folders.write(tmp_path, STRONG, seeds=3)
-    path = tmp_path / "predictions" / "salient-span--zsre--1.jsonl"
-    path.write_text(path.read_text().replace('"zsre-0"', '"zsre-x"'))
-    assert compared(tmp_path).reason == "the rows answered different examples"
-
-
-def test_without_predictions_there_is_no_test(tmp_path):
-    folders.write(tmp_path, STRONG, seeds=3)
-    (tmp_path / "predictions" / "none--zsre--1.jsonl").unlink()
-    assert compared(tmp_path).reason == "the folder of results has no predictions"
-
-
-def test_scores_of_two_metrics_are_not_compared(tmp_path):
-    folders.write(tmp_path, STRONG, seeds=3)
-    for path in (tmp_path / "results").glob("salient-span--zsre--*.json"):
+def change(folder: Path, pattern: str, **metrics) -> None:
+    """Change the metrics of results."""
+    for path in (folder / "results").glob(pattern):
         known = json.loads(path.read_text())
-        known["metrics"]["version"] = 2
+        known["metrics"] |= metrics
         path.write_text(json.dumps(known))
-    assert compared(tmp_path, mixed=True).reason == "the rows were scored by different metrics"
+
+
+def other_examples(folder: Path) -> None:
+    path = folder / "predictions" / "salient-span--zsre--1.jsonl"
+    path.write_text(path.read_text().replace('"zsre-0"', '"zsre-x"'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (other_examples, "the rows answered different examples"),
+        (
+            lambda folder: (folder / "predictions" / "none--zsre--1.jsonl").unlink(),
+            "the folder of results has no predictions",
+        ),
+        (
+            lambda folder: change(folder, "salient-span--zsre--*", version=2),
+            "the rows were scored by different metrics",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_paired_have_no_test(tmp_path, damage, reason):
+    damage(folders.write(tmp_path, STRONG, seeds=3))
+    assert compared(tmp_path, mixed=True).reason == reason
 
 
 def test_a_failed_seed_is_left_out_of_both_rows(tmp_path):
@@ -208,9 +207,8 @@ def test_a_failed_seed_is_left_out_of_both_rows(tmp_path):
 
 def test_a_metric_of_all_examples_together_is_not_tested(tmp_path):
     for path in (folders.write(tmp_path, STRONG, seeds=3) / "results").glob("*.json"):
-        known = json.loads(path.read_text())
-        known["metrics"] |= {"mean": known["metrics"]["score"], "score": 0.5}
-        path.write_text(json.dumps(known))
+        mean = json.loads(path.read_text())["metrics"]["score"]
+        change(tmp_path, path.name, mean=mean, score=0.5)
     found = compared(tmp_path)
     assert found.estimate is None
     assert str(found.reason).startswith("the metric is a correlation or a mean of two figures")
@@ -254,14 +252,10 @@ def test_ranks_hold_the_order_that_was_seen(means, noise):
     assert any(one.is_tied_with_best for one in found.values())
 
 
-def test_a_column_without_a_test_has_no_ranks(tmp_path):
+def test_without_a_test_there_are_no_ranks_and_pairs_say_why(tmp_path):
     board = build_leaderboard([read_run(folders.write(tmp_path, ROWS, seeds=2))])
     assert board.standings == {}
     assert "ranks" not in report.to_markdown(board).lower()
-
-
-def test_pairs_without_a_test_say_why(tmp_path):
-    board = build_leaderboard([read_run(folders.write(tmp_path, ROWS, seeds=2))])
     why = "2 seeds in both rows: a test needs 3"
     assert report.to_pairs(board) == f"no pair of rows can be tested: {why}"
 
@@ -334,11 +328,3 @@ def test_all_pairs_and_averages_hold_their_level_together():
         smallest = np.min([each.p_holm for each in found], axis=0)
         marked += (smallest < stats.LEVEL).sum()
     assert marked / boards <= 0.06
-
-
-def test_rows_without_any_score_leave_a_board_without_ranks_for_them(tmp_path):
-    one = folders.write(tmp_path / "a", {"none": 0.2, "random": 0.6}, ("triviaqa",))
-    two = folders.write(tmp_path / "b", {"none": 0.2, "span": 0.6}, ("zsre",))
-    board = build_leaderboard([read_run(one), read_run(two)], mixed=True)
-    assert "span" not in board.standings["triviaqa"]
-    assert "random" not in board.standings["zsre"]

@@ -107,13 +107,6 @@ def test_what_a_policy_learnt_from_is_the_same_task(key):
         joined(cell(whole()), cell(settings))
 
 
-def test_policies_that_learnt_from_other_tasks_are_rows_of_one_board():
-    settings = whole()
-    settings["policy"]["train_on"], settings["train_on"][0]["name"] = ["zsre"], "zsre"
-    runs = [run(cell(whole()), baseline="supervised"), run(cell(settings), name="b")]
-    assert len(build_leaderboard(runs).rows) == 2
-
-
 def test_every_key_of_a_file_is_compared_or_harmless_by_a_rule():
     keys = set(schema.fields_of(File))
     assert keys <= {*SCHEMAS, *compatibility.HARMLESS}

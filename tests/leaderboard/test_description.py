@@ -13,8 +13,6 @@ import folders
 import pytest
 from rich.console import Console
 
-from maskpolicy.app import cards
-from maskpolicy.app.cards import CardScore, ModelHistory
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import description, page, report
 from maskpolicy.leaderboard.board import Board
@@ -25,7 +23,6 @@ from tests.leaderboard.page.test_page import Texts
 from tests.leaderboard.test_build import result, run
 
 POLICIES = {"none": 0.2, "random": 0.5}
-OLD = {"policy": {"name": "none"}, "task": {"name": "nq"}}
 WORLD = {"seed": 3, "people": 150, "kinds": ["people", "birds"], "skew": 0.7}
 FORMS = ("terminal", "page", "markdown", "latex")
 
@@ -144,32 +141,6 @@ def test_a_folder_that_the_world_was_written_to_is_the_world(tmp_path):
     assert [collecting._origin(name) for name in ("world", "hub")] == ["world", "hub"]
 
 
-@pytest.mark.parametrize(
-    ("source", "type_", "name"),
-    [
-        ("world", "maskpolicy-world-triviaqa", "triviaqa (world)"),
-        ("files", "local-files-triviaqa", "triviaqa (local files)"),
-        ("hub", "triviaqa", "triviaqa"),
-    ],
-)
-def test_a_card_claims_no_data_set_that_was_not_used(source, type_, name):
-    import yaml
-
-    score = CardScore("triviaqa", "exact_match", 0.309, 150, (0, 1), 0.01, source)
-    made = ModelHistory(
-        *("mine", "facebook/bart-base", "abc", "maskpolicy export", {"versions": {}}),
-        scores=[score],
-        tuned_with="120 steps of 32 examples",
-    )
-    text = cards.card(made)
-    front = yaml.safe_load(text.split("---")[1])
-    claimed = front["model-index"][0]["results"][0]["dataset"]
-    assert (claimed["type"], claimed["name"]) == (type_, name)
-    assert f"| {name} |" in text
-    assert ("invented data" in text) is (source == "world")
-    assert "after fine-tuning on each task (120 steps of 32 examples)." in text
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("section", "title"), [("finetune", "fine-tuning"), ("general", "general stage")]
@@ -183,19 +154,6 @@ def test_a_training_of_no_steps_is_named(tmp_path, section, title, form):
     text = shown(joined, form)
     assert "none (0 steps) (none (a));" in text
     assert "learning rate 0.001 (none (b), random)" in text
-
-
-def test_a_general_stage_of_some_rows_is_not_said_of_all(tmp_path):
-    one = folders.write(tmp_path / "a", {"none": 0.2})
-    two = folders.write(tmp_path / "b", {"none": 0.2, "random": 0.5})
-    for path in (two / "results").iterdir():
-        result = json.loads(path.read_text())
-        del result["config"]["general"]
-        result["config"]["model"] = {"name": "facebook/bart-base"}
-        path.write_text(json.dumps(result))
-    facts = description.facts(board(one, two, mixed=True))
-    assert facts["general stage"].endswith("learning rate 0.001 (none (a))")
-    assert "general stage" not in description.facts(board(two))
 
 
 def test_long_lists_of_rows_name_a_few_whole_labels_and_count_the_others(tmp_path):
@@ -220,17 +178,6 @@ def test_the_terminal_cuts_no_label_inside_a_word(tmp_path):
     text = io.StringIO()
     Console(file=text, width=100).print(report.to_table(board(folder)))
     assert "a-policy-of-a-long-name" in text.getvalue()
-
-
-def test_a_card_of_a_tuned_row_says_what_was_chosen():
-    made = ModelHistory(
-        *("mine", "facebook/bart-base", "abc", "maskpolicy export", {"versions": {}}),
-        choices=("intermediate.lr=0.001 (mean scores: 0.001: 23.0); 3 intermediate trainings",),
-    )
-    text = cards.card(made)
-    assert "## Tuned settings" in text
-    assert "* intermediate.lr=0.001 (mean scores: 0.001: 23.0); 3 intermediate" in text
-    assert "Tuned settings" not in cards.card(replace(made, choices=()))
 
 
 RATES = [0.1, 0.2, 0.3]
@@ -313,12 +260,3 @@ def test_a_row_without_the_stage_is_tuned_alike_by_the_same_values_of_fine_tunin
 def test_a_best_value_at_an_end_of_the_list_is_told():
     (note,) = notes(tuned("random", 2), tuned("span", 1))
     assert note.startswith("intermediate.lr=0.3, chosen for random, is at an end of the values")
-
-
-def test_what_the_board_was_measured_on_has_choice_and_cost():
-    board = build_leaderboard([run(result("none", "zsre", 0, 0.5), tuned("random", 1))])
-    facts = description.facts(board)
-    assert facts[description.CHOICE].startswith("intermediate.lr=0.2")
-    assert facts[description.COST].startswith("3 intermediate trainings")
-    plain = build_leaderboard([run(result("none", "zsre", 0, 0.5))])
-    assert not {description.CHOICE, description.COST} & description.facts(plain).keys()

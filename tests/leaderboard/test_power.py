@@ -127,14 +127,3 @@ def test_a_plan_is_not_far_more_hopeful_than_the_leaderboard(base, loose):
     for verdict in stats.assess_family([*calm, *(each.pair for each in known)])[2:]:
         on_board = 100 * float(verdict.error) * stats.detectable(verdict.freedom, 4)
         assert power.finds(found, 3, 2, 4) > on_board / 2
-
-
-def test_a_baseline_at_the_ceiling_has_the_noise_of_the_edge():
-    known = seen(0.9, 1.0)
-    assert known.shows_noise
-    assert known.at_edge == 1
-    noise = 0.2**2
-    inner = power._parts([replace(known, shares=(0.9, 0.9))], noise, None, True)
-    outer = power._parts([known], noise, None, True)
-    assert outer.runs > inner.runs
-    assert (inner.source, outer.source) == (power.RUNS, power.CLAMPED)

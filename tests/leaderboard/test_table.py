@@ -103,20 +103,6 @@ def test_names_are_escaped(tmp_path):
     assert len(re.findall(r"(?<!\\)&", row)) == 3
 
 
-def test_a_baseline_of_two_lines_stays_in_its_comment(tmp_path):
-    text = latex(tmp_path, {"a\nb": 0.2, "random": 0.9})
-    assert "% (difference to a b;" in text
-
-
-def test_a_missing_cell_is_a_dash(tmp_path):
-    folders.write(tmp_path, {"none": 0.2, "random": 0.9}, seeds=1)
-    (tmp_path / "results" / "random--zsre--0.json").unlink()
-    text = report.to_latex(build_leaderboard([read_run(tmp_path)]))
-    assert next(line for line in text.splitlines() if line.startswith("random")).endswith(
-        r"& -- \\"
-    )
-
-
 WEAK = {"none": 0.5, "random": 0.5, "salient-span": 0.95}
 
 

@@ -15,8 +15,7 @@ from maskpolicy.analyses.plots import Grid
 from maskpolicy.core import keys
 from maskpolicy.experiment.definition import WORLD, untuned
 from maskpolicy.leaderboard import stats
-from maskpolicy.leaderboard.baselines import baseline_of
-from maskpolicy.leaderboard.comparisons import FEWEST
+from maskpolicy.leaderboard.comparisons import FEWEST, baseline_of
 from maskpolicy.leaderboard.results import compatibility
 
 _TRANSFER_COLUMNS = (

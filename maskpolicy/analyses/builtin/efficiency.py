@@ -13,8 +13,7 @@ from maskpolicy.analyses import Point, over_runs, panels, points
 from maskpolicy.analyses.curves import UNITS, cost
 from maskpolicy.analyses.representations.probes import Accuracy, accuracies
 from maskpolicy.leaderboard import comparisons
-from maskpolicy.leaderboard.baselines import baseline_of
-from maskpolicy.leaderboard.comparisons import NO_ANSWERS, condition
+from maskpolicy.leaderboard.comparisons import NO_ANSWERS, baseline_of, condition
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.cell import STEP
 

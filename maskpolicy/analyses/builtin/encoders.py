@@ -75,12 +75,15 @@ class Probe:
             tuple(notes),
             tuple(panels),
             partial=bool(notes),
-            values=tuple(
-                dict(zip(_PROBE_COLUMNS, _probe_place(each), strict=False))
-                | {"stage": each.model.stage, "value": each.percent}
-                for each in shown
-            ),
+            values=tuple(map(_value, shown)),
         )
+
+
+def _value(found: Accuracy) -> dict[str, Json]:
+    model = found.model
+    about = {"run": model.run.name, "policy": model.policy, "stage": model.stage}
+    where = {"steps": model.steps, "probe": found.probe, "layer": found.layer}
+    return {**about, **where, "value": found.percent}
 
 
 def _probe_place(found: Accuracy) -> _ProbePlace:

@@ -33,7 +33,7 @@ from maskpolicy.data.corpus import documents
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages
 from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.model_and_corpus import MIX
-from maskpolicy.leaderboard.baselines import baselines_of
+from maskpolicy.leaderboard.comparisons import baselines_of
 from maskpolicy.leaderboard.results.cell import STEP
 from maskpolicy.models.loading import check_vocabulary, load_tokenizer
 from maskpolicy.plugins.registry import CORPUS

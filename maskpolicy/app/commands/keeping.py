@@ -35,7 +35,7 @@ def copy(
 ) -> None:
     """Copy the artifacts that TO lacks; the same command continues where it stopped."""
     from maskpolicy.app import packing
-    from maskpolicy.leaderboard.results import run_record
+    from maskpolicy.leaderboard.results import run_folder
     from maskpolicy.pipeline.store import upkeep
     from maskpolicy.pipeline.store.opening import open_store
 
@@ -43,7 +43,7 @@ def copy(
     keys = None
     if run:
         with packing.opened(run) as runs:
-            keys = [key for folder in runs.folders for key in run_record.keys(folder)]
+            keys = [key for folder in runs.folders for key in run_folder.stage_keys(folder)]
     one, two = _existing(source, cache), open_store(target, cache)
     copied = upkeep.copy(one, two, keys, _tracked("copying"))
     for key, names in copied.different.items():

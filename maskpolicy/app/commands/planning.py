@@ -91,9 +91,9 @@ def _stages(planned: Sequence[Planned], past: Costs) -> list[dict[str, Any]]:
 
 def _folder_line(prepared: Prepared) -> str:
     """Return the folder that `run` writes, and whether it holds another experiment's results."""
-    from maskpolicy.leaderboard.results import run_folder_state
+    from maskpolicy.leaderboard.results import run_folder
 
-    owner = run_folder_state.owner_of(prepared.folder, prepared.written)
+    owner = run_folder.owner_of(prepared.folder, prepared.written)
     note = f", which holds the results of {owner}: give `run` another --out" if owner else ""
     return f"`run` writes {prepared.folder}{note}"
 

@@ -15,13 +15,13 @@ from maskpolicy.core.types import Json
 from maskpolicy.data.majority import LABEL, SENTENCE
 from maskpolicy.leaderboard import description, report
 from maskpolicy.leaderboard.board import Board
-from maskpolicy.leaderboard.page import differences, embedded_analyses, glossary, provenance
-from maskpolicy.leaderboard.page.html_assets import asset, templates
+from maskpolicy.leaderboard.page import differences, embedded_analyses, page_data
 from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.leaderboard.stats import LEVEL, POWER
 from maskpolicy.leaderboard.table import HEIGHT, WIDTH, Table, table
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
 
 SCRIPTS = (
@@ -67,14 +67,14 @@ def render(board: Board) -> str:
         notes=[note for note in board.notes if note not in board.gaps],
         measured=description.facts(board),
         reported=_reported(shown),
-        policies=glossary.entries(board, analyses),
-        counts=list(glossary.COUNTS),
+        policies=page_data.entries(board, analyses),
+        counts=list(page_data.COUNTS),
         analyses=analyses,
         shared=embedded_analyses.shared_notes(analyses),
-        experiments=provenance.experiments(runs),
-        board=provenance.cells(board, runs),
+        experiments=page_data.experiments(runs),
+        board=page_data.cells(board, runs),
         examples=differences.examples(board),
-        record=provenance.run_records(runs),
+        record=page_data.run_records(runs),
         style=style,
         scripts=scripts,
         policy=_policy(style, scripts),
@@ -164,3 +164,27 @@ def load_reported() -> Json:
     """Return reported.json: {"source", "url", "model", "about", "rows": [{"policy", "scores"}]}."""
     text = resources.files(__package__).joinpath("reported.json").read_text("utf-8")
     return json.loads(text)
+
+
+def templates(package: str) -> Environment:
+    """Return the templates in a package's `assets`.
+
+    They escape what they are given, and an unknown name is an error.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader(package, "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def asset(package: str, name: str) -> Markup:
+    """Return a text file in a package's `assets`, which templates do not escape."""
+    from markupsafe import Markup
+
+    path = resources.files(package).joinpath("assets", name)
+    return Markup(path.read_text(encoding="utf-8"))

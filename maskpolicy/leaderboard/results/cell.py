@@ -15,7 +15,7 @@ from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.experiment.yaml_file import CONTROLS
-from maskpolicy.leaderboard.results.run_folder_state import check_whole
+from maskpolicy.leaderboard.results.run_folder import check_whole
 from maskpolicy.pipeline.stages.params import EXAMPLES
 
 VERSION = 1
@@ -151,6 +151,16 @@ class Run:
             f"not on this board, but kept in results/: {count} {cells} that the experiment no "
             f"longer has ({listed(self.dropped)})"
         )
+
+    @property
+    def tuned(self) -> list[Json]:
+        """What each tuned row chose, once for each choice."""
+        choices: dict[tuple[str, ...], Json] = {}
+        for one in self.results:
+            if one.tuning is not None:
+                about = {"row": one.policy, "values": one.chosen, **one.tuning}
+                choices[one.policy, *one.tuning["tasks"]] = about
+        return list(choices.values())
 
     @property
     def rows(self) -> list[str]:

@@ -67,18 +67,6 @@ def test_sixteen_analyses_are_below_three_megabytes_and_the_important_ones_are_t
     assert "There was no room here" not in text
 
 
-def test_analyses_stand_in_order_of_importance_under_headings_in_words(folder):
-    folders.put_viewer(folder)
-    for name in ("checkpoints", "returned-masks", "coverage", "efficiency", "my-own", "positions"):
-        folders.put_analysis(folder, name, 10, summary=f"What {name} shows.")
-    titles = re.findall(r"<h3>(.*?)</h3>\n(?:<p>(.*?)</p>)?", rendered(folder))
-    shown = [title for title, about in titles if about]
-    headings = {each.name: each.facts["heading"] for each in built_in()}
-    expected = ["coverage", "positions", "my-own", "efficiency", "returned-masks", "checkpoints"]
-    assert shown == [headings.get(name, "My own") for name in expected]
-    assert ("My own", "What my-own shows.") in titles
-
-
 def test_an_analysis_stands_where_its_facts_say_under_its_heading(folder):
     folders.put_analysis(folder, "my-own", heading="What I saw", of_masks=True, place=15)
     for name in ("efficiency", "coverage", "viewer"):

@@ -6,10 +6,8 @@ import json
 
 import folders
 import pytest
-from jinja2 import UndefinedError
 
-from maskpolicy.leaderboard.page import embedded_analyses, glossary
-from maskpolicy.leaderboard.page.html_assets import asset, templates
+from maskpolicy.leaderboard.page import embedded_analyses, page_data
 from tests.leaderboard.page.test_embedded_analyses import find
 from tests.leaderboard.page.test_page import POLICIES, board
 
@@ -21,7 +19,7 @@ def folder(tmp_path):
 
 def test_the_glossary_has_a_sentence_settings_and_a_passage_of_each_policy(folder):
     folders.put_viewer(folder)
-    none, random, salient = glossary.entries(board(folder), find(folder))
+    none, random, salient = page_data.entries(board(folder), find(folder))
     assert none.sentence.startswith("No intermediate stage")
     assert (none.settings, none.counts, none.passage) == ((), (), None)
     assert random.sentence.startswith("Mask a share of the tokens")
@@ -32,19 +30,14 @@ def test_the_glossary_has_a_sentence_settings_and_a_passage_of_each_policy(folde
     assert salient.passage.parts[1] == ("masked", "Rome")
 
 
-def test_a_policy_of_an_unknown_plugin_has_no_sentence(tmp_path):
-    folder = folders.write(tmp_path / "x", {"none": 0.2, "from-a-plugin": 0.5})
-    assert glossary.entries(board(folder), [])[1].sentence == ""
-
-
 def test_counts_are_those_of_the_intermediate_stage(folder):
     for path in (folder / "results").glob("random--*.json"):
         result = json.loads(path.read_text())
         result["work"] |= {"passages": 200, "passages_without_span": 3, "spans": 500}
         result["work"] |= {"hidden_tokens": 750, "target_tokens": 2000}
         path.write_text(json.dumps(result))
-    none, random, salient = glossary.entries(board(folder), [])
-    assert next(iter(glossary.COUNTS)) == "spans per passage"
+    none, random, salient = page_data.entries(board(folder), [])
+    assert next(iter(page_data.COUNTS)) == "spans per passage"
     assert random.counts == ("2.50", "1.50", "3.75", "10.00", "1.5%")
     assert none.counts == ()
     assert salient.counts[:2] == ("–", "–")  # an earlier version counted no spans
@@ -56,7 +49,7 @@ def test_each_run_has_its_own_passages(tmp_path):
         folders.put_viewer(tmp_path / name, f"Ada {name}.", f"random {name}")
     places = [tmp_path / "one", tmp_path / "two"]
     analyses = embedded_analyses.find_analyses(places)
-    found = glossary.entries(board(*places), analyses)
+    found = page_data.entries(board(*places), analyses)
     texts = {each.label: each.passage.parts[1][1] for each in found if each.passage}
     assert texts == {"random one": " one.", "random two": " two."}
 
@@ -68,25 +61,10 @@ def test_settings_are_those_that_are_unusual(folder):
         members = [{"name": "mass", "join": "mask", "ratio": 0.5}, {"name": "span"}]
         result["config"]["policy"] |= {**more, "members": members}
         path.write_text(json.dumps(result))
-    settings = dict(glossary.entries(board(folder), [])[1].settings)
+    settings = dict(page_data.entries(board(folder), [])[1].settings)
     assert settings == {
         "ratio": "0.15",
         "target": "full",
         "spans": "0.1235",
         "members": "name mass ratio 0.5, name span",
     }
-
-
-PACKAGE = "maskpolicy.analyses"
-
-
-def test_a_template_escapes_texts_but_no_assets():
-    page = templates(PACKAGE).from_string("{{ text }} {{ style }}")
-    style = asset(PACKAGE, "page.css")
-    assert page.render(text="<b>", style=style).startswith("&lt;b&gt; ")
-    assert page.render(text="", style=style).strip() == str(style).strip()
-
-
-def test_a_name_that_a_template_was_not_given_is_an_error():
-    with pytest.raises(UndefinedError, match="title"):
-        templates(PACKAGE).from_string("{{ title }}").render()

@@ -10,7 +10,7 @@ from pathlib import Path
 import folders
 import pytest
 
-from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.core.errors import DataError
 from maskpolicy.leaderboard import page, report
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_page
@@ -139,13 +139,6 @@ def test_a_mark_needs_three_seeds_with_runs_of_their_own(tmp_path):
         assert "each with an intermediate run of its own" in text
 
 
-def test_a_note_names_one_shared_run(tmp_path):
-    folder = folders.write(tmp_path / "x", POLICIES, seeds=3, runs=1)
-    page = rendered(folder)
-    assert "its noise is part of the difference" in page
-    assert "<dt>intermediate runs</dt><dd>one, number 0</dd>" in page
-
-
 @pytest.fixture
 def several(tmp_path):
     """Return two runs with baselines of their own, which differ in a budget, and one without."""
@@ -203,21 +196,6 @@ def test_reported_numbers_stand_beside_no_other_model_and_no_invented_data(tmp_p
     text = rendered(folders.write(tmp_path / "x", POLICIES, ("ropes", "triviaqa"), **settings))
     assert 'id="reported"' not in text
     assert not any(number in text for number in ("53.71", "21.82"))
-
-
-def test_a_mixed_board_of_two_models_has_no_reported_numbers(tmp_path):
-    one = folders.write(tmp_path / "one", {"none": 0.2}, ("ropes",), data="hub", model=BART)
-    two = folders.write(tmp_path / "two", {"none": 0.2}, ("ropes",), data="hub")
-    assert 'id="reported"' in rendered(one)
-    assert 'id="reported"' not in rendered(one, two, mixed=True)
-
-
-def test_what_the_paper_reports_is_as_papers_md_has_it():
-    rows = {row["policy"]: row["scores"] for row in page.load_reported()["rows"]}
-    assert rows["BART-Base"]["nq"] == [23.72, 0.25]
-    assert rows["+Meta-learned-ROPES"]["ropes"] == [53.71, 2.33]
-    gain = rows["+Meta-learned-ROPES"]["ropes"][0] - rows["+Orig"]["ropes"][0]
-    assert gain == pytest.approx(10.03)  # the text's own figure
 
 
 def test_what_stands_behind_a_cell(folder):
@@ -357,12 +335,6 @@ def test_a_half_written_file_is_named(folder, name, content, says):
     with pytest.raises(DataError, match=says) as caught:
         rendered(folder)
     assert Path(name).name in str(caught.value)
-
-
-def test_a_page_that_cannot_be_written_is_named(folder, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"it\.html"):
-        save_page(board(folder), tmp_path / "file" / "it.html")
 
 
 def test_lone_surrogates_do_not_stop_the_page(folder, tmp_path):

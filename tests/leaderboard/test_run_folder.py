@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,46 +15,61 @@ import pytest
 from maskpolicy.app.contents import CONTENTS
 from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.experiment import verbatim
-from maskpolicy.leaderboard.results import run_folder_state
+from maskpolicy.leaderboard.results import run_folder
+from maskpolicy.pipeline.store.artifacts import Store
 
 
-@pytest.mark.parametrize("name", ["results", "logs", "predictions", "questions", "run.json"])
-def test_a_folder_with_names_that_a_run_uses_is_not_taken(tmp_path, name):
-    (tmp_path / name).mkdir()
+def its_own_experiment(folder: Path) -> None:
+    (folder / verbatim.WRITTEN).write_text("model: mini\npolicies: [none]\n")
+
+
+def its_own_file(mark: str, folder: Path) -> None:
+    (folder / mark).touch()
+    (folder / "thesis.tex").touch()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        *(
+            partial(lambda name, folder: (folder / name).mkdir(), n)
+            for n in ("results", "run.json")
+        ),
+        its_own_experiment,
+        partial(its_own_file, verbatim.WRITTEN),
+        partial(its_own_file, run_folder.BEING_WRITTEN),
+    ],
+)
+def test_a_folder_with_files_of_the_user_is_not_taken(tmp_path, made):
+    made(tmp_path)
     with pytest.raises(StoreError, match="holds files of another origin: choose another --out"):
-        run_folder_state.check(tmp_path)
-
-
-def test_an_experiment_of_the_users_own_does_not_make_a_folder_that_of_a_run(tmp_path):
-    (tmp_path / "experiment.yaml").write_text("model: mini\npolicies: [none]\n")
-    with pytest.raises(StoreError, match="choose another --out"):
-        run_folder_state.check(tmp_path)
+        run_folder.check(tmp_path)
 
 
 def test_the_folder_of_a_run_is_taken_again(tmp_path):
     folder, mine = tmp_path / "run", tmp_path / "mine.yaml"
     mine.write_text("model: mini\n")
     half = folder / ".experiment.yaml.7.part"  # of a command that was killed
-    run_folder_state.check(folder)
+    run_folder.check(folder)
     assert not folder.exists()
     folder.mkdir()
     half.write_text("half")
-    run_folder_state.check(folder)
+    run_folder.check(folder)
     verbatim.save(verbatim.read_experiment(mine, (), ()), folder)
     (folder / "results").mkdir()
-    run_folder_state.check(folder)
+    run_folder.check(folder)
     names = {path.name for path in folder.iterdir()}
     assert names == {half.name, verbatim.WRITTEN, "results"}  # all stay as they were
     (folder / verbatim.WRITTEN).unlink()
     with pytest.raises(StoreError, match="holds files of another origin"):
-        run_folder_state.check(folder)
+        run_folder.check(folder)
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 512])
 def test_the_folder_of_a_run_that_lost_power_is_taken_again(tmp_path, left):
     (tmp_path / "results").mkdir()
     (tmp_path / verbatim.WRITTEN).write_bytes(left)
-    run_folder_state.check(tmp_path)
+    run_folder.check(tmp_path)
     mine = tmp_path / "mine.yaml"
     mine.write_text("model: mini\n")
     verbatim.save(verbatim.read_experiment(mine), tmp_path)
@@ -60,26 +77,18 @@ def test_the_folder_of_a_run_that_lost_power_is_taken_again(tmp_path, left):
 
 
 def test_a_folder_that_a_run_was_writing_is_taken_again(tmp_path):
-    (tmp_path / run_folder_state.BEING_WRITTEN).touch()
+    (tmp_path / run_folder.BEING_WRITTEN).touch()
     (tmp_path / "results").mkdir()
-    run_folder_state.check(tmp_path)
+    run_folder.check(tmp_path)
     (tmp_path / verbatim.WRITTEN).write_text("model: mini\n")
     with pytest.raises(StoreError, match="choose another --out"):
-        run_folder_state.check(tmp_path)
-
-
-@pytest.mark.parametrize("mark", [verbatim.WRITTEN, run_folder_state.BEING_WRITTEN])
-def test_an_empty_file_does_not_make_a_folder_with_other_files_that_of_a_run(tmp_path, mark):
-    (tmp_path / mark).touch()
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(StoreError, match="choose another --out"):
-        run_folder_state.check(tmp_path)
+        run_folder.check(tmp_path)
 
 
 def test_all_that_a_run_leaves_has_a_name_of_a_runs_folder():
     for content in CONTENTS:
         name = content.name.partition("/")[0]
-        assert any(fnmatch(name, pattern) for pattern in run_folder_state.NAMES)
+        assert any(fnmatch(name, pattern) for pattern in run_folder.NAMES)
 
 
 def test_the_folder_of_another_files_experiment_is_not_taken(tmp_path, monkeypatch):
@@ -91,48 +100,48 @@ def test_the_folder_of_another_files_experiment_is_not_taken(tmp_path, monkeypat
     other.write_text("model: mini\nseeds: [1]\n")
     verbatim.save(verbatim.read_experiment(mine), folder)
     mine.write_text("model: mini\nseeds: [2]\n")
-    run_folder_state.check(folder, verbatim.read_experiment(mine, ["seeds=[3]"]))  # edited
+    run_folder.check(folder, verbatim.read_experiment(mine, ["seeds=[3]"]))  # edited
     asked = verbatim.read_experiment(other)
     said = f"{folder}: holds the results of it.yaml: choose another --out"
     with pytest.raises(StoreError, match=f"^{re.escape(said)}$"):
-        run_folder_state.check(folder, asked)
+        run_folder.check(folder, asked)
     other.write_text("model: mini\n")  # as it was when it was run: the same experiment
-    run_folder_state.check(folder, verbatim.read_experiment(other))
+    run_folder.check(folder, verbatim.read_experiment(other))
     mine.unlink()  # moved
-    run_folder_state.check(folder, asked)
+    run_folder.check(folder, asked)
 
 
 def test_a_shipped_experiment_is_named_as_run_takes_it(tmp_path):
     folder = tmp_path / "run"
     verbatim.save(verbatim.read_experiment(Path("findings/closed-book")), folder)
     asked = verbatim.read_experiment(Path("paper/closed-book"))
-    assert run_folder_state.owner_of(folder, asked) == "findings/closed-book"
-    assert run_folder_state.owner_of(tmp_path / "none", asked) == ""
+    assert run_folder.owner_of(folder, asked) == "findings/closed-book"
+    assert run_folder.owner_of(tmp_path / "none", asked) == ""
 
 
 def test_labels_that_differ_in_case_alone_are_told_where_the_disk_cannot(tmp_path, monkeypatch):
     labels = ["none", "MLM", "mlm"]
-    run_folder_state.check_labels(tmp_path / "new", labels)
+    run_folder.check_labels(tmp_path / "new", labels)
 
     def exists(path):  # as on a disk that ignores case
         return path.name.casefold() in {one.name.casefold() for one in path.parent.iterdir()}
 
     monkeypatch.setattr(Path, "exists", exists)
-    run_folder_state.check_labels(tmp_path, ["none", "MLM", "mlm 2"])
+    run_folder.check_labels(tmp_path, ["none", "MLM", "mlm 2"])
     with pytest.raises(ConfigError, match="the labels MLM and mlm differ only in case"):
-        run_folder_state.check_labels(tmp_path, labels)
+        run_folder.check_labels(tmp_path, labels)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_of_two_commands_that_write_one_folder_the_second_waits(tmp_path):
     text = (
         "import sys; from pathlib import Path\n"
-        "from maskpolicy.leaderboard.results.run_folder_state import writing\n"
+        "from maskpolicy.leaderboard.results.run_folder import writing\n"
         "print('ready', flush=True)\n"
         "with writing(Path(sys.argv[1])):\n"
         "    (Path(sys.argv[1]) / 'second').touch()\n"
     )
-    with run_folder_state.writing(tmp_path):
+    with run_folder.writing(tmp_path):
         command = [sys.executable, "-c", text, tmp_path]
         second = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert second.stdout.read(5) == b"ready"
@@ -140,7 +149,47 @@ def test_of_two_commands_that_write_one_folder_the_second_waits(tmp_path):
             second.wait(0.2)
         assert not (tmp_path / "second").exists()
         with pytest.raises(DataError, match="is being written"):
-            run_folder_state.check_whole(tmp_path)
+            run_folder.check_whole(tmp_path)
     assert second.wait() == 0
     assert (tmp_path / "second").exists()
-    run_folder_state.check_whole(tmp_path)
+    run_folder.check_whole(tmp_path)
+
+
+def saved(folder, store):
+    """Write run.json of a run without stages."""
+    folder.mkdir(parents=True)
+    run_folder.save_record(folder, "it", {"seconds": 1.5, "jobs": 2}, [], Store(store))
+    return folder
+
+
+def test_run_and_store_may_move_together(tmp_path):
+    (tmp_path / "here" / "store").mkdir(parents=True)
+    saved(tmp_path / "here" / "it", tmp_path / "here" / "store")
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    assert run_folder.store_of(tmp_path / "there" / "it") == str(tmp_path / "there" / "store")
+
+
+def test_a_store_that_is_gone_is_none(tmp_path):
+    assert run_folder.store_of(saved(tmp_path / "it", tmp_path / "never made")) is None
+    assert run_folder.store_of(tmp_path) is None
+
+
+def test_how_a_run_went_reads_back(tmp_path):
+    record = run_folder.read_record(saved(tmp_path / "it", tmp_path / "store"))
+    assert record is not None
+    assert (record["experiment"], record["seconds"], record["jobs"]) == ("it", 1.5, 2)
+    assert "torch" in record["versions"]
+    assert run_folder.read_record(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_file_that_no_run_wrote_is_named(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    for reads in (run_folder.read_record, run_folder.store_of):
+        with pytest.raises(DataError, match=r"run.json: not .*: .*remove it"):
+            reads(tmp_path)
+
+
+def test_a_run_names_the_url_of_its_store(tmp_path):
+    (tmp_path / "run.json").write_text('{"store": "s3://bucket/prefix"}')
+    assert run_folder.store_of(tmp_path) == "s3://bucket/prefix"

@@ -1,0 +1,276 @@
+"""A run's folder: whether it is one, whether its files are all of one run, and its run.json."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from pathlib import Path
+
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
+from maskpolicy.core.files import (
+    PART,
+    check_folder,
+    claim_folder,
+    nearest_folder,
+    part_of,
+    read_json,
+    sync,
+    write_file,
+)
+from maskpolicy.core.types import Json
+from maskpolicy.experiment import verbatim
+from maskpolicy.experiment.verbatim import WrittenExperiment
+from maskpolicy.pipeline.graph.events import Outcome
+from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.opening import is_url
+from maskpolicy.pipeline.store.place import DEFAULT
+
+BEING_WRITTEN = ".being-written"
+NAMES = (  # of all that a run leaves in its folder, as patterns
+    *(verbatim.WRITTEN, "experiment.json", "run.json", "leaderboard.*", BEING_WRITTEN, f"*{PART}"),
+    *("logs", "results", "predictions", "steps", "questions", "analyses"),
+)
+_TEXT = b"`maskpolicy run` was writing this folder; the same command writes it again.\n"
+
+
+def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
+    """Raise StoreError unless a run can write to a folder; creates nothing.
+
+    A run writes and removes files by name. It therefore takes no folder with other files, and none
+    that has the results of another experiment than the one that is `asked`. A run's folder whose
+    experiment was lost with the power is taken, whichever experiment that was.
+    """
+    check_folder(folder)
+    if not folder.is_dir():
+        return
+    others = any(not path.name.endswith(PART) for path in folder.iterdir())
+    if others and not _is_of_run(folder):
+        raise StoreError(f"{folder}: holds files of another origin: choose another --out")
+    if asked is not None:
+        check_owner(folder, asked)
+
+
+def _is_of_run(folder: Path) -> bool:
+    """Return whether a run has written to a folder, perhaps one that lost power."""
+    if verbatim.is_saved(folder):
+        return True
+    was_writing = (folder / BEING_WRITTEN).exists() and not (folder / verbatim.WRITTEN).exists()
+    if not (was_writing or verbatim.is_lost(folder)):
+        return False
+    names = [path.name for path in folder.iterdir()]
+    return all(any(fnmatch(name, pattern) for pattern in NAMES) for name in names)
+
+
+def check_owner(folder: Path, asked: WrittenExperiment) -> None:
+    """Raise StoreError for a folder with the results of another experiment."""
+    if owner := owner_of(folder, asked):
+        raise StoreError(f"{folder}: holds the results of {owner}: choose another --out")
+
+
+def owner_of(folder: Path, asked: WrittenExperiment) -> str:
+    """Return the name or file of another experiment whose results a folder holds, or ""."""
+    file = verbatim.other_file(folder, asked)
+    if file is None:
+        return ""
+    here = Path.cwd()
+    shown = file.relative_to(here) if file.is_relative_to(here) else file
+    return verbatim.name_of(file) or str(shown)
+
+
+def check_labels(folder: Path, labels: Sequence[str]) -> None:
+    """Raise ConfigError if two labels differ only in case, and so do not have files of their own.
+
+    On a disk that tells case apart, they do.
+    """
+    alike = Counter(label.casefold() for label in labels)
+    same = sorted((each for each in labels if alike[each.casefold()] > 1), key=str.casefold)
+    if same and _ignores_case(nearest_folder(folder)):
+        raise ConfigError(
+            f"{folder}: the labels {same[0]} and {same[1]} differ only in case, and this disk "
+            "would give them the same files: change one of them"
+        )
+
+
+def _ignores_case(folder: Path) -> bool:
+    probe = part_of(folder / "Case")
+    probe.touch()
+    try:
+        return probe.with_name(probe.name.swapcase()).exists()
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Mark a folder while its files are replaced: if the block fails or is killed, it stays so.
+
+    A command that writes the same folder waits, so that all files are those of one of both.
+    """
+    mark = folder / BEING_WRITTEN
+    with _alone(folder):
+        write_file(mark, _TEXT)
+        sync(folder)
+        yield
+        sync(folder)
+        mark.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes, as far as its file system can."""
+    claim_folder(folder)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # e.g. on NFS
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def check_whole(folder: Path) -> None:
+    """Raise DataError for a folder whose files may be of two runs of the command."""
+    if (folder / BEING_WRITTEN).exists():
+        raise DataError(
+            f"{folder}: is being written, or its command ended while it wrote: wait for the "
+            "command, or give it again"
+        )
+
+
+RECORD = "run.json"
+
+
+def save_record(
+    folder: Path,
+    experiment: str,
+    timing: Json,
+    outcomes: Iterable[Outcome],
+    store: Store,
+    tuned: Sequence[Json] = (),
+    policies: Mapping[str, str] | None = None,
+) -> None:
+    """Write run.json: `timing`, the machine, each stage's seconds, and what `tuned` rows chose.
+
+    `policies` has the first sentence of each policy's docstring.
+
+    The path of the store is relative to the folder, so that both can be moved together; the URL of
+    a bucket stays as it is.
+    """
+    from maskpolicy.core import hardware
+
+    here = manifest.surroundings()
+    record = {
+        "experiment": experiment,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **timing,
+        "store": store.place if is_url(store.place) else os.path.relpath(store.place, folder),
+        "hardware": hardware.describe(),
+        **here,
+        **({"tuned": list(tuned)} if tuned else {}),
+        "policies": dict(policies or {}),
+        "stages": [_stage(outcome, store.recall(outcome.stage.key), here) for outcome in outcomes],
+    }
+    write_file(folder / RECORD, f"{json.dumps(record, indent=1)}\n".encode())
+
+
+def read_record(folder: Path) -> dict[str, Json] | None:
+    """Return the contents of run.json, or None if there is no such file; raises DataError."""
+    path = folder / RECORD
+    if not path.is_file():
+        return None
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise foreign_record(folder)
+    return record
+
+
+def policy_summaries(folder: Path) -> dict[str, str]:
+    """Return the first sentence of each policy's docstring, by its name, as far as it is known."""
+    try:
+        found = (read_record(folder) or {}).get("policies")
+    except DataError:  # a damaged run.json; the results do not need it
+        return {}
+    known = found.items() if isinstance(found, dict) else ()
+    return {str(name): str(sentence) for name, sentence in known}
+
+
+def stage_keys(folder: Path) -> list[str]:
+    """Return the keys of the stages of a run; raises DataError if the folder holds no run."""
+    try:
+        return [str(stage["key"]) for stage in (read_record(folder) or {})["stages"]]
+    except (KeyError, TypeError):
+        raise DataError(
+            f"{folder}: holds no finished run: name a folder that `run` wrote"
+        ) from None
+
+
+def foreign_record(folder: Path) -> DataError:
+    """Return the error for a run.json that was not written by `save_record`."""
+    return DataError(f"{folder / RECORD}: not written by `maskpolicy run`: remove it")
+
+
+def store_of(folder: Path) -> str | None:
+    """Return the store of a run: a URL, or the path of a folder.
+
+    None if run.json names no store, or a folder that no longer exists.
+
+    Raises DataError for a broken run.json.
+    """
+    named = (read_record(folder) or {}).get("store")
+    if not isinstance(named, str):
+        return None
+    if is_url(named):
+        return named
+    store = folder / named
+    return str(store.resolve()) if store.is_dir() else None
+
+
+def trusted_store(given: str | None, runs: Iterable[Path]) -> str:
+    """Return the store of finished runs: `given`, or the first one that a run names.
+
+    A run made by somebody else must not decide which folders are read, or which addresses are
+    called. A store that it names must therefore lie in its own folder, in the working directory, or
+    in the default store; raises ConfigError for any other.
+    """
+    if given is not None:
+        return given
+    for run in runs:
+        named = store_of(run)
+        if named is None:
+            continue
+        homes = (run.resolve(), Path.cwd().resolve(), Path(DEFAULT).resolve())
+        is_near = not is_url(named) and any(Path(named).is_relative_to(home) for home in homes)
+        if is_near:
+            return named
+        raise ConfigError(
+            f"{run / RECORD}: names the store {named}, outside of the run and the working "
+            f"directory: if you trust it, add --store {shlex.quote(named)}"
+        )
+    return DEFAULT
+
+
+def _stage(outcome: Outcome, stored: Json | None, here: Json) -> Json:
+    stored = stored or here
+    return {
+        "kind": outcome.stage.kind,
+        "label": outcome.stage.label,
+        "key": outcome.stage.key,
+        "seconds": outcome.seconds or stored.get("seconds", 0.0),
+        "from_store": outcome.hit,
+        "error": outcome.error,
+        "made_with": _other(stored, here),
+    }
+
+
+def _other(stored: Json, here: Json) -> Json:
+    """Return the versions and commit of an artifact if they differ from ours, else None."""
+    facts = {key: stored[key] for key in ("versions", "commit")}
+    return None if facts == {key: here[key] for key in facts} else facts
