@@ -102,9 +102,10 @@ def test_a_folder_of_a_model_is_analysed(call, tmp_path):
     }
 
 
-def test_text_that_cannot_be_read_is_named(refused, tmp_path):
+def test_text_that_cannot_be_read_is_named(refused, capfd, tmp_path):
     small.roberta().save_pretrained(tmp_path / "model")
     small.tokenizer().save_pretrained(tmp_path / "model")
+    capfd.readouterr()  # of Transformers
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
     for name, says in (("bad.txt", ", line 1: not UTF-8"), ("no.txt", ": cannot be read")):
         words = ("analyze", "rank", tmp_path / "model", f"text=[{tmp_path / name}]")

@@ -6,7 +6,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
@@ -26,7 +26,7 @@ _MASKED = 1.0  # the weight of a masked span; a candidate's is smaller
 _BETWEEN = " — passage "  # label and name of the first of the viewer's texts on a passage
 
 
-@dataclass(frozen=True)
+@dataclass
 class EmbeddedPlot:
     """One plot; `url` is None if it did not fit into the page."""
 
@@ -76,31 +76,17 @@ def find_analyses(folders: Sequence[Path]) -> list[EmbeddedAnalysis]:
     Symbolic links are left out, because a run may come from a stranger and a page is shared. Raises
     DataError for a broken file.
     """
-    places = [
-        (folder, name, place)
+    analyses = [
+        analysis
         for folder, name in zip(folders, names_of(folders), strict=True)
         for place in _entries(folder / "analyses", "*")
-        if place.is_dir()
+        if (analysis := _analysis(place, folder, name if len(folders) > 1 else ""))
     ]
-    analyses = []
-    for folder, name, place in places:
-        about = place / f"{place.name}.json"
-        found = relative_paths(_findings(about), folder) if _is_own_file(about) else {}
-        passages = tuple(_passages(found, place))
-        drawn = [] if passages else filter(_is_own_file, _entries(place, "*.svg"))
-        plots = [_plot(path, folder) for path in drawn]
-        if found.get("results") not in (None, cell.fingerprint(folder)):
-            found = {**found, "notes": [_STALE, *found.get("notes", ())]}
-        if plots or found:
-            run = name if len(folders) > 1 else ""
-            made = _analysis(place.name, found, tuple(plots), passages)
-            analyses.append(replace(made, run=run, folder=str(folder)))
     analyses.sort(key=lambda each: (not each.is_of_masks, each.place, each.name))
-    urls = _fitting([plot.forms for each in analyses for plot in each.plots], ROOM)
-    return [
-        replace(each, plots=tuple(replace(plot, url=next(urls)) for plot in each.plots))
-        for each in analyses
-    ]
+    plots = [plot for each in analyses for plot in each.plots]
+    for plot, url in zip(plots, _fitting([plot.forms for plot in plots], ROOM), strict=True):
+        plot.url = url
+    return analyses
 
 
 def _fitting(plots: Sequence[Sequence[str]], room: int) -> Iterator[str | None]:
@@ -156,9 +142,8 @@ def _plot(svg: Path, folder: Path) -> EmbeddedPlot:
 def _findings(path: Path) -> Json:
     found = read_json(path)
     rows = found.get("rows") if isinstance(found, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise _foreign(path)
-    if not isinstance(found.get("place", 0), int):
+    is_table = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    if not is_table or not isinstance(found.get("place", 0), int):
         raise _foreign(path)
     return found
 
@@ -167,7 +152,7 @@ def _foreign(path: Path) -> DataError:
     return DataError(f"{path}: not written by `maskpolicy analyze`: remove it")
 
 
-def _passages(found: Json, place: Path) -> Iterator[MaskedPassage]:
+def _passages(found: Json, path: Path) -> Iterator[MaskedPassage]:
     """Yield the texts with marked spans, which the page shows as text and not as an image."""
     try:
         for plot in found.get("plots", ()):
@@ -175,7 +160,7 @@ def _passages(found: Json, place: Path) -> Iterator[MaskedPassage]:
                 label, _, name = str(plot["label"]).partition(_BETWEEN)
                 yield MaskedPassage(label, name, tuple(_parts(plot["text"], plot["marks"])))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise _foreign(place / f"{place.name}.json") from None
+        raise _foreign(path) from None
 
 
 def _parts(text: str, marks: Sequence[Sequence[float]]) -> Iterator[tuple[str, str]]:
@@ -189,28 +174,31 @@ def _parts(text: str, marks: Sequence[Sequence[float]]) -> Iterator[tuple[str, s
         yield mark, "".join(text[place] for place in places)
 
 
-def _analysis(
-    name: str,
-    found: Json,
-    plots: tuple[EmbeddedPlot, ...],
-    passages: tuple[MaskedPassage, ...],
-) -> EmbeddedAnalysis:
+def _analysis(place: Path, folder: Path, run: str) -> EmbeddedAnalysis | None:
+    """Return the analysis in a folder of a run, or None if it holds no analysis."""
+    about = place / f"{place.name}.json"
+    found = relative_paths(_findings(about), folder) if _is_own_file(about) else {}
+    passages = tuple(_passages(found, about))
+    drawn = [] if passages else filter(_is_own_file, _entries(place, "*.svg"))
+    plots = tuple(_plot(path, folder) for path in drawn)
+    if not (plots or found):
+        return None
+    stale = found.get("results") not in (None, cell.fingerprint(folder))
     rows = found.get("rows", [])
     columns = found.get("columns") or list(dict.fromkeys(key for row in rows for key in row))
-    cells = [tuple(shown(row.get(column)) for column in columns) for row in rows[:MOST_ROWS]]
-    words = name.replace("_", " ").replace("-", " ").capitalize()
+    words = place.name.replace("_", " ").replace("-", " ").capitalize()
     heading, *paragraphs = found.get("about") or [found.get("heading") or words]
     return EmbeddedAnalysis(
-        name=name,
+        name=place.name,
         title=str(heading),
         about=" ".join(map(str, paragraphs)) or str(found.get("summary", "")),
-        folder="",
-        run="",
+        folder=str(folder),
+        run=run,
         plots=plots,
         passages=passages,
-        notes=tuple(map(str, found.get("notes", ()))),
-        columns=tuple(title(column) for column in columns),
-        rows=tuple(cells),
+        notes=(*([_STALE] if stale else []), *map(str, found.get("notes", ()))),
+        columns=tuple(map(title, columns)),
+        rows=tuple(tuple(shown(row.get(name)) for name in columns) for row in rows[:MOST_ROWS]),
         more=max(0, len(rows) - MOST_ROWS),
         is_of_masks=bool(found.get("of_masks")),
         place=found.get("place", 0),
