@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import small
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.world import make, write
@@ -108,6 +109,18 @@ def test_an_empty_context_and_one_without_the_answer_are_counted(tmp_path):
     assert total["without_context"] == 4
     assert total["without_answer"] == 4
     assert total["answers"] == 12
+
+
+@pytest.mark.parametrize(("language", "answer"), [("en", "他在巴黎出生"), ("zh", "巴黎")])
+def test_an_answer_is_of_whole_words_of_the_language(tmp_path, language, answer):
+    row = {"id": "a", "group": "a", "source": "?", "targets": ["巴黎"], "context": "他在巴黎出生"}
+    line = json.dumps({**row, "answers": [[2, 4]]}) + "\n"
+    for split in contexts.SPLITS:
+        (tmp_path / f"{split}.jsonl").write_text(line, encoding="utf-8")
+    (tmp_path / contexts.COUNTS).write_text(json.dumps({"task": "nq", "counts": {}}))
+    loaded = contexts.load_contexts(tmp_path, small.tokenizer(), language=language)
+    (one,) = loaded.train
+    assert one.passage.texts(one.answers) == [answer]
 
 
 def test_an_alias_inside_a_longer_one_is_no_answer_of_its_own(tmp_path):

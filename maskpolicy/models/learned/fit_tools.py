@@ -17,6 +17,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.types import Denoising, Example, Json, Passage, Spans, as_spans
 from maskpolicy.data.corpus.passages import Document, tokenize
+from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.datafiles import fields
 from maskpolicy.data.datafiles.rows import Row
 from maskpolicy.data.taskfiles import examples as task_examples
@@ -397,26 +398,37 @@ def _retrieve(read: Sequence[_Text], corpus: Sequence[str]) -> None:
         one.text = next((text for text in shared if occurrence(text, one.answers)), "")
 
 
-def load_contexts(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:
-    """Load and tokenise the contexts of a "contexts" artifact; `label` names them in reports."""
+def load_contexts(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "", language: str = ENGLISH
+) -> Contexts:
+    """Load and tokenise the contexts of a "contexts" artifact; `label` names them in reports.
+
+    `language` is that of the corpus, whose words are compared with theirs.
+    """
     about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
     read = _read_labelled if about.get(LABELS) else _read
-    splits = [read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
+    splits = [read(folder / f"{split}.jsonl", tokenizer, language) for split in ("train", "dev")]
     return Contexts(about["task"], splits[0], splits[1], about["counts"], label)
 
 
-def _read(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
+def _read(path: Path, tokenizer: PreTrainedTokenizerBase, language: str) -> tuple[Context, ...]:
     with path.open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    passages = tokenize([Document(row["id"], row["context"]) for row in rows], tokenizer)
+    texts = [Document(row["id"], row["context"], language=language) for row in rows]
+    passages = tokenize(texts, tokenizer)
     return tuple(_context(row, passage) for row, passage in zip(rows, passages, strict=True))
 
 
-def _read_labelled(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
+def _read_labelled(
+    path: Path, tokenizer: PreTrainedTokenizerBase, language: str
+) -> tuple[Context, ...]:
     found = task_examples.read_rows(path)
-    firsts = tokenize([Document(one.id, one.source) for one in found], tokenizer)
-    pairs = [Document(one.id, one.context) for one in found if one.context is not None]
-    seconds = tokenize(pairs, tokenizer)
+    texts = ((one.id, one.source) for one in found)
+    pairs = ((one.id, one.context) for one in found if one.context is not None)
+    firsts, seconds = (
+        tokenize([Document(*text, language=language) for text in each], tokenizer)
+        for each in (texts, pairs)
+    )
     return tuple(
         Context(
             one.id,

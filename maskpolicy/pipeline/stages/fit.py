@@ -84,7 +84,10 @@ def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun)
     folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
     labels = params.fields.get(TRAIN_ON, ())
     pairs = zip(folders, labels, strict=True)
-    data = [fit_tools.load_contexts(folder, tokenizer, label) for folder, label in pairs]
+    data = [
+        fit_tools.load_contexts(folder, tokenizer, label, params.language)
+        for folder, label in pairs
+    ]
     spec = replace(params.spec, checkpoint_every=run.local.checkpoint_every)
     denoising = params.how or Denoising()
     tools = fit_tools.Tools(

@@ -14,6 +14,7 @@ from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.documents import ShardSource, Source
 from maskpolicy.data.corpus.passages import TextShare
+from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import HeadChoice, TaskBlock
 from maskpolicy.experiment.task_kinds import AnswerParams, HeadParams
@@ -147,6 +148,7 @@ class FitParams(PolicyParams):
     spec: Training
     how: Denoising | None = omitted(None)  # the objective, for a policy that is fitted to it
     depends: Json = omitted(None)  # what a policy that learns from labels depends on besides
+    language: str = omitted(ENGLISH)  # of the corpus
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,6 +97,7 @@ class PolicyInputs:
             spec=settled(replace(spec, seed=spec.seed + run), "fit"),
             how=block.denoising if learned_policies.fits_to_denoising(block) else None,
             depends=(hooks.DEPENDS.of(block.policy)() or None) if from_labels else None,
+            language=self.experiment.corpus_of(block).language,
         )
         before = learned_policies.start(block)
         if before is not None:
