@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from maskpolicy.pipeline.graph.events import Listener
     from maskpolicy.pipeline.graph.nodes import Stage
     from maskpolicy.pipeline.store.artifacts import Store
-    from maskpolicy.plugins.statistics import Statistics
 
 _NAMELESS = "experiment"  # begins the name of an experiment that is given as a dict without one
 
@@ -167,13 +166,12 @@ def mask(
     named = dict(policy) if isinstance(policy, Mapping) else {"name": policy}
     kind = preview.kind_of(tokenizer) if isinstance(tokenizer, str) else ""
     block = policy_blocks.policy_block({**named, **settings}, "policy", {}, kind)
-    statistics: Sequence[Statistics | None] = ()
-    loaded: Any = tokenizer
     if isinstance(tokenizer, str):
-        statistics = preview.statistics_of(block, tokenizer, None, artifacts)
-        loaded = preview.tokenizer_of(tokenizer, artifacts)
-    reading = preview.Reading.of(loaded, language)
-    return preview.show(text, block, loaded, None, seed, progress, statistics, reading)
+        masking = preview.Masking.of(block, tokenizer, artifacts, language)
+    else:
+        reading = preview.Reading.of(tokenizer, language)
+        masking = preview.Masking(block, tokenizer, reading)
+    return masking(text, seed, progress)
 
 
 @in_python

@@ -125,48 +125,54 @@ class PolicyOfRun:
     reading: Reading = field(default_factory=Reading)
 
 
-def show(
-    text: str,
-    block: PolicyBlock,
-    tokenizer: PreTrainedTokenizerBase,
-    fitted: Mapping[str, Path] | None = None,
-    seed: int = 0,
-    progress: float = 0.0,
-    statistics: Sequence[Statistics | None] = (),
-    reading: Reading | None = None,
-) -> MaskedText:
-    """Mask `text` as one passage with the policy of `block` and a seed, as `reading` says.
+@dataclass(frozen=True)
+class Masking:
+    """Masks a text as a training with one policy does."""
 
-    `fitted` holds the artifacts of learned policies, by the label of the row or of its member.
-    `progress` is the share of the training that is done, for a policy that follows it, and
-    `statistics` are those that each policy that selects reads. Raises ConfigError for text without
-    words.
-    """
-    if not block.has_stage:
-        raise ConfigError(f"policy {block.name}: masks nothing: it has no intermediate stage")
-    fits, specials, reading = fitted or {}, Specials.of(tokenizer), reading or Reading()
-    leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
-    most = specials.kept(reading.limits, (leaf.denoising for leaf in leaves))
-    passage = _passage(text, tokenizer, reading.language, most)
-    read = statistics or [None] * len(leaves)
-    views = [
-        [_annotated(leaf, passage, fits.get(leaf.label), own, len(tokenizer))]
-        for leaf, own in zip(leaves, read, strict=True)
-    ]
-    masker = Masker.of(block.policy, block.denoising, read)
-    drawn, again = (masker.select(views, [0], seed, [0], progress=progress) for _ in range(2))
-    if not np.array_equal(drawn.spans[0], again.spans[0]):
-        raise unrepeatable(masker.policy)
-    pairs = mixed_pairs(
-        *(drawn.passages, drawn.spans, drawn.denoisings, specials.marks, seed, [0], most),
-        specials.target_room(reading.limits),
-    )
-    return MaskedText(
-        text,
-        tuple(_characters(passage, *span) for span in drawn.spans[0].tolist()),
-        _written(pairs.sources[0], tokenizer),
-        _written(pairs.targets[0], tokenizer),
-    )
+    block: PolicyBlock
+    tokenizer: PreTrainedTokenizerBase
+    reading: Reading = field(default_factory=Reading)
+    statistics: Sequence[Statistics | None] = ()  # that each policy that selects reads
+    fitted: Mapping[str, Path] = field(default_factory=dict)  # see `PolicyOfRun`
+
+    @classmethod
+    def of(cls, block: PolicyBlock, model: str, artifacts: Store, language: str) -> Masking:
+        """Return the masking of texts for a model, with the statistics of the embedded world."""
+        tokenizer = tokenizer_of(model, artifacts)
+        statistics = statistics_of(block, model, None, artifacts)
+        return cls(block, tokenizer, Reading.of(tokenizer, language), statistics)
+
+    def __call__(self, text: str, seed: int = 0, progress: float = 0.0) -> MaskedText:
+        """Mask `text` as one passage.
+
+        `progress` is the share of the training that is done, for a policy that follows it. Raises
+        ConfigError for text without words.
+        """
+        block, reading, specials = self.block, self.reading, Specials.of(self.tokenizer)
+        if not block.has_stage:
+            raise ConfigError(f"policy {block.name}: masks nothing: it has no intermediate stage")
+        leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
+        most = specials.kept(reading.limits, (leaf.denoising for leaf in leaves))
+        passage = _passage(text, self.tokenizer, reading.language, most)
+        read = self.statistics or [None] * len(leaves)
+        views = [
+            [_annotated(leaf, passage, self.fitted.get(leaf.label), own, len(self.tokenizer))]
+            for leaf, own in zip(leaves, read, strict=True)
+        ]
+        masker = Masker.of(block.policy, block.denoising, read)
+        drawn, again = (masker.select(views, [0], seed, [0], progress=progress) for _ in range(2))
+        if not np.array_equal(drawn.spans[0], again.spans[0]):
+            raise unrepeatable(masker.policy)
+        pairs = mixed_pairs(
+            *(drawn.passages, drawn.spans, drawn.denoisings, specials.marks, seed, [0], most),
+            specials.target_room(reading.limits),
+        )
+        return MaskedText(
+            text,
+            tuple(_characters(passage, *span) for span in drawn.spans[0].tolist()),
+            _written(pairs.sources[0], self.tokenizer),
+            _written(pairs.targets[0], self.tokenizer),
+        )
 
 
 def asks_the_model(block: PolicyBlock) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import small
 
 from maskpolicy.analyses.plots import look
-from maskpolicy.app.preview import PolicyOfRun, Reading, show, warn_of_edits
+from maskpolicy.app.preview import Masking, PolicyOfRun, Reading, warn_of_edits
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.leaderboard.results.cell import Result
@@ -222,7 +222,7 @@ def test_a_text_is_cut_as_a_training_cuts_it(caplog):
     block = policy_block({"name": "original", "ratio": 0.5}, "policy", {})
     reading = Reading("de", Training(max_source=10, max_target=20))
     caplog.set_level(logging.INFO, "maskpolicy")
-    masked = show(small.TEXTS[1], block, small.tokenizer(), reading=reading)
+    masked = Masking(block, small.tokenizer(), reading)(small.TEXTS[1])
     assert masked.target and small.TEXTS[1].startswith(masked.target)
     assert len(small.tokenizer()(masked.target).input_ids) == 10
     assert max(end for _, end, _ in masked.spans) <= len(masked.target)

@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -18,13 +18,11 @@ from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError, DataError, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from maskpolicy.app.preview import MaskedText
+    from maskpolicy.app.preview import MaskedText, Masking
     from maskpolicy.experiment.definition import PolicyBlock
     from maskpolicy.pipeline.store.artifacts import Store
-
-    Masking: TypeAlias = Callable[[str, int, float], MaskedText]  # (text, seed, progress) -> masks
 
 log = logging.getLogger(__name__)
 ENGLISH = "en"
@@ -129,7 +127,7 @@ def _maskings(
     language: str | None,
     store: RunStoreOptions,
 ) -> dict[str, Masking]:
-    """Return the function of each row, from the words of the command: rows, and keys for all."""
+    """Return how each row masks, from the words of the command: rows, and keys for all."""
     from maskpolicy.app import packing
 
     first, *others = words
@@ -150,7 +148,7 @@ def _masking(
     language: str | None,
     artifacts: Store,
 ) -> Masking:
-    """Return the function that masks as one row does."""
+    """Return how one row masks."""
     from maskpolicy.app import preview
     from maskpolicy.experiment import policy_blocks
     from maskpolicy.leaderboard.results import cell
@@ -165,23 +163,20 @@ def _masking(
     kind = "" if of_run else preview.kind_of(model or DEFAULT)
     block = policy_blocks.policy_block(_block(policy, [*keys, *own], of_run), "policy", {}, kind)
     block = replace(block, label=of_run.label) if of_run else block
-    if of_run and model is None:
-        tokenizer = load_tokenizer(str(of_run.tokenizer))
-    else:
-        tokenizer = preview.tokenizer_of(model or DEFAULT, artifacts)
     if block.has_stage and preview.asks_the_model(block):
         log.info(
             "%s masks by what the model in training predicts: shown %s", policy, preview.UNLEARNT
         )
-    statistics = preview.statistics_of(block, model or DEFAULT, of_run, artifacts)
-    fitted = of_run.fitted if of_run else None
-    reading = of_run.reading if of_run else preview.Reading.of(tokenizer, ENGLISH)
-    reading = replace(reading, language=language or reading.language)
-
-    def mask(text: str, seed: int, progress: float) -> MaskedText:
-        return preview.show(text, block, tokenizer, fitted, seed, progress, statistics, reading)
-
-    return mask
+    if of_run is None:
+        return preview.Masking.of(block, model or DEFAULT, artifacts, language or ENGLISH)
+    own_tokenizer = load_tokenizer(str(of_run.tokenizer)) if model is None else None
+    return preview.Masking(
+        block,
+        own_tokenizer or preview.tokenizer_of(model or DEFAULT, artifacts),
+        replace(of_run.reading, language=language or of_run.reading.language),
+        preview.statistics_of(block, model or DEFAULT, of_run, artifacts),
+        of_run.fitted,
+    )
 
 
 def _block(name: str, words: Sequence[str], of_run: Any) -> dict[str, Any]:
@@ -238,11 +233,10 @@ def gallery(
             given = _block(name, words, None)
             blocks[row] = policy_blocks.policy_block(given, "policy", {}, kind)
     artifacts = store.open_writable([])
-    tokenizer = preview.tokenizer_of(model, artifacts)
-    masked: dict[str, MaskedText] = {}
-    for row, block in blocks.items():
-        statistics = preview.statistics_of(block, model, None, artifacts)
-        masked[row] = preview.show(text, block, tokenizer, None, seed, statistics=statistics)
+    masked = {
+        row: preview.Masking.of(block, model, artifacts, ENGLISH)(text, seed)
+        for row, block in blocks.items()
+    }
     if picture is not None:
         _draw(masked, picture)
     about = f"Each row is `maskpolicy show POLICY --seed {seed}`, with the tokenizer of {model}"
