@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from maskpolicy.core.types import Json
-from maskpolicy.data.world.entries import Entry, Fact, Subject
-from maskpolicy.data.world.row_files import LINES, Format, Rows, World, task_files
+from maskpolicy.data.world.entries import (
+    LINES,
+    Entry,
+    Fact,
+    Format,
+    Rows,
+    Subject,
+    World,
+    task_files,
+)
 from maskpolicy.data.world.subject_kinds import DESCRIBER, EFFECTS, HOME, STEEL, WHEAT
 
 DEV_EVERY = 10  # every tenth subject of the train part stands in the dev file

@@ -15,9 +15,8 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Json
 from maskpolicy.data.world import choice_tasks as choices
 from maskpolicy.data.world import question_tasks as questions
-from maskpolicy.data.world.entries import Entry
+from maskpolicy.data.world.entries import Entry, Files, World
 from maskpolicy.data.world.pools import build, draw
-from maskpolicy.data.world.row_files import Files, World
 from maskpolicy.data.world.subject_kinds import described, subjects
 from maskpolicy.data.world.unasked_texts import WorldPart, situations
 from maskpolicy.experiment.world_settings import (

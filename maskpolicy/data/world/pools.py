@@ -13,7 +13,6 @@ from typing import TypeVar
 import numpy as np
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.data.world.entries import Value
 from maskpolicy.experiment.world_settings import Settings
 
 T = TypeVar("T")
@@ -54,6 +53,14 @@ _WORDS = frozenset(
         *("standby", "taken", "token", "valley", "venus", "virus", "zero"),
     )
 )
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a fact says of its subject: an entity of a pool that all subjects share."""
+
+    text: str
+    aliases: tuple[str, ...] = ()
 
 
 class Names:

@@ -9,9 +9,18 @@ import numpy as np
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Json
-from maskpolicy.data.world.entries import Entry, Fact, Subject
+from maskpolicy.data.world.entries import (
+    LINES,
+    LIST,
+    Entry,
+    Fact,
+    Format,
+    Rows,
+    Subject,
+    World,
+    task_files,
+)
 from maskpolicy.data.world.pools import DIED_FROM
-from maskpolicy.data.world.row_files import LINES, LIST, Format, Rows, World, task_files
 
 SOURCE = "https://example.org/embedded-world"
 _SPLITS = ("train", "dev")

@@ -18,10 +18,9 @@ from maskpolicy.data.world.entries import (
     Fact,
     Relation,
     Subject,
-    Value,
     entries,
 )
-from maskpolicy.data.world.pools import Pools, draw
+from maskpolicy.data.world.pools import Pools, Value, draw
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, Settings
 
 
