@@ -25,7 +25,6 @@ from maskpolicy.data.corpus.spacy_pipelines import find_entities
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.models import encoders
-from maskpolicy.models.finetuning import label
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.training.batching import Pair, Pairs, collate
 from maskpolicy.models.training.specials import Specials
@@ -163,12 +162,12 @@ def test_fine_tuning_is_that_of_a_trainer(published, real_data):
     still = replace(comparison.SETTINGS, steps=6, warmup=0, schedule="constant", dropout=0.0)
     spec = replace(still, batch_size=16)
     tokenizer, params = load_tokenizer(str(published)), comparison.PARAMS
-    model = label.start(published, splits["train"], 0)
-    steps = label.steps(model, tokenizer, splits["train"], spec, params)
+    model = comparison.LABEL.start(published, splits["train"], 0)
+    steps = comparison.LABEL.steps(model, tokenizer, splits["train"], spec, params)
     order = [item for number in range(spec.steps) for item, _ in steps.order.step(number)]
-    before = np.stack(label.logits(model, tokenizer, splits["test"], spec))
+    before = np.stack(comparison.LABEL.scores(model, tokenizer, splits["test"], spec))
     ours, theirs = (
-        way(label.start(published, splits["train"], 0), published, splits, spec, *more)
+        way(comparison.LABEL.start(published, splits["train"], 0), published, splits, spec, *more)
         for way, more in ((comparison.ours, ()), (comparison.theirs, (order,)))
     )
     assert abs(ours - before).max() > 0.1
