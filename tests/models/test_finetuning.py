@@ -227,7 +227,7 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
     steps = head.steps(model, made, examples, BUDGET, PARAMS)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     losses = []
-    for _ in range(30):
+    for _ in range(8):
         optimizer.zero_grad()
         total, _ = head.loss(model.train(), steps(0).batches[0])
         total.backward()
@@ -284,7 +284,7 @@ def model():
 @pytest.fixture(scope="module")
 def sources():
     draw = random.Random(0)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 15))) for _ in range(40)] + ["", "x"]
+    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 15))) for _ in range(16)] + ["", "x"]
 
 
 def plain(model, sources, limit=64):
@@ -299,15 +299,12 @@ def plain(model, sources, limit=64):
     return answers
 
 
-@pytest.mark.parametrize("batch", [1, 7, 64])
-def test_answers_are_those_of_a_plain_loop_in_file_order(model, sources, batch):
+def test_answers_are_those_of_a_plain_loop_in_file_order_whatever_the_models_settings(
+    model, sources
+):
     expected = plain(model, sources)
-    assert generate(model, small.tokenizer(), sources, max_source=64, batch=batch) == expected
-    assert len(set(expected)) > 10
-
-
-def test_settings_for_summaries_change_no_answer(model, sources):
-    expected = plain(model, sources)
+    assert generate(model, small.tokenizer(), sources, max_source=64, batch=7) == expected
+    assert len(set(expected)) > 5
     summarizing = copy.deepcopy(model)
     settings = {"num_beams": 4, "no_repeat_ngram_size": 1, "min_length": 8, "length_penalty": 2.0}
     for name, value in settings.items():

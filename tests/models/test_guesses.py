@@ -82,22 +82,13 @@ def test_every_token_is_masked_once_with_its_share_of_the_others(rate):
         assert any(a.tolist() != b.tolist() for a, b in zip(rounds[0], again[0], strict=True))
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_every_objective_gives_each_token_a_loss(how):
-    found = guesser(denoising=how).guess(small.passages(), 0.15, 0)
-    assert min(each.min() for each in found.losses) > 0
-    assert max(each.max() for each in found.entropies) <= math.log(len(small.tokenizer())) + 1e-4
-    assert min(each.min() for each in found.best) >= 0
-
-
 @pytest.mark.parametrize("name", text_to_text.NAMES)
-@pytest.mark.parametrize("join", ["none", "mask"])
-def test_every_family_predicts_the_tokens_of_its_own_target(name, join):
+def test_every_family_predicts_the_tokens_of_its_own_target(name):
     """The losses are those that Transformers' own forward has at the labels of the tokens."""
     tokenizer, model = text_to_text.tokenizer(name), text_to_text.model(name)
     documents = [Document(f"d{i}", text) for i, text in enumerate(text_to_text.TEXTS[:2])]
     passages = list(tokenize(documents, tokenizer))
-    kind, how = MODEL_KINDS["seq2seq"], Denoising(join=join)
+    kind, how = MODEL_KINDS["seq2seq"], Denoising(join="mask")
     made = Guesser(model, kind, kind.specials(tokenizer, model), SPEC, how)
     found = made.guess(passages, 0.3, 1)
     flat, expected = np.concatenate(found.losses), np.zeros(sum(map(len, found.losses)))

@@ -334,12 +334,3 @@ def test_a_report_counts_contexts_and_compares_with_entities_and_random_spans():
     for name in ("hits", "precision"):
         assert 0 < found["random"][name]["1"] < found["salient-span"][name]["1"] < 1
     assert found["salient-span"]["hits"]["20"] == 1
-
-
-def test_precision_counts_the_answers_of_all_questions_about_a_text():
-    text = "Anna Kovar was born in Rome in 1901."
-    one, two = context(text, "1901"), context(text, "Rome")
-    guesses = [[spans(one, "Rome", "1901"), spans(two, "Rome", "1901")]]
-    found = hits.report([Contexts("mine", (), (one, two), {})], guesses)["mine"]["policy"]
-    assert found["hits"]["1"] == 0.5
-    assert found["precision"]["5"] == 1

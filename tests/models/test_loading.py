@@ -25,7 +25,7 @@ from transformers import (
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.models import scratch, text_to_text
-from maskpolicy.models.loading import check_vocabulary, load_tokenizer, set_dropout
+from maskpolicy.models.loading import check_vocabulary, load_tokenizer
 from maskpolicy.models.model_kinds import check_folder
 from maskpolicy.models.scratch import SPECIALS
 
@@ -163,14 +163,3 @@ def test_a_preset_follows_the_conventions_of_bart():
     assert model.generation_config.forced_eos_token_id is None
     assert config.vocab_size == len(small.tokenizer())
     assert model.lm_head.weight is model.model.shared.weight
-
-
-def test_dropout_is_set_for_the_training_and_not_in_the_configuration():
-    model = small.bart(dropout=0.3)
-    set_dropout(model, None)
-    assert model.model.encoder.dropout == 0.3
-    set_dropout(model, 0.1)
-    layer = model.model.decoder.layers[0]
-    found = [model.model.encoder.dropout, layer.dropout, layer.activation_dropout]
-    assert [*found, layer.self_attn.dropout] == [0.1] * 4
-    assert model.config.dropout == 0.3

@@ -248,28 +248,6 @@ def test_a_source_is_what_the_tokenizer_makes_of_a_text(name):
     assert row.tolist() == tokenizer(TEXT)["input_ids"]
 
 
-@pytest.mark.parametrize(
-    ("name", "start", "before", "after"),
-    [
-        ("bart", "</s>", ["<s>"], ["</s>"]),
-        ("mbart", "en_XX", [], ["</s>", "en_XX"]),  # decoder: en_XX text </s>
-        ("mbart50", "</s>", ["en_XX"], ["</s>"]),  # decoder: </s> en_XX text
-        ("nllb", "</s>", ["eng_Latn"], ["</s>"]),
-        ("t5", "<pad>", [], ["</s>"]),
-        ("pegasus", "<pad>", [], ["</s>"]),
-        ("marian", "<pad>", [], ["</s>"]),
-    ],
-)
-def test_a_target_and_the_decoders_start(name, start, before, after):
-    specials = Specials.of(text_to_text.tokenizer(name))
-    assert names(name, [specials.start]) == [start]
-    (row,) = specials.wrap_targets(tokenize([TEXT], text_to_text.tokenizer(name)), 512)
-    written = names(name, row)
-    assert written[: len(before)] == before
-    assert written[-len(after) :] == after
-    assert specials.added("max_target") == len(before) + len(after)
-
-
 @pytest.mark.parametrize("name", ["bart", "t5", "mbart", "mbart50", "nllb", "pegasus"])
 def test_a_target_is_what_the_tokenizer_makes_of_one(name):
     tokenizer = text_to_text.tokenizer(name)
