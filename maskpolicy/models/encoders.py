@@ -59,11 +59,6 @@ def load(name: str, revision: str | None = None, head: Wanted = "saved") -> Any:
     return body
 
 
-def load_body(name: str) -> Any:
-    """Load the encoder of a folder without any head; raises ConfigError as `load`."""
-    return load(name, head="new")
-
-
 def is_masked_lm(model: Any) -> bool:
     """Return True if a model of `load` has its own head for masked language modelling."""
     return model.base_model is not model

@@ -205,17 +205,6 @@ def _rounds(
         yield [as_spans(np.stack([at, at + 1], axis=1)) for at in chosen]
 
 
-def unknowing(passages: Sequence[Passage], vocabulary: int) -> Guesses:
-    """Return the guesses of a model that knows nothing: all tokens are equally likely."""
-    shapes = [len(passage.tokens) for passage in passages]
-    flat = np.float32(math.log(vocabulary))
-    return Guesses(
-        [np.full(size, flat) for size in shapes],
-        [np.full(size, flat) for size in shapes],
-        [np.full(size, -1, np.int32) for size in shapes],
-    )
-
-
 RATE = 0.3  # share of a passage's tokens that are masked at a time
 
 
@@ -251,7 +240,9 @@ class Current:
         if not 0 < rate <= 1:
             raise ConfigError(f"guess: rate must be above 0 and at most 1, not {rate}")
         if self.guesser is None:
-            return unknowing(passages, self.vocabulary)
+            flat, sizes = np.float32(math.log(self.vocabulary)), [len(p.tokens) for p in passages]
+            alike = ([np.full(size, flat) for size in sizes] for _ in range(2))
+            return Guesses(*alike, [np.full(size, -1, np.int32) for size in sizes])
         return self.guesser.guess(passages, rate, self.steps, self._count)
 
     def _count(self, passages: int, tokens: int) -> None:

@@ -24,16 +24,12 @@ IMPORTS = ("torch", "transformers.modeling_utils")
 """What every model needs and what takes seconds to import."""
 
 
-def _is_seq2seq(params: Any) -> bool:
-    return bool(params.kind == SEQ2SEQ)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelParams:
     """Parameters of a model in a stage's key; none for a text-to-text model."""
 
     kind: ModelKind = omitted("seq2seq")
-    decoder_layers: int = omitted(ModelBlock.decoder_layers, _is_seq2seq)
+    decoder_layers: int = omitted(ModelBlock.decoder_layers, lambda own: own.kind == SEQ2SEQ)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +37,7 @@ class FreshParams(ModelParams):
     """Parameters of a model that is built from scratch."""
 
     preset: str
-    layers: int | None = omitted(None, _is_seq2seq)  # None: the preset's
+    layers: int | None = omitted(None, lambda own: own.kind == SEQ2SEQ)  # None: the preset's
     relative_positions: bool = omitted(False)
     config: Mapping[str, Json] | None = omitted(None)  # of an architecture, without the vocabulary
 

@@ -60,10 +60,11 @@ def _architecture(
     style: Style = "bart",
     *,
     sizes: Mapping[str, tuple[str, ...]],
+    positions: int = _POSITIONS,
 ) -> Preset:
     name = str(config["model_type"])
     summary = f"{name} with layers, width, heads, .. of `model`, trained from scratch on your text"
-    return Preset(8000, config, _POSITIONS, summary, sizes, algorithm, style)
+    return Preset(8000, config, positions, summary, sizes, algorithm, style)
 
 
 BART_PRESETS: Mapping[str, Preset] = {
@@ -97,18 +98,16 @@ BART_PRESETS: Mapping[str, Preset] = {
             "feed_forward": ("encoder_ffn_dim", "decoder_ffn_dim"),
         },
     ),
-    "t5": replace(
-        _architecture(
-            {"model_type": "t5"},
-            "unigram",
-            "t5",
-            sizes={
-                "layers": ("num_layers", "num_decoder_layers"),
-                "width": ("d_model",),
-                "heads": ("num_heads",),
-                "feed_forward": ("d_ff",),
-            },
-        ),
+    "t5": _architecture(
+        {"model_type": "t5"},
+        "unigram",
+        "t5",
+        sizes={
+            "layers": ("num_layers", "num_decoder_layers"),
+            "width": ("d_model",),
+            "heads": ("num_heads",),
+            "feed_forward": ("d_ff",),
+        },
         positions=_UNLIMITED,
     ),
 }

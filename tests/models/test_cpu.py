@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import encoders as tiny
 import numpy as np
 import pytest
 import small
 import torch
-from gradients import check_alike, found, recorded
 from torch.nn.functional import cross_entropy, linear
 
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
-from maskpolicy.models import crossentropy, encoders
+from maskpolicy.models import crossentropy, encoders, text_to_text
 from maskpolicy.models.cpu import models as cpu_models
 from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
 from maskpolicy.models.text_to_text import token_loss, training_loss
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
+from maskpolicy.models.training.optimization import Weights
 
 MASK, PAD, START = 4, 1, 2
 label, span = LabelTask(), SpanTask()
@@ -35,6 +36,28 @@ def batch(texts=TEXTS, excluded=False):
     return collate(Pairs.of(pairs), PAD, START)
 
 
+def found(model, loss, given, bf16=False):
+    """Return (loss, units) of each micro-batch, and the gradient of all weights."""
+    weights = Weights(model, bf16)
+    torch.manual_seed(0)
+    values = []
+    for each in given:
+        value, units = loss(model, each)
+        (value * 0.25).backward()
+        values.append((value.item(), units))
+    return values, weights.collected.float()
+
+
+def check_alike(ours, autograd, close=1e-5):
+    """Fail unless two results of `found` are alike."""
+    (values, gradient), (expected, other) = ours, autograd
+    assert [units for _, units in values] == [units for _, units in expected]
+    one, two = ([value for value, _ in each] for each in (values, expected))
+    np.testing.assert_allclose(one, two, rtol=close)
+    assert gradient.abs().max() > 0.1
+    assert (gradient - other).norm() < close * other.norm()
+
+
 def bart(**config):
     return small.bart(**(SIZES | {"init_std": 0.3} | config)).train()
 
@@ -46,8 +69,18 @@ def check(given, **config):
 
 @pytest.fixture
 def is_used(monkeypatch):
-    """What `bart_gradients` found for the models of the test: None if Transformers computes."""
-    yield from recorded(monkeypatch, cpu_models, "bart_gradients")
+    """What was found for each model of the test: None if Transformers computes."""
+    models = []
+
+    def recording(of, *given):
+        models.append(None)
+        models[-1] = of(*given)
+        return models[-1]
+
+    for name in ("bart_gradients", "pretraining_gradients", "task_gradients"):
+        monkeypatch.setattr(cpu_models, name, partial(recording, getattr(cpu_models, name)))
+    yield models
+    assert models
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -79,20 +112,8 @@ def test_a_bias_of_the_logits(is_used):
         model.final_logits_bias += torch.arange(model.config.vocab_size) / 50
         return found(model, loss, [batch()])
 
-    (values, gradient), (expected, autograd) = biased(training_loss()), biased(token_loss)
-    assert values[0] == pytest.approx(expected[0], rel=1e-5)
-    assert (gradient - autograd).norm() < 1e-5 * autograd.norm()
+    check_alike(biased(training_loss()), biased(token_loss))
     assert is_used[0].head.bias is not None
-
-
-def test_bf16_is_as_near_to_fp32_as_autograd_is(is_used):
-    given = [batch()]
-    _, exact = found(bart(), token_loss, given)
-    _, ours = found(bart(), training_loss(), given, bf16=True)
-    _, autograd = found(bart(), token_loss, given, bf16=True)
-    error, usual = ((each - exact).norm() / exact.norm() for each in (ours, autograd))
-    assert 0 < error < 1.2 * usual < 0.1
-    assert is_used[0] is not None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +134,6 @@ def test_a_frozen_weight_is_left_to_transformers(is_used):
     assert model.model.encoder.layers[0].fc1.weight.grad is None
 
 
-MASK, PAD = 4, 1
 MLM, MAE = AT_POSITIONS, replace(AT_POSITIONS, mask_exclusion=1.0)
 DEEP = replace(AT_POSITIONS, shallow_decoder=True)
 ENCODER_DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
@@ -152,26 +172,14 @@ def check_encoder(given, *, of=module_of, losses=encoders, **settings):
     check_alike(ours, found(of(**settings), plain(losses), given))
 
 
-@pytest.fixture
-def is_encoder_used(monkeypatch):
-    """What `roberta.pretraining_gradients` found for the modules of the test."""
-    yield from recorded(monkeypatch, cpu_models, "pretraining_gradients")
-
-
-@pytest.fixture
-def is_used_for_tasks(monkeypatch):
-    """What `roberta.task_gradients` found for the models of the test."""
-    yield from recorded(monkeypatch, cpu_models, "task_gradients")
-
-
 @pytest.mark.parametrize("head", ["own", "new"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("dropout", [{}, ENCODER_DROPOUT], ids=["no dropout", "dropout"])
 @pytest.mark.parametrize("how", [MLM, MAE, DEEP], ids=["MLM", "MAE-LM", "delta 1"])
-def test_losses_and_gradients_of_an_encoder(how, dropout, activation, head, is_encoder_used):
+def test_losses_and_gradients_of_an_encoder(how, dropout, activation, head, is_used):
     given = [masked_batch(how=how), masked_batch(MASKED[:1], how)]
     check_encoder(given, how=how, hidden_act=activation, head=head, **dropout)
-    assert is_encoder_used[0] is not None
+    assert is_used[0] is not None
 
 
 @pytest.mark.parametrize(
@@ -179,27 +187,29 @@ def test_losses_and_gradients_of_an_encoder(how, dropout, activation, head, is_e
     [{"num_hidden_layers": 1}, {"num_attention_heads": 4}, {"type_vocab_size": 3}],
     ids=lambda config: " ".join(config),
 )
-def test_configurations_of_roberta(config, is_encoder_used):
+def test_configurations_of_roberta(config, is_used):
     check_encoder([masked_batch()], **config)
-    assert is_encoder_used[0] is not None
+    assert is_used[0] is not None
 
 
-def test_bf16_of_an_encoder_is_as_near_to_fp32_as_autograd_is(is_encoder_used):
-    given = [masked_batch()]
-    _, exact = found(module_of(), encoders.token_loss, given)
-    _, ours = found(module_of(), encoders.training_loss(), given, bf16=True)
-    _, autograd = found(module_of(), encoders.token_loss, given, bf16=True)
+@pytest.mark.parametrize("kind", ["BART", "encoder"])
+def test_bf16_is_as_near_to_fp32_as_autograd_is(kind, is_used):
+    make, losses = (bart, text_to_text) if kind == "BART" else (module_of, encoders)
+    given = [batch() if kind == "BART" else masked_batch()]
+    _, exact = found(make(), losses.token_loss, given)
+    _, ours = found(make(), losses.training_loss(), given, bf16=True)
+    _, autograd = found(make(), losses.token_loss, given, bf16=True)
     error, usual = ((each - exact).norm() / exact.norm() for each in (ours, autograd))
     assert 0 < error < 1.2 * usual < 0.1
-    assert is_encoder_used[0] is not None
+    assert is_used[0] is not None
 
 
 @pytest.mark.parametrize(
     "settings", [{"family": "bert"}, {"hidden_act": "tanh"}], ids=["BERT", "tanh"]
 )
-def test_other_encoders_are_computed_by_transformers(settings, is_encoder_used):
+def test_other_encoders_are_computed_by_transformers(settings, is_used):
     check_encoder([masked_batch()], **settings)
-    assert is_encoder_used == [None]
+    assert is_used == [None]
 
 
 def with_head(family="roberta", task=label, classes=3, **settings):
@@ -230,12 +240,10 @@ def examples(labels):
     [(label, ([2], [0]), 3), (label, ([1.5], [0.5]), 1), (span, ([2, 4], [1, 3]), 2)],
     ids=["classes", "numbers", "spans"],
 )
-def test_a_task_has_the_loss_and_gradients_of_autograd(
-    task, labels, classes, dropout, is_used_for_tasks
-):
+def test_a_task_has_the_loss_and_gradients_of_autograd(task, labels, classes, dropout, is_used):
     given = [examples(labels)] * 2
     check_encoder(given, of=with_head, losses=task, task=task, classes=classes, **dropout)
-    assert is_used_for_tasks[0] is not None
+    assert is_used[0] is not None
 
 
 def inputs(dtype, rows=7, width=5, vocabulary=11):

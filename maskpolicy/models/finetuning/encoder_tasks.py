@@ -20,8 +20,8 @@ from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import backend_of, encode
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import LABEL, SPAN, TASK_KINDS, AnswerParams, HeadParams
+from maskpolicy.models import encoders
 from maskpolicy.models.cpu import TrainingLoss
-from maskpolicy.models.encoders import load_body
 from maskpolicy.models.families import family_of
 from maskpolicy.models.loading import load_whole
 from maskpolicy.models.training.batching import Batch, Pairs, Progress, collate, in_batches
@@ -123,7 +123,7 @@ class _EncoderTask:
         import torch
         import transformers
 
-        encoder = load_body(str(folder))
+        encoder = encoders.load(str(folder), head="new")
         for name, value in settings.items():
             setattr(encoder.config, name, value)
         with torch.random.fork_rng():
