@@ -241,8 +241,8 @@ class Current:
             raise ConfigError(f"guess: rate must be above 0 and at most 1, not {rate}")
         if self.guesser is None:
             flat, sizes = np.float32(math.log(self.vocabulary)), [len(p.tokens) for p in passages]
-            alike = ([np.full(size, flat) for size in sizes] for _ in range(2))
-            return Guesses(*alike, [np.full(size, -1, np.int32) for size in sizes])
+            losses, entropies = ([np.full(size, flat) for size in sizes] for _ in range(2))
+            return Guesses(losses, entropies, [np.full(size, -1, np.int32) for size in sizes])
         return self.guesser.guess(passages, rate, self.steps, self._count)
 
     def _count(self, passages: int, tokens: int) -> None:
