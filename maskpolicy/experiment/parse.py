@@ -51,7 +51,7 @@ from maskpolicy.experiment.policy_blocks import (
     denoising_block,
     general_policy,
 )
-from maskpolicy.experiment.row_blocks import Usual, baseline_row, row_blocks
+from maskpolicy.experiment.row_blocks import OfFile, Usual, baseline_row, row_blocks
 from maskpolicy.experiment.task_blocks import data_source, task_blocks, warn_of_missing_answers
 from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.plugins import discovery
@@ -170,7 +170,7 @@ def make_experiment(
     place = at(where, "policies")
     usual: Usual = {**trainings, CORPUS: corpus}
     rows = sweeps.rows(file.policies, place, given, where)
-    policies = row_blocks(rows, place, shared, model.kind, usual, own)
+    policies = row_blocks(rows, place, OfFile(shared, model.kind, usual, own))
     data = data_source(file.data, at(where, "data"), folders)
     for key in needs:
         if not getattr(file, key):

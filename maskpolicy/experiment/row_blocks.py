@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from maskpolicy.core import keys, schema
@@ -37,28 +37,25 @@ Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, An
 """own(blocks, place) -> what a row has in place of the file's; see `budgets.row_trainings`."""
 
 
-def row_blocks(
-    rows: Sequence[Row],
-    where: str,
-    shared: Mapping[str, Any],
-    kind: str,
-    usual: Usual,
-    own: Own,
-) -> tuple[PolicyBlock, ...]:
+@dataclass(frozen=True)
+class OfFile:
+    """What a file states for all of its rows."""
+
+    objective: Mapping[str, Any] = field(default_factory=dict)  # keys of Denoising
+    kind: str = ""  # of the model
+    usual: Usual = field(default_factory=dict)
+    own: Own = lambda blocks, place: {}
+
+
+def row_blocks(rows: Sequence[Row], where: str, of_file: OfFile) -> tuple[PolicyBlock, ...]:
     """Return the rows of an experiment with distinct labels; see `policy_blocks.policy_block`.
 
-    `usual` holds the budgets and the corpus of the file. Raises ConfigError, also for two rows that
-    are the same but for the way in which they are written.
+    Raises ConfigError, also for two rows that are the same but for the way in which they are
+    written.
     """
-    blocks = []
-    for row in rows:
-        if row.tune:
-            blocks.append(_tuned(row, shared, kind, usual, own))
-        else:
-            block = _block(row, shared, kind, own)
-            blocks.append(replace(block, label=_label(block, row, shared, kind, usual)))
-    _check_labels(rows, blocks, usual, where)
-    settings = [_settings(block, usual) for block in blocks]
+    blocks = [_tuned(row, of_file) if row.tune else _single(row, of_file) for row in rows]
+    _check_labels(rows, blocks, of_file.usual, where)
+    settings = [_settings(block, of_file.usual) for block in blocks]
     first: dict[str, str] = {}
     for row, block, of_row in zip(rows, blocks, settings, strict=True):
         other = block.label
@@ -72,7 +69,12 @@ def row_blocks(
     return tuple(blocks)
 
 
-def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBlock:
+def _single(row: Row, of_file: OfFile) -> PolicyBlock:
+    block = _block(row, of_file)
+    return replace(block, label=_label(block, row, of_file))
+
+
+def _block(row: Row, of_file: OfFile) -> PolicyBlock:
     """Return a row as a block without its label."""
     given = {key: value for key, value in row.given.items() if key not in BLOCKS}
     place, stated = row.place, _stated(row)
@@ -81,7 +83,7 @@ def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBl
             plugin = find_plugin("policy", given["name"], [NONE], place).plugin
             known = {*schema.fields_of(plugin), "name", "label", *DENOISING_KEYS, *ROW_KEYS}
             pointers.check(given, known, place, "row")
-        block = policy_block(given, place, {**shared, **row.shared}, kind)
+        block = policy_block(given, place, {**of_file.objective, **row.shared}, of_file.kind)
         for stage in stated:
             if stage in ("intermediate", CORPUS) and not block.has_stage:
                 raise ConfigError(f"{at(place, stage)}: {NONE} has no stage and takes no such key")
@@ -89,7 +91,7 @@ def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBl
                 raise ConfigError(
                     f"{at(place, stage)}: {block.name} is not a learned policy: leave it out"
                 )
-        return replace(block, trainings=own(stated, place))
+        return replace(block, trainings=of_file.own(stated, place))
     except ConfigError as error:
         raise row.placed(error) from None
 
@@ -100,13 +102,13 @@ def _stated(row: Row) -> dict[str, Any]:
     return stated | ({CORPUS: {"name": WORLD}} if stated.get(CORPUS) == WORLD else {})
 
 
-def _tuned(row: Row, shared: Mapping[str, Any], kind: str, usual: Usual, own: Own) -> PolicyBlock:
+def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     """Return a row that chooses among candidates, whose labels end in their values."""
-    tried = [(candidate, _block(candidate, shared, kind, own)) for candidate in row.candidates()]
+    tried = [(candidate, _block(candidate, of_file)) for candidate in row.candidates()]
     for candidate, block in tried:
         _check_warmups(candidate, block, row)
-    block = replace(tried[0][1], trainings=own(_stated(row), row.place))
-    label = _label(block, row, shared, kind, usual)
+    block = replace(tried[0][1], trainings=of_file.own(_stated(row), row.place))
+    label = _label(block, row, of_file)
     if "label" not in row.given:
         label += "".join(f" {key}=tuned" for key in row.own_tune)
     bare = label
@@ -168,7 +170,7 @@ def _settings(block: PolicyBlock, usual: Usual) -> Json:
     return keys.plain([block.name, block.fields, asdict(block.denoising), changed, block.tune])
 
 
-def _label(block: PolicyBlock, row: Row, shared: Mapping[str, Any], kind: str, usual: Usual) -> str:
+def _label(block: PolicyBlock, row: Row, of_file: OfFile) -> str:
     """Return a row's label: the given one, or its policy and each setting that is not usual.
 
     The keys of sweeps are named in any case, after a given label only those of sweeps at the top.
@@ -179,8 +181,9 @@ def _label(block: PolicyBlock, row: Row, shared: Mapping[str, Any], kind: str, u
     if "label" in row.given:
         values = {**block.fields, **asdict(block.denoising), **own}
         return apart(row.given["label"], values, [], row.from_top)
+    usual = of_file.usual
     base = {stage: {key: getattr(usual[stage], key) for key in own[stage]} for stage in own}
-    return automatic(block, shared, kind, own, _shown(base), tuple(row.swept), tuple(row.tune))
+    return automatic(block, of_file, own, _shown(base), tuple(row.swept), tuple(row.tune))
 
 
 def _shown(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Json]:
@@ -193,8 +196,7 @@ def _shown(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Json]:
 
 def automatic(
     block: PolicyBlock,
-    shared: Mapping[str, Any],
-    kind: str,
+    of_file: OfFile,
     own: Mapping[str, Json] | None = None,
     base: Mapping[str, Json] | None = None,
     swept: Sequence[str] = (),
@@ -211,28 +213,29 @@ def automatic(
         return apart(NONE, own, [base], swept)
     entry = find_plugin("policy", block.name)
     known = schema.fields_of(entry.plugin)
-    values = {key: field.default for key, field in known.items() if not field.is_required}
+    values = {key: each.default for key, each in known.items() if not each.is_required}
     defaults = {key: _like(value, block.fields[key]) for key, value in values.items()}
     if block.members:
-        fields, usual = _of_members(block, defaults, shared, kind)
+        fields, usual = _of_members(block, defaults, of_file)
     else:
         fields = {**block.fields, **asdict(block.denoising)}
-        denoising = denoising_block({**entry.facts, **shared}, entry.where, {})
-        objective = asdict(of_kind(denoising, {}, kind, "") if kind else denoising)
+        denoising = denoising_block({**entry.facts, **of_file.objective}, entry.where, {})
+        objective = asdict(of_kind(denoising, {}, of_file.kind, "") if of_file.kind else denoising)
         usual = {**defaults, **objective}
     settings = untuned({**fields, **own}, dict.fromkeys(tuned))
     return apart(block.name, settings, [{**usual, **base}], swept)
 
 
 def _of_members(
-    block: PolicyBlock, defaults: dict[str, Json], shared: Mapping[str, Any], kind: str
+    block: PolicyBlock, defaults: dict[str, Json], of_file: OfFile
 ) -> tuple[dict[str, Json], dict[str, Json]]:
     """Return fields and defaults of a row that draws members, each as its default label."""
     key = hooks.MEMBERS.name
 
     def shown(items: Sequence[Any]) -> Json:
-        blocks = [policy_block(named(item, key), key, shared, kind) for item in items]
-        return [automatic(each, shared, kind) for each in blocks]
+        each = (named(item, key) for item in items)
+        blocks = [policy_block(given, key, of_file.objective, of_file.kind) for given in each]
+        return [automatic(block, of_file) for block in blocks]
 
     usual = {**defaults, **({key: shown(defaults[key])} if key in defaults else {})}
     return {**block.fields, key: shown(block.fields[key])}, usual

@@ -17,7 +17,7 @@ from maskpolicy.experiment import learned_policies, sweeps
 from maskpolicy.experiment.definition import PolicyBlock, resolved
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
-from maskpolicy.experiment.row_blocks import row_blocks
+from maskpolicy.experiment.row_blocks import OfFile, row_blocks
 from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
@@ -56,7 +56,7 @@ def test_every_schedule_of_a_dataclass_becomes_its_number():
 
 def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
     rows = sweeps.rows(items, "policies")
-    return row_blocks(rows, "policies", {}, "", {}, lambda own, place: {})
+    return row_blocks(rows, "policies", OfFile())
 
 
 def block(**fields) -> Any:

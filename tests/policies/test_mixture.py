@@ -17,7 +17,7 @@ from maskpolicy.experiment import sweeps
 from maskpolicy.experiment.definition import PolicyBlock, resolved_policy
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
-from maskpolicy.experiment.row_blocks import row_blocks
+from maskpolicy.experiment.row_blocks import OfFile, row_blocks
 from maskpolicy.masking.selection import Masker
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
@@ -58,7 +58,7 @@ class Mine:
 
 def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
     rows = sweeps.rows(items, "policies")
-    return row_blocks(rows, "policies", {}, "", {}, lambda own, place: {})
+    return row_blocks(rows, "policies", OfFile())
 
 
 def test_a_row_holds_the_blocks_of_its_members_complete():
