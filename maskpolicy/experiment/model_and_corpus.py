@@ -134,27 +134,23 @@ def _written(model: ModelBlock) -> dict[str, Json]:
 
 def _check_sizes(model: ModelBlock, where: str) -> None:
     """Raise ConfigError if a block sets a key that its model does not take, or a wrong size."""
-    presets, architectures = PRESETS[ENCODER], [*ARCHITECTURES[SEQ2SEQ], *ARCHITECTURES[ENCODER]]
     of_preset = model.kind == ENCODER and model.is_preset
-    if model.relative_positions and not of_preset:
-        raise ConfigError(
-            f"{at(where, 'relative_positions')}: is for an encoder built from scratch "
-            f"({', '.join(presets)}) only: leave it out"
-        )
     is_own = model.is_scratch and not model.is_preset
-    for key in (*SIZES, "vocabulary", "tokenizer"):
-        takes = is_own and not (key in SIZES and model.name.endswith(CONFIG_FILE))
-        if getattr(model, key) is None or takes or (key == "layers" and of_preset):
-            continue
-        raise ConfigError(
-            f"{at(where, key)}: is for a model of sizes of your own "
-            f"({', '.join(architectures)}) only: leave it out"
-        )
+    takes_sizes = is_own and not model.name.endswith(CONFIG_FILE)
+    architectures = ", ".join(each for kind in (SEQ2SEQ, ENCODER) for each in ARCHITECTURES[kind])
+    own = f"a model of sizes of your own ({architectures})"
+    from_scratch = f"an encoder built from scratch ({', '.join(PRESETS[ENCODER])})"
+    takers = (
+        ("relative_positions", of_preset, from_scratch),
+        *((key, takes_sizes or (key == "layers" and of_preset), own) for key in SIZES),
+        *((key, is_own, own) for key in ("vocabulary", "tokenizer")),
+        *((key, model.kind == ENCODER, f"kind: {ENCODER}") for key in ("head", "decoder_layers")),
+    )
+    for key, takes, what in takers:
+        if not takes and getattr(model, key) != getattr(ModelBlock, key):
+            raise ConfigError(f"{at(where, key)}: is for {what} only: leave it out")
     if is_own:
         _check_own(model, where)
-    for key in ("head", "decoder_layers"):
-        if model.kind == SEQ2SEQ and getattr(model, key) != getattr(ModelBlock, key):
-            raise ConfigError(f"{at(where, key)}: is for kind: {ENCODER} only: leave it out")
 
 
 def _check_own(model: ModelBlock, where: str) -> None:
@@ -468,24 +464,16 @@ def _lacking(name: str, corpus: CorpusBlock, world: Mapping[str, Any]) -> str:
     """Return what is wrong with the name of a column, and what to do, or ""."""
     from maskpolicy.experiment.world_settings import WITH_ERRORS, make
 
-    def columns(corpus: CorpusBlock) -> tuple[Sequence[str], str]:
-        known = make(world).columns if corpus.name == WORLD else corpus.columns
-        return known, ", ".join(known) or "none"
+    def lacks(what: str, text: CorpusBlock) -> str:
+        known = make(world).columns if text.name == WORLD else text.columns
+        listed = ", ".join(known) or "none"
+        return "" if name in known else f"{what} has no column {name!r} (it has {listed})"
 
-    known, listed = columns(corpus)
-    if name not in known and corpus.name == WORLD:
-        errors = f" (world.entity_errors adds {name})" if name == WITH_ERRORS else ""
-        return f"the world has no column {name!r}: choose from {listed}{errors}"
-    if name not in known:
-        return (
-            f"the corpus has no column {name!r} (it has {listed}): name it in corpus.columns, if "
-            "its rows have it"
-        )
+    if said := lacks("the world" if corpus.name == WORLD else "the corpus", corpus):
+        if corpus.name != WORLD:
+            return f"{said}: name it in corpus.columns, if its rows have it"
+        return f"{said}: set world.entity_errors" if name == WITH_ERRORS else said
     for text in mixed_texts(corpus):
-        known, listed = columns(text.corpus or OF_WORLD)
-        if name not in known:
-            return (
-                f"corpus.{MIX}.{text.name} has no column {name!r} (it has {listed}), so that "
-                "the mixed corpus has none: add it there, or leave the text out"
-            )
+        if said := lacks(f"corpus.{MIX}.{text.name}", text.corpus or OF_WORLD):
+            return f"{said}, so that the mixed corpus has none: add it, or leave the text out"
     return ""
