@@ -41,13 +41,6 @@ def test_a_name_that_is_almost_one_of_many_choices_is_told_that_one_alone(name, 
     assert line == f"unknown policy {name!r}: {said}"
 
 
-def test_a_name_like_no_choice_or_without_a_command_is_told_all():
-    listed = "maskpolicy list policies"
-    assert unknown("policy", "bert", MANY, listed=listed).count(", ") == len(MANY) - 1
-    assert unknown("row", "randm", MANY).count(", ") == len(MANY) - 1
-    assert "did you mean" not in unknown("policy", "q", MANY, listed=listed)
-
-
 def test_the_choices_that_are_meant_are_suggested():
     line = unknown("key", "epochs", ("steps", "lr"), meant=("steps", "gone"))
     assert line == "unknown key 'epochs': did you mean 'steps'? choose from lr, steps"

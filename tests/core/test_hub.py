@@ -42,23 +42,6 @@ try:
 except MaskpolicyError as error:
     print("refused:", error)
 """
-DATASET = """
-from maskpolicy.data.datafiles import readers
-from maskpolicy.core.errors import DataError
-
-def rows():
-    return list(readers.hub_rows("owner/text", ["text"]))
-
-def examples():
-    instead = "name a folder of official files as data"
-    return list(readers.hub_rows("owner/task", split="validation", instead=instead))
-
-for read in (rows, examples):
-    try:
-        read()
-    except DataError as error:
-        print(error)
-"""
 
 
 class Server(BaseHTTPRequestHandler):
@@ -148,14 +131,6 @@ def test_a_model_that_nobody_has_is_one_line_and_no_retries(endpoint, tmp_path):
         assert lines[0].startswith("refused: model: owner/other: its commit cannot be")
         assert says in lines[0]
         assert "etry" not in said
-
-
-def test_a_dataset_is_refused_without_retries(tmp_path):
-    lines, said = planned(tmp_path, NOBODY, DATASET)
-    assert lines[0].startswith("owner/text, split train: cannot be loaded from the Hub: ")
-    assert lines[1].startswith("owner/task, split validation: cannot be loaded from the Hub: ")
-    assert len(lines) == 2
-    assert "etry" not in said
 
 
 @pytest.mark.parametrize(("kind", "fault"), [("dataset", DataError), ("model", ConfigError)])

@@ -36,11 +36,6 @@ def test_a_ragged_is_the_list_that_it_was_made_of(rows):
     assert packed.lengths.tolist() == [len(row) for row in rows]
 
 
-@given(ROWS, st.integers(-7, 7), st.integers(-7, 7))
-def test_a_slice_is_the_slice_of_the_list(rows, begin, end):
-    assert same(Ragged.of(rows, np.int32, width=2)[begin:end], rows[begin:end])
-
-
 def test_places_count_from_both_ends():
     packed = Ragged.of([[1], [2, 3]], np.int32)
     assert packed[-1].tolist() == [2, 3]

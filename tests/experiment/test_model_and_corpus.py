@@ -10,7 +10,6 @@ from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import Experiment
 from maskpolicy.experiment.model_and_corpus import with_details
 from maskpolicy.experiment.world_settings import GOLD
-from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 
@@ -98,16 +97,6 @@ def test_a_row_with_another_source_drops_that_of_the_file(load):
     found = experiment.corpus_of(experiment.policies[1])
     assert found.name is None and found.files[0].endswith("/a.txt")
     assert corpus(experiment, experiment.policies[1].label).files
-
-
-def test_results_state_the_corpus_of_their_row(load):
-    experiment = load(ROW)
-    configs = [
-        cell_config(experiment, block, experiment.tasks[0], 0) for block in experiment.policies
-    ]
-    assert "corpus" not in configs[0] and "mix" not in configs[1]["corpus"]
-    assert configs[2]["corpus"]["mix"] == {"general": 0.2}
-    assert configs[2]["trainings"] == {"corpus": {"mix": {"general": 0.2}}}
 
 
 def test_a_corpus_in_words(load):

@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment import parse
-from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
 
@@ -53,13 +52,6 @@ def refused(path: Path, *overrides: str) -> str:
     message = str(caught.value)
     assert "\n" not in message
     return message
-
-
-def test_a_real_model_has_budgets_of_its_own_and_no_general_stage(write):
-    experiment = load_experiment(write(QUICK), ["model=facebook/bart-base"])
-    assert experiment.general.steps == 0
-    assert experiment.intermediate != Training(steps=1000, lr=5e-4)
-    assert "general.steps" in refused(write(QUICK), "model=facebook/bart-base", "general.steps=10")
 
 
 @pytest.mark.parametrize(
@@ -287,13 +279,6 @@ def test_a_junk_override_gives_nothing_but_a_config_error(tmp_path_factory, key,
 
 
 ENCODER = "model={name: mini, kind: encoder}"
-
-
-def test_an_encoders_rows_are_named_by_what_is_not_its_default(write):
-    rows = "[none, random, {name: random, mask_exclusion: 1.0}]"
-    keys = ["model.kind=encoder", "tasks=[cola]", f"policies={rows}"]
-    labels = [block.label for block in load_experiment(write(QUICK), keys).policies]
-    assert labels == ["none", "random", "random mask_exclusion=1.0"]
 
 
 def test_an_encoder_recovers_tokens_at_their_positions_whatever_the_policy(write):

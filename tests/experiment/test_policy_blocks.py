@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +10,11 @@ import pytest
 
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.keys import canonical
 from maskpolicy.core.schema import Rate, Schedule
 from maskpolicy.experiment import learned_policies, sweeps
 from maskpolicy.experiment.definition import PolicyBlock, resolved
-from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.experiment.row_blocks import OfFile, row_blocks
-from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.plugins import discovery, registry
@@ -61,13 +57,6 @@ def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
 
 def block(**fields) -> Any:
     return policy_block({"name": "random", **fields}, "policies[0]", {})
-
-
-def test_a_block_with_a_number_has_the_key_that_it_always_had():
-    assert canonical(block(ratio=0.3).fields) == '{"ratio":0.3}'
-    fields = block(ratio={"start": 0.3, "end": 0.15}).fields
-    assert fields == {"ratio": {"start": 0.3, "end": 0.15, "shape": "linear"}}
-    assert discovery.instance("policy", "random", fields).ratio == Schedule(0.3, 0.15)
 
 
 def test_rows_with_schedules_are_told_apart():
@@ -168,12 +157,3 @@ def test_columns_and_statistics_come_from_the_general_corpus(load):
     assert {each.kind for each in below} == {"annotate", "count"}
     assert all(each.inputs["corpus"].key == corpus.key for each in below)
     assert all("general stage" in each.label for each in below)
-
-
-def test_the_experiment_and_its_results_state_the_policy(load, tmp_path):
-    experiment = load(MIXTURE)
-    path = tmp_path / "again.yaml"
-    path.write_text(json.dumps(resolved(experiment)))
-    assert load_experiment(path).general_policy == experiment.general_policy
-    config = cell_config(experiment, experiment.policies[0], experiment.tasks[0], 0)
-    assert config["general"]["policy"]["name"] == "mixture"

@@ -70,24 +70,10 @@ def test_a_row_that_cannot_have_a_key_of_the_top_stays_one_row(load):
     ]
 
 
-def test_a_zip_at_the_top_pairs_only_the_keys_that_a_row_has(load):
-    zipped = "zip: {intermediate.lr: [1e-4, 1e-3, 1e-2], finetune.lr: [1e-4, 1e-4, 1e-3]}"
-    found = load("[none, random]", zipped)
-    assert labels(found)[:2] == ["none finetune.lr=0.0001", "none finetune.lr=0.001"]
-    assert len(labels(found)[2:]) == 3
-
-
 def test_the_objective_at_the_top_reaches_the_members_of_a_mixture(load):
     found = load("[none, {name: mixture, members: [mass, span]}]", "grid: {target: [full, spans]}")
     targets = [{each["target"] for each in row.fields["members"]} for row in found.policies[1:]]
     assert targets == [{"full"}, {"spans"}]
-
-
-def test_the_warm_up_of_a_row_fits_its_own_steps(load):
-    found = load("[none, random]", "grid: {intermediate.steps: [50, 2000]}")
-    warmups = [found.budget("intermediate", row).warmup for row in found.policies[1:]]
-    assert warmups == [5, found.intermediate.warmup]
-    assert labels(found)[1] == "random intermediate.steps=50"
 
 
 def test_checkpoints_are_those_of_the_longest_row(load):

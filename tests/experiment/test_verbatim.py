@@ -82,12 +82,6 @@ def test_a_file_of_somebody_else_is_not_replaced(home, tmp_path):
         verbatim.save(verbatim.read_experiment(home / "it.yaml"), tmp_path)
 
 
-def test_a_kept_file_that_was_broken_is_named(tmp_path):
-    (tmp_path / WRITTEN).write_text("experiment: 'model: mini'\n")
-    with pytest.raises(ConfigError, match=r"experiment.yaml: name: missing"):
-        verbatim.read_experiment(tmp_path / WRITTEN)
-
-
 def test_a_folder_names_the_file_of_its_experiment(home, tmp_path):
     out = tmp_path / "out"
     verbatim.save(verbatim.read_experiment(home / "it.yaml"), out)

@@ -42,11 +42,6 @@ def test_the_documentation_has_the_table(kind):
     assert hooks.table(kind) in page, "take the table from `maskpolicy list hooks --markdown`"
 
 
-def test_a_name_stands_for_one_hook():
-    every = [hook for known in hooks.HOOKS.values() for hook in known]
-    assert len({hook.name for hook in every}) == len({id(hook) for hook in every})
-
-
 def test_built_in_plugins_name_the_parameters_as_the_table_does():
     for kind in hooks.HOOKS:
         discovery.load_builtin(kind)

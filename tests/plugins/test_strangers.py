@@ -319,14 +319,3 @@ def test_pickled_weights_run_nothing(tmp_path, mark):
     with pytest.raises(ConfigError, match="its weights are a pickle with more than tensors"):
         text_to_text.load(str(folder))
     assert not mark.exists()
-
-
-def test_plain_pickled_weights_are_read(tmp_path):
-    import torch
-
-    folder = _folder(tmp_path / "model")
-    expected = text_to_text.load(str(folder)).state_dict()
-    (folder / "model.safetensors").unlink()
-    torch.save(expected, folder / "pytorch_model.bin")
-    found = text_to_text.load(str(folder)).state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
