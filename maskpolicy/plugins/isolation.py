@@ -281,8 +281,8 @@ def _sha256(data: bytes) -> str:
 def closure(path: Path, base: Path) -> set[Path]:
     """Return a Python file and all modules below the folder `base` that it imports, at any depth.
 
-    Imports inside functions count, and so do calls of importlib.import_module with a literal
-    relative name. A name of Python's standard library never means a module below `base`.
+    Imports inside functions count. A name of Python's standard library never means a module below
+    `base`.
     """
     reached: set[Path] = set()
     waiting = [path]
@@ -323,8 +323,3 @@ def _names(node: ast.AST) -> Iterator[tuple[int, str]]:
         yield node.level, stem
         for alias in node.names:
             yield node.level, f"{stem}.{alias.name}".lstrip(".")
-    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-        first = node.args[0] if node.args else None
-        name = first.value if isinstance(first, ast.Constant) else None
-        if isinstance(name, str) and name.startswith("."):
-            yield len(name) - len(name.lstrip(".")), name.lstrip(".")

@@ -116,11 +116,6 @@ def test_an_import_inside_select_finds_what_lies_beside(write):
         ),
         ("from .helper import COUNT", {"helper.py": "COUNT = 1\n"}, {"helper.py"}),
         (
-            "import importlib\nCOUNT = importlib.import_module('.helper', __package__).COUNT",
-            {"helper.py": "COUNT = 1\n"},
-            {"helper.py"},
-        ),
-        (
             "import pack.one.two\nCOUNT = pack.one.two.COUNT",
             {"pack/__init__.py": "X = 1\n", "pack/one/two.py": "COUNT = 1\n"},
             {"pack/__init__.py", "pack/one/two.py"},
