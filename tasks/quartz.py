@@ -30,21 +30,21 @@ class Quartz:
     def example(self, row: Json) -> Example | None:
         """Map a row; on the Hub `question` is the stem, and `choices` lies beside it."""
         question = row if isinstance(row.get("question"), str) else block(row, "question")
-        given = choices.read(records(question, "choices"))
+        labelled = choices.read(records(question, "choices"))
         label = optional(row, "answerKey")
         if not label:
             return None
         paragraph = optional(row, "para")
         parts = [
             text(question, "stem", "question").strip(),
-            choices.shown(given),
+            choices.shown(labelled),
             paragraph if self.paragraph else "",
         ]
         return Example(
             id=text(row, "id"),
             group=str(row.get("para_id") or paragraph),
             source="\n".join(filter(None, parts)),
-            targets=(choices.right(given, "answerKey", label),),
+            targets=(choices.right(labelled, "answerKey", label),),
             context=paragraph or None,
-            choices=tuple(given.values()),
+            choices=tuple(labelled.values()),
         )

@@ -73,11 +73,11 @@ class LabelledTable:
 def _cell(row: Json, column: str, field: str) -> Json:
     """Return a cell, "" for an empty one; a DataError names the field that names the column."""
     if column not in row:
-        known = ", ".join(map(str, row))
-        is_one = len(row) == 1 and any(sign in known for sign in ";|\t")
+        columns = ", ".join(map(str, row))
+        is_one = len(row) == 1 and any(sign in columns for sign in ";|\t")
         signs = " (commas separate columns of .csv, and tabs those of .tsv)" if is_one else ""
         raise DataError(
-            f"has no column {column!r} (it has {known}): name it by `{field}: COLUMN`{signs}"
+            f"has no column {column!r} (it has {columns}): name it by `{field}: COLUMN`{signs}"
         )
     return "" if row[column] is None else row[column]
 
@@ -91,4 +91,4 @@ def _answers(cell: Json, separator: str) -> tuple[str, ...]:
     """Return the answers in a cell: a list, or a text that may hold several."""
     if not isinstance(cell, list | tuple):
         cell = str(cell).split(separator) if separator else [cell]
-    return tuple(filter(None, (str(each).strip() for each in cell if each is not None)))
+    return tuple(filter(None, (str(answer).strip() for answer in cell if answer is not None)))

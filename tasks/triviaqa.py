@@ -83,8 +83,8 @@ class TriviaQA:
 
         def find(row: Json, example: Example) -> str | None:
             documents = _documents(row, folders) if self.documents else ()
-            found = (window(document, example.targets, self.window) for document in documents)
-            return next((text for text in found if text is not None), None)
+            windows = (window(document, example.targets, self.window) for document in documents)
+            return next((text for text in windows if text is not None), None)
 
         return find
 
@@ -93,11 +93,11 @@ class TriviaQA:
     ) -> list[Path]:
         """Return those evidence documents of the rows that exist."""
         folders = _folders(beside) if self.documents else []
-        found: list[Path] = []
+        paths: list[Path] = []
         for row in rows:
             with suppress(DataError):  # `load` reports the row
-                found += [path for name, _ in _pages(row) for path in _files(name, folders)]
-        return found
+                paths += [path for name, _ in _pages(row) for path in _files(name, folders)]
+        return paths
 
 
 def _folders(beside: Sequence[Path]) -> list[Path]:
@@ -125,8 +125,8 @@ def _pages(row: Json) -> Iterator[tuple[str, str]]:
     """Yield (name under evidence/, text inside the row) of each document, by rank."""
     for page in records(row, "EntityPages", "entity_pages"):
         yield f"{_WIKIPEDIA}{_name(page)}", page.get("wiki_context") or ""
-    found = records(row, "SearchResults", "search_results")
-    for page in sorted(found, key=_rank):
+    results = records(row, "SearchResults", "search_results")
+    for page in sorted(results, key=_rank):
         yield f"web/{_name(page)}", page.get("search_context") or ""
 
 

@@ -65,12 +65,12 @@ class WebQuestions:
 def values(expression: str) -> tuple[str, ...]:
     """Return the values of `(list (description "A") (description B))`, without their quotes."""
     stated = expression.strip()
-    found, at = [], len(_HEAD)
+    stated_values, at = [], len(_HEAD)
     while stated.startswith(_HEAD) and (match := _VALUE.match(stated, at)):
-        found.append(match["bare"] if match["quoted"] is None else match["quoted"])
+        stated_values.append(match["bare"] if match["quoted"] is None else match["quoted"])
         at = match.end()
     if not stated.startswith(_HEAD) or stated[at:].strip() != ")":
         raise DataError(
             f"key 'targetValue' must read (list (description ..) ..), not {expression[:60]!r}"
         )
-    return tuple(found)
+    return tuple(stated_values)

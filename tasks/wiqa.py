@@ -33,8 +33,8 @@ class Wiqa:
         question, about = block(row, "question"), block(row, "metadata")
         if "para_steps" not in question:
             raise DataError("key 'question.para_steps' is missing: this is not a row of WIQA")
-        given = choices.read(records(question, "choices"))
-        target = _right(question, given)
+        labelled = choices.read(records(question, "choices"))
+        target = _right(question, labelled)
         if target is None:
             return None
         process = "\n".join(filter(None, map(choices.clean, texts(question, "para_steps"))))
@@ -44,11 +44,11 @@ class Wiqa:
             id=optional(about, "ques_id"),
             group=str(about.get("para_id") or about.get("graph_id") or text_id),
             source="\n".join(
-                filter(None, [stem, choices.shown(given), process if self.steps else ""])
+                filter(None, [stem, choices.shown(labelled), process if self.steps else ""])
             ),
             targets=(target,),
             context=process or None,
-            choices=tuple(given.values()),
+            choices=tuple(labelled.values()),
             slices={
                 "question type": str(about.get("question_type", "")),
                 "hops": str(about.get("path_len", "")),
@@ -56,10 +56,10 @@ class Wiqa:
         )
 
 
-def _right(question: Json, given: dict[str, str]) -> str | None:
+def _right(question: Json, labelled: dict[str, str]) -> str | None:
     """Return the right choice's text; `no_effect` names the choice `no effect`."""
     label = optional(question, "answer_label_as_choice")
     if label:
-        return choices.right(given, "answer_label_as_choice", label)
+        return choices.right(labelled, "answer_label_as_choice", label)
     name = optional(question, "answer_label").replace("_", " ")
-    return choices.right({t: t for t in given.values()}, "answer_label", name) if name else None
+    return choices.right({t: t for t in labelled.values()}, "answer_label", name) if name else None

@@ -119,19 +119,21 @@ def _relation(material: Material) -> Guess:
 def _in_source(material: Material) -> Guess:
     """Guess the most frequent answer of it that the source holds."""
     relations, overall = material.relations, AnswerCounts(material.metric)
-    known: dict[str, list[str]] = defaultdict(list)
+    answers_of: dict[str, list[str]] = defaultdict(list)
     for example in material.train:
         overall.add(None, example)
     for answer in overall.counts(None):
-        known[normalise(answer)].append(answer)
-    longest = min(_LONGEST, max(len(text.split()) for text in known))
+        answers_of[normalise(answer)].append(answer)
+    longest = min(_LONGEST, max(len(text.split()) for text in answers_of))
 
     def guess(example: Example) -> str:
         relation = relations.of(example)
         own, every = relations.answers.counts(relation), overall.counts(None)
-        found = [answer for text in _spans(example, longest) for answer in known.get(text, ())]
-        if found:
-            return max(found, key=lambda answer: (own[answer], every[answer]))
+        mentioned = [
+            answer for text in _spans(example, longest) for answer in answers_of.get(text, ())
+        ]
+        if mentioned:
+            return max(mentioned, key=lambda answer: (own[answer], every[answer]))
         return relations.answers.best(relation, example.choices)
 
     return guess
@@ -333,8 +335,8 @@ def question(example: Example, keep: str = "start") -> str:
     of all else the first line that is not of the context.
     """
     _, mark, relation = example.source.partition(kilt.SEPARATOR)
-    given = set((example.context or "").split("\n"))
-    lines = [line for line in (relation or example.source).split("\n") if line not in given]
+    context_lines = set((example.context or "").split("\n"))
+    lines = [line for line in (relation or example.source).split("\n") if line not in context_lines]
     if not lines:
         return ""
     asked = lines[0]

@@ -293,8 +293,8 @@ class Masker:
         streams = streams or Streams()
         if not self.members:
             passages = [views[0][item] for item in items]
-            given = (seed, epochs, streams, progress, self.statistics)
-            spans = select(self.policy, passages, *given)
+            arguments = (seed, epochs, streams, progress, self.statistics)
+            spans = select(self.policy, passages, *arguments)
             return Selection(passages, spans, [self.denoising] * len(items))
         drawn = self._draw([views[0][item] for item in items], seed, epochs, streams, progress)
         parts, order, first = [], np.argsort(drawn, kind="stable"), 0

@@ -52,8 +52,10 @@ class Marks:
             return -1 - np.arange(len(spans), dtype=np.int32)
         marks = np.full(len(spans), self.mask, np.int32)
         if self.sentence is not None and corruption == "span":
-            found = [one.sentences + start for one, start in zip(passages, starts, strict=True)]
-            sentences = np.concatenate(found)
+            of_passages = [
+                one.sentences + start for one, start in zip(passages, starts, strict=True)
+            ]
+            sentences = np.concatenate(of_passages)
             whole = np.isin(spans[:, 0], sentences[:, 0]) & np.isin(spans[:, 1], sentences[:, 1])
             marks[whole] = self.sentence
         return marks
@@ -107,9 +109,9 @@ def spans_after_sentinels(
     span = bounds[np.minimum(marks.number, len(spans))]  # the last one is that of inserted marks
     sizes = span[:, 1] - span[:, 0]
     ends = sizes.cumsum()
-    found = tokens[np.arange(sizes.sum()) + (span[:, 1] - ends).repeat(sizes)]
-    each = np.bincount(marks.row, minlength=count)  # marks of each source
-    last = each.cumsum()[each > 0] - 1
+    texts = tokens[np.arange(sizes.sum()) + (span[:, 1] - ends).repeat(sizes)]
+    of_source = np.bincount(marks.row, minlength=count)  # marks of each source
+    last = of_source.cumsum()[of_source > 0] - 1
     row = np.concatenate([marks.row, marks.row[last]])
     rank = np.concatenate([marks.rank, marks.rank[last] + 1])
     places = np.concatenate([ends - sizes, ends[last]])  # in `found`, of each sentinel
@@ -117,4 +119,4 @@ def spans_after_sentinels(
     ids = np.asarray(sentinels, np.int32)[rank[order]]
     lengths = np.bincount(row, minlength=count)
     lengths += np.bincount(marks.row, sizes, minlength=count).astype(np.int64)
-    return Ragged.cut(np.insert(found, places[order], ids), lengths)
+    return Ragged.cut(np.insert(texts, places[order], ids), lengths)

@@ -82,8 +82,8 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
 
 def files_of(pipeline: str | None) -> dict[Path, str]:
     """Return the sha256 of each file of a pipeline's folder; none for what is not a folder."""
-    found = Path(pipeline).rglob("*") if pipeline and Path(pipeline).is_dir() else ()
-    return {path: sha256(path) for path in found if path.is_file()}
+    paths = Path(pipeline).rglob("*") if pipeline and Path(pipeline).is_dir() else ()
+    return {path: sha256(path) for path in paths if path.is_file()}
 
 
 def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
@@ -111,7 +111,7 @@ def find_phrases(texts: Iterable[str], pipeline: str) -> Iterator[list[tuple[int
         if len(doc) and not doc.has_annotation("DEP"):
             raise ConfigError(f"spaCy pipeline {pipeline!r} has no parser: name another")
         try:
-            yield [(each.start_char, each.end_char) for each in (*doc.noun_chunks, *doc.ents)]
+            yield [(span.start_char, span.end_char) for span in (*doc.noun_chunks, *doc.ents)]
         except NotImplementedError as error:
             raise ConfigError(
                 f"spaCy pipeline {pipeline!r}: its language {doc.lang_!r} has no noun chunks in "
@@ -126,7 +126,9 @@ def entity_labels(pipeline: str | None = None) -> frozenset[str]:
     nlp = load_pipeline(pipeline)
     if not set(nlp.pipe_factories.values()) <= _ENTITY_COMPONENTS | _FOR_ENTITIES | _STOCK:
         return frozenset()
-    finders = [name for name, made in nlp.pipe_factories.items() if made in _ENTITY_COMPONENTS]
+    finders = [
+        name for name, factory in nlp.pipe_factories.items() if factory in _ENTITY_COMPONENTS
+    ]
     return frozenset(label for name in finders for label in nlp.pipe_labels.get(name, ()))
 
 
@@ -149,13 +151,13 @@ def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np
     """
     first, second = tee(passages)
     texts = (passage.text for passage in first)
-    for passage, found in zip(second, parts_of_speech(texts, pipeline), strict=True):
+    for passage, tokens in zip(second, parts_of_speech(texts, pipeline), strict=True):
         ends = passage.offsets[passage.words[:, 1] - 1, 1] - 1
-        starts = np.asarray([start for start, _, _ in found], np.int64)
+        starts = np.asarray([start for start, _, _ in tokens], np.int64)
         at = np.searchsorted(starts, ends, side="right") - 1
         unknown = TAGS.index("X")
-        known = [TAGS.index(label) if label in TAGS else unknown for _, _, label in found]
-        tagged = [known[place] if place >= 0 else unknown for place in at.tolist()]
+        tags = [TAGS.index(label) if label in TAGS else unknown for _, _, label in tokens]
+        tagged = [tags[place] if place >= 0 else unknown for place in at.tolist()]
         yield np.asarray(tagged, np.uint8)
 
 

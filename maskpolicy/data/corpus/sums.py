@@ -46,8 +46,8 @@ def count(
     `before` are the statistics of the pass before. Keys whose sum is below `least` are left out.
     Raises StageError or ConfigError with the policy and the passages if `count` fails.
     """
-    found = batched(partial(_counted, policy, before), passages, workers)
-    write(_told(found, len(passages), progress), out, least)
+    tables = batched(partial(_counted, policy, before), passages, workers)
+    write(_told(tables, len(passages), progress), out, least)
 
 
 def _told(
@@ -67,23 +67,23 @@ def _counted(policy: Any, before: Statistics | None, batch: Sequence[Passage]) -
 def _counted_in(policy: Any, before: Statistics | None, passages: Sequence[Passage]) -> Statistics:
     more = dict.fromkeys(hooks.COUNT.extra(policy), before)
     try:
-        found = policy.count(passages, **more)
+        numbers = policy.count(passages, **more)
     except MaskpolicyError:
         raise
     except Exception as error:
         raise plugin_error("policy", policy, f"counting {span_of(passages)}", error) from error
     name = plugin_name("policy", policy)
-    if not isinstance(found, Mapping):
+    if not isinstance(numbers, Mapping):
         raise ConfigError(
-            f"{name}: count must return a mapping of keys to numbers, not {type(found).__name__}"
+            f"{name}: count must return a mapping of keys to numbers, not {type(numbers).__name__}"
         )
-    made = _table(policy, "count", found)
-    if made.values.dtype != np.int64:
+    table = _table(policy, "count", numbers)
+    if table.values.dtype != np.int64:
         raise ConfigError(
             f"{name}: count: numbers must be whole, so that their sum is the same in any order: "
             "count in smaller units"
         )
-    return made
+    return table
 
 
 def _table(policy: Any, method: str, numbers: Mapping[Key, float]) -> Statistics:
@@ -141,8 +141,8 @@ def _condensed(
 ) -> Iterator[Statistics]:
     more = dict.fromkeys(hooks.CONDENSE.extra(policy), contrast)
     try:
-        found = policy.condense(counted, **more)
-        pairs = iter(found.items() if isinstance(found, Mapping) else found)
+        condensed = policy.condense(counted, **more)
+        pairs = iter(condensed.items() if isinstance(condensed, Mapping) else condensed)
         while chunk := dict(islice(pairs, _CHUNK)):
             yield _table(policy, "condense", {key: float(value) for key, value in chunk.items()})
     except MaskpolicyError:
@@ -174,10 +174,10 @@ def statistics_of(
 
 
 def _all_passes(policy: Any, passages: Sequence[Passage], out: Path, least: int) -> Statistics:
-    found: list[Statistics | None] = [None]
+    passes: list[Statistics | None] = [None]
     for number in range(hooks.PASSES.of(policy)):
         folder = out / str(number)
         folder.mkdir(parents=True)
-        count(policy, passages, folder, found[-1], least)
-        found.append(Statistics.open(folder))
-    return found[-1] or Statistics.of({})
+        count(policy, passages, folder, passes[-1], least)
+        passes.append(Statistics.open(folder))
+    return passes[-1] or Statistics.of({})

@@ -85,11 +85,11 @@ def check(value: str, what: str) -> None:
 
 def unusable(value: str) -> str:
     """Return what a tokenizer cannot take in a text, with its place; "" if there is nothing."""
-    found = _UNUSABLE.search(value)
-    if not found:
+    match = _UNUSABLE.search(value)
+    if not match:
         return ""
-    kind = "a NUL character" if found[0] == "\0" else f"a lone surrogate (U+{ord(found[0]):X})"
-    return f"{kind} at character {found.start()}"
+    kind = "a NUL character" if match[0] == "\0" else f"a lone surrogate (U+{ord(match[0]):X})"
+    return f"{kind} at character {match.start()}"
 
 
 def distinct(values: Iterable[str]) -> tuple[str, ...]:

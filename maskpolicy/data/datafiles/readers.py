@@ -71,12 +71,12 @@ class _JsonText:
 
     def following(self) -> str:
         """Move to the next character that is not blank and return it; at the end, ""."""
-        while not (found := _NO_BLANK.search(self.text, self.at)):
+        while not (match := _NO_BLANK.search(self.text, self.at)):
             self.text, self.at = self._source.read(_PIECE), 0
             if not self.text:
                 return ""
-        self.at = found.start()
-        return found[0]
+        self.at = match.start()
+        return match[0]
 
     def item(self) -> Json:
         """Return the value that begins here, and move to its end; raises ValueError."""
@@ -299,9 +299,9 @@ def is_heading(text: object) -> bool:
 
 def _reader(name: str) -> tuple[Reader, Unit | None]:
     plain = ungzipped(name).lower()
-    for pattern, found in _READERS.items():
+    for pattern, reader in _READERS.items():
         if fnmatchcase(plain, pattern):
-            return found
+            return reader
     endings = ", ".join(pattern[2:] for pattern in _READERS if pattern.startswith("?*"))
     raise ConfigError(
         f"file {name}: its format is unknown: the name must end in {endings} "
@@ -353,10 +353,10 @@ def _jsonl(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 
 def _json(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     if layout.at:
-        found = enclosed_items(stream, path, layout.at)
+        items = enclosed_items(stream, path, layout.at)
     else:
-        found = ((f"row[{number}]", item) for number, item in enumerate(list_items(stream, path)))
-    for number, (place, value) in enumerate(found):
+        items = ((f"row[{number}]", item) for number, item in enumerate(list_items(stream, path)))
+    for number, (place, value) in enumerate(items):
         yield _object(f"{path}, {place}", number, value)
 
 

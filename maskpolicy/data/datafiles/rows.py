@@ -148,15 +148,15 @@ def scan(path: Path, size: int, unit: Unit) -> tuple[str, list[Cut]]:
 
     Each cut is the first possible one at least `size` bytes after the one before.
     """
-    found: list[Cut] = []
+    cuts: list[Cut] = []
     seen = _Pass()
     with path.open("rb") as file:
         while seen.read(file, size):
             seen.finish(file, unit)
-            found.append((seen.offset, seen.lines))
+            cuts.append((seen.offset, seen.lines))
     if unit == "unquoted" and seen.quoted:
-        found = []
-    return seen.sha256.hexdigest(), [cut for cut in found if cut[0] < seen.offset]
+        cuts = []
+    return seen.sha256.hexdigest(), [cut for cut in cuts if cut[0] < seen.offset]
 
 
 class _Pass:

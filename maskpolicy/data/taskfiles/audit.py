@@ -19,7 +19,9 @@ def overlap(train: Sequence[Example], test: Sequence[Example], contexts: bool) -
     texts = {_text(example, contexts) for example in train}
     ids = {example.id for example in train}
     same = [_text(example, contexts) in texts for example in test]
-    by_id = sum(example.id in ids and not known for example, known in zip(test, same, strict=True))
+    by_id = sum(
+        example.id in ids and not is_same for example, is_same in zip(test, same, strict=True)
+    )
     return {"examples": len(test), "same_text": sum(same), "same_id": by_id}
 
 

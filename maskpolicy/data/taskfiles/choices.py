@@ -15,10 +15,10 @@ Choose = Literal["generate", "likelihood"]
 
 def read(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return {label: text} in order, with HTML entities resolved; raises DataError."""
-    found = {fields.text(e, "label"): clean(fields.text(e, "text")) for e in entries}
-    if len(found) < max(2, len(entries)):
+    labelled = {fields.text(e, "label"): clean(fields.text(e, "text")) for e in entries}
+    if len(labelled) < max(2, len(entries)):
         raise DataError("key 'choices' must hold two choices or more, each with a label of its own")
-    return found
+    return labelled
 
 
 def shown(choices: Mapping[str, str]) -> str:

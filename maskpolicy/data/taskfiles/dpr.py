@@ -19,8 +19,8 @@ def companions(
     for folder in beside:
         names = (f"biencoder-{name}-{split}.json" for split in splits)
         paths = (existing(folder / name) for name in names)
-        if found := [path for path in paths if path is not None]:
-            return found
+        if present := [path for path in paths if path is not None]:
+            return present
     return []
 
 
@@ -41,14 +41,14 @@ def passages(
                 raise DataError(row.error)
             question = _plain(fields.text(row.value, "question"))
             if question in wanted:
-                found = fields.records(row.value, "positive_ctxs")
-                positive.setdefault(question, []).extend(fields.text(c, "text") for c in found)
+                contexts = fields.records(row.value, "positive_ctxs")
+                positive.setdefault(question, []).extend(fields.text(c, "text") for c in contexts)
         except DataError as error:
             raise DataError(f"{row.place}: {error}") from error
 
     def find(row: Json, example: Example) -> str | None:
-        found = positive.get(_plain(example.source), [])
-        return next((text.strip() for text in found if occurrence(text, example.targets)), None)
+        texts = positive.get(_plain(example.source), [])
+        return next((text.strip() for text in texts if occurrence(text, example.targets)), None)
 
     return find
 

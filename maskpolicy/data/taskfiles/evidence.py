@@ -60,5 +60,5 @@ def occurrences(document: str, answers: Iterable[str]) -> list[tuple[int, int]]:
 
 def plain(text: str) -> str:
     """Return the words of a text in lower case, without punctuation and articles."""
-    found = (match[0].lower() for match in _TOKEN.finditer(text))
-    return " ".join(word for word in found if word not in _ARTICLES)
+    words = (match[0].lower() for match in _TOKEN.finditer(text))
+    return " ".join(word for word in words if word not in _ARTICLES)

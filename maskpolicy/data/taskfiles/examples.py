@@ -50,14 +50,14 @@ class Reading:
 
     def each(self, change: Callable[[Row, Example], T]) -> list[T]:
         """Return what `change` makes of each example; a row at which it fails is malformed."""
-        made = []
+        results = []
         for row, example in self.kept:
             try:
                 with _plugin_errors_as_data_errors(self.task):
-                    made.append(change(row, example))
+                    results.append(change(row, example))
             except DataError as error:
                 self.malformed.add(row, str(error))
-        return made
+        return results
 
 
 def read_examples(
@@ -91,27 +91,27 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
     both examples stay, and `repeated` names the second one.
     """
     task = sources.task(block)
-    found = sources.source_of(task, block, split, folder)
+    source = sources.source_of(task, block, split, folder)
     setting = f"on_error: skip in the block of task {task.name!r}"
-    reading = Reading(task, found, Malformed(setting, block.on_error == "skip"))
+    reading = Reading(task, source, Malformed(setting, block.on_error == "skip"))
     _map(reading)
     if not reading.kept:
         raise DataError(
-            f"{found.name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows "
+            f"{source.name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows "
             "with answers"
         )
     if task.facts.linked:
         groups = linked([one for _, one in reading.kept])
         pairs = zip(reading.kept, groups, strict=True)
         reading.kept = [(row, replace(one, group=group)) for (row, one), group in pairs]
-    if found.side != "all":
+    if source.side != "all":
         groups = [one.group for _, one in reading.kept]
         dev = dev_groups(groups, task.facts.dev_share, task.facts.linked)
-        side = found.side == "dev"
+        side = source.side == "dev"
         reading.kept = [(row, one) for row, one in reading.kept if (one.group in dev) == side]
     if not reading.kept:
         raise DataError(
-            f"{found.name}: all usable rows are of one group, and a {split} split is carved from "
+            f"{source.name}: all usable rows are of one group, and a {split} split is carved from "
             f"train by whole groups: add rows of another group for task {block.name!r}"
         )
     if most := getattr(block.limit, split):
@@ -125,14 +125,14 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     if block.data == "hub":
         return []
     task = sources.task(block)
-    found = sources.find_split(task, split, folder)
+    source = sources.find_split(task, split, folder)
     companions = hooks.EVIDENCE_FILES.of(task.plugin)
     if companions is None or not (contexts or block.context):
-        return list(found.files)
-    reading = Reading(task, found, Malformed("", skip=True))
+        return list(source.files)
+    reading = Reading(task, source, Malformed("", skip=True))
     _map(reading)
     rows = [row.value for row, _ in reading.kept]
-    return [*found.files, *dict.fromkeys(companions(rows, found.beside, found.official))]
+    return [*source.files, *dict.fromkeys(companions(rows, source.beside, source.official))]
 
 
 def write_rows(path: Path, examples: Iterable[Example]) -> None:
@@ -263,15 +263,15 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
         mapped = task.plugin.example(row.value)
     if mapped is None:
         return []
-    given = mapped if isinstance(mapped, list) else [mapped]
-    for example in given:
+    examples = mapped if isinstance(mapped, list) else [mapped]
+    for example in examples:
         _check(example, task.name)
         if hooks.CHOOSE.of(task.plugin) == "likelihood" and not example.choices:
             raise DataError(
                 f"task {task.name!r}: the Example has no choices, of which choose: likelihood "
                 "takes one: give choices=(..), or leave choose out"
             )
-    return [_whole(example, f"{official}-{row.number}") for example in given]
+    return [_whole(example, f"{official}-{row.number}") for example in examples]
 
 
 @contextmanager

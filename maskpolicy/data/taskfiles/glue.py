@@ -46,15 +46,15 @@ def example(
 
     `texts` are the columns of the texts ("official|the Hub's"), `keys` those of the label.
     """
-    found = label(row, labels, *keys)
-    if found is None:
+    answer = label(row, labels, *keys)
+    if answer is None:
         return None
     first, *second = (text(row, *names.split("|")).strip() for names in texts)
     return Example(
         id="",
         group=group,
         source=first,
-        targets=(found,),
+        targets=(answer,),
         context=second[0] if second else None,
         choices=tuple(labels),
     )

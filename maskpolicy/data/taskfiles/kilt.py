@@ -38,8 +38,8 @@ def mention(source: str) -> str:
 
 def answers(row: Json) -> tuple[str, ...]:
     """Return the distinct answers of a row (the Hub has "" for a missing one)."""
-    found = (entry.get("answer") for entry in fields.records(row, "output"))
-    kept = [answer for answer in found if answer is not None]
+    stated = (entry.get("answer") for entry in fields.records(row, "output"))
+    kept = [answer for answer in stated if answer is not None]
     if not all(isinstance(answer, str) for answer in kept):
         raise DataError("key 'output': every 'answer' must be text")
     return fields.distinct(kept)
@@ -59,13 +59,13 @@ def check(row: Json, task: str) -> None:
     source = fields.text(row, "input")
     subject, mark, relation = source.partition(SEPARATOR)
     if START in source:
-        found = "aidayago2"
+        alike = "aidayago2"
     elif mark:
-        found = "zsre" if subject.strip() and relation.strip() else ""
+        alike = "zsre" if subject.strip() and relation.strip() else ""
     else:
-        found = "wow" if _TURN.search(fields.optional(row, "id")) else "nq"
-    if found != task:
-        looks = f": this looks like a row of {found}" if found not in ("", "nq") else ""
+        alike = "wow" if _TURN.search(fields.optional(row, "id")) else "nq"
+    if alike != task:
+        looks = f": this looks like a row of {alike}" if alike not in ("", "nq") else ""
         raise DataError(f"{_NEEDS[task]}{looks}; give task {task!r} its own file")
 
 
@@ -99,8 +99,8 @@ def _origins(row: Json) -> Iterator[dict[str, Any]]:
 
 def knowledge(beside: Sequence[Path]) -> list[Path]:
     """Return the file of KILT's knowledge source in the first folder that has it, or nothing."""
-    found = (existing(folder / KNOWLEDGE) for folder in beside)
-    return [path for path in found if path is not None][:1]
+    paths = (existing(folder / KNOWLEDGE) for folder in beside)
+    return [path for path in paths if path is not None][:1]
 
 
 def paragraphs(

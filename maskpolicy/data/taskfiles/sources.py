@@ -144,11 +144,11 @@ def task(block: TaskBlock) -> Task:
 def facts(entry: Registered) -> TaskFacts:
     """Return the facts of a registered task; raises ConfigError for missing or unknown ones."""
     where = f"{entry.where}: @task({entry.name!r})"
-    known = {one.name: one for one in fields(TaskFacts)}
+    described = {one.name: one for one in fields(TaskFacts)}
     for name in entry.facts:
-        if name not in known:
-            raise ConfigError(f"{where}: {unknown('fact', name, known)}")
-    for name, one in known.items():
+        if name not in described:
+            raise ConfigError(f"{where}: {unknown('fact', name, described)}")
+    for name, one in described.items():
         if one.default is MISSING and one.default_factory is MISSING and name not in entry.facts:
             raise ConfigError(f"{where}: {name} is missing: state {name}={_STATED[name]}")
     stated = TaskFacts(**{**entry.facts, "kind": kind_of(entry)})

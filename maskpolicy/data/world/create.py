@@ -112,7 +112,7 @@ def _with_errors(entry: Entry, errors: EntityErrors, rng: np.random.Generator) -
     entity is dropped.
     """
     drawn = rng.random(len(entry.entities))
-    found = [
+    marked = [
         entity
         for entity, chance in zip(entry.entities, drawn, strict=True)
         if chance >= errors.dropped + errors.wrong
@@ -124,8 +124,8 @@ def _with_errors(entry: Entry, errors: EntityErrors, rng: np.random.Generator) -
             if free := _free(entry.text, count, taken):
                 place = draw(free, 0, rng)
                 taken.append(place)
-                found.append((*place, label))
-    return [list(entity) for entity in sorted(found)]
+                marked.append((*place, label))
+    return [list(entity) for entity in sorted(marked)]
 
 
 def _free(text: str, count: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -125,7 +125,7 @@ def entries(
     openers = rng.permutation(len(subject.openers)).tolist()
     wordings = [rng.permutation(len(fact.relation.phrasings)).tolist() for fact in subject.facts]
     said = [0] * len(subject.facts)
-    made = []
+    in_order = []
     for number in range(count):
         opener = subject.openers[openers[number % len(openers)]]
         order = rng.permutation(len(said))
@@ -133,9 +133,10 @@ def entries(
         chosen = {i: wordings[i][said[i] % len(wordings[i])] for i in least}
         for i in least:
             said[i] += 1
-        made.append(_entry(subject, number, opener, chosen, rng.permutation(least).tolist()))
+        in_order.append(_entry(subject, number, opener, chosen, rng.permutation(least).tolist()))
     return [
-        _with_ending(entry, endings, [seed, 21, subject.page, i]) for i, entry in enumerate(made)
+        _with_ending(entry, endings, [seed, 21, subject.page, i])
+        for i, entry in enumerate(in_order)
     ]
 
 

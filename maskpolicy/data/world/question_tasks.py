@@ -310,16 +310,16 @@ def wow(world: World, subject: Subject, entries: list[Entry], split: str) -> Row
 def _output(subject: Subject, entries: list[Entry], fact: Fact, answer: str) -> list[Json]:
     """Return KILT's output: the answer, and the first sentence that states the fact."""
     name = fact.relation.name
-    found = [number for number, entry in enumerate(entries) if name in entry.sentences]
-    if not found:
+    stating = [number for number, entry in enumerate(entries) if name in entry.sentences]
+    if not stating:
         raise DataError(f"world: no entry states {name}: raise world.facts or world.entries")
-    start, end = entries[found[0]].sentences[name]
+    start, end = entries[stating[0]].sentences[name]
     place = {
         "wikipedia_id": str(subject.page),
         "title": subject.title,
-        "start_paragraph_id": found[0] + 1,
+        "start_paragraph_id": stating[0] + 1,
         "start_character": start,
-        "end_paragraph_id": found[0] + 1,
+        "end_paragraph_id": stating[0] + 1,
         "end_character": end,
         "bleu_score": 1.0,
         "meta": {},

@@ -147,7 +147,7 @@ def _facts(
     relations: Sequence[Relation], settings: Settings, pools: Pools, rng: np.random.Generator
 ) -> tuple[Fact, ...]:
     """Draw a value for each relation; relations of one pool get different values."""
-    made: list[Fact] = []
+    facts: list[Fact] = []
     taken: set[str] = set()
     for relation in relations:
         pool = pools.values[relation.pool]
@@ -155,8 +155,8 @@ def _facts(
         while value.text in taken:
             value = draw(pool, settings.skew, rng)
         taken.add(value.text)
-        made.append(Fact(relation, value))
-    return tuple(made)
+        facts.append(Fact(relation, value))
+    return tuple(facts)
 
 
 def _some(

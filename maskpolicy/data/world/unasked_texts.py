@@ -65,11 +65,11 @@ def blanks(settings: Settings) -> Iterator[Blank]:
     """Yield each asked value of each entry about the tasks' subjects, masked alone."""
     pools = build(settings)
     for kind in settings.kinds:
-        known = list(subjects(settings, pools, kind, "intermediate"))
-        for subject in known:
+        everybody = list(subjects(settings, pools, kind, "intermediate"))
+        for subject in everybody:
             rng = np.random.default_rng([settings.seed, 17, subject.page])
             others = [
-                one for one in known if one.pronouns == subject.pronouns and one is not subject
+                one for one in everybody if one.pronouns == subject.pronouns and one is not subject
             ]
             for entry in described(settings, subject) if others else ():
                 for start, end, relation in entry.asked:
@@ -134,11 +134,11 @@ def probed_entries(settings: Settings, people: int, seed: int) -> list[ProbedEnt
     if people < _PARTS:
         raise ConfigError(f"probe: needs {_PARTS} people: raise people")
     every = subjects(settings, build(settings), "people", "intermediate")
-    known = list(islice(every, people))
-    parts = _parts(len(known), seed)
+    chosen = list(islice(every, people))
+    parts = _parts(len(chosen), seed)
     return [
         entry
-        for subject, by_person in zip(known, parts, strict=True)
+        for subject, by_person in zip(chosen, parts, strict=True)
         for entry in _of(subject, settings, by_person, seed)
     ]
 
@@ -148,7 +148,7 @@ def shared_values(entries: Sequence[ProbedEntry]) -> set[str]:
     people: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
         people[entry.value].add(entry.person)
-    return {value for value, known in people.items() if len(known) >= SHARERS}
+    return {value for value, owners in people.items() if len(owners) >= SHARERS}
 
 
 def _parts(count: int, seed: int) -> list[Part]:
