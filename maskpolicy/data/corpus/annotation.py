@@ -7,6 +7,7 @@ import pickle
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -140,28 +141,22 @@ def _remote(state: isolation.State, work: bytes, batch: Sequence[Passage]) -> tu
     isolation.take(state)
     discovery.load_files(state.roots)
     discovery.load_builtin("policy")
-    with _Notes() as notes:
+    with _noted() as notes:
         return _guarded(pickle.loads(work), batch), notes
 
 
-class _Notes(logging.Handler):
-    """Context manager that collects the messages that maskpolicy logs."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
-
-    def __enter__(self) -> list[str]:
-        logger = logging.getLogger("maskpolicy")
-        logger.addHandler(self)
-        logger.setLevel(logging.INFO)
-        return self.messages
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("maskpolicy").removeHandler(self)
+@contextmanager
+def _noted() -> Iterator[list[str]]:
+    """Collect the messages that maskpolicy logs."""
+    messages: list[str] = []
+    logger, handler = logging.getLogger("maskpolicy"), logging.Handler(logging.INFO)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)
 
 
 def _guarded(work: Callable[[Sequence[Passage]], R], batch: Sequence[Passage]) -> R:

@@ -235,14 +235,8 @@ def cut_document(document: Document, words: int) -> Iterator[Document]:
     encoded files, becomes several passages, because steps that mask it whole take minutes.
     """
     found = [match.span() for match in segmenter(document.language).cuts.finditer(document.text)]
-    if not found:
-        return
-    has_long = len(document.text) > _LONGEST and any(b - a > _LONGEST for a, b in found)
-    if len(found) <= words and not has_long:
-        yield document
-        return
-    bounds = _split_long(found, words) if has_long else _split(found, words)
-    yield from _parts_of(document, bounds)
+    bounds = list(_split(found, words))
+    yield from [document] if len(bounds) == 1 else _parts_of(document, bounds)
 
 
 def cut_by_tokens(
@@ -293,21 +287,18 @@ def _parts_of(document: Document, bounds: Iterable[tuple[int, int]]) -> Iterator
 
 
 def _split(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds [start, end) of each passage in characters, given those of each word."""
-    for begin in range(0, len(found), words):
-        yield found[begin][0], found[min(begin + words, len(found)) - 1][1]
+    """Yield the bounds [start, end) of each passage in characters, given those of each word.
 
-
-def _split_long(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
-    """Yield bounds as `_split` does, but make each part of a long word a passage of its own."""
+    Each part of a long word is a passage of its own.
+    """
     current: list[tuple[int, int]] = []  # the words of a passage that is not complete
     for first, last in found:
-        parts = _parts(first, last)
-        if current and (len(parts) > 1 or len(current) == words):
+        is_long = last - first > _LONGEST
+        if current and (is_long or len(current) == words):
             yield current[0][0], current[-1][1]
             current = []
-        if len(parts) > 1:
-            yield from parts
+        if is_long:
+            yield from _parts(first, last)
         else:
             current.append((first, last))
     if current:

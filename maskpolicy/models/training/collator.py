@@ -445,12 +445,10 @@ def _specials(
     """Return the special tokens for a kind of model; ConfigError for a tokenizer that lacks one."""
     if kind not in (SEQ2SEQ, ENCODER):
         raise ConfigError(f"MaskingCollator: kind: {unknown('value', kind, (SEQ2SEQ, ENCODER))}")
-    ends = ("eos", "sep") if kind == SEQ2SEQ else ("cls", "bos")
-    for names in (ends, ("pad",)):
+    of_encoder = (("cls", "bos"), ("pad",), ("mask",))
+    for names in of_encoder if kind == ENCODER else (("eos", "sep"), ("pad",)):
         if all(getattr(tokenizer, f"{name}_token_id") is None for name in names):
             raise ConfigError(f"MaskingCollator: the tokenizer has no {names[0]} token: set one")
-    if kind == ENCODER and tokenizer.mask_token_id is None:
-        raise ConfigError("MaskingCollator: the tokenizer has no mask token: set one")
     if not has_masks(tokenizer):
         raise ConfigError(
             "MaskingCollator: the tokenizer has no mask token and no sentinels: set a mask token"
