@@ -14,12 +14,9 @@ from strategies import masked_passages
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising, Replacement, as_spans
-from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.masking.denoising import denoising_pair, denoising_pairs, mixed_pairs
 from maskpolicy.masking.sentinels import Marks
-from maskpolicy.models.training.batching import IGNORE
-from maskpolicy.models.training.specials import Specials
 
 MARKS = Marks(4, vocabulary=60, special=(0, 1, 4, 7))  # the tokens of passages begin at 100
 BERT = Replacement(mask=0.8, random=0.1, keep=0.1)
@@ -106,19 +103,6 @@ def test_what_stands_in_a_passage_does_not_depend_on_the_batch(drawn, seed):
         assert together[i].source.tolist() == alone[0].source.tolist()
         assert mixed[i].source.tolist() == alone[1].source.tolist()
     assert mixed.masked.tolist() == together.masked.tolist()
-
-
-@given(masked_passages(least=1))
-def test_an_encoder_predicts_every_masked_token_at_its_place(drawn):
-    passage, spans = drawn
-    how = replace(AT_POSITIONS, replacement=Replacement(mask=0.4, random=0.3, keep=0.3))
-    specials = Specials(0, 2, 1, MARKS.mask, None)
-    written = denoising_pairs([passage], [spans], how, MARKS, 0, [0])
-    pair = specials.at_positions(written, Training())[0]
-    hidden = np.zeros(len(passage.tokens), bool)
-    for a, b in spans:
-        hidden[a:b] = True
-    assert pair.target[1:-1].tolist() == np.where(hidden, passage.tokens, IGNORE).tolist()
 
 
 T5 = Marks(99, None, tuple(range(99, 96, -1)))

@@ -13,11 +13,9 @@ from maskpolicy.policies.mixture import UL2
 from maskpolicy.app import cards
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
-from maskpolicy.experiment import sweeps
-from maskpolicy.experiment.definition import PolicyBlock, resolved_policy
+from maskpolicy.experiment.definition import resolved_policy
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
-from maskpolicy.experiment.row_blocks import OfFile, row_blocks
 from maskpolicy.masking.selection import Masker
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
@@ -56,11 +54,6 @@ class Mine:
 """
 
 
-def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
-    rows = sweeps.rows(items, "policies")
-    return row_blocks(rows, "policies", OfFile())
-
-
 def test_a_row_holds_the_blocks_of_its_members_complete():
     row = policy_block({"name": "mixture", "members": TWO}, "", {"join": "none"})
     mass, random = row.fields["members"]
@@ -76,16 +69,6 @@ def test_a_resolved_row_is_the_same_row():
         given = {"name": name, "members": [*TWO, {"name": "mixture", "members": TWO}]}
         row = policy_block(given, "", {"corruption": "token"})
         assert policy_block(resolved_policy(row), "", {}) == row
-
-
-def test_labels_name_the_members_and_what_is_not_their_default():
-    rows = ["ul2", {"name": "mixture", "members": TWO}]
-    rows += [{"name": "mixture", "members": TWO, "weights": [1, 2]}]
-    assert [row.label for row in labelled(rows)] == [
-        "ul2",
-        "mixture members=mass+random ratio=0.3 target=full",
-        "mixture members=mass+random ratio=0.3 target=full weights=[1.0, 2.0]",
-    ]
 
 
 def test_an_encoder_takes_members_at_their_positions_only():
