@@ -65,6 +65,8 @@ def build_leaderboard(
         for name, draft in zip(names, drafts, strict=True)
     }
     means = {average_label(group): members for group, members in groups.items()}
+    by_folder = {run.folder: run for run in reversed(runs)}
+    used = dict.fromkeys(cell.folder for row in rows for cell in row.cells.values())
     return Board(
         baseline=names[_baseline(drafts, label, drafts[0])],
         tasks=tuple(tasks),
@@ -74,7 +76,7 @@ def build_leaderboard(
         majority={task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()},
         pairs=tuple(comparisons.versus(cells, means, read)),
         compared_with=_compared_with(drafts, rows, label),
-        runs=_used(rows, runs),
+        runs=tuple(by_folder[folder] for folder in used),
     )
 
 
@@ -111,30 +113,21 @@ def _baseline_label(
 ) -> tuple[str, list[str]]:
     """Return the baseline's label, and a note if it is the first row in place of one left out.
 
+    --only may have left out rows whose labels begin with it.
+
     Raises ConfigError if no row is called so.
     """
     label = given or runs[0].baseline
     if comparisons.baseline_candidates(label, _labelled(drafts)):
         return label, []
-    if given is None and _is_left_out(runs, label):
+    stated = [known for run in runs if run.left_out for known in run.policies]
+    left_out = any(known == label or known.startswith(f"{label} ") for known in stated)
+    if given is None and left_out:
         first = drafts[0].label
         return first, [f"{label}, the baseline, was left out: rows are compared with {first}"]
     raise ConfigError(
         f"baseline: {unknown('row', label, (d.label for d in drafts))}; set one with --baseline"
     )
-
-
-def _used(rows: Sequence[BoardRow], runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Return the runs that have cells in the rows, in row order."""
-    by_folder = {run.folder: run for run in reversed(runs)}
-    used = dict.fromkeys(cell.folder for row in rows for cell in row.cells.values())
-    return tuple(by_folder[folder] for folder in used)
-
-
-def _is_left_out(runs: Sequence[Run], label: str) -> bool:
-    """Return whether --only left out the row `label`, or rows whose labels begin with it."""
-    stated = [known for run in runs if run.left_out for known in run.policies]
-    return any(known == label or known.startswith(f"{label} ") for known in stated)
 
 
 def _rows(
@@ -314,6 +307,7 @@ def _run_notes(runs: Sequence[Run]) -> list[str]:
     notes = []
     for run in runs:
         prefix = f"{run.name}: " if len(runs) > 1 else ""
+        audits = {one.task: one.audit for one in run.results if one.audit is not None}
         about = [
             _left_out(run),
             run.about_dropped,
@@ -321,7 +315,12 @@ def _run_notes(runs: Sequence[Run]) -> list[str]:
             _shrunk(run),
             *_cut_text(run),
             *_unanswered(run),
-            *_data(run),
+            *(
+                line
+                for task in run.columns
+                if task in audits
+                for line in audit.notes(task, audits[task])
+            ),
         ]
         notes += [f"{prefix}{line}" for line in about if line]
     return notes
@@ -389,11 +388,3 @@ def _unanswered(run: Run) -> list[str]:
             if lacks_short_answers(*where, metric, one.config.get("world", {})):
                 notes[f"{one.task}: {SHORT_ANSWERS.format(metric=metric)}"] = None
     return list(notes)
-
-
-def _data(run: Run) -> list[str]:
-    """Return the notes of the audits of a run's tasks."""
-    audits = {one.task: one.audit for one in run.results if one.audit is not None}
-    return [
-        line for task in run.columns if task in audits for line in audit.notes(task, audits[task])
-    ]

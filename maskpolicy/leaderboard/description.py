@@ -42,7 +42,8 @@ def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
     by_row = partial(_by_row, board, most)
     texts = {"model": by_row(_model)}
     for name, title in _STAGES.items():
-        texts[title] = by_row(partial(_stage, name), of_all=name == "general")
+        told = partial(lambda name, result: stage(result.config, name), name)
+        texts[title] = by_row(told, of_all=name == "general")
     texts[CHOICE] = by_row(choice)
     texts[COST] = by_row(cost)
     texts["corpus of the intermediate stage"] = by_row(_corpus)
@@ -90,10 +91,6 @@ def _policy(block: Json) -> str:
     """Return the policy of a general stage in words, with those that it draws."""
     name, members = block["name"], block.get("members", ())
     return f"{name} of {' and '.join(map(_policy, members))}" if members else str(name)
-
-
-def _stage(name: str, result: Result) -> str:
-    return stage(result.config, name)
 
 
 def _model(result: Result) -> str:
@@ -243,7 +240,8 @@ def _unequal(rows: Sequence[BoardRow]) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: not _has_stage(row)):
-        tune = json.dumps(_tune(row), sort_keys=True)
+        cells = row.cells.values()
+        tune = json.dumps(next((cell.config.get("tune", {}) for cell in cells), {}), sort_keys=True)
         alike = not _has_stage(row) and tune in map(_of_finetuning, groups)
         if not alike:
             groups.setdefault(tune, []).append(row.label)
@@ -254,8 +252,8 @@ def _unequal(rows: Sequence[BoardRow]) -> list[str]:
 
 
 def _of_finetuning(tune: str) -> str:
-    found = {k: v for k, v in json.loads(tune).items() if k.startswith("finetune.") or k == "on"}
-    return json.dumps(found if len(found) > 1 else {}, sort_keys=True)
+    keys = {k: v for k, v in json.loads(tune).items() if k.startswith("finetune.") or k == "on"}
+    return json.dumps(keys if len(keys) > 1 else {}, sort_keys=True)
 
 
 def _has_stage(row: BoardRow) -> bool:
@@ -272,7 +270,7 @@ def _at_an_end(rows: Sequence[BoardRow]) -> list[str]:
                 continue
             for key, value in (cell.chosen or {}).items():
                 tried = [values[key] for values in (cell.tuning or {})["tried"]]
-                numbers = sorted({each for each in tried if _is_number(each)})
+                numbers = sorted({each for each in tried if type(each) in (int, float)})
                 if len(numbers) > 2 and value in (numbers[0], numbers[-1]):
                     labels = found.setdefault(f"{key}={value}", [])
                     labels += [] if row.label in labels else [row.label]
@@ -283,11 +281,6 @@ def _at_an_end(rows: Sequence[BoardRow]) -> list[str]:
     ]
 
 
-def _tune(row: BoardRow) -> Json:
-    cell = next(iter(row.cells.values()), None)
-    return {} if cell is None else cell.config.get("tune", {})
-
-
 def _listed(tune: Json) -> str:
     """Return the keys of a `tune` with the number of their values."""
     keys = [f"{key} of {len(values)} values" for key, values in tune.items() if key != "on"]
@@ -296,7 +289,3 @@ def _listed(tune: Json) -> str:
 
 def _value(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -100,7 +100,8 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     family = len(rows) * len(labels)
     powers = []
     for task in labels:
-        split = _split(graph, store, task)
+        cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
+        split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
         parts = _parts(stored[task], noise, split, bool(noisy), limits[task])
         find = partial(finds, parts, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
@@ -180,12 +181,6 @@ def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> CellAnsw
     stage = graph.cells.get(cell)
     path = None if stage is None else store.file(stage.key, "predictions.jsonl")
     return None if path is None else predictions.answers(path)
-
-
-def _split(graph: Graph, store: Store, task: str) -> Path | None:
-    """Return the file of a task's test examples, or None if it is not in the store."""
-    stage = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
-    return None if stage is None else store.file(stage.inputs["examples"].key, "test.jsonl")
 
 
 def _parts(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from maskpolicy.core.types import Json
-from maskpolicy.leaderboard.board import Board, BoardRow, Score
+from maskpolicy.leaderboard.board import Board, BoardRow
 
 GIVEN = "given the context"  # the group of tasks that are not closed-book
 STEPS = (0.0, 2.0, 5.0, 10.0)  # points of difference at which the colour gets stronger
@@ -180,17 +180,20 @@ def _cell(board: Board, row: BoardRow, column: Column, best: dict[str, set[str]]
     delta = None if row.is_baseline else score.delta
     is_significant = delta is not None and score.is_significant
     seeds, against = _dots(board, row, task) if board.seeds > 1 else ("", "")
+    test = score.comparison and score.comparison.estimate
+    finds = test.detectable if test and not score.is_significant else 0
+    guess = board.majority.get(task)
     return Cell(
         score=f"{score.mean:.1f}",
         std="" if score.std is None else f"{score.std:.1f}",
-        interval=_interval(score),
-        detectable=_detectable(score),
+        interval=test.interval if test else "",
+        detectable=f"±{finds:.1f}" if finds > 0 else "",
         seeds=seeds,
         against=against,
         effect=_effect(delta) if delta is not None and is_significant else 0,
         best=row.label in best[task],
         significant=is_significant,
-        guessed=_is_guess(score.mean, _percent(board, task)),
+        guessed=guess is not None and score.mean <= guess.percent,
         incomplete=missing,
         by_score=f"{score.mean:.6f}",
         **_difference(delta),
@@ -224,16 +227,9 @@ def _average(board: Board, row: BoardRow, group: str) -> Cell:
     deltas = [score.delta for score in scores if score is not None and score.delta is not None]
     whole = len(deltas) == len(scores) and not row.is_baseline
     delta = statistics.fmean(deltas) if whole else None
-    guessed = _is_guess(mean, board.majority_average(group))
+    guess = board.majority_average(group)
+    guessed = guess is not None and mean <= guess
     return Cell(score=f"{mean:.1f}", guessed=guessed, by_score=f"{mean:.6f}", **_difference(delta))
-
-
-def _is_guess(mean: float, guess: float | None) -> bool:
-    return guess is not None and mean <= guess
-
-
-def _percent(board: Board, task: str) -> float | None:
-    return guess.percent if (guess := board.majority.get(task)) else None
 
 
 def _majority(board: Board, column: Column) -> tuple[str, str]:
@@ -255,15 +251,3 @@ def _effect(delta: float) -> int:
     """Return the step of colour of a difference."""
     size = sum(abs(delta) >= step for step in STEPS)
     return size if delta > 0 else -size
-
-
-def _interval(score: Score) -> str:
-    test = score.comparison and score.comparison.estimate
-    return test.interval if test else ""
-
-
-def _detectable(score: Score) -> str:
-    test = score.comparison and score.comparison.estimate
-    if not test or score.is_significant or test.detectable <= 0:
-        return ""
-    return f"±{test.detectable:.1f}"

@@ -10,7 +10,7 @@ from maskpolicy import Findings, Json, Run, Store, analysis
 from maskpolicy.analyses import Figure
 from maskpolicy.analyses.paper_claims import stated_claims
 from maskpolicy.analyses.paper_claims.contrast_evidence import Evidences
-from maskpolicy.analyses.paper_claims.contrasts import LEAST, POINTS, Claim, Contrast
+from maskpolicy.analyses.paper_claims.contrasts import LEAST, POINTS, Claim
 from maskpolicy.analyses.paper_claims.verdicts import RUNS, Tested, Verdict, decide
 from maskpolicy.core.schema import Positive
 from maskpolicy.leaderboard.comparisons import generality
@@ -99,16 +99,13 @@ def _rows(verdict: Verdict) -> list[dict[str, Json]]:
 def _row(tested: Tested) -> dict[str, Json]:
     contrast, estimate = tested.contrast, tested.estimate
     row: dict[str, Json] = {"compared": contrast.compared, "on": contrast.on}
-    row |= {"claimed": "> 0" if contrast.direction > 0 else "< 0", "least": _least(contrast)}
+    row |= {"claimed": "> 0" if contrast.direction > 0 else "< 0"}
+    row |= {"least": f"{contrast.least:g} {contrast.unit}"}
     row |= {"own p": tested.p, "own p of least": tested.p_least}
     row |= {"finds": tested.finds, "runs": tested.evidence.runs}
     if estimate is not None:
         row |= {"difference": estimate.difference, "low": estimate.low, "high": estimate.high}
     return row
-
-
-def _least(contrast: Contrast) -> str:
-    return f"{contrast.least:g} {contrast.unit}"
 
 
 def _rules(verdicts: Sequence[Verdict]) -> list[str]:

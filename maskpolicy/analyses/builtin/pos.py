@@ -99,14 +99,13 @@ def _panel(
         none = dict.fromkeys(("share", "low", "high"), 0.0)
         plain = [{"share": share} for share in shares[row.label]]
         bars = [of_tag.get(TAGS[i], none) if of_tag else plain[i] for i in kept]
-        y, *ends = ([_percent(bar.get(key)) for bar in bars] for key in ("share", "low", "high"))
-        low, high = ends if of_tag else ((), ())
+        y, low, high = (
+            [over_runs.percent(bar.get(key)) for bar in bars] for key in ("share", "low", "high")
+        )
+        if not of_tag:
+            low, high = [], []
         series[name] = Series(name, y, (), low, high, row.color)
     return Bars("", "masked words (%)", [TAGS[i] for i in kept], list(series.values()))
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
 
 
 def _masked_words(sample: Sample) -> NDArray[np.bool_]:

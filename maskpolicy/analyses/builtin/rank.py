@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -119,7 +119,8 @@ class Rank:
         """Measure the models of one run that have not been measured yet."""
         places = {label: place for place, label in enumerate(run.policies)}
         results = (*run.results, *run.early)
-        several = _several(results)
+        models = {(one.policy, model_number(one)) for one in results}
+        count = Counter(policy for policy, _ in models)
         if len({_text(result) for result in results} - {""}) > 1 and not self.text:
             seen.notes.append(
                 f"{run.name}: rows read different corpora, and each is measured on its own: set "
@@ -128,15 +129,17 @@ class Rank:
         lines: dict[str, str] = {}  # the model at the end of each row's pre-training
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
             base = next(filter(None, map(result.stage_key, KINDS)), None)
-            label = _label(result, several)
+            what, number = model_number(result)  # told if there are others
+            row = result.policy
+            label = f"{row}, {what} {number}" if number or count[row] > 1 else row
             model = MeasuredModel(
                 run.name,
                 label,
                 lines.setdefault(label, base or label),
                 kept_at=result.config.get(STEP, 0),
                 loss=_loss(store, base),
-                policy=result.policy,
-                stage=model_number(result)[1],
+                policy=row,
+                stage=number,
             )
             tuned = replace(model, task=result.task, steps=result.config["finetune"]["steps"])
             wanted = {base: model, result.stage_key("finetune"): tuned}
@@ -145,11 +148,8 @@ class Rank:
                     continue
                 seen.known.add(key)
                 try:
-                    folder, tokenizer = (
-                        _path(store, key),
-                        _path(store, result.stage_key("tokenizer")),
-                    )
-                    self._add(model, folder, tokenizer, _corpus(store, result, run.results), seen)
+                    found = (_path(store, key), _path(store, result.stage_key("tokenizer")))
+                    self._add(model, *found, _corpus(store, result, run.results), seen)
                 except StoreError as error:
                     if model.task:  # fine-tuned models are only kept on request
                         seen.gone = True
@@ -174,38 +174,19 @@ class Rank:
         if corpus is not None and not self.text:
             passages = Passages.open(corpus)
         else:
-            texts = islice(_documents(self.text) if self.text else _world(), self.passages)
-            passages = Passages(build_passages(texts, tokenizer, self.words))
+            passages = Passages(build_passages(self._documents(), tokenizer, self.words))
         return [passages[i] for i in range(min(len(passages), self.passages))]
 
-
-def _documents(files: tuple[str, ...]) -> Iterator[Document]:
-    """Yield the documents of files in any format of a corpus."""
-    corpus = CorpusBlock(files=files)
-    source = documents.identify(corpus, str)  # nothing is stored, so no digest is needed
-    return documents.read(source, {}, corpus)
-
-
-def _world() -> list[Document]:
-    with tempfile.TemporaryDirectory() as folder:
-        world.write(world.Settings(evidence=False), Path(folder))
-        entries = list(documents.world(Path(folder) / "intermediate.jsonl"))
-    return [Document(one.id, one.text) for one in entries]
-
-
-def _several(results: Sequence[Result]) -> set[str]:
-    """Return the rows that have more than one model."""
-    models = {(one.policy, model_number(one)) for one in results}
-    count = Counter(policy for policy, _ in models)
-    return {policy for policy in count if count[policy] > 1}
-
-
-def _label(result: Result, several: Collection[str] = ()) -> str:
-    """Return a model's label: its row, with its number unless it is number 0 and the only one."""
-    what, number = model_number(result)
-    if number or result.policy in several:
-        return f"{result.policy}, {what} {number}"
-    return result.policy
+    def _documents(self) -> Iterator[Document]:
+        """Return the first documents of files in any format of a corpus, or of the world."""
+        if self.text:
+            corpus = CorpusBlock(files=self.text)
+            source = documents.identify(corpus, str)  # nothing is stored, so no digest is needed
+            return islice(documents.read(source, {}, corpus), self.passages)
+        with tempfile.TemporaryDirectory() as folder:
+            world.write(world.Settings(evidence=False), Path(folder))
+            entries = list(documents.world(Path(folder) / "intermediate.jsonl"))
+        return (Document(one.id, one.text) for one in entries[: self.passages])
 
 
 def _loss(store: Store, key: str | None) -> float | None:

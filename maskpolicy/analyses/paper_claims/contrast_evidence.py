@@ -30,8 +30,7 @@ from maskpolicy.leaderboard import comparisons, joined_rows, stats
 from maskpolicy.leaderboard.comparisons import Cells, Comparison
 from maskpolicy.leaderboard.joined_rows import Draft
 from maskpolicy.leaderboard.results import predictions
-from maskpolicy.leaderboard.results.cell import STEP, Result, Run
-from maskpolicy.leaderboard.results.predictions import CellAnswers
+from maskpolicy.leaderboard.results.cell import STEP, Run
 from maskpolicy.leaderboard.stats import Floats
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import instance
@@ -68,7 +67,7 @@ class Evidences:
     def __post_init__(self) -> None:
         """Read each cell's answers and make each analysis once."""
         self._rows = cache(self._joined)
-        self._read = cache(self._answers)
+        self._read = cache(lambda cell: predictions.read_anywhere(cell, self.store))
         self._tables: dict[str, Findings | None] = {}
         self._known: dict[tuple[str, ...], Comparison] = {}  # pairs of rows
 
@@ -106,7 +105,10 @@ class Evidences:
         self, weights: Mapping[str, float], contrast: RowDifference | Trend, *, early: bool
     ) -> Evidence:
         """Return the evidence about a weighted sum of rows, its mean over tasks."""
-        rows = {label: self._row(contrast.experiment, label) for label in weights}
+        drafts = self._rows(contrast.experiment)
+        rows = {
+            label: next((row for row in drafts if row.is_called(label)), None) for label in weights
+        }
         absent = [label for label, row in rows.items() if row is None]
         if absent:
             reason = f"{contrast.experiment} has no row {absent[0]}"
@@ -167,9 +169,6 @@ class Evidences:
         seeds = tuple(shared)
         return Evidence(len(values), values=values, resolution=resolution, seeds=seeds)
 
-    def _row(self, experiment: str, label: str) -> Draft | None:
-        return next((row for row in self._rows(experiment) if row.is_called(label)), None)
-
     def _joined(self, experiment: str) -> list[Draft]:
         """Return the rows of an experiment's runs; raises ConfigError if they cannot be joined."""
         drafts = joined_rows.join_rows(self.of_experiment(experiment))
@@ -179,9 +178,6 @@ class Evidences:
                 f"{experiment!r} only"
             )
         return drafts
-
-    def _answers(self, cell: Result) -> CellAnswers | None:
-        return predictions.read_anywhere(cell, self.store)
 
 
 def _cells(row: Draft, task: str, early: bool) -> Cells:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,14 +48,38 @@ class Tested:
     contrast: Contrast
     evidence: Evidence
     estimate: Estimate | None = None
-    p: float | None = None  # of a difference of 0 or in the other direction
-    p_least: float | None = None  # of a difference of `least` or more
-    finds: float | None = None  # the difference that would have been found with a power of 80%
+    tests: int = 1  # by which the level of its test is divided, at Holm's first step
+
+    @cached_property
+    def claimed(self) -> ClaimedDifference | None:
+        """The estimate with its claimed direction as positive; None with few runs."""
+        if self.estimate is None or self.evidence.runs < RUNS:
+            return None
+        towards = np.asarray(self.contrast.direction * self.estimate.difference)
+        error = np.asarray(self.estimate.error)
+        return ClaimedDifference(towards, error, self.estimate.freedom, self.contrast.least)
 
     @property
     def is_tested(self) -> bool:
         """Whether the verdict rests on this contrast."""
-        return self.p is not None
+        return self.claimed is not None
+
+    @property
+    def p(self) -> float | None:
+        """The p-value of a difference of 0 or in the other direction."""
+        return None if self.claimed is None else float(self.claimed.p)
+
+    @property
+    def p_least(self) -> float | None:
+        """The p-value of a difference of `least` or more."""
+        return None if self.claimed is None else float(self.claimed.p_least)
+
+    @property
+    def finds(self) -> float | None:
+        """The difference that would have been found in the family with a power of 80%."""
+        if self.claimed is None:
+            return None
+        return float(self.claimed.error) * stats.detectable(self.claimed.freedom, self.tests, 1)
 
     @property
     def why(self) -> str:
@@ -105,85 +130,50 @@ def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
 
     A contrast with fewer than RUNS runs has an estimate and is not tested.
     """
-    drafts = [
-        [
-            Tested(each, evidence)
-            for each in claim.contrasts
-            if not ((evidence := evidences.of(each)).is_absent and each.if_present)
-        ]
+    asked = [(claim, each, evidences.of(each)) for claim in claims for each in claim.contrasts]
+    asked = [one for one in asked if not (one[2].is_absent and one[1].if_present)]
+    estimates = _estimated([evidence for *_, evidence in asked])
+    known: dict[int, list[Tested]] = {id(claim): [] for claim in claims}
+    for (claim, contrast, evidence), estimate in zip(asked, estimates, strict=True):
+        known[id(claim)].append(Tested(contrast, evidence, estimate))
+    claimed = {
+        place: [one.claimed for one in own if one.claimed is not None]
+        for place, own in known.items()
+    }
+    family = {
+        id(claim): DirectionalClaim(own, claim.counts, len(own) == len(known[id(claim)]))
         for claim in claims
-    ]
-    estimated = iter(_estimated([one for each in drafts for one in each]))
-    known = [[next(estimated) for _ in each] for each in drafts]
-    claimed = [[_claimed(one) for one in each] for each in known]
-    stated = [_stated(*each) for each in zip(claims, claimed, strict=True)]
-    family = [each for each in stated if each is not None]
-    judged = iter(judge(family))
-    return [
-        Verdict(
-            claim,
-            tuple(
-                _with_p(*each, _tests(claim, own, len(family)))
-                for each in zip(drawn, own, strict=True)
-            ),
-            None if one is None else next(judged),
-        )
-        for claim, drawn, own, one in zip(claims, known, claimed, stated, strict=True)
-    ]
+        if (own := claimed[id(claim)])
+    }
+    judged = dict(zip(family, judge(list(family.values())), strict=True))
+    verdicts = []
+    for claim in claims:
+        tests = len(family) * (len(claimed[id(claim)]) if claim.counts == "any" else 1)
+        tested = tuple(replace(one, tests=tests) for one in known[id(claim)])
+        verdicts.append(Verdict(claim, tested, judged.get(id(claim))))
+    return verdicts
 
 
-def _stated(claim: Claim, claimed: Sequence[ClaimedDifference | None]) -> DirectionalClaim | None:
-    """Return what is tested of a claim; None if no contrast has enough runs."""
-    tested = [one for one in claimed if one is not None]
-    return DirectionalClaim(tested, claim.counts, len(tested) == len(claimed)) if tested else None
-
-
-def _tests(claim: Claim, claimed: Sequence[ClaimedDifference | None], claims: int) -> int:
-    """Return by how many tests the level of a contrast is divided, at Holm's first step."""
-    tested = sum(one is not None for one in claimed)
-    return claims * (tested if claim.counts == "any" else 1)
-
-
-def _estimated(drafts: Sequence[Tested]) -> list[Tested]:
-    """Return the contrasts with estimates; the noise of runs is that of all pairs of rows."""
-    pairs = list({id(pair): pair for one in drafts for pair in one.evidence.noise_from}.values())
-    places = [place for place, one in enumerate(drafts) if one.evidence.pair is not None]
-    tested = [pair for place in places if (pair := drafts[place].evidence.pair) is not None]
-    errors = dict(zip(places, stats.errors(tested, pairs) if tested else [], strict=True))
-    found = []
-    for place, one in enumerate(drafts):
-        pair, values = one.evidence.pair, one.evidence.values
-        estimate = None
-        if pair is not None:
-            error, freedom = errors[place]
-            estimate = _estimate(100 * float(pair.mean), 100 * float(error), freedom)
-        elif values is not None and len(values) >= FEWEST:
-            variance = max(values.var(ddof=1), one.evidence.resolution**2 / 12)
-            error = np.sqrt(variance / len(values))
-            estimate = _estimate(float(values.mean()), float(error), len(values) - 1)
-        found.append(Tested(one.contrast, one.evidence, estimate))
-    return found
-
-
-def _estimate(mean: float, error: float, freedom: float) -> Estimate:
-    return Estimate(mean, *stats.interval(mean, error, freedom), error, freedom)
-
-
-def _claimed(one: Tested) -> ClaimedDifference | None:
-    """Return a contrast's estimate with its claimed direction as positive; None with few runs."""
-    estimate, contrast = one.estimate, one.contrast
-    if estimate is None or one.evidence.runs < RUNS:
-        return None
-    towards = np.asarray(contrast.direction * estimate.difference)
-    return ClaimedDifference(towards, np.asarray(estimate.error), estimate.freedom, contrast.least)
-
-
-def _with_p(one: Tested, claimed: ClaimedDifference | None, tests: int) -> Tested:
-    """Return a contrast with its p-values, and what it would have found in its family."""
-    if claimed is None:
-        return one
-    finds = float(claimed.error) * stats.detectable(claimed.freedom, tests, sides=1)
-    return replace(one, p=float(claimed.p), p_least=float(claimed.p_least), finds=finds)
+def _estimated(evidences: Sequence[Evidence]) -> list[Estimate | None]:
+    """Return estimates of contrasts; the noise of runs is that of all pairs of rows."""
+    pairs = list({id(pair): pair for one in evidences for pair in one.noise_from}.values())
+    tested = [one.pair for one in evidences if one.pair is not None]
+    errors = iter(stats.errors(tested, pairs) if tested else [])
+    estimates: list[Estimate | None] = []
+    for one in evidences:
+        if one.pair is not None:
+            of_mean, freedom = next(errors)
+            mean, error = 100 * float(one.pair.mean), 100 * float(of_mean)
+        elif one.values is not None and len(one.values) >= FEWEST:
+            variance = max(one.values.var(ddof=1), one.resolution**2 / 12)
+            mean, error = float(one.values.mean()), float(np.sqrt(variance / len(one.values)))
+            freedom = len(one.values) - 1
+        else:
+            estimates.append(None)
+            continue
+        ends = stats.interval(mean, error, freedom)
+        estimates.append(Estimate(mean, *ends, error, freedom))
+    return estimates
 
 
 Word: TypeAlias = Literal["shown", "refuted", "undecided"]

@@ -100,7 +100,8 @@ def collect(
         name = early_cell_name(policy, task, seed, step)
         path = out / EARLY / f"{name}.json"
         before[name] = _written(find((policy, task, seed), stage, path, {STEP: step}), path)
-    _remove_broken(out)
+    for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
+        remove_parts(folder)  # of processes that have ended
     about = {"name": experiment.name, **resolved(experiment)}
     left_out = [name for name, result in [*ended.items(), *before.items()] if result is None]
     write_file(out / SETTINGS, json_bytes(about | ({LEFT_OUT: left_out} if left_out else {})))
@@ -241,12 +242,6 @@ def _shrunk(behind: Iterable[Stage], store: Store) -> Json:
     records = {each.name: store.recall(each.key) or {"record": {}} for each in trainings}
     facts = {name: known["record"].get("facts") or {} for name, known in records.items()}
     return {name: each["shrunk"] for name, each in facts.items() if "shrunk" in each} or None
-
-
-def _remove_broken(out: Path) -> None:
-    """Remove what processes that have ended left half written in a run's folder."""
-    for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
-        remove_parts(folder)
 
 
 @dataclass(frozen=True)
