@@ -101,6 +101,16 @@ def write(
     return folder
 
 
+def run_experiment(folder: Path, text: str, out: str = "run") -> Path:
+    """Write tiny.yaml to a folder and run it, with store/ as its store; returns the folder."""
+    from maskpolicy.app.commands import app
+
+    (folder / "tiny.yaml").write_text(text)
+    words = ["run", folder / "tiny.yaml", "--out", folder / out, "--store", folder / "store"]
+    assert not app([str(word) for word in words], standalone_mode=False)
+    return folder
+
+
 def put(folder: Path, result: Json, rows: Sequence[Json]) -> None:
     """Write one cell's two files."""
     name = cell_name(result["policy"], result["task"], result["seed"])

@@ -7,11 +7,11 @@ import shutil
 import statistics
 from pathlib import Path
 
+import folders
 import pytest
 
 from maskpolicy.analyses import over_runs
 from maskpolicy.analyses.representations import pretrained_models
-from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -40,24 +40,7 @@ finetune: {steps: 2, batch_size: 4, warmup: 1}
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
     """A folder with an experiment that was run: tiny.yaml, run/ and store/."""
-    folder = tmp_path_factory.mktemp("encoders")
-    (folder / "tiny.yaml").write_text(EXPERIMENT)
-    words = ["run", folder / "tiny.yaml", "--out", folder / "run", "--store", folder / "store"]
-    assert not app([str(word) for word in words], standalone_mode=False)
-    return folder
-
-
-@pytest.fixture
-def analyse(call, home):
-    """Run one analysis; returns its JSON."""
-
-    def analyse(name: str, *keys: str) -> dict:
-        words = ("analyze", name, home / "run", *keys, "--store", home / "store", "--json")
-        code, out, err = call(*words)
-        assert code == 0, err
-        return json.loads(out)
-
-    return analyse
+    return folders.run_experiment(tmp_path_factory.mktemp("encoders"), EXPERIMENT)
 
 
 def numbers(found: dict, policy: str, **wanted) -> dict[int, float]:
@@ -186,3 +169,18 @@ def test_figure_3_pairs_rows_by_run_after_as_many_steps(analyse, home):
     assert all(series["x"] == [0.0, 2.0, 4.0] for series in panel["series"])
     over = analyse("figure3", "over=tokens")
     assert all(series["x"][0] == 0.0 for panel in over["plots"] for series in panel["series"])
+
+
+def test_shares_and_slopes_have_intervals_over_intermediate_runs(analyse):
+    tags = analyse("pos", "every=true")
+    frequency = analyse("frequency", "every=true", "least=1", "resamples=20")
+    shares = {row["policy"]: row["share"] for row in tags["rows"] if row["tag"] == "NOUN"}
+    slopes = {row["policy"]: row["slope"] for row in frequency["rows"]}
+    for found, numbers, name in ((tags, shares, "share"), (frequency, slopes, "slope")):
+        own = [numbers[f"MLM, run {run}"] for run in range(3)]
+        rows = [row for row in found["rows"] if row["policy"] == "MLM, mean of 3 runs"]
+        row = next(row for row in rows if row.get("tag") in (None, "NOUN"))
+        assert row[name] == pytest.approx(statistics.fmean(own))
+        assert (row["low"], row["high"]) == pytest.approx(over_runs.interval(own))
+        assert len(set(own)) == 3
+        assert len(found["plots"][0]["series"]) == 4  # the corpus and three rows

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
+import folders
 import pytest
 
 from maskpolicy.analyses import intermediate_stages
 from maskpolicy.analyses.builtin.knowledge import Forgetting
-from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -46,22 +44,12 @@ def home(tmp_path_factory):
     """A folder with a run whose general stage mixes policies: run/ and store/."""
     folder = tmp_path_factory.mktemp("general")
     (folder / "mine.py").write_text(MINE)
-    (folder / "it.yaml").write_text(EXPERIMENT)
-    words = ["run", folder / "it.yaml", "--out", folder / "run", "--store", folder / "store"]
-    assert not app([str(word) for word in words], standalone_mode=False)
-    return folder
-
-
-def measured(call, home, *more):
-    words = ("analyze", "forgetting", home / "run", "passages=32", "--store", home / "store")
-    code, out, err = call(*words, "--plugin", home / "mine.py", "--json", *more)
-    assert code == 0, err
-    return json.loads(out)
+    return folders.run_experiment(folder, EXPERIMENT)
 
 
 @pytest.mark.slow
-def test_each_target_form_of_a_mixture_has_its_own_loss(call, home):
-    found = measured(call, home)
+def test_each_target_form_of_a_mixture_has_its_own_loss(analyse, home):
+    found = analyse("forgetting", "passages=32")
     rows = {row["target"]: row for row in found["rows"]}
     assert [*rows] == ["full", "spans"]
     assert len(found["plots"]) == 2

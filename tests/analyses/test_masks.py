@@ -6,11 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
+import folders
 import pytest
 import small
 
 from maskpolicy.analyses.builtin.encoders import ReturnedMasks
-from maskpolicy.app.commands import app
 from maskpolicy.core.metrics import Total
 from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -135,18 +135,11 @@ checkpoint_steps: [1]
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
     """A folder with a run whose models were kept: run/ and store/."""
-    folder = tmp_path_factory.mktemp("kept")
-    (folder / "it.yaml").write_text(RUN)
-    words = ["run", folder / "it.yaml", "--out", folder / "run", "--store", folder / "store"]
-    assert not app([str(word) for word in words], standalone_mode=False)
-    return folder
+    return folders.run_experiment(tmp_path_factory.mktemp("kept"), RUN)
 
 
-def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, home):
-    words = ("rank", home / "run", "passages=40", "--json", "--store", home / "store")
-    code, out, err = call("analyze", *words)
-    assert code == 0, err
-    found = json.loads(out)
+def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(analyse):
+    found = analyse("rank", "passages=40")
     settings = [(tau, centred) for tau in (0.9, 0.99) for centred in (False, True)]
     assert sorted({(row["tau"], row["centred"]) for row in found["rows"]}) == settings
     assert all(r["gap"] == r["all_with_masks"] - r["all_without"] for r in found["rows"])

@@ -7,6 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import folders
 import numpy as np
 import pytest
 import yaml
@@ -14,7 +15,6 @@ import yaml
 import maskpolicy as mp
 from maskpolicy.analyses import masked_sample
 from maskpolicy.analyses.masked_sample import Sampling
-from maskpolicy.app.commands import app
 from maskpolicy.app.contents import PAGE
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard.results.cell import read_run
@@ -71,23 +71,7 @@ def home(tmp_path_factory) -> Path:
     """A folder with an experiment that was run: run/, store/, tiny.yaml, guess.py."""
     folder = tmp_path_factory.mktemp("analysed")
     (folder / "guess.py").write_text(PLUGIN)
-    (folder / "tiny.yaml").write_text(EXPERIMENT)
-    words = ["run", folder / "tiny.yaml", "--out", folder / "run", "--store", folder / "store"]
-    assert not app([str(word) for word in words], standalone_mode=False)
-    return folder
-
-
-@pytest.fixture
-def analyse(call, home):
-    """Run one analysis; returns its JSON."""
-
-    def analyse(name: str, *keys: str) -> dict:
-        words = ("analyze", name, home / "run", *keys, "--store", home / "store", "--json")
-        code, out, err = call(*words, "--plugin", home / "guess.py")
-        assert code == 0, err
-        return json.loads(out)
-
-    return analyse
+    return folders.run_experiment(folder, EXPERIMENT)
 
 
 def by(found: dict, *names: str) -> dict:
@@ -148,46 +132,6 @@ def test_parts_of_speech_are_known_of_the_world(analyse):
     assert rows["random", "VERB"]["corpus"] > 0.02
     totals = sum(row["share"] for (policy, _), row in rows.items() if policy == "random")
     assert totals == pytest.approx(1)
-
-
-@pytest.mark.slow
-def test_shares_and_slopes_have_intervals_over_intermediate_runs(call, tmp_path):
-    (tmp_path / "it.yaml").write_text(
-        "model: mini\ncorpus: world\npolicies: [none, random, salient-span]\ntasks: [zsre]\n"
-        "seeds: [0, 1, 2]\nintermediate_seeds: 3\nworld: {people: 8, general_people: 8}\n"
-        + "".join(
-            f"{name}: {{steps: 1, batch_size: 4}}\n"
-            for name in ("general", "intermediate", "finetune")
-        )
-    )
-    place = ("--store", tmp_path / "store")
-    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *place)[0] == 0
-
-    def analyse(*words):
-        code, out, err = call("analyze", *words, tmp_path / "run", *place, "--json", "every=true")
-        assert code == 0, err
-        return json.loads(out)
-
-    tags, frequency = analyse("pos"), analyse("frequency", "least=1", "resamples=20")
-    shares, slopes = by(tags, "policy", "tag"), by(frequency, "policy")
-    for name, tag in (("random", "NOUN"), ("salient-span", "PROPN")):
-        own = [shares[f"{name}, run {run}", tag]["share"] for run in range(3)]
-        row = shares[f"{name}, mean of 3 runs", tag]
-        half = 4.302653 * np.std(own, ddof=1) / 3**0.5
-        assert row["share"] == pytest.approx(np.mean(own))
-        assert (row["low"], row["high"]) == pytest.approx(
-            (row["share"] - half, row["share"] + half)
-        )
-        own = [slopes[f"{name}, run {run}",]["slope"] for run in range(3)]
-        row = slopes[f"{name}, mean of 3 runs",]
-        half = 4.302653 * np.std(own, ddof=1) / 3**0.5
-        assert (row["low"], row["high"]) == pytest.approx(
-            (row["slope"] - half, row["slope"] + half)
-        )
-    assert len(set(own)) == 3
-    for found in (tags, frequency):
-        (plot,) = found["plots"]
-        assert len(plot["series"]) == 3  # the corpus and two rows
 
 
 def test_a_pipeline_tags_instead(analyse, tmp_path):

@@ -114,9 +114,9 @@ def test_an_interaction_of_two_experiments(tmp_path, store):
         run(tmp_path / "near", {"none": 0.6, "good": 0.6}, name="near"),
     ]
     far, near = (replace(BETTER, experiment=name) for name in ("far", "near"))
-    assert verdict(Interaction(far, near, LOWER), runs=both, store=store).text == "shown"
+    assert verdict(Interaction(far, near, direction=LOWER), runs=both, store=store).text == "shown"
     other = [both[0], run(tmp_path / "first", {"none": 0.6, "good": 0.6}, name="near", first=1)]
-    text = verdict(Interaction(far, near, LOWER), runs=other, store=store).text
+    text = verdict(Interaction(far, near, direction=LOWER), runs=other, store=store).text
     assert text == "undecided: the two differences have different seeds"
 
 

@@ -24,19 +24,25 @@ LOWER: Direction = -1
 Step: TypeAlias = Literal["last", "first checkpoint"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _OfScores:
+    """What the contrasts of scores have in common; see the module."""
+
+    direction: Direction = HIGHER
+    least: float = LEAST
+    unit: str = POINTS
+    if_present: bool = False
+
+
 @dataclass(frozen=True)
-class RowDifference:
+class RowDifference(_OfScores):
     """The difference between two rows: the mean of their scores over tasks, () for all."""
 
     experiment: str
     row: str
     other: str
     tasks: tuple[str, ...]
-    direction: Direction = HIGHER
     step: Step = "last"  # of the intermediate stage; both rows are compared there
-    least: float = LEAST
-    unit: str = POINTS
-    if_present: bool = False
 
     @property
     def compared(self) -> str:
@@ -51,15 +57,11 @@ class RowDifference:
 
 
 @dataclass(frozen=True)
-class Interaction:
+class Interaction(_OfScores):
     """How much larger one difference is than another: the first less the second."""
 
     first: RowDifference
     second: RowDifference
-    direction: Direction = HIGHER
-    least: float = LEAST
-    unit: str = POINTS
-    if_present: bool = False
 
     @property
     def experiment(self) -> str:
@@ -84,7 +86,7 @@ class Interaction:
 
 
 @dataclass(frozen=True)
-class Trend:
+class Trend(_OfScores):
     """The slope of the mean score over tasks, () for all, by a number that belongs to each row.
 
     Least squares, per 1 of that number. `rows` maps labels to numbers.
@@ -94,10 +96,6 @@ class Trend:
     rows: Mapping[str, float]
     tasks: tuple[str, ...]
     over: str  # what the number is
-    direction: Direction = HIGHER
-    least: float = LEAST
-    unit: str = POINTS
-    if_present: bool = False
 
     @property
     def compared(self) -> str:

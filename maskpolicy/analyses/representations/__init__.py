@@ -83,10 +83,6 @@ class Gram:
         values = torch.linalg.eigvalsh(products).numpy()
         return np.where(values > _NOTHING * float(self.products.trace()), values, 0.0)
 
-    def rank(self, tau: float, centred: bool = False) -> int:
-        """Return the effective rank of all rows, less their mean if `centred`."""
-        return effective_rank(self.squares(centred), tau)
-
 
 def effective_rank(squares: NDArray[np.float64], tau: float) -> int:
     """Return the least k such that the k largest of `squares` sum to `tau` of their total.

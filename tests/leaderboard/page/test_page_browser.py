@@ -12,7 +12,6 @@ import folders
 import pytest
 from payloads import PAYLOADS, SCRIPT
 
-from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import SCRIPTS, save_page
 from maskpolicy.leaderboard.results.cell import read_run
@@ -67,11 +66,7 @@ def browser(tmp_path_factory) -> Iterator[chromium.Browser]:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory) -> Path:
     """The page that a real run wrote."""
-    folder = tmp_path_factory.mktemp("real")
-    (folder / "real.yaml").write_text(RUN)
-    words = ["run", folder / "real.yaml", "--out", folder / "out", "--store", folder / "store"]
-    assert not app([str(word) for word in words], standalone_mode=False)
-    return folder / "out" / "leaderboard.html"
+    return folders.run_experiment(tmp_path_factory.mktemp("real"), RUN) / "run/leaderboard.html"
 
 
 @pytest.fixture(scope="module")
