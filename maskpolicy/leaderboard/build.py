@@ -137,18 +137,23 @@ def _rows(
     label: str,
     read: comparisons.Reader,
 ) -> list[BoardRow]:
-    """Score every row and compare it with the baseline of its own run."""
+    """Score every row and compare it with the baseline of its own run; all tests are one family."""
     bases = [_baseline(drafts, label, draft) for draft in drafts]
     base_seeds = [drafts[base].seeds for base in bases]
-    means = [
-        {task: _score(draft.of(task, seeds)) for task in tasks}
-        for draft, seeds in zip(drafts, base_seeds, strict=True)
-    ]
-    tested = _compared(drafts, bases, tasks, read)
+    places = [(index, task) for index in range(len(drafts)) for task in tasks]
+    means = {(i, task): _score(drafts[i].of(task, base_seeds[i])) for i, task in places}
+    compared: list[Comparison | None] = []
+    for index, task in places:
+        base = bases[index]
+        cells = drafts[index].of(task), drafts[base].of(task)
+        named = (str(index), str(base))
+        own = index == base
+        compared.append(None if own else comparisons.compare(*cells, read, named))
+    tested = dict(zip(places, comparisons.assess_family(compared), strict=True))
     rows = []
     for index, (draft, name, base) in enumerate(zip(drafts, names, bases, strict=True)):
         scores = {
-            task: _minus(means[index][task], means[base][task], tested[index, task])
+            task: _minus(means[index, task], means[base, task], tested[index, task])
             for task in tasks
         }
         gaps = tuple(draft.gaps(tasks, base_seeds[index]))
@@ -156,26 +161,6 @@ def _rows(
         policy = draft.config["policy"]
         rows.append(BoardRow(name, policy, scores, work, draft.cells, gaps, names[base]))
     return rows
-
-
-def _compared(
-    drafts: Sequence[Draft],
-    bases: Sequence[int],
-    tasks: Sequence[str],
-    read: comparisons.Reader,
-) -> dict[tuple[int, str], Comparison | None]:
-    """Compare each row's cells with its baseline's; all tests form one family."""
-    compared: dict[tuple[int, str], Comparison | None] = {}
-    for index, (draft, base) in enumerate(zip(drafts, bases, strict=True)):
-        for task in tasks:
-            cells, base_cells = draft.of(task), drafts[base].of(task)
-            compared[index, task] = (
-                None
-                if index == base
-                else comparisons.compare(cells, base_cells, read, (str(index), str(base)))
-            )
-    family = comparisons.assess_family(list(compared.values()))
-    return dict(zip(compared, family, strict=True))
 
 
 def _score(cells: Mapping[int, Result | None]) -> Score | None:
@@ -277,22 +262,27 @@ def _single_run(drafts: Sequence[Draft]) -> list[str]:
 def _groups(drafts: Sequence[Draft], tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the groups of two or more closed-book tasks, by name."""
     groups: dict[str, list[str]] = {}
-    about = {task: cell for draft in drafts for (task, _), cell in draft.cells.items()}
+    about = _by_task(drafts)
     for task in tasks:
         if not about[task].config["task"].get("context"):
             groups.setdefault(about[task].group, []).append(task)
     return {name: tuple(members) for name, members in groups.items() if len(members) > 1}
 
 
+def _by_task(drafts: Sequence[Draft]) -> dict[str, Result]:
+    """Return a cell of each task."""
+    return {task: cell for draft in drafts for (task, _), cell in draft.cells.items()}
+
+
 def _counted_twice(drafts: Sequence[Draft], groups: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a note for each mean over several columns of the same examples."""
-    about = {task: cell for draft in drafts for (task, _), cell in draft.cells.items()}
+    blocks = {task: cell.config["task"] for task, cell in _by_task(drafts).items()}
     notes = []
     for name, members in groups.items():
         columns: dict[str, list[str]] = {}
         for task in members:
-            block = {k: v for k, v in about[task].config["task"].items() if k != "metrics"}
-            columns.setdefault(keys.canonical(block), []).append(task)
+            data = {key: value for key, value in blocks[task].items() if key != "metrics"}
+            columns.setdefault(keys.canonical(data), []).append(task)
         notes += [
             f"{average_label(name)}: {' and '.join(same)} are scores of the same answers, which "
             f"count {len(same)} times in this mean"
