@@ -97,7 +97,12 @@ def intermediate_stages(
     notes: list[str] = []
     for run in runs:
         for color, label in enumerate(run.rows):
-            keys = _stages(run, label)
+            keys = {
+                result.config["intermediate_seed"]: key
+                for result in run.results
+                if result.policy == label and "intermediate_seed" in result.config
+                if (key := result.stage_key("intermediate")) is not None
+            }
             for number, key in sorted(keys.items())[: None if every else 1]:
                 manifest = store.peek(key)
                 name = f"{run.name}, {label}" if len(runs) > 1 else label
@@ -128,16 +133,6 @@ def rows_of_stages(
         except StoreError as error:
             notes.append(f"{each.label}: {error}")
     return rows, notes
-
-
-def _stages(run: Run, label: str) -> dict[int, str]:
-    """Return the keys of a row's intermediate stages by number of the intermediate run."""
-    return {
-        result.config["intermediate_seed"]: key
-        for result in run.results
-        if result.policy == label and "intermediate_seed" in result.config
-        if (key := result.stage_key("intermediate")) is not None
-    }
 
 
 def _lacking(store: Store, run: Run, label: str) -> str:

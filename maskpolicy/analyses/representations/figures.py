@@ -59,19 +59,19 @@ def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
         if not model.task and not model.kept_at:
             whole.setdefault(names[model.line], []).append(found)
 
-    def lines(title: str, *tokens: str, tau: float = taus[0]) -> Lines:
-        """Return the rank of a token set over layers, less that of a second set if given."""
-        series = [
-            _line(name, list(enumerate(_by_layer(runs, tokens, tau))))
-            for name, runs in whole.items()
-        ]
+    def lines(title: str, tokens: str, tau: float = taus[0]) -> Lines:
+        """Return the rank of a token set, or the gap, over layers."""
+        series = []
+        for name, runs in whole.items():
+            of_runs = [_ranks(found, tokens, tau) for found in runs]
+            series.append(_line(name, enumerate(zip(*of_runs, strict=True))))
         return Lines(title, "layer", _RANK, series)
 
     return [
         lines("all tokens, masks present (1a)", "all_with_masks"),
         lines("all tokens, no masks (1a)", "all_without"),
         lines("<mask> tokens (1b)", "mask"),
-        *(lines(f"with masks less without (5a), {tau:g}", *GAP, tau=tau) for tau in taus),
+        *(lines(f"with masks less without (5a), {tau:g}", "gap", tau) for tau in taus),
         *_over_loss(measured, names, taus[0]),
         *_over_tuning(measured, names, taus[0]),
     ]
@@ -88,15 +88,6 @@ def _names(measured: Measured) -> dict[str, str]:
     }
 
 
-def _by_layer(runs: Sequence[Ranks], tokens: Sequence[str], tau: float) -> list[list[int]]:
-    """Return for each layer the rank of each run, less that of a second set if there is one."""
-    of_runs = [
-        [layer[tokens[0]] - sum(layer[less] for less in tokens[1:]) for layer in found.layers(tau)]
-        for found in runs
-    ]
-    return [list(ranks) for ranks in zip(*of_runs, strict=True)]
-
-
 def _over_loss(measured: Measured, names: Mapping[str, str], tau: float) -> list[Lines]:
     """Return the last layer's ranks over the pre-training loss, if there are checkpoints."""
     lines: dict[str, Points] = {}
@@ -105,18 +96,12 @@ def _over_loss(measured: Measured, names: Mapping[str, str], tau: float) -> list
             lines.setdefault(names[model.line], []).append((model.kept_at, model.loss, found))
     if all(len({steps for steps, _, _ in points}) < 2 for points in lines.values()):
         return []
-    return [
-        Lines(
-            f"{title}, last layer",
-            "loss of pre-training",
-            _RANK,
-            [_means(name, points, tokens, tau) for name, points in lines.items()],
-        )
-        for title, tokens in (
-            ("<mask> tokens", "mask"),
-            ("real tokens, no masks present", "real_without"),
-        )
-    ]
+    sets = {"<mask> tokens": "mask", "real tokens, no masks present": "real_without"}
+    panels = []
+    for title, tokens in sets.items():
+        series = [_means(name, points, tokens, tau) for name, points in lines.items()]
+        panels.append(Lines(f"{title}, last layer", "loss of pre-training", _RANK, series))
+    return panels
 
 
 def _over_tuning(measured: Measured, names: Mapping[str, str], tau: float) -> list[Lines]:
@@ -223,7 +208,8 @@ def _numbers(
         yield {"set": "gap", "layer": NEAREST, "value": gaps[0] - gaps[1]}
 
 
-def _ranks(found: Ranks, name: str, tau: float, centred: bool) -> list[int]:
+def _ranks(found: Ranks, name: str, tau: float, centred: bool = False) -> list[int]:
+    """Return the ranks of a token set, or the gap, by layer."""
     more, less = GAP
     return [
         layer[more] - layer[less] if name == "gap" else layer[name]

@@ -152,10 +152,7 @@ def own_settings(result: Result) -> frozenset[str]:
 
 def without(part: ComparedPart, name: str, left_out: Container[str]) -> ComparedPart:
     """Return the part of that name without the settings in `left_out`."""
-    if not isinstance(part.settings, Mapping):
-        return part
-    kept = {key: v for key, v in part.settings.items() if f"{name}.{key}" not in left_out}
-    return ComparedPart(kept, part.key)
+    return ComparedPart(_settings(name, part.settings, left_out), part.key)
 
 
 def contents(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:

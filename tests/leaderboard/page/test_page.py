@@ -126,19 +126,6 @@ def test_a_missing_cell_says_why(folder):
     assert cells(folder)[1][1].incomplete == "not in these results"
 
 
-def test_a_mark_needs_three_seeds_with_runs_of_their_own(tmp_path):
-    strong = {"none": 0.1, "salient-span": 0.9}
-    own = table(board(folders.write(tmp_path / "own", strong, seeds=3)))
-    assert own.rows[1][1][0].significant
-    for name, settings in {"two": {"seeds": 2}, "shared": {"seeds": 4, "runs": 1}}.items():
-        folder = folders.write(tmp_path / name, strong, **settings)
-        assert not any(cell.significant for line in cells(folder) for cell in line)
-        text = " ".join(" ".join(Texts(rendered(folder)).words).split())
-        assert "No mark of significance is shown" in text
-        assert board(folder).untested[0] in text
-        assert "each with an intermediate run of its own" in text
-
-
 @pytest.fixture
 def several(tmp_path):
     """Return two runs with baselines of their own, which differ in a budget, and one without."""
