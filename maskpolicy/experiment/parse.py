@@ -250,7 +250,7 @@ def _file(given: dict[str, Any], where: str) -> File:
     One policy, task or seed is a list of one. A key that belongs elsewhere, such as `lr`, is told
     where.
     """
-    pointers.check(given, schema.fields_of(File), where, "top", is_file=True)
+    pointers.check(given, schema.fields_of(File), where, "top")
     seed = given.get("seeds")
     if type(seed) is int and 1 < seed <= _MOST_SEEDS:
         log.warning(

@@ -11,18 +11,16 @@ from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import CorpusBlock, Experiment, TaskBlock
 from maskpolicy.plugins import discovery, registry
-from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 
 _OPTIONS = {name: name for name in ("jobs", "threads", "workers", "out", "store", "cache", "only")}
 _HARDWARE = ("device", "cuda", "gpu", "gpus", "num_gpus", "n_gpu", "no_cuda")
 _OPTIONS |= {"plugin": "plugin", "executor": "executor", "output_dir": "out"}
 _NO_KEYS = {"name", "general_policy", "where"}  # fields of `Experiment` that no file states
-Place = Literal["top", "row", "task", "sweep"]
+Place = Literal["top", "row", "task"]
 _OF_TRAINING = {
     "top": "set it there, e.g. intermediate.{0} or finetune.{0}",
     "row": "write intermediate: {{{0}: ..}}",
     "task": "all tasks share it: write finetune.{0}",
-    "sweep": "write intermediate.{0} or finetune.{0}",
 }
 _OF_CORPUS = {"top": "write corpus.{0}", "row": "write corpus: {{{0}: ..}}"}
 
@@ -32,30 +30,21 @@ def check(
     known: Collection[str],
     where: str,
     place: Place,
-    is_file: bool = False,
 ) -> None:
     """Raise ConfigError for a key of the block at `where` that is not `known` and has a place."""
     for key in block:
-        if key not in known and (said := pointer(key, place, block if is_file else None)):
+        if key not in known and (said := _pointer(key, place, block if place == "top" else None)):
             raise ConfigError(f"{schema.at(where, key)}: {said}")
 
 
-def pointer(
-    key: str, place: Place, given: Mapping[str, Any] | None = None, block: str = "grid"
-) -> str | None:
+def _pointer(key: str, place: Place, given: Mapping[str, Any] | None) -> str | None:
     """Return what to do about a key that is unknown in its place, or None.
 
-    `given` has the keys of the experiment, if the place is its top or a sweep there; `block` is the
-    sweep's key, `grid` or `tune`.
+    `given` has the keys of the experiment, if the place is its top.
     """
     name = schema.SYNONYMS.get(key, key)
-    if place == "sweep" and key == "name":
-        return "a sweep varies the settings of one policy: write a block for each policy"
-    if place == "sweep" and key in (CORPUS, *ROW_TRAININGS):
-        one = "words" if key == CORPUS else "steps"
-        return f"is a block: name its keys, e.g. {key}.{one}: [100, 200], or write a row for each"
-    if place == "top":
-        if said := _of_top(key, given or {}):
+    if given is not None:
+        if said := _of_top(key, given):
             return said
     elif key in ("seed", "seeds"):
         return "is shared by all rows and tasks: list the values in `seeds` at the top of the file"
@@ -65,11 +54,9 @@ def pointer(
         return f"is a key of a training: {_OF_TRAINING[place].format(name)}"
     if place in _OF_CORPUS and key in schema.fields_of(CorpusBlock):
         return f"is a key of a corpus: {_OF_CORPUS[place].format(key)}"
-    policy = None if given is None else _policy_with(name, given)
-    if policy is None:
+    if given is None or (policy := _policy_with(name, given)) is None:
         return None
-    row = f"{name}: .." if place == "top" else f"{block}: {{{name}: [..]}}"
-    return f"is a field of {policy}: set it in the block of that row, {{name: {policy}, {row}}}"
+    return f"is a field of {policy}: set it in its block, {{name: {policy}, {name}: ..}}"
 
 
 def _of_top(key: str, given: Mapping[str, Any]) -> str | None:

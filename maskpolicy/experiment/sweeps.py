@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, replace
-from difflib import get_close_matches
-from functools import partial
 from typing import Annotated, Any
 
 from maskpolicy.core import schema
-from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.keys import canonical
 from maskpolicy.core.schema import Stated, at
 from maskpolicy.core.types import Denoising
-from maskpolicy.experiment import pointers, yaml_file
-from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.definition import NONE, CorpusBlock
+from maskpolicy.experiment import yaml_file
+from maskpolicy.experiment.definition import NONE
 from maskpolicy.experiment.policy_blocks import named
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
@@ -32,9 +29,6 @@ _SAME_RESULT = (
     *(f"{name}.checkpoint_every" for name in ROW_TRAININGS),
     "corpus.shard_mb",
 )
-
-Known = Callable[[str, str], Any]
-"""known(key, place) -> the annotation of a key's values; ConfigError if a sweep cannot have it."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +123,13 @@ def rows(
     for keys and values that no row can have, and for more than `MOST` rows.
     """
     blocks = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    objective = {name: known.annotation for name, known in schema.fields_of(Denoising).items()}
-    outer = _axes(top or {}, root, partial(_annotation, fields=objective, given=top))
-    choices = _tuned(top or {}, root, partial(_annotation, fields={}, given=top, block=TUNE))
-    _check_apart(outer, choices)
+    outer, choices = _axes(top or {}, root), _tuned(top or {}, root)
+    _check_keys(outer, choices, top or {})
+    objective = schema.fields_of(Denoising)
+    for axis in outer:
+        for key, value in (pair for cell in axis.cells() for pair in cell.items()):
+            if key in objective:  # rows take these as they are
+                schema.check(value, objective[key].annotation, at(axis.where, key))
     made: list[Row] = []
     used: set[str] = set()
     total = 0
@@ -186,25 +183,8 @@ def _row(
 
 def _own_axes(block: Mapping[str, Any], place: str) -> tuple[list[_Axis], list[_Axis]]:
     """Return the axes of a block's sweeps, and those of its `tune`."""
-    is_none = block["name"] == NONE
-    plugin = None if is_none else find_plugin("policy", block["name"], [NONE], place).plugin
-    known = schema.fields_of(plugin) | ({} if is_none else schema.fields_of(Denoising))
-    fields = {name: of.annotation for name, of in known.items()} | {"label": str}
-
-    def annotation(key: str, where: str) -> Any:
-        if _states(block, key) and key not in ("name", "label"):
-            raise ConfigError(f"{where}: is in the row's block too: drop one of them")
-        if is_none and training_of(key) not in (None, "finetune"):
-            raise ConfigError(f"{where}: {NONE} has no stage and takes no such key")
-        return _annotation(key, where, fields)
-
-    def annotation_to_tune(key: str, where: str) -> Any:
-        if key == "label" or any(part.isdigit() for part in key.split(".")):
-            raise ConfigError(f"{where}: cannot be tuned: name a setting of the row")
-        return annotation(key, where)
-
-    sweeps, choices = _axes(block, place, annotation), _tuned(block, place, annotation_to_tune)
-    _check_apart(sweeps, choices)
+    sweeps, choices = _axes(block, place), _tuned(block, place)
+    _check_keys(sweeps, choices, block)
     count = math.prod(len(axis.points) for axis in sweeps)
     if "label" in block and (count > 1 or any("label" in axis.keys for axis in sweeps)):
         raise ConfigError(
@@ -214,14 +194,32 @@ def _own_axes(block: Mapping[str, Any], place: str) -> tuple[list[_Axis], list[_
     return sweeps, choices
 
 
-def _check_apart(sweeps: Sequence[_Axis], choices: Sequence[_Axis]) -> None:
-    """Raise ConfigError for a key that is to be swept over and to be tuned."""
+def _check_keys(
+    sweeps: Sequence[_Axis], choices: Sequence[_Axis], block: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError for keys of sweeps, and of `tune`, that no row of a block can vary.
+
+    What other keys mean is checked with each row that they make.
+    """
+    is_row = "name" in block
     swept = {key for axis in sweeps for key in axis.keys}
-    for axis in choices:
-        if axis.keys[0] in swept:
-            raise ConfigError(
-                f"{at(axis.where, axis.keys[0])}: is in grid or zip too: drop one of them"
-            )
+    for axis in (*sweeps, *choices):
+        for key in axis.keys:
+            place, first = at(axis.where, key), key.partition(".")[0]
+            if key in _SAME_RESULT:
+                raise ConfigError(f"{place}: changes no result: remove it")
+            if key == "name" or (key == "label" and not is_row):
+                raise ConfigError(f"{place}: cannot vary: write a block for each policy")
+            if is_row and first != "label" and _states(block, key):
+                raise ConfigError(f"{place}: is in the row's block too: drop one of them")
+            if key in (*ROW_TRAININGS, CORPUS):
+                raise ConfigError(f"{place}: is a block: name its keys, e.g. {key}.KEY: [..]")
+            if axis not in choices:
+                continue
+            if key in swept:
+                raise ConfigError(f"{place}: is in grid or zip too: drop one of them")
+            if key == "label" or any(part.isdigit() for part in key.split(".")):
+                raise ConfigError(f"{place}: cannot be tuned: name a setting of the row")
 
 
 def _states(block: Mapping[str, Any], key: str) -> bool:
@@ -253,10 +251,10 @@ def _is_fitted(block: Mapping[str, Any]) -> bool:
     return any(_is_fitted(named(member, key)) for member in members)
 
 
-def _axes(block: Mapping[str, Any], where: str, known: Known) -> list[_Axis]:
+def _axes(block: Mapping[str, Any], where: str) -> list[_Axis]:
     """Return the axes of a block's `grid`, one for each key, and of its `zip`, one for all keys."""
-    grid = _lists(block.get(GRID) or {}, at(where, GRID), known)
-    pairs = _lists(block.get(ZIP) or {}, at(where, ZIP), known)
+    grid = _lists(block.get(GRID) or {}, at(where, GRID))
+    pairs = _lists(block.get(ZIP) or {}, at(where, ZIP))
     for key in pairs.keys() & grid.keys():
         raise ConfigError(f"{at(at(where, ZIP), key)}: is in {GRID} too: drop one of them")
     if len({len(values) for values in pairs.values()}) > 1:
@@ -269,7 +267,7 @@ def _axes(block: Mapping[str, Any], where: str, known: Known) -> list[_Axis]:
     return axes
 
 
-def _tuned(block: Mapping[str, Any], where: str, known: Known) -> list[_Axis]:
+def _tuned(block: Mapping[str, Any], where: str) -> list[_Axis]:
     """Return the axes of a block's `tune`, one for each key."""
     tune, place = block.get(TUNE) or {}, at(where, TUNE)
     if isinstance(tune, Mapping) and tune.get(ON, DEV) != DEV:
@@ -277,7 +275,7 @@ def _tuned(block: Mapping[str, Any], where: str, known: Known) -> list[_Axis]:
             f"{at(place, ON)}: must be {DEV}, not {tune[ON]!r}: test is for what is reported"
         )
     keys = {k: v for k, v in tune.items() if k != ON} if isinstance(tune, Mapping) else tune
-    lists = _lists(keys, place, known)
+    lists = _lists(keys, place)
     if ON in tune and not lists:
         raise ConfigError(f"{place}: names no key: write e.g. intermediate.lr: [1e-4, 1e-3]")
     return [_Axis(place, (key,), tuple(zip(lists[key], strict=True))) for key in lists]
@@ -289,70 +287,20 @@ def training_of(key: str) -> str | None:
     return stage if stage in (*ROW_TRAININGS, CORPUS) and dot else None
 
 
-def _annotation(
-    key: str,
-    where: str,
-    fields: Mapping[str, Any],
-    given: Mapping[str, Any] | None = None,
-    block: str = GRID,
-) -> Any:
-    """Return the annotation of a key that rows may vary; ConfigError if they cannot.
-
-    It is one of a training, of the corpus or of `fields`. `given` has the keys of the experiment,
-    for the message about a key of the sweep `block` at its top.
-    """
-    stage = training_of(key)
-    if stage is None:
-        first, _, rest = key.partition(".")
-        if first not in fields:
-            raise _unknown(key, fields, where, given, block)
-        return Any if rest else fields[first]
-    if key in _SAME_RESULT:
-        raise ConfigError(f"{where}: changes no result: remove it")
-    name, rest = key.removeprefix(f"{stage}."), ""
-    if stage == CORPUS:
-        name, _, rest = name.partition(".")
-    known = schema.fields_of(CorpusBlock if stage == CORPUS else Training)
-    if name not in known:
-        said = unknown(f"key of {stage}", name, known, (), schema.LIST_OF_KEYS)
-        raise ConfigError(f"{where}: {said}")
-    return Any if rest else known[name].annotation
-
-
-def _unknown(
-    key: str, choices: Collection[str], where: str, given: Mapping[str, Any] | None, block: str
-) -> ConfigError:
-    """Return the error for a key that a sweep cannot vary; see `pointers`."""
-    if key.startswith("general."):
-        return ConfigError(f"{where}: all rows start from the same general models: remove it")
-    if (said := pointers.pointer(key, "sweep", given, block)) is not None:
-        return ConfigError(f"{where}: {said}")
-    trainings = [
-        f"{stage}.{name}" for stage in ROW_TRAININGS for name in schema.fields_of(Training)
-    ]
-    near = get_close_matches(key, trainings, n=1)
-    some = (f"{stage}.KEY" for stage in (*ROW_TRAININGS, CORPUS))
-    said = unknown("key", key, {*choices, *near, *some}, (), schema.LIST_OF_KEYS)
-    return ConfigError(f"{where}: {said}")
-
-
-def _lists(block: Any, where: str, known: Known, before: str = "") -> dict[str, list[Any]]:
-    """Return the values of each key, checked; a nested block stands for keys with a dot."""
+def _lists(block: Any, where: str, before: str = "") -> dict[str, list[Any]]:
+    """Return the values of each key; a nested block stands for keys with a dot."""
     if not isinstance(block, Mapping):
         raise schema.wrong(block, "a block of keys with a list of values each", where)
     lists: dict[str, list[Any]] = {}
     for name, values in block.items():
         key, place = f"{before}{name}", at(where, name)
         if isinstance(values, Mapping):
-            lists |= _lists(values, place, known, f"{key}.")
+            lists |= _lists(values, place, f"{key}.")
             continue
-        annotation = known(key, place)
         if not isinstance(values, list | tuple):
             one = f": write [{values}]" if isinstance(values, str | int | float) else ""
             raise ConfigError(f"{schema.wrong(values, 'a list of values', place)}{one}")
         if not values:
             raise ConfigError(f"{place}: is empty: give at least one value")
-        for index, value in enumerate(values):
-            schema.check(value, annotation, f"{place}[{index}]")
         lists[key] = list(values)
     return lists
