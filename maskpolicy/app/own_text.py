@@ -51,45 +51,65 @@ _OURS = {
 }
 
 
-def experiment(
-    model: str,
-    files: Sequence[str],
-    policy: Mapping[str, Any],
-    other_keys: Mapping[str, Any],
-    plugin_files: Sequence[Path] = (),
-    validation: Sequence[str] = (),
-) -> Experiment:
-    """Return the experiment that pre-trains `model` once with the block `policy`.
+@dataclass(frozen=True)
+class Request:
+    """What to pre-train on what, as the words of the command `pretrain` say it."""
 
-    `files` are paths, patterns, or the single word "world"; `other_keys` are other keys of an
-    experiment (intermediate, corpus, general, world, keys of Denoising). `validation` are paths or
-    patterns of text to measure the loss on. Raises ConfigError.
-    """
-    discovery.load_files(plugin_files, fresh=True)
+    model: str  # a preset, a folder, or a name on the Hub
+    policy: str
+    corpus: tuple[str, ...]  # files and patterns
+    out: Path
+    keys: tuple[str, ...] = ()  # KEY=VALUE, policy.KEY=VALUE
+    plugins: tuple[Path, ...] = ()
+    validation: tuple[str, ...] = ()  # files and patterns of text to measure the loss on
+
+    @property
+    def command(self) -> str:
+        """The command, for the model card."""
+        texts = repeated("--corpus", self.corpus)
+        texts += repeated("--validation", self.validation)
+        files = repeated("--plugin", self.plugins)
+        named = ("--model", self.model, *texts, "--policy", self.policy, *self.keys)
+        return as_typed("pretrain", *named, *files, "--out", self.out)
+
+
+def _experiment(asked: Request) -> Experiment:
+    """Return the experiment that pre-trains a model once with one policy; raises ConfigError."""
+    policy, keys = policy_keys(asked.policy, asked.keys)
+    discovery.load_files(asked.plugins, fresh=True)
     block = policy_block(policy, "policy", {})
     if not block.has_stage:
         raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")
     allowed = {*schema.fields_of(parse.File), *DENOISING_KEYS}
-    policy_blocks.refuse_fields(block.name, set(other_keys) - allowed)
-    learns = learned_policies.learns_from_tasks(block)
-    if learns and "data" not in other_keys:
-        raise ConfigError(
-            f"--policy {block.name}: learns from the examples of tasks: set their source with "
-            "data=DIR, data=hub or data=world"
-        )
+    policy_blocks.refuse_fields(block.name, set(keys) - allowed)
+    free = {"model"}
+    if learned_policies.learns_from_tasks(block):
+        free.add("data")
+        if "data" not in keys:
+            raise ConfigError(
+                f"--policy {block.name}: learns from the examples of tasks: set their source with "
+                "data=DIR, data=hub or data=world"
+            )
+    if learned_policies.needs_classifier(block):
+        free.add("finetune")
     learned_policies.check(block, (), WORLD, "policy")
+    if fixed := sorted(_OURS & set(keys) - free):
+        raise ConfigError(
+            f"{fixed[0]}: cannot be set here: pretrain has one policy, one model and no tasks"
+        )
+    files, folders = list(asked.corpus), (Path.cwd(),)
+    is_world = files == [WORLD] and not Path(WORLD).exists()
     settings = {
-        **_settable(other_keys, learns, learned_policies.needs_classifier(block)),
-        "model": {"name": model, **_part(other_keys, "model")},
-        "corpus": {**_source(files), **_part(other_keys, "corpus")},
+        **keys,
+        "model": {"name": asked.model, **_part(keys, "model")},
+        "corpus": {**({"name": WORLD} if is_world else {"files": files}), **_part(keys, "corpus")},
         "policies": [dict(policy)],
         "tasks": [],
         "baseline": block.name,
     }
-    folders = (Path.cwd(),)
-    planned = make_experiment(settings, PRETRAIN, "", folders, plugin_files, needs=("corpus",))
-    if validation:
-        return _with_validation(planned, validation, folders)
+    planned = make_experiment(settings, PRETRAIN, "", folders, asked.plugins, needs=("corpus",))
+    if asked.validation:
+        return _with_validation(planned, asked.validation, folders)
     for key in ("eval_every", "patience"):
         if getattr(planned.intermediate, key):
             raise ConfigError(
@@ -98,32 +118,11 @@ def experiment(
     return planned
 
 
-def _settable(other_keys: Mapping[str, Any], learns: bool, classifies: bool) -> dict[str, Any]:
-    """Return the keys of an experiment.
-
-    `data` may be set for a policy that learns from tasks only, and `finetune` for one that needs a
-    classifier.
-    """
-    allowed = {"model", *(["data"] if learns else []), *(["finetune"] if classifies else [])}
-    fixed = sorted(_OURS & set(other_keys) - allowed)
-    if fixed:
-        raise ConfigError(
-            f"{fixed[0]}: cannot be set here: pretrain has one policy, one model and no tasks"
-        )
-    return {key: value for key, value in other_keys.items() if key not in ("model", "corpus")}
-
-
-def _part(other_keys: Mapping[str, Any], key: str) -> dict[str, Any]:
-    block = other_keys.get(key, {})
+def _part(keys: Mapping[str, Any], key: str) -> dict[str, Any]:
+    block = keys.get(key, {})
     if not isinstance(block, Mapping):
         raise ConfigError(f"{key}={block}: use --{key}; {key}.KEY=value sets its other keys")
     return dict(block)
-
-
-def _source(files: Sequence[str]) -> dict[str, Any]:
-    if list(files) == [WORLD] and not Path(WORLD).exists():
-        return {"name": WORLD}
-    return {"files": list(files)} if files else {}
 
 
 def _with_validation(
@@ -178,28 +177,6 @@ def _files(corpus: Stage) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to pre-train on what, as the words of the command `pretrain` say it."""
-
-    model: str  # a preset, a folder, or a name on the Hub
-    policy: str
-    corpus: tuple[str, ...]  # files and patterns
-    out: Path
-    keys: tuple[str, ...] = ()  # KEY=VALUE, policy.KEY=VALUE
-    plugins: tuple[Path, ...] = ()
-    validation: tuple[str, ...] = ()  # files and patterns of text to measure the loss on
-
-    @property
-    def command(self) -> str:
-        """The command, for the model card."""
-        texts = repeated("--corpus", self.corpus)
-        texts += repeated("--validation", self.validation)
-        files = repeated("--plugin", self.plugins)
-        named = ("--model", self.model, *texts, "--policy", self.policy, *self.keys)
-        return as_typed("pretrain", *named, *files, "--out", self.out)
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A pre-training as it was planned."""
 
@@ -228,8 +205,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
     from maskpolicy.models.training.loop import check_installed
     from maskpolicy.pipeline.executors.capacity import check_resources, set_threads
 
-    block, rest = policy_keys(asked.policy, asked.keys)
-    planned = experiment(asked.model, asked.corpus, block, rest, asked.plugins, asked.validation)
+    planned = _experiment(asked)
     out = asked.out.resolve()
     check_out(out, model=asked.model)
     plan = stages.build(planned, store.hash_file, store.cut_file)

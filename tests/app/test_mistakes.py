@@ -53,7 +53,7 @@ LONG = [
     ([*SHOW, "random", "--text", " \n"], "has no words"),
     ([*SHOW, "random", "--text", "a\udc80"], "surrogate"),
     ([*SHOW, "careless", "--plugin", "careless.py", *NUMBERS], "masks other tokens when it is"),
-    (["store", "prune", "--cache-size", "9" * 400], "write a number and a unit"),
+    (["store", "prune", "--cache-size", "9" * 400 + "GB"], "write a number and a unit"),
 ]
 
 

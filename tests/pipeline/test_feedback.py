@@ -404,11 +404,10 @@ def killed(folder, plugin, pattern):
 
 @pytest.mark.slow
 def test_killed_in_each_kind_of_stage_the_same_command_writes_the_same_folder(folder, plugin):
-    keys = {"intermediate": {k.split(".")[1]: v for k, v in LONG.items() if k[0] == "i"}}
-    policy = {"name": "surprised", "every": 150}
-    text = [str(folder / "it.txt")]
-    experiment = own_text.experiment(str(folder / "seq2seq"), text, policy, keys, [plugin])
-    (stage,) = stages.build(experiment).pretrained.values()
+    keys = ["policy.every=150", *(f"{k}={v}" for k, v in LONG.items() if k[0] == "i")]
+    words = (str(folder / "seq2seq"), "surprised", (str(folder / "it.txt"),), folder / "out")
+    asked = own_text.Request(*words, tuple(keys), (plugin,))
+    stage = own_text.prepare(asked, Store(folder / "store")).stage
     first, part, second, _, _, last = parts(stage)
     assert last is stage
     whole = start(folder, plugin, "whole")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from maskpolicy.pipeline.store.artifacts import Store
 
 _OLDEST = 36_500  # days
-_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_FACTORS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 app = typer.Typer(help="Copy, verify, measure and prune stores.")
 
 
@@ -140,15 +136,13 @@ def _existing(place: str, cache: Path | None) -> Store:
 
 def _bytes(text: str) -> int:
     """Return the number of bytes that a text like 20GB or 500 MiB names."""
-    found = re.fullmatch(r"([0-9.]+)\s*([kmgt]i?)?b?", text.strip().lower())
+    from accelerate.utils import convert_file_size_to_int
+
+    size = text.upper().replace(" ", "")
     try:
-        number, unit = float(found[1]) if found else -1.0, (found[2] or "") if found else ""
-    except ValueError:
-        number = -1.0
-    size = number * _FACTORS.get(unit, 1)
-    if not 0 <= size < math.inf:
-        raise ConfigError(f"--cache-size {text}: write a number and a unit, like 20GB")
-    return int(size)
+        return int(size) if size.isdecimal() else convert_file_size_to_int(size)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"--cache-size {text}: write a number and a unit, like 20GB") from None
 
 
 def _tracked(what: str) -> Callable[[Sequence[str]], Iterable[str]]:
