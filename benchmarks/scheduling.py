@@ -17,8 +17,7 @@ from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.executors.local import LocalEngine
 from maskpolicy.pipeline.graph import planning
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage, stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import Stage, StageRun, stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 SIZES = (1_000, 10_000)  # stages

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy.core.errors import DataError
-from maskpolicy.pipeline.graph.nodes import Stage, stage
-from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.graph.nodes import Local, Stage, stage
 
 
 @dataclass(frozen=True)

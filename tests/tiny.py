@@ -24,8 +24,7 @@ from faults import calls
 
 from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage, stage
-from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.graph.nodes import Local, Stage, stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 

@@ -20,8 +20,7 @@ from maskpolicy.core.files import sha256
 from maskpolicy.core.keys import digest, plain, to_json
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.results.cell import Run, named_apart
-from maskpolicy.pipeline.graph.nodes import compute, version_of
-from maskpolicy.pipeline.graph.stage_run import Local, StageRun
+from maskpolicy.pipeline.graph.nodes import Local, StageRun, compute, version_of
 from maskpolicy.pipeline.store.artifacts import Artifact, Store, available
 from maskpolicy.plugins import changed_files
 from maskpolicy.plugins.discovery import code_digests, find_plugin

@@ -21,15 +21,14 @@ from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passa
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.models.training.batching import Order
-from maskpolicy.pipeline.graph.nodes import params_of, stage, version_of
-from maskpolicy.pipeline.graph.stage_run import StageRun
-from maskpolicy.pipeline.stages.leaf_inputs import (
+from maskpolicy.pipeline.graph.nodes import StageRun, params_of, stage, version_of
+from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
+from maskpolicy.pipeline.stages.training_text import (
     FEEDBACK,
     ROOM_FACT,
     open_statistics,
     open_views,
 )
-from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.pipeline.store.artifacts import Store, available
 from maskpolicy.plugins.discovery import changed_since, code_digests, instance, plugin_of_run
 from maskpolicy.plugins.hooks import STATISTICS

@@ -16,7 +16,7 @@ from typer import Argument, Option
 from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.experiment import yaml_file
-from maskpolicy.pipeline.store.place import DEFAULT
+from maskpolicy.pipeline.store import DEFAULT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -132,9 +132,9 @@ class RunStoreOptions:
 
     def open_writable(self, runs: Sequence[Path]) -> Store:
         """Return that store, with a folder for new artifacts above it if it is read-only."""
-        from maskpolicy.pipeline.store import overlay
+        from maskpolicy.pipeline.store.opening import writable
 
-        return overlay.writable(self.open(runs))
+        return writable(self.open(runs))
 
 
 @dataclass(frozen=True)

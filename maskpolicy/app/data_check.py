@@ -29,12 +29,11 @@ from maskpolicy.models.loading import load_tokenizer, load_weights
 from maskpolicy.models.model_kinds import preset
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.events import Listener, Outcome
-from maskpolicy.pipeline.graph.nodes import Stage, topological
-from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.graph.nodes import Local, Stage, topological
 from maskpolicy.pipeline.stages.evaluation import AUDIT, read_examples
-from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
 from maskpolicy.pipeline.stages.params import IntermediateParams
 from maskpolicy.pipeline.stages.preparation import SHARD
+from maskpolicy.pipeline.stages.training_text import FEEDBACK
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 

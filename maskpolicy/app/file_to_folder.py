@@ -70,7 +70,7 @@ def prepare(
             run_folder.check_labels(folder, [block.label for block in blocks])
     store = open_store(asked.store, asked.cache)
     if verify:
-        store.distrust_digests()
+        store.digests.distrust()
     whole = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
     check_installed(experiment.tracker)
@@ -106,7 +106,7 @@ def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tu
 
     Raises ConfigError if it lacks the GPUs that a missing stage takes.
     """
-    from maskpolicy.pipeline.executors.capacity import check_resources, default_jobs, set_threads
+    from maskpolicy.pipeline.executors.engines import check_resources, default_jobs, set_threads
     from maskpolicy.pipeline.executors.local import check_place
 
     experiment, targets, store = prepared.experiment, prepared.part.targets, prepared.store
@@ -132,8 +132,7 @@ def compute(
     `workers` processes. The run's folder is created once the executor is ready; raises StoreError
     if another experiment has it by then.
     """
-    from maskpolicy.pipeline.executors.capacity import remote_threads
-    from maskpolicy.pipeline.executors.engines import LOCAL, engine
+    from maskpolicy.pipeline.executors.engines import LOCAL, engine, remote_threads
     from maskpolicy.pipeline.executors.local import member
     from maskpolicy.pipeline.graph.execution import execute
 

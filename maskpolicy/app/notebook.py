@@ -24,7 +24,7 @@ from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError
 from maskpolicy.core.keys import digest
 from maskpolicy.core.schema import Count
 from maskpolicy.core.types import Json
-from maskpolicy.pipeline.store.place import DEFAULT
+from maskpolicy.pipeline.store import DEFAULT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,8 +63,7 @@ def run(
     """
     from maskpolicy.app.arguments import ExperimentOptions
     from maskpolicy.app.file_to_folder import compute, failed_cells, fit_machine, prepare, write
-    from maskpolicy.pipeline.executors.capacity import threads_kept
-    from maskpolicy.pipeline.executors.engines import Executor
+    from maskpolicy.pipeline.executors.engines import Executor, threads_kept
     from maskpolicy.pipeline.executors.local import one_early
 
     started = time.monotonic()
@@ -109,8 +108,7 @@ def load(
     from maskpolicy.app import packing
     from maskpolicy.leaderboard.results import run_folder
     from maskpolicy.leaderboard.results.cell import named_apart, read_run
-    from maskpolicy.pipeline.store import overlay
-    from maskpolicy.pipeline.store.opening import open_store
+    from maskpolicy.pipeline.store.opening import open_store, writable
 
     if not folders or not all(isinstance(folder, str | Path) for folder in folders):
         raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
@@ -120,7 +118,7 @@ def load(
 
         def artifacts() -> Store:
             place = run_folder.trusted_store(None if store is None else str(store), opened.kept)
-            return overlay.writable(open_store(place, cache))
+            return writable(open_store(place, cache))
 
         loaded = Runs(named, artifacts, baseline, mixed, opened)
         _ = loaded.board  # refuses runs that cannot be compared
@@ -222,7 +220,7 @@ def _hide_bars_of_libraries() -> None:
 
 def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | None) -> None:
     """Raise ConfigError for arguments of `run` of a wrong kind or size."""
-    from maskpolicy.pipeline.executors.capacity import check_jobs
+    from maskpolicy.pipeline.executors.engines import check_jobs
 
     if not all(isinstance(each, str) for each in overrides):
         raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")

@@ -203,7 +203,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
     Raises ConfigError, DataError or StoreError before any work.
     """
     from maskpolicy.models.training.loop import check_installed
-    from maskpolicy.pipeline.executors.capacity import check_resources, set_threads
+    from maskpolicy.pipeline.executors.engines import check_resources, set_threads
 
     planned = _experiment(asked)
     out = asked.out.resolve()

@@ -38,7 +38,7 @@ from maskpolicy.models.training.collator import config_beside
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.stages import feedback
-from maskpolicy.pipeline.stages.leaf_inputs import inputs_of, statistics_keys
+from maskpolicy.pipeline.stages.training_text import inputs_of, statistics_keys
 from maskpolicy.pipeline.store.artifacts import available
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import changed_since, find_plugin

@@ -17,7 +17,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
-from maskpolicy.pipeline.graph.stage_run import Local, StageRun
+from maskpolicy.pipeline.graph.nodes import Local, StageRun
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import instance
 

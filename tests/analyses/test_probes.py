@@ -17,7 +17,7 @@ from maskpolicy.data import world
 from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.data.world.unasked_texts import probed_entries
 from maskpolicy.models.scratch import train_tokenizer
-from maskpolicy.pipeline.graph.stage_run import Local, StageRun
+from maskpolicy.pipeline.graph.nodes import Local, StageRun
 
 WORLD = world.make({"people": 40, "general_people": 8})
 

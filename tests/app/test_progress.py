@@ -21,8 +21,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.pipeline.graph.costs import Costs
 from maskpolicy.pipeline.graph.events import Event, Outcome
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage, stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import Stage, StageRun, stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 PATIENCE = 60  # seconds until a line that never comes fails the test

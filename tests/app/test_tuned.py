@@ -13,7 +13,7 @@ from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results.cell import read_result, read_run
 from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.graph import picking, planning
+from maskpolicy.pipeline.graph import nodes, planning
 from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -72,7 +72,7 @@ def test_the_best_mean_on_dev_is_chosen_for_all_tasks(tuned):
 def test_only_the_chosen_candidate_is_evaluated_on_test(tuned):
     whole, store = graph(tuned)
     for (row, _, _), cell in whole.cells.items():
-        there = [store.has(option.key) for option in picking.options(cell).values()]
+        there = [store.has(option.key) for option in nodes.options(cell).values()]
         assert sum(there) == (row == "random")
     assert not [s for s in topological(whole.stages) if s.transient and store.has(s.key)]
     chosen = result(tuned)
@@ -89,9 +89,9 @@ def test_a_cell_has_the_key_of_the_cell_with_the_chosen_value(tuned):
     cell, early = whole.cells[CELL], whole.early[(*CELL, 1)]
     for index, rate in enumerate(RATES):
         plain, _ = graph(tuned, "tune={}", f"intermediate.lr={rate}")
-        assert cell.inputs[f"{picking.OPTION}{index:03d}"].key == plain.cells[CELL].key
-    assert early.inputs[picking.CHOICE].key == cell.inputs["choice"].key
-    trained = [o.inputs["model"].inputs["model"] for o in picking.options(early).values()]
+        assert cell.inputs[f"{nodes.OPTION}{index:03d}"].key == plain.cells[CELL].key
+    assert early.inputs[nodes.CHOICE].key == cell.inputs["choice"].key
+    trained = [o.inputs["model"].inputs["model"] for o in nodes.options(early).values()]
     assert {training.params.until for training in trained} == {1}
 
 

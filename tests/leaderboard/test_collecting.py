@@ -19,8 +19,7 @@ from maskpolicy.leaderboard.results.cell import Run, fingerprint, read_run
 from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.pipeline.graph.events import Outcome
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import Stage, StageRun, stage, topological
 from maskpolicy.pipeline.stages import Graph, build
 from maskpolicy.pipeline.stages.params import IntermediateParams, ReaderParams
 from maskpolicy.pipeline.store.artifacts import Store

@@ -11,7 +11,6 @@ from stores import KEY, OTHER, THIRD, commit, flip, names, save, text_of
 
 from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreError
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.notes import Notes
 
 
 @pytest.fixture
@@ -170,52 +169,6 @@ def test_a_dropped_artifact_leaves_its_manifest(store):
     assert [each["key"] for each in store.records()] == [OTHER, KEY]
     assert [each["key"] for each in store.records(dropped=False)] == [OTHER]
     assert names(store, "temporary", "checkpoints") == []
-
-
-# an artifact that is computed twice
-
-
-@pytest.mark.parametrize("text", ["first", "second"])
-def test_a_second_result_is_compared_with_the_first(store, text, caplog):
-    elsewhere = Store(store.root.parent / "elsewhere")
-    commit(elsewhere, text="first", kind="train")
-    with store.write(KEY, {"kind": "train"}) as out:
-        (out / "deep").mkdir()
-        (out / "deep" / "file.txt").write_text(text)
-        (out / "same.txt").write_text("the same in all artifacts")
-        (elsewhere.root / "artifacts").rename(store.root / "artifacts")  # as by another host
-    lines = [each.getMessage() for each in caplog.records]
-    assert len(lines) == (text == "second")
-    for line in lines:
-        assert line.startswith("train was computed twice, on ")
-        assert "with different results (deep/file.txt): the first is kept" in line
-    assert text_of(store) == "first"
-
-
-# notes
-
-
-def test_a_note_is_written_replaced_and_removed(store):
-    notes = Notes(store._disk, "in_use")
-    for number in (1, 2):
-        notes.write(KEY, {"number": number})
-    assert (notes.read(KEY), notes.read(OTHER), notes.keys()) == ({"number": 2}, None, {KEY})
-    (store.root / "in_use" / f"{OTHER}.json").write_text("[1")
-    assert notes.read(OTHER) is None
-    for _ in range(2):
-        notes.remove(KEY)
-    assert notes.keys() == {OTHER}
-    with pytest.raises(StoreError, match="not a key"):
-        notes.write("../it", {})
-
-
-def test_a_note_that_cannot_be_written_is_left_out(store):
-    store.root.mkdir()
-    (store.root / "in_use").write_text("")
-    notes = Notes(store._disk, "in_use")
-    notes.write(KEY, {})
-    assert notes.read(KEY) is None
-    assert notes.keys() == set()
 
 
 # errors of the disk

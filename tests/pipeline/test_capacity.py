@@ -15,7 +15,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.budgets import Need, Resources
 from maskpolicy.experiment.parse import make_experiment
-from maskpolicy.pipeline.executors.capacity import check_jobs, default_jobs, is_small, set_threads
+from maskpolicy.pipeline.executors.engines import check_jobs, default_jobs, is_small, set_threads
 
 BART = "facebook/bart-base"
 BLOCK = {"corpus": "world", "policies": ["none"], "tasks": [], "seeds": [0]}
@@ -103,7 +103,7 @@ def test_threads_of_a_process(threads, model, asked, jobs, named, count):
 SET_THREADS = """
 import json, sys
 from maskpolicy.experiment.parse import make_experiment
-from maskpolicy.pipeline.executors.capacity import set_threads
+from maskpolicy.pipeline.executors.engines import set_threads
 
 experiment = make_experiment(json.loads(sys.argv[1]), "it", "", (), needs=())
 assert set_threads(experiment, None) == 1

@@ -32,7 +32,7 @@ def target(tmp_path):
 def test_a_damaged_artifact_stays_and_the_others_are_copied(source, target, monkeypatch):
     (source.path(KEYS[0]) / "file").write_text(f"no {KEYS[0]}")
     before, read = tree(source), Store(source.root)
-    monkeypatch.setattr(read._locks, "hold", None)  # nothing is locked there
+    monkeypatch.setattr(read, "lock", None)  # nothing is locked there
     copied = copy(read, target)
     assert (copied.damaged, copied.new) == (KEYS[:1], KEYS[1:])
     assert tree(source) == before

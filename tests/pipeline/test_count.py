@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -233,91 +228,3 @@ def test_fields_that_count_reads_follow_no_schedule(folder):
     with pytest.raises(ConfigError, match=r"policies\[0\].ratio"):
         plan(folder, {**RATES, "ratio": {"start": 0.3, "end": 0.1}})
     plan(folder, {**PMI, "ratio": {"start": 0.3, "end": 0.1}})
-
-
-SLOW = """
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from maskpolicy import policy
-
-@policy("waiting")
-@dataclass(frozen=True)
-class Waiting:
-    \"\"\"Counts words, and waits for a file after the third shard.\"\"\"
-
-    folder: str
-
-    def count(self, passages):
-        met = Path(self.folder)
-        (met / passages[0].id.replace("/", "-").replace("#", "-")).touch()
-        while len(list(met.iterdir())) > 3 and not (met / "go").exists():
-            time.sleep(0.01)
-        found = {}
-        for passage in passages:
-            for word in passage.texts(passage.words):
-                found[word] = found.get(word, 0) + 1
-        return found
-
-    def select(self, passage, rng, statistics):
-        return passage.words[: int(statistics[passage.texts(passage.words)[0]] > 0)]
-"""
-YAML = """
-model: {folder}/bart
-corpus: {{files: [{folder}/text.jsonl], words: 12, shard_mb: 0.0008}}
-policies: [none, {{name: waiting, folder: {folder}/met}}]
-tasks: [triviaqa]
-plugins: [{folder}/waiting.py]
-"""
-
-
-@pytest.mark.slow
-def test_a_kill_loses_no_finished_shard(folder, tmp_path, monkeypatch):
-    text = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS * 200)
-    (tmp_path / "text.jsonl").write_text(text)
-    (tmp_path / "bart").symlink_to(folder / "bart")
-    (tmp_path / "waiting.py").write_text(SLOW)
-    yaml = YAML.replace("0.0008", "0.02").format(folder=tmp_path)
-    (tmp_path / "it.yaml").write_text(yaml)
-    (tmp_path / "met").mkdir()
-    script = f"""
-from maskpolicy.pipeline import stages
-from maskpolicy.experiment.parse import load_experiment
-from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.store.artifacts import Store
-store = Store({str(tmp_path / "store")!r})
-made = load_experiment({str(tmp_path / "it.yaml")!r})
-graph = stages.build(made, store.hash_file, store.cut_file)
-stage = graph.pretrained[made.policies[1].label, 0].inputs["statistics"]
-execute([stage], store)
-print(stage.key)
-"""
-
-    def start() -> subprocess.Popen[str]:
-        words = [sys.executable, "-c", script]
-        return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
-
-    def committed() -> dict[str, float]:
-        found = {}
-        for path in (tmp_path / "store").glob("artifacts/*/MANIFEST.json"):
-            known = json.loads(path.read_bytes())
-            if known["record"]["kind"] == "count-shard":
-                found[path.parent.name] = known["committed"]
-        return found
-
-    process = start()
-    until = time.monotonic() + 300
-    while len(list((tmp_path / "met").iterdir())) <= 3:
-        assert process.poll() is None and time.monotonic() < until
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    before = committed()
-    assert before
-    (tmp_path / "met" / "go").touch()
-    said, _ = (again := start()).communicate(timeout=300)
-    assert again.returncode == 0
-    statistics = Statistics.open(tmp_path / "store" / "artifacts" / said.split()[-1])
-    assert statistics["mill"] == 200 * 12
-    dropped = {path.stem for path in (tmp_path / "store").glob("dropped/*.json")}
-    assert before.keys() <= dropped

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from functools import partial
-from pathlib import Path
 
 import encoders
 import numpy as np
@@ -17,16 +11,14 @@ import pytest
 import small
 
 from maskpolicy import MaskingCollator
-from maskpolicy.app import own_text
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import compute, topological
+from maskpolicy.pipeline.graph.nodes import StageRun, compute, topological
 from maskpolicy.pipeline.graph.planning import plan
-from maskpolicy.pipeline.graph.stage_run import StageRun
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery
 
@@ -88,7 +80,6 @@ BAD = {
         '[current.state.update(a=1), {"x": scores(passages)}][1]'
     ),
 }
-PATIENCE = 600  # seconds until a moment that never comes fails the test
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -360,67 +351,3 @@ def test_several_processes_train_the_parts(folder, processes):
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
     store = done(Store(folder / "store"), one, cut)
     assert weights(store, one) == weights(store, cut)
-
-
-def start(folder: Path, plugin: Path, name: str) -> subprocess.Popen[str]:
-    given = ["--model", folder / "seq2seq", "--corpus", folder / "it.txt", "--policy", "surprised"]
-    given += ["--plugin", plugin, "--store", folder / name / "store"]
-    given += ["--out", folder / name / "out", *(f"{key}={value}" for key, value in LONG.items())]
-    return subprocess.Popen(
-        [sys.executable, "-m", "maskpolicy", "pretrain", *map(str, given)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
-
-
-LONG = {
-    "policy.every": 150,
-    "intermediate.steps": 400,
-    "intermediate.batch_size": 4,
-    "intermediate.warmup": 5,
-    "intermediate.checkpoint_every": 0.01,
-}
-
-
-def finish(running):
-    said, _ = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, said
-
-
-def killed(folder, plugin, pattern):
-    """Run the command, and kill it as soon as its store holds what the pattern says."""
-    running = start(folder, plugin, "killed")
-    until = time.monotonic() + PATIENCE
-    while not list((folder / "killed" / "store").glob(pattern)):
-        assert running.poll() is None, f"over before {pattern}: {running.communicate()[0]}"
-        assert time.monotonic() < until, pattern
-        time.sleep(0.002)
-    running.send_signal(signal.SIGKILL)
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == -signal.SIGKILL
-
-
-@pytest.mark.slow
-def test_killed_in_each_kind_of_stage_the_same_command_writes_the_same_folder(folder, plugin):
-    keys = ["policy.every=150", *(f"{k}={v}" for k, v in LONG.items() if k[0] == "i")]
-    words = (str(folder / "seq2seq"), "surprised", (str(folder / "it.txt"),), folder / "out")
-    asked = own_text.Request(*words, tuple(keys), (plugin,))
-    stage = own_text.prepare(asked, Store(folder / "store")).stage
-    first, part, second, _, _, last = parts(stage)
-    assert last is stage
-    whole = start(folder, plugin, "whole")
-    for made in (first, part, second, last):
-        is_training = made.kind != "intermediate-feedback"
-        inside = f"checkpoints/{made.key}/[0-9]*/MANIFEST.json"
-        killed(folder, plugin, inside if is_training else f"temporary/{made.key}-*")
-        assert not (folder / "killed" / "out").exists()
-    finish(start(folder, plugin, "killed"))
-    finish(whole)
-    for path in sorted((folder / "whole" / "out").iterdir()):
-        assert (folder / "killed" / "out" / path.name).read_bytes() == path.read_bytes()
-    store = Store(folder / "killed" / "store")
-    assert not any(store.has(each.key) for each in parts(stage)[:-1])
-    for name in ("checkpoints", "temporary", "quarantine"):
-        assert list((store.root / name).glob("*/*")) == []

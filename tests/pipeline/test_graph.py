@@ -7,7 +7,7 @@ import tiny
 from tiny import diamond, node
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.pipeline.graph.execution import _Ready, priorities
+from maskpolicy.pipeline.graph.execution import priorities, ranks_of
 from maskpolicy.pipeline.graph.nodes import Stage, sinks, stage, topological, users_of
 from maskpolicy.pipeline.stages.params import ReaderParams
 
@@ -58,14 +58,10 @@ def test_topological_order_has_each_key_once_and_inputs_first():
 
 
 def drained(*stages: Stage) -> str:
-    """Return the labels of stages and their inputs in the order of the queue."""
-    order, labels = topological(stages), ""
-    queue = _Ready(order, users_of(order))
-    for each in (*order, *order):  # the second time, it is in the queue
-        queue.push(each)
-    while (first := queue.pop()) is not None:
-        labels += first.label
-    return labels
+    """Return the labels of stages and their inputs in the order of their ranks."""
+    order = topological(stages)
+    ranks = ranks_of(order, users_of(order))
+    return "".join(each.label for each in sorted(order, key=lambda each: ranks[each.key]))
 
 
 def test_the_longest_path_comes_first_then_the_order_of_the_graph():

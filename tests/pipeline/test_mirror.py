@@ -129,7 +129,7 @@ def test_processes_of_a_machine_fetch_at_the_same_time(host, monkeypatch):
 
     def pull_beside(self, key, folder):
         two.tidy(KEY)
-        with two.lock(KEY), two._disk.temporary(KEY):
+        with two.lock(KEY), two.disk.temporary(KEY):
             return pull(self, key, folder)
 
     monkeypatch.setattr(Mirror, "pull", pull_beside)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+import tiny
+from stores import KEY, OTHER, tree
 
 from maskpolicy.core.errors import StoreError
-from maskpolicy.pipeline.store.opening import is_url, open_store
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.opening import is_url, open_store, writable
 
 
 @pytest.mark.parametrize("place", ["s3://bucket/prefix", "file:///a b", "memory://name", "foo://x"])
@@ -46,3 +51,93 @@ def test_a_folder_is_opened_without_being_created(tmp_path):
     store = open_store(str(tmp_path / "store"))
     assert store.place == str(tmp_path / "store")
     assert not store.root.exists()
+
+
+# a store that cannot be written: what is computed goes to a temporary one
+
+
+def commit(store, key, text):
+    with store.write(key, {"kind": "any"}) as out:
+        (out / "file.txt").write_text(text)
+
+
+@pytest.fixture
+def base(tmp_path):
+    store = Store(tmp_path / "store")
+    commit(store, KEY, "below")
+    return store
+
+
+def over_it(base):
+    """Return the store over one that cannot be written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: False)
+        return writable(base)
+
+
+def test_both_stores_are_read_and_only_the_upper_one_is_written(base, caplog):
+    before, over = tree(base), over_it(base)
+    commit(over, OTHER, "above")
+    for key, text in ((KEY, "below"), (OTHER, "above")):
+        assert (over.get(key).path / "file.txt").read_text() == text
+        assert over.file(key, "file.txt").read_text() == text
+        assert over.has(key)
+        assert over.peek(key)["key"] == over.recall(key)["key"] == key
+    assert tree(base) == before
+    assert over.get("c" * 64) is None
+    assert over.place == str(base.root)
+    assert "damaged" not in caplog.text
+
+
+def test_a_stage_reads_what_only_the_lower_store_has(base, tmp_path):
+    stages = tiny.diamond()
+    execute(stages[:1], Store(base.root))
+    before, over = tree(base).keys(), over_it(base)
+    outcomes = execute(stages, over)
+    assert [outcomes[stage.key].hit for stage in stages] == [True, False, False, False]
+    assert tree(base).keys() == before
+    alone = Store(tmp_path / "alone")
+    execute(stages, alone)
+    assert over.get(stages[-1].key).manifest["files"] == alone.get(stages[-1].key).manifest["files"]
+
+
+def test_the_artifacts_of_both_stores_are_listed_once(base):
+    over = over_it(base)
+    commit(over, OTHER, "above")
+    assert over.committed() == {KEY, OTHER}
+    assert sorted(known["key"] for known in over.records()) == [KEY, OTHER]
+    assert over.drop(OTHER)
+    assert over.committed() == {KEY}
+    assert sorted(known["key"] for known in over.records()) == [KEY, OTHER]
+    assert [known["key"] for known in over.records(dropped=False)] == [KEY]
+
+
+def test_a_damaged_artifact_stays_and_is_computed_above(base, caplog):
+    (base.path(KEY) / "file.txt").write_text("wrong")
+    before, over = tree(base), over_it(Store(base.root))
+    assert over.get(KEY) is None
+    assert "an artifact is damaged" in caplog.text
+    commit(over, KEY, "right")
+    assert (over.get(KEY).path / "file.txt").read_text() == "right"
+    assert tree(base) == before
+
+
+def test_a_store_that_can_be_written_is_used_itself(base, tmp_path):
+    assert writable(base) is base
+    nowhere = Store(tmp_path / "nowhere")
+    assert writable(nowhere) is nowhere
+
+
+def test_a_bucket_that_can_only_be_read_gets_an_overlay(small_disk, tmp_path):
+    url = f"file://{small_disk('size=4m')}"
+    mine = open_store(url, tmp_path / "mine")
+    commit(mine, KEY, "below")
+    assert writable(mine) is mine
+    small_disk("remount,ro,size=4m")
+    over = writable(open_store(url, tmp_path / "theirs"))
+    commit(over, OTHER, "above")
+    for key, text in ((KEY, "below"), (OTHER, "above")):
+        assert over.file(key, "file.txt").read_text() == text
+        assert (over.get(key).path / "file.txt").read_text() == text
+    assert over.committed() == {KEY, OTHER}
+    assert over.place == url

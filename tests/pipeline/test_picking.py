@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from tiny import Nothing, node
 
-from maskpolicy.pipeline.graph import picking, planning
+from maskpolicy.pipeline.graph import nodes, planning
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
@@ -26,13 +26,13 @@ def choose(params: Wanted, inputs, out, run):
     """Choose an option."""
     if params.name == "fail":
         raise ValueError("no choice")
-    (out / picking.FILE).write_text(json.dumps({"input": params.name}))
+    (out / nodes.FILE).write_text(json.dumps({"input": params.name}))
 
 
 @stage("tiny-pick", picks=True)
 def pick(params: Nothing, inputs, out, run):
     """Take the result of the option that was chosen."""
-    name = json.loads((inputs[picking.CHOICE] / picking.FILE).read_text())["input"]
+    name = json.loads((inputs[nodes.CHOICE] / nodes.FILE).read_text())["input"]
     (out / "result.json").write_text((inputs[name] / "result.json").read_text())
 
 
@@ -47,13 +47,13 @@ def graph(tmp_path, chosen=1, **more):
     told = {"count": str(tmp_path / "count")}
     models = [node(f"model {i}", i, transient=True, **told) for i in range(COUNT)]
     looks = {f"look {i}": node(f"dev {i}", 5, {"model": models[i]}, **told) for i in range(COUNT)}
-    name = chosen if isinstance(chosen, str) else f"{picking.OPTION}{chosen}"
+    name = chosen if isinstance(chosen, str) else f"{nodes.OPTION}{chosen}"
     choice = Stage("tiny-choice", "it", Wanted(name), {**looks, **more}, experiment="tiny")
     options = {
-        f"{picking.OPTION}{i}": node(f"test {i}", 7, {"model": models[i]}, **told)
+        f"{nodes.OPTION}{i}": node(f"test {i}", 7, {"model": models[i]}, **told)
         for i in range(COUNT)
     }
-    return Stage("tiny-pick", "cell", Nothing(), {picking.CHOICE: choice, **options})
+    return Stage("tiny-pick", "cell", Nothing(), {nodes.CHOICE: choice, **options})
 
 
 def counted(tmp_path):
@@ -79,7 +79,7 @@ def test_only_the_option_that_is_chosen_is_computed(tmp_path, store):
     assert counted(tmp_path) == sorted([*LOOKS, *MODELS, "test 1"])
     assert outcomes.keys() == {each.key for each in topological([made])}
     assert not any(outcome.error for outcome in outcomes.values())
-    unused = made.inputs[f"{picking.OPTION}0"]
+    unused = made.inputs[f"{nodes.OPTION}0"]
     assert outcomes[unused.key].artifact is None
     assert not outcomes[unused.key].hit
     results = [store.path(key) / "result.json" for key in (made.key, made.inputs["option-1"].key)]
@@ -132,7 +132,7 @@ def test_a_plan_tells_what_depends_on_the_choice(tmp_path, store):
     order = topological([made])
     perhaps = planning.undecided(order, needed, store)
     assert perhaps.keys() == {made.inputs[f"option-{i}"].key for i in range(COUNT)}
-    execute([made.inputs[picking.CHOICE]], store)
+    execute([made.inputs[nodes.CHOICE]], store)
     assert not planning.undecided(order, planning.missing([made], store), store)
     after = planned()
     assert after["test 1"][0] == "to do"

@@ -9,7 +9,6 @@ from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.graph.planning import plan
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.disk import Disk
 
 
 @pytest.fixture
@@ -114,12 +113,6 @@ def test_a_checkpoint_makes_a_stage_partial(store):
     with store.lock(a.key):
         store.checkpoints(a.key).save(4, lambda to: (to / "state.json").write_text("[]"))
     assert states(stages, store) == [("a", "begun", "resumes from the checkpoint of step 4")]
-
-
-def test_a_leftover_folder_makes_a_stage_partial(store):
-    (a,) = stages = chain()[:1]
-    (store.root / "temporary" / f"{a.key}-{Disk.HOST}-0123").mkdir(parents=True)
-    assert states(stages, store) == [("a", "begun", "was interrupted before its first checkpoint")]
 
 
 def test_a_stage_at_work_in_another_process_is_partial(store):

@@ -8,11 +8,6 @@ import logging
 import os
 import resource
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow
@@ -365,7 +360,7 @@ def test_a_file_that_is_only_touched_is_read(folder, tmp_path):
 
 def test_a_plan_names_a_few_of_many_shards(folder, tmp_path, call):
     write(tmp_path, "text.jsonl", JSONL.encode() * 3)
-    write(tmp_path, "it.yaml", PLAIN_YAML.format(folder=tmp_path, mb=0.001).encode())
+    write(tmp_path, "it.yaml", YAML.format(folder=tmp_path, mb=0.001).encode())
     out = " ".join(
         call("plan", tmp_path / "it.yaml", "-v", "--store", tmp_path / "store")[1].split()
     )
@@ -394,113 +389,15 @@ def test_any_cut_gives_the_same_corpus(folder, tmp_path, size, batch):
         both(folder, [path], size / 1e6)
 
 
-PLUGIN = """
-import os
-import time
-from dataclasses import dataclass
-from pathlib import Path
-
-import numpy as np
-
-from maskpolicy import policy
-
-
-@policy("waiting")
-@dataclass(frozen=True)
-class Waiting:
-    '''Hides first tokens; its annotation waits for the file `go` after three batches.'''
-
-    def annotate(self, passages, fitted=None):
-        folder = Path(os.environ["MEETING"])
-        until = time.monotonic() + 120
-        while len(list(folder.iterdir())) >= 3 and time.monotonic() < until:
-            if (folder / "go").exists():
-                break
-            time.sleep(0.01)
-        (folder / passages[0].id.replace(":", "-")).touch()
-        return {"first": [np.array([[0, 1]], dtype=np.int32) for _ in passages]}
-
-    def select(self, passage, rng):
-        return passage.columns["first"]
-"""
 YAML = """
 model: {folder}/bart
 corpus: {{files: [text.jsonl], words: 12, shard_mb: {mb}}}
-policies: [none, waiting]
+policies: [none, salient-span]
 tasks: [zsre]
-plugins: [waiting.py]
 world: {{people: 20, general_people: 6}}
 intermediate: {{steps: 2, batch_size: 4, max_source: 32}}
 finetune: {{steps: 2, batch_size: 4, warmup: 1, max_source: 32, max_target: 16}}
 """
-PLAIN_YAML = YAML.replace("waiting]", "salient-span]").replace("plugins: [waiting.py]\n", "")
-PATIENCE = 600  # seconds until a moment that never comes fails the test
-
-
-def start(folder, meeting, *words):
-    """Start a command of the experiment in `folder`, in a session of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "maskpolicy", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=folder,
-        start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MEETING": str(meeting)},
-    )
-
-
-def wait_for(process, is_there):
-    """Wait until something is there; the process must still run."""
-    until = time.monotonic() + PATIENCE
-    while not is_there():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
-def committed(store):
-    """Return (time, digests of files) of all artifacts, also of dropped ones, by kind and label."""
-    found = {}
-    for path in (*store.glob("artifacts/*/MANIFEST.json"), *store.glob("dropped/*.json")):
-        with suppress(FileNotFoundError):  # it was dropped in this moment
-            known = json.loads(path.read_bytes())
-            logical = known["record"]["logical"]
-            digests = [entry["sha256"] for entry in known["files"]]
-            found[logical["kind"], logical["label"]] = (known["committed"], digests)
-    return found
-
-
-@pytest.mark.slow
-def test_a_kill_loses_no_finished_shard_and_two_runs_share_the_rest(folder, tmp_path):
-    (tmp_path / "waiting.py").write_text(PLUGIN)
-    (tmp_path / "it.yaml").write_text(YAML.format(folder=tmp_path, mb=0.06))
-    write(tmp_path, "text.jsonl", JSONL.encode() * 160)
-    meeting, store = tmp_path / "meeting", tmp_path / "store"
-    meeting.mkdir()
-    done = {}
-    for kind, count in (("corpus-shard", 1), ("annotate-shard", 2)):
-        words = ("--store", store, "--out", tmp_path / "out", "--jobs", 2)
-        process = start(tmp_path, meeting, "run", "it.yaml", *words)
-        wait_for(process, lambda: [k for k, _ in committed(store)].count(kind) >= count)  # noqa: B023
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        assert done.items() <= (done := committed(store)).items()
-    assert ("annotate", "waiting") not in done
-    (meeting / "go").touch()
-    places = {"one": store, "two": store, "three": tmp_path / "alone"}
-    runs = [
-        start(tmp_path, meeting, "run", "it.yaml", "--store", at, "--out", out, "--jobs", 1)
-        for out, at in places.items()
-    ]
-    for run in runs:
-        said = run.communicate(timeout=PATIENCE)[0]
-        assert run.returncode == 0, said
-    whole = committed(store)
-    assert done.items() <= whole.items()
-    digests = {name: files for name, (_, files) in whole.items()}
-    assert digests == {name: files for name, (_, files) in committed(tmp_path / "alone").items()}
-    assert sum(kind.endswith("-shard") for kind, _ in digests) > 20
 
 
 def test_a_sentencepiece_file_is_in_the_key_of_a_tokenizer_that_is_made_of_it(tmp_path):

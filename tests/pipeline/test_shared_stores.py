@@ -16,10 +16,9 @@ import pytest
 import tiny
 from stores import KEY, OTHER, commit, ended, flip, names, start, text_of
 
-from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage
-from maskpolicy.pipeline.store import key_locks
+from maskpolicy.pipeline.store import disk
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.disk import Disk
 from maskpolicy.pipeline.store.upkeep import prune
@@ -76,36 +75,10 @@ def test_the_next_holder_removes_what_a_dead_process_of_this_host_left(store):
     left = [f"{key}-{host}-0123" for key in (KEY, OTHER) for host in (Disk.HOST, "0" * 8)]
     for name in left:
         (store.root / "temporary" / name).mkdir(parents=True)
-    assert store.was_interrupted(KEY)
     commit(store)
     assert names(store, "temporary") == sorted(left[1:])
     store.tidy(OTHER)
     assert names(store, "temporary") == sorted([left[1], left[3]])
-
-
-def test_two_commands_compute_each_stage_once(tmp_path):
-    count = tmp_path / "count"
-    running = [start("tiny.py", "run", tmp_path / "store", count, "0.02") for _ in range(2)]
-    assert [ended(each) for each in running] == [(0, "")] * 2
-    assert sorted(count.read_text().split()) == ["a", "b", "c", "d"]
-
-
-def test_a_command_goes_on_as_soon_as_another_is_killed(store, tmp_path):
-    count = tmp_path / "count"
-    stages = tiny.diamond(pause=0.02, count=str(count))
-    other = start("tiny.py", "run", store.root, count, "0.02")
-    other.stdout.readline()
-    while not store.checkpoints(stages[0].key).steps():
-        assert other.poll() is None
-        time.sleep(0.01)
-    os.kill(other.pid, signal.SIGSTOP)
-    one = start("tiny.py", "run", store.root, count, "0.02")
-    time.sleep(1)
-    assert one.poll() is None  # it waits
-    other.kill()
-    other.communicate()
-    assert ended(one) == (0, "")
-    assert sorted(count.read_text().split()) == ["a", "a", "b", "c", "d"]
 
 
 def test_kill_9_at_any_moment_and_the_same_command_again_give_the_same_bytes(tmp_path):
@@ -156,7 +129,7 @@ def no_locks(monkeypatch):
         def acquire(self, **_):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(key_locks, "FileLock", Missing)
+    monkeypatch.setattr(disk, "FileLock", Missing)
 
 
 @pytest.mark.parametrize("text", ["first", "second"])
@@ -265,12 +238,3 @@ def test_a_read_only_store_can_be_read_and_says_that_it_cannot_be_written(small_
     code, errors = ended(start("tiny.py", "run", disk / "store", TINY_STEPS="7,2"))
     assert (code, errors.count("\n")) == (2, 1)
     assert "Read-only file system" in errors and "--store" in errors
-
-
-def test_a_store_that_cannot_be_used_is_no_failure_of_the_stage(store, monkeypatch):
-    def full(*_, **__):
-        raise StoreError("no room")
-
-    monkeypatch.setattr(Store, "_commit", full)
-    with pytest.raises(StoreError, match="no room"):
-        execute([tiny.node("a", 1)], store)

@@ -36,8 +36,7 @@ from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import compute, topological, version_of
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import StageRun, compute, topological, version_of
 from maskpolicy.pipeline.stages.evaluation import read_examples
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import find_plugin

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from maskpolicy.core.errors import DataError
-from maskpolicy.pipeline.graph import picking
-from maskpolicy.pipeline.stages import evaluation, tuning
+from maskpolicy.pipeline.graph import nodes
+from maskpolicy.pipeline.stages import evaluation, tuned_rows
 from maskpolicy.pipeline.stages.params import ChooseParams, TakeParams
 
 
@@ -17,7 +17,7 @@ def scored(folder, scores):
     for c, tasks in enumerate(scores):
         for t, seeds in enumerate(tasks):
             for s, score in enumerate(seeds):
-                name = tuning.score_name(c, t, s)
+                name = tuned_rows.score_name(c, t, s)
                 inputs[name] = folder / name
                 inputs[name].mkdir()
                 (inputs[name] / evaluation.RESULT).write_text(json.dumps({"score": score}))
@@ -35,9 +35,9 @@ def scored(folder, scores):
 def test_the_best_mean_over_tasks_and_seeds_is_chosen(tmp_path, scores, best, means):
     inputs = scored(tmp_path, scores)
     params = ChooseParams(candidates=len(scores), tasks=len(scores[0]), seeds=len(scores[0][0]))
-    tuning.choose(params, inputs, tmp_path, SimpleNamespace())
-    found = json.loads((tmp_path / picking.FILE).read_text())
-    assert (found["candidate"], found["input"]) == (best, f"{picking.OPTION}{best:03d}")
+    tuned_rows.choose(params, inputs, tmp_path, SimpleNamespace())
+    found = json.loads((tmp_path / nodes.FILE).read_text())
+    assert (found["candidate"], found["input"]) == (best, f"{nodes.OPTION}{best:03d}")
     assert found["scores"] == pytest.approx(means)
     assert len(found["by_task"][0]) == len(scores[0])
 
@@ -49,9 +49,9 @@ def test_the_cell_of_the_chosen_candidate_is_taken(tmp_path):
         for file in (evaluation.RESULT, evaluation.PREDICTIONS):
             (folder / file).write_text(name)
         (folder / "MANIFEST.json").write_text("of the store")
-    (inputs["choice"] / picking.FILE).write_text(json.dumps({"input": "option-001"}))
+    (inputs["choice"] / nodes.FILE).write_text(json.dumps({"input": "option-001"}))
     (tmp_path / "out").mkdir()
-    tuning.take(TakeParams(), inputs, tmp_path / "out", SimpleNamespace())
+    tuned_rows.take(TakeParams(), inputs, tmp_path / "out", SimpleNamespace())
     found = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
     assert found == dict.fromkeys((evaluation.RESULT, evaluation.PREDICTIONS), "option-001")
 

@@ -15,7 +15,6 @@ from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.store import mirror, upkeep
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.bucket import Bucket, now, open_bucket
-from maskpolicy.pipeline.store.notes import Notes
 from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.pipeline.store.upkeep import prune, size
 
@@ -81,7 +80,7 @@ def test_artifacts_and_what_can_be_resumed_stay_and_all_else_goes(store):
         save(store, key)
     flip(store.root / "checkpoints" / THIRD / f"{1:012d}" / "state")
     gone = [
-        f"temporary/{OTHER}-{store._disk.HOST}-0123",
+        f"temporary/{OTHER}-{store.disk.HOST}-0123",
         f"temporary/{OTHER}-00000000-old",
         f"quarantine/{KEY}-0123",
         f"dropped/{KEY}.json",
@@ -110,15 +109,15 @@ def test_artifacts_and_what_can_be_resumed_stay_and_all_else_goes(store):
 def test_prune_passes_over_what_others_remove_meanwhile(store, monkeypatch):
     for key in (KEY, OTHER):
         save(store, key)
-    lock = Store.lock
+    lock = store.lock
 
-    def late(self, key, wait=False):
+    def late(key, wait=False):
         for path in (store.root / "checkpoints" / key).rglob("*"):
             if path.is_file():
                 path.unlink()
-        return lock(self, key, wait)
+        return lock(key, wait)
 
-    monkeypatch.setattr(Store, "lock", late)
+    monkeypatch.setattr(store, "lock", late)
     prune(store)
     assert store.checkpoints(KEY).latest() is None
 
@@ -193,12 +192,11 @@ def test_a_dead_process_keeps_nothing(store):
 
 
 def test_the_list_of_a_run_on_another_host_stays_for_a_month(store):
-    notes = Notes(store._disk, "in_use")
     for key in (KEY, OTHER):
-        notes.write(key, {"keys": [], "host": "00000000"})
+        store.disk.write_note("in_use", key, {"keys": [], "host": "00000000"})
     age(store.root / "in_use" / f"{OTHER}.json", 31 * DAY)
     prune(store)
-    assert notes.keys() == {KEY}
+    assert names(store, "in_use") == [f"{KEY}.json"]
 
 
 def test_a_store_that_cannot_be_written_is_used_nevertheless(store, monkeypatch):

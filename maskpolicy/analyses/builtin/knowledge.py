@@ -21,13 +21,12 @@ from maskpolicy.experiment.definition import ENCODER, CorpusBlock, PolicyBlock
 from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks, policy_block
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results.cell import plugin_files
-from maskpolicy.pipeline.graph.nodes import params_of, version_of
-from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.graph.nodes import Local, params_of, version_of
 from maskpolicy.pipeline.stages.cloze_answers import ClozeParams
 from maskpolicy.pipeline.stages.cloze_answers import read as read_answers
 from maskpolicy.pipeline.stages.general_loss import LOSS, GeneralLossParams
-from maskpolicy.pipeline.stages.leaf_inputs import statistics_keys
 from maskpolicy.pipeline.stages.params import GeneralParams
+from maskpolicy.pipeline.stages.training_text import statistics_keys
 from maskpolicy.pipeline.store.artifacts import available
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import (

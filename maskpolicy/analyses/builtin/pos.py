@@ -23,8 +23,7 @@ from maskpolicy.data.corpus import spacy_pipelines as pipelines
 from maskpolicy.data.corpus.documents import WorldSource
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.world.subject_kinds import tag
-from maskpolicy.pipeline.graph.nodes import params_of, stage
-from maskpolicy.pipeline.graph.stage_run import Local, StageRun
+from maskpolicy.pipeline.graph.nodes import Local, StageRun, params_of, stage
 from maskpolicy.pipeline.stages.params import CorpusParams
 
 COLUMNS = ("policy", "tag", "share", "corpus", "words")

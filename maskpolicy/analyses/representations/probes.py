@@ -22,8 +22,7 @@ from maskpolicy.data.world.unasked_texts import Part, ProbedEntry, probed_entrie
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.models.loading import check_vocabulary, load_tokenizer
-from maskpolicy.pipeline.graph.nodes import params_of, stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import StageRun, params_of, stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 PROBES = {"name": "person", "person": "person", "relation": "relation", "value": "value"}

@@ -43,7 +43,7 @@ def plan(
     """
     from maskpolicy.app import file_to_folder
     from maskpolicy.leaderboard import power
-    from maskpolicy.pipeline.executors.capacity import default_jobs
+    from maskpolicy.pipeline.executors.engines import default_jobs
     from maskpolicy.pipeline.graph import costs, planning
 
     log_to(console(err=True))

@@ -102,7 +102,7 @@ def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:
     if dry_run and found.name != SLURM:
         raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
     if jobs is not None:
-        from maskpolicy.pipeline.executors.capacity import check_jobs
+        from maskpolicy.pipeline.executors.engines import check_jobs
 
         check_jobs(jobs)
     return found

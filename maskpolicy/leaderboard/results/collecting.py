@@ -46,7 +46,7 @@ from maskpolicy.leaderboard.results.cell import (
     read_result,
     result_bytes,
 )
-from maskpolicy.pipeline.graph import picking
+from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.events import Outcome
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.stages import Graph
@@ -264,8 +264,8 @@ def chosen(
     """
     if not block.candidates:
         return None
-    choice = stage.inputs[picking.CHOICE]
-    path = store.file(choice.key, picking.FILE)
+    choice = stage.inputs[nodes.CHOICE]
+    path = store.file(choice.key, nodes.FILE)
     if path is None:
         return None
     choice_made = read_json(path)

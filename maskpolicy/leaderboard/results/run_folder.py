@@ -28,10 +28,9 @@ from maskpolicy.core.types import Json
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.pipeline.graph.events import Outcome
-from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store import DEFAULT, manifest
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import is_url
-from maskpolicy.pipeline.store.place import DEFAULT
 
 BEING_WRITTEN = ".being-written"
 NAMES = (  # of all that a run leaves in its folder, as patterns

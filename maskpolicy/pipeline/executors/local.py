@@ -7,11 +7,11 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from multiprocessing import connection, get_context, parent_process
@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.budgets import Resources
 from maskpolicy.pipeline.graph import processes
-from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere
+from maskpolicy.pipeline.graph.calls import Answer, Call, Report, SentLogs, answer_elsewhere, seldom
 
 T = TypeVar("T")
 _TIMEOUT = 60.0  # seconds for a process to finish a step, save a checkpoint and end
@@ -29,17 +30,39 @@ _EXIT = 10.0  # seconds for a process without a task to end by itself
 _APART = 0.5  # seconds between two reports of one stage
 
 
+@dataclass(frozen=True)
+class Room:
+    """What the call of a stage takes of a machine."""
+
+    gpus: int
+    cpus: int
+
+    def __str__(self) -> str:
+        """Return it in words for a message."""
+        gpus = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''} and " if self.gpus else ""
+        return f"{gpus}{self.cpus} core{'s' if self.cpus > 1 else ''}"
+
+
+def room_of(resources: Resources, kind: str, gpus: bool) -> Room:
+    """Return what a kind of stage takes; `gpus`: whether the machines have GPUs."""
+    need = resources.of(kind)
+    return Room(resources.gpus(kind, gpus), need.cpus * need.members)
+
+
 class Process:
     """A further process of this command: it imports what takes long, and waits for tasks."""
 
-    def __init__(self, gpus: str = "", imports: bool = True) -> None:
+    def __init__(
+        self, gpus: str = "", imports: bool = True, report: Report = lambda *about: None
+    ) -> None:
         """Start it, with GPUs as CUDA_VISIBLE_DEVICES names them.
 
-        With `imports`, it imports PyTorch at once, unless it has to see its GPUs first.
+        With `imports`, it imports PyTorch at once, unless it has to see its GPUs first. `report` is
+        that of its tasks.
         """
         spawn = get_context("spawn")
         self._pipe, other = spawn.Pipe(duplex=False)
-        self._report: Report = _ignore
+        self._report = report
         self._pool = ProcessPoolExecutor(1, spawn, _begin, (other, gpus))
         with _deaf_to_interrupts():
             started = self._pool.submit(os.getpid)  # this starts the process
@@ -52,31 +75,14 @@ class Process:
         self._busy: Future[Any] | None = None
 
     def submit(self, task: Callable[[Report], T], report: Report | None = None) -> Future[T]:
-        """Call a function there; its future raises Lost if the process is killed."""
-        if report is not None:
-            self._report = report
-        future: Future[T] = Future()
-        future.set_running_or_notify_cancel()
-        try:
-            inner = self._pool.submit(_call, task)
-        except BrokenProcessPool:
-            future.set_exception(Lost("its process was killed"))
-            return future
-        inner.add_done_callback(partial(self._pass_on, future))
-        self._busy = inner
-        return future
+        """Call a function there; raises BrokenProcessPool if the process was killed before.
 
-    def _pass_on(self, future: Future[T], inner: Future[T]) -> None:
-        """Give the result of the pool's future to the one that the caller has."""
-        if inner.cancelled():
-            future.set_exception(Lost("its process was ended"))
-        elif isinstance(error := inner.exception(), BrokenProcessPool):
-            self._reader.join(1.0)  # its last messages come first
-            future.set_exception(Lost("its process was killed"))
-        elif error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(inner.result())
+        If it is killed later, the future raises that.
+        """
+        self._report = report or self._report
+        future = self._pool.submit(_call, task)
+        self._busy = future
+        return future
 
     @property
     def is_busy(self) -> bool:
@@ -114,23 +120,13 @@ class Process:
 
 
 @contextmanager
-def member(report: Report) -> Iterator[_Member]:
+def member(report: Report) -> Iterator[Process]:
     """Start one of the processes that compute a training together; see `calls.Group`."""
-    process = Process(imports=False)
+    process = Process(imports=False, report=report)
     try:
-        yield _Member(process, report)
+        yield process
     finally:
         process.end(0.0)
-
-
-class _Member:
-    """A process whose tasks report to one place."""
-
-    def __init__(self, process: Process, report: Report) -> None:
-        self._process, self._report = process, report
-
-    def submit(self, task: Callable[[Report], T]) -> Future[T]:
-        return self._process.submit(task, self._report)
 
 
 class LocalEngine:
@@ -161,13 +157,14 @@ class LocalEngine:
     def submit(self, call: Call, report: Report) -> Future[Answer]:
         """Compute a stage in a process that is free; a killed one is replaced first."""
         number = next(n for n, process in enumerate(self._processes) if not process.is_busy)
-        future = self._processes[number].submit(partial(answer_elsewhere, call, member), report)
-        if future.done() and isinstance(future.exception(), Lost):
+        task = partial(answer_elsewhere, call, member)
+        try:
+            return self._processes[number].submit(task, report)
+        except BrokenProcessPool:
             self._processes[number].end()
             own = self._gpus[number]
             self._processes[number] = Process(own, not own)
-            future = self._processes[number].submit(partial(answer_elsewhere, call, member), report)
-        return future
+            return self._processes[number].submit(task, report)
 
 
 @contextmanager
@@ -209,10 +206,6 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _ignore(done: int, total: int, note: str) -> None:
-    """Do nothing: nobody listens yet."""
-
-
 # In the further process
 
 _PIPE: list[Connection] = []
@@ -230,10 +223,7 @@ def _begin(pipe: Connection, gpus: str) -> None:
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     _PIPE.append(pipe)
-    logger = logging.getLogger("maskpolicy")
-    logger.handlers = [_PipeHandler()]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    SentLogs(partial(_send, "log"))
 
 
 def _end_with_parent() -> None:
@@ -255,17 +245,9 @@ def _import_models() -> None:
 
 
 def _call(task: Callable[[Report], T]) -> T:
-    latest = 0.0
-
-    def report(done: int, total: int, note: str) -> None:
-        nonlocal latest
-        if time.monotonic() - latest >= _APART or done == total:
-            latest = time.monotonic()
-            _send("advance", done, total, note)
-
     _IDLE.clear()
     try:
-        return task(report)
+        return task(seldom(partial(_send, "advance"), _APART))
     finally:
         _IDLE.set()
 
@@ -273,10 +255,3 @@ def _call(task: Callable[[Report], T]) -> T:
 def _send(*message: Any) -> None:
     with suppress(OSError), _SENDING:  # the process that started this one has ended
         _PIPE[0].send(message)
-
-
-class _PipeHandler(logging.Handler):
-    """Sends log records to the process that started this one, one at a time."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        _send("log", record.name, record.levelno, record.getMessage())

@@ -6,7 +6,6 @@ minutes for an address that does not answer, and writes to the standard output.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -27,9 +26,16 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause
 from maskpolicy.experiment.budgets import TRAININGS, resolve_auto
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.pipeline.executors.capacity import room_of
-from maskpolicy.pipeline.executors.local import member
-from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere
+from maskpolicy.pipeline.executors.local import member, room_of
+from maskpolicy.pipeline.graph.calls import (
+    Answer,
+    Call,
+    Lost,
+    Report,
+    SentLogs,
+    answer_elsewhere,
+    seldom,
+)
 
 _START = 300.0  # seconds for a Ray of this machine to start
 _CONNECT = 40.0  # seconds for a cluster that accepts connections to accept this command
@@ -240,7 +246,7 @@ def _check_listening(address: str) -> None:
 
 
 class _Session:
-    """The tasks of a run, and the actor that collects what they report."""
+    """The tasks of a run, and the queue of what they report."""
 
     def __init__(self, pipe: Any) -> None:
         self.ray: Any = import_module("ray")
@@ -251,7 +257,7 @@ class _Session:
             self.ray.get_runtime_context().get_node_id(), soft=False
         )
         placed = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
-        self.reports = self.ray.remote(**placed)(_Reports).remote()
+        self.reports = import_module("ray.util.queue").Queue(actor_options=placed)
         self.has_gpus = bool(self.ray.cluster_resources().get("GPU"))
         self.wide: set[tuple[int, int]] = set()  # rooms that no node has, which were named
 
@@ -289,12 +295,9 @@ class _Session:
     def _pass_reports(self) -> None:
         while True:
             try:
-                messages = self.ray.get(self.reports.fetch.remote())
-            except Exception:  # noqa: BLE001 - the actor starts again, or the session ends
+                self.send(*self.reports.get())
+            except Exception:  # noqa: BLE001 - its actor starts again, or the session ends
                 time.sleep(1.0)
-                continue
-            for message in messages:
-                self.send(*message)
 
     def _warn_if_too_wide(self, call: Call, gpus: int, cpus: int) -> None:
         """Say once that no node has room for a stage: Ray waits for one, without a word."""
@@ -317,54 +320,10 @@ def _cause_of(error: Any) -> Exception:
 # On the cluster
 
 
-class _Reports:
-    """An actor that keeps what tasks report until the session fetches it."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[Any, ...]] = []
-        self.is_filled = asyncio.Event()
-
-    async def put(self, message: tuple[Any, ...]) -> None:
-        self.messages.append(message)
-        self.is_filled.set()
-
-    async def fetch(self) -> list[tuple[Any, ...]]:
-        """Return the messages since the last call; waits a few seconds for the first one."""
-        if not self.messages:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.is_filled.wait(), 5.0)
-        self.is_filled.clear()
-        messages, self.messages = self.messages, []
-        return messages
-
-
 def _task(call: Call, reports: Any) -> Answer:
     """Compute a stage on a node."""
-    logger = logging.getLogger("maskpolicy")
-    logger.handlers = [_ReportHandler(reports)]
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
-    latest = 0.0
-
-    def report(done: int, total: int, note: str) -> None:
-        nonlocal latest
-        if time.monotonic() - latest >= 1.0 or done == total:
-            latest = time.monotonic()
-            reports.put.remote(("advance", call.key, done, total, note))
-
+    put, host = reports.actor.put_nowait.remote, socket.gethostname()
+    SentLogs(lambda name, level, said: put(("log", name, level, f"{host}: {said}")))
+    report = seldom(lambda *about: put(("advance", call.key, *about)), 1.0)
     report(0, 0, "")
     return answer_elsewhere(call, member, report)
-
-
-class _ReportHandler(logging.Handler):
-    """Sends log records to the actor, with the name of the host."""
-
-    def __init__(self, reports: Any) -> None:
-        super().__init__()
-        self.reports, self.pid = reports, os.getpid()
-        self.label = socket.gethostname()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if os.getpid() == self.pid:  # Ray cannot be used in a forked process
-            message = f"{self.label}: {record.getMessage()}"
-            self.reports.put.remote(("log", record.name, record.levelno, message))

@@ -22,9 +22,8 @@ from typing import Any
 from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.experiment.budgets import Slurm
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.pipeline.executors.capacity import Room, room_of
-from maskpolicy.pipeline.executors.local import member
-from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere
+from maskpolicy.pipeline.executors.local import Room, member, room_of
+from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere, seldom
 from maskpolicy.pipeline.graph.nodes import Stage
 
 _GATHER = 0.5  # seconds in which stages are gathered for one array
@@ -161,17 +160,14 @@ class Task:
         logging.getLogger("maskpolicy").setLevel(logging.INFO)
         os.environ.setdefault("TQDM_DISABLE", "1")
         os.environ.setdefault("OMP_NUM_THREADS", str(self.cpus))
-        latest = -_APART
 
-        def report(done: int, total: int, note: str) -> None:
-            nonlocal latest
-            if time.monotonic() - latest >= _APART:
-                latest = time.monotonic()
-                with suppress(OSError):
-                    part = self.note.with_suffix(".part")
-                    part.write_text(json.dumps([done, total, note]))
-                    part.replace(self.note)
+        def tell(done: int, total: int, note: str) -> None:
+            with suppress(OSError):
+                part = self.note.with_suffix(".part")
+                part.write_text(json.dumps([done, total, note]))
+                part.replace(self.note)
 
+        report = seldom(tell, _APART)
         report(0, 0, "")
         try:
             return answer_elsewhere(self.call, member, report)

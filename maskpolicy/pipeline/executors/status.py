@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from maskpolicy.core.types import Json
+from maskpolicy.pipeline.graph import planning
 from maskpolicy.pipeline.graph.costs import known_costs, time_left
 from maskpolicy.pipeline.graph.events import read_events
 from maskpolicy.pipeline.graph.nodes import Stage, users_of
-from maskpolicy.pipeline.graph.planning import lacking, plan_digest, undecided
+from maskpolicy.pipeline.graph.planning import plan_digest, undecided
 from maskpolicy.pipeline.store.artifacts import Store
 
 
@@ -59,7 +60,7 @@ class Status:
 def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) -> Status:
     """Return the status of an experiment; writes nothing, and reads no files of artifacts."""
     plan = plan_digest(order)
-    missing = lacking(targets, store, store.committed().__contains__)
+    missing = planning.missing(targets, store, store.committed())
     perhaps = undecided(order, missing, store)  # one of each set of candidates is computed
     lines, is_running = read_events(store.events(plan))
     latest = {line["key"]: line for line in lines if line.get("key") in missing}

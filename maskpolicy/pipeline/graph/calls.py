@@ -7,8 +7,10 @@ import os
 import pickle
 import platform
 import sys
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,21 +24,29 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError, StoreError, cause
 from maskpolicy.core.types import Json
 from maskpolicy.core.version import VERSION
-from maskpolicy.pipeline.graph import picking, processes
-from maskpolicy.pipeline.graph.nodes import Stage, compute, is_shared, module_of, params_from
-from maskpolicy.pipeline.graph.stage_run import Commit, Local, StageRun
+from maskpolicy.pipeline.graph import nodes, processes
+from maskpolicy.pipeline.graph.nodes import (
+    Commit,
+    Local,
+    Stage,
+    StageRun,
+    compute,
+    kind_of,
+    params_from,
+)
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import changed_files, discovery, isolation
 
 Report: TypeAlias = Callable[[int, int, str], None]
 """report(done, total, note): how far a stage is, in units such as steps; total 0: unknown."""
 T = TypeVar("T")
+KILLED = "its process was killed"
 _GRACE = 5.0  # seconds in which members of a group report their errors after one has failed
 _TIMEOUT = timedelta(days=1)  # of collective operations: the first member may evaluate meanwhile
 
 
-class Lost(Exception):
-    """The process that computed a stage ended without an answer, e.g. because it was killed."""
+class Lost(BrokenProcessPool):
+    """The process that computed a stage ended without an answer; pools raise the class above it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +93,7 @@ def call_of(stage: Stage, store: Store, byproducts: Mapping[str, Stage], **about
         key=stage.key,
         name=stage.name,
         record=stage.record(),
-        module=module_of(stage.kind),
+        module=kind_of(stage.kind).function.__module__,
         local=stage.local,
         files=stage.files,
         byproducts={name: call_of(each, store, {}, **about) for name, each in byproducts.items()},
@@ -104,7 +114,7 @@ def answer(call: Call, store: Store, report: Report, group: Group | None) -> Ans
         if (artifact := store.get(call.key)) is not None:
             return Answer(artifact.manifest["seconds"])
         inputs = {name: str(key) for name, key in call.record["inputs"].items()}
-        needed = picking.needed_names(call.kind, inputs, store)
+        needed = nodes.needed_names(call.kind, inputs, store)
         lost = tuple(name for name in needed if store.get(inputs[name]) is None)
         if lost:
             return Answer(lost=lost)
@@ -130,7 +140,7 @@ def _compute(
             if call.local.processes > 1 and group is not None:
                 run.facts.update(_together(call, out, group, report))
             else:
-                if is_shared(call.kind):
+                if kind_of(call.kind).shared:
                     processes.call(call.key)
                 compute(call.kind, call.record["params"], inputs, out, run)
     except (StoreError, Lost):
@@ -234,6 +244,37 @@ def _set_threads(count: int) -> None:
         torch.set_num_threads(count)
 
 
+def seldom(report: Report, apart: float) -> Report:
+    """Return what reports at most once in `apart` seconds, and the end of a stage in any case."""
+    latest = -apart
+
+    def report_seldom(done: int, total: int, note: str) -> None:
+        nonlocal latest
+        if time.monotonic() - latest >= apart or done == total:
+            latest = time.monotonic()
+            report(done, total, note)
+
+    return report_seldom
+
+
+class SentLogs(logging.Handler):
+    """Sends log records to the command's process: sends(logger's name, level, message)."""
+
+    def __init__(self, send: Callable[[str, int, str], object]) -> None:
+        """Take the place of all handlers of maskpolicy's logger."""
+        super().__init__()
+        self.send, self.pid = send, os.getpid()
+        logger = logging.getLogger("maskpolicy")
+        logger.handlers = [self]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record, unless this is a process that was forked since."""
+        if os.getpid() == self.pid:
+            self.send(record.name, record.levelno, record.getMessage())
+
+
 # In several processes of one machine
 
 
@@ -275,15 +316,10 @@ def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, 
             if (error := future.exception()) is not None
         ]
         if errors:  # when one fails or is killed, the communication of the others fails too
-            raise min(errors, key=_blame)
+            causes = MaskpolicyError, BrokenProcessPool, BaseException
+            error = next(error for kind in causes for error in errors if isinstance(error, kind))
+            raise Lost(KILLED) if isinstance(error, BrokenProcessPool) else error
         return futures[0].result()
-
-
-def _blame(error: BaseException) -> int:
-    """Return a rank of errors of a group: the lowest is the cause of the others."""
-    if isinstance(error, Lost):
-        return 1
-    return 0 if isinstance(error, MaskpolicyError) else 2
 
 
 def _ignore(done: int, total: int, note: str) -> None:

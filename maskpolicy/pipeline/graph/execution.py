@@ -4,38 +4,47 @@ from __future__ import annotations
 
 import heapq
 import logging
-import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from maskpolicy.core.errors import StageError
-from maskpolicy.pipeline.graph import picking
-from maskpolicy.pipeline.graph.calls import Answer, Call, Group, Lost, Report, answer, call_of
+from maskpolicy.pipeline.graph import nodes
+from maskpolicy.pipeline.graph.calls import (
+    KILLED,
+    Answer,
+    Call,
+    Group,
+    Lost,
+    Report,
+    answer,
+    call_of,
+)
 from maskpolicy.pipeline.graph.events import Event, Listener, Outcome, recorded, silent
-from maskpolicy.pipeline.graph.nodes import Stage, is_urgent, sinks, topological, users_of
+from maskpolicy.pipeline.graph.nodes import Stage, kind_of, sinks, topological, users_of
 from maskpolicy.pipeline.graph.planning import plan_digest
 from maskpolicy.pipeline.store.artifacts import Store, run_name
 from maskpolicy.plugins import isolation
 
 _MOST_LOST = 3  # processes at one stage, one after another without a new checkpoint
 _TICK = 0.25  # seconds between two looks at the reports of stages under way
-_PAUSES = 0.1, 5.0  # seconds until a stage of another command is tried again, at first and at most
+_PAUSE = 0.5  # seconds until the stages of other commands are tried again
 _URGENT = 1_000_000  # longer than any path
 _log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """Computes calls in other processes."""
+    """Computes calls in other processes; a future of a killed process raises BrokenProcessPool."""
 
     capacity: int | None  # calls at a time; None: it queues them, and computes what fits
 
     def submit(self, call: Call, report: Report) -> Future[Answer]:
-        """Compute a stage; the future raises Lost if its process was killed."""
+        """Compute a stage."""
         ...
 
 
@@ -103,35 +112,6 @@ class _Here:
         return future
 
 
-@dataclass
-class _Losses:
-    """How often the process of a stage was lost since its last new checkpoint."""
-
-    count: int = 0
-    step: int = 0  # of the newest checkpoint at the last loss
-
-
-@dataclass
-class _Deferred:
-    """Stages that other commands compute, and when to try them again."""
-
-    stages: list[Stage] = field(default_factory=list)
-    since: float = 0.0
-    again: float = 0.0
-
-    def add(self, stage: Stage) -> None:
-        if not self.stages:
-            self.since = self.again = time.monotonic()
-            self.pause()
-        self.stages.append(stage)
-
-    def pause(self) -> None:
-        """Set the time of the next attempt; pauses grow with the time waited, and are random."""
-        waited = time.monotonic() - self.since
-        longest = max(_PAUSES[0], min(_PAUSES[1], 0.1 * waited))
-        self.again = time.monotonic() + random.uniform(0.5, 1) * longest
-
-
 class _Execution:
     """The state of one run. A stage is settled once it has an outcome, and open before."""
 
@@ -151,30 +131,30 @@ class _Execution:
         self.users = users_of(order)
         self.makers = _makers_of(order)
         self.kept = self.targets.keys() | {stage.key for stage in order if not stage.transient}
+        self.choices = nodes.options_of(order).keys()
         self.store = store
         self.listener = listener
         self.engine = engine
         self.about = about
+        self.ranks = ranks_of(order, self.users)
+        self.ready: list[tuple[int, int, int]] = []  # a heap of ranks; some may be settled already
         self.open: dict[str, Stage] = {}
         # needed only if a choice that is not made yet takes it; neither open nor settled
         self.undecided: dict[str, Stage] = {}
-        self.choices = picking.options_of(order).keys()
         self.outcomes: dict[str, Outcome] = {}
-        self.ready = _Ready(order, self.users)
         self.busy: dict[Future[Answer], Stage] = {}
         self.under_way: set[str] = set()  # keys of the stages that the engine computes
         self.started: set[str] = set()
+        self.elsewhere: dict[str, Stage] = {}  # stages that other commands compute
+        self.again = 0.0  # when those are tried again
         self.reports: SimpleQueue[tuple[Stage, int, int, str]] = SimpleQueue()
-        self.deferred = _Deferred()
-        self.losses: dict[str, _Losses] = {}
+        self.losses: dict[str, tuple[int, int]] = {}  # since a checkpoint, and its step
+        self.is_stale = False  # whether fewer stages may be needed than before
 
     def run(self) -> dict[str, Outcome]:
         self.store.prefetch(self.users)
-        self._require(self.targets.values())
-        self.undecided = self._undecided()
-        for stage in self.order:
-            if not self._is_known(stage) and stage.key not in self.undecided:
-                self._settle_unneeded(stage)
+        self._look_for(self.targets.values())
+        self._settle_unneeded(is_first=True)
         self._drop(self.order)
         if self.open and self.store.mirror:
             self.store.mirror.prepare()  # an error now rather than after hours of computation
@@ -182,7 +162,8 @@ class _Execution:
             while self.open:
                 self._submit_ready()
                 self._take_answers()
-                self._retry_deferred()
+                if self.is_stale:
+                    self._settle_unneeded()
         finally:
             for future in self.busy:
                 future.cancel()
@@ -195,25 +176,42 @@ class _Execution:
 
     def _submit_ready(self) -> None:
         """Give ready stages to the engine, as many as it takes at a time."""
-        while self.engine.capacity is None or len(self.busy) < self.engine.capacity:
-            stage = self.ready.pop()
-            if stage is None:
-                return
-            if stage.key not in self.open or not self._is_ready(stage):
+        if self.elsewhere and time.monotonic() >= self.again:
+            waiting, self.elsewhere = self.elsewhere, {}
+            for stage in waiting.values():
+                self._queue(stage)
+        while self.ready and (
+            self.engine.capacity is None or len(self.busy) < self.engine.capacity
+        ):
+            stage = self.order[heapq.heappop(self.ready)[-1]]
+            if not self._is_ready(stage):
                 continue
             if self._find(stage, hit=False):  # another command has computed it meanwhile
+                self.is_stale = True
                 self._drop(stage.inputs.values())
-                continue
-            wanted = {
-                name: byproduct
-                for name, byproduct in stage.byproducts.items()
-                if byproduct.key in self.open or byproduct.key in self.undecided
-            }
-            call = call_of(stage, self.store, wanted, **self.about)
-            if self.engine.capacity is not None:
-                self._start(stage)
-            self.under_way.add(stage.key)
-            self.busy[self.engine.submit(call, self._report_of(stage))] = stage
+            elif self.store.is_busy(stage.key):
+                self._wait_for(stage)
+            else:
+                self._submit(stage)
+
+    def _submit(self, stage: Stage) -> None:
+        wanted = {
+            name: byproduct
+            for name, byproduct in stage.byproducts.items()
+            if byproduct.key in self.open or byproduct.key in self.undecided
+        }
+        call = call_of(stage, self.store, wanted, **self.about)
+        if self.engine.capacity is not None:
+            self._start(stage)
+        self.under_way.add(stage.key)
+        self.busy[self.engine.submit(call, self._report_of(stage))] = stage
+
+    def _wait_for(self, stage: Stage) -> None:
+        """Try a stage that another command computes again in a moment."""
+        if not self.elsewhere:
+            self.again = time.monotonic() + _PAUSE
+        self.elsewhere[stage.key] = stage
+        self.listener(Event("waits", stage, note="another command computes it"))
 
     def _start(self, stage: Stage) -> None:
         """Report that a stage begins; a queued one does with its first report."""
@@ -230,33 +228,32 @@ class _Execution:
 
     def _take_answers(self) -> None:
         """Wait for an answer for a moment, and settle the stages that have one."""
-        if not self.busy and self.deferred.stages:
-            time.sleep(max(0.0, self.deferred.again - time.monotonic()))
-        done = wait(self.busy, timeout=_TICK, return_when=FIRST_COMPLETED).done
+        if not self.busy and self.elsewhere and not self.ready:
+            time.sleep(max(0.0, self.again - time.monotonic()))
+        answered = wait(self.busy, timeout=_TICK, return_when=FIRST_COMPLETED).done
         while not self.reports.empty():
-            stage, done_units, total, note = self.reports.get()
+            stage, done, total, note = self.reports.get()
             if stage.key in self.open:
                 self._start(stage)
-                self.listener(Event("advanced", stage, done_units, total, note))
-        for future in done:
+                self.listener(Event("advanced", stage, done, total, note))
+        for future in answered:
             stage = self.busy.pop(future)
             self.under_way.remove(stage.key)
             self.started.discard(stage.key)
             try:
                 self._settle(stage, future.result())
-            except Lost as lost:
-                self._lose(stage, lost)
+            except BrokenProcessPool as lost:
+                self._lose(stage, str(lost) if isinstance(lost, Lost) else KILLED)
             self._drop(stage.inputs.values())
 
     def _settle(self, stage: Stage, answer: Answer) -> None:
         if answer.is_busy:
-            self.listener(Event("waits", stage, note="another command computes it"))
-            self.deferred.add(stage)
+            self._wait_for(stage)
         elif answer.lost:
             inputs = [stage.inputs[name] for name in answer.lost]
             for needed in inputs:
                 self.outcomes.pop(needed.key, None)
-            self._require(inputs, verify=True)
+            self._look_for(inputs, verify=True)
             self._queue(stage)
         elif answer.error is not None:
             error, seconds = answer.exception, answer.seconds
@@ -265,42 +262,24 @@ class _Execution:
             path = self.store.path(stage.key)
             self._finish(Outcome(stage, path, seconds=answer.seconds, here=True))
 
-    def _lose(self, stage: Stage, lost: Lost) -> None:
+    def _lose(self, stage: Stage, lost: str) -> None:
         """Compute a stage again whose process was killed; the third time without progress, fail."""
-        losses = self.losses.setdefault(stage.key, _Losses())
+        count, before = self.losses.get(stage.key, (0, 0))
         step = max(self.store.checkpoints(stage.key).steps(), default=0)
-        losses.count = 1 if step > losses.step else losses.count + 1
-        losses.step = step
-        if losses.count < _MOST_LOST:
+        count = 1 if step > before else count + 1
+        self.losses[stage.key] = count, step
+        if count < _MOST_LOST:
             _log.warning("%s: %s: it starts again from its last checkpoint", stage.name, lost)
-            self.ready.push(stage)
+            self._queue(stage)
             return
         kind = stage.kind.partition("-")[0]
         error = StageError(
-            f"{lost}, {losses.count} times in a row: if memory ran out, lower resources.{kind} or "
+            f"{lost}, {count} times in a row: if memory ran out, lower resources.{kind} or "
             f"{kind}.micro_tokens, or give each process more; then run it again"
         )
         self._finish(Outcome(stage, None, str(error), exception=error, here=True))
 
-    def _retry_deferred(self) -> None:
-        """Now and then, try again the stages that other commands computed."""
-        if not self.deferred.stages or time.monotonic() < self.deferred.again:
-            return
-        waiting, self.deferred.stages = self.deferred.stages, []
-        there = self.store.committed()
-        for stage in waiting:
-            if stage.key not in self.open:
-                continue
-            if stage.key in there and self._find(stage, hit=False):
-                self._settle_unneeded_inputs(stage)
-                self._drop(stage.inputs.values())
-            elif self.store.is_busy(stage.key):
-                self.deferred.stages.append(stage)
-            else:
-                self._queue(stage)
-        self.deferred.pause()
-
-    def _require(self, stages: Iterable[Stage], verify: bool = False) -> None:
+    def _look_for(self, stages: Iterable[Stage], verify: bool = False) -> None:
         """Settle the stages that are in the store, and open the others, inputs included.
 
         The inputs of a stage that is in the store are not looked for.
@@ -324,27 +303,12 @@ class _Execution:
     def _needs(self, stage: Stage) -> list[Stage]:
         """Return the inputs that a stage needs; before a choice is made, the choice alone."""
         if self._is_undecided(stage):
-            return [stage.inputs[picking.CHOICE]]
-        return picking.needed(stage, self.store)
+            return [stage.inputs[nodes.CHOICE]]
+        return nodes.needed(stage, self.store)
 
     def _is_undecided(self, stage: Stage) -> bool:
         """Return whether a stage takes an input by a choice that is not made yet."""
-        return bool(
-            picking.options(stage) and stage.inputs[picking.CHOICE].key not in self.outcomes
-        )
-
-    def _undecided(self) -> dict[str, Stage]:
-        """Return what open stages need only if a choice takes it that is not made yet."""
-        waiting = filter(self._is_undecided, self.open.values())
-        return picking.undecided(waiting, self.store, self._is_known)
-
-    def _decide(self) -> None:
-        """Settle what no choice can take any more."""
-        before, self.undecided = self.undecided, self._undecided()
-        for stage in before.values():
-            if stage.key not in self.undecided and not self._is_known(stage):
-                self._settle_unneeded(stage, hit=self.store.has(stage.key))
-                self._drop(stage.inputs.values())
+        return bool(nodes.options(stage) and stage.inputs[nodes.CHOICE].key not in self.outcomes)
 
     def _find(self, stage: Stage, hit: bool, verify: bool = False) -> bool:
         """Settle a stage if its artifact is in the store; return whether it is.
@@ -365,46 +329,50 @@ class _Execution:
         return True
 
     def _queue(self, stage: Stage) -> None:
-        """Queue an open stage that is ready; settle it as not run if one of its inputs failed.
-
-        What only such stages need is not computed.
-        """
+        """Queue an open stage that is ready; settle it as not run if one of its inputs failed."""
         if stage.key not in self.open or stage.key in self.under_way:
             return
-        if picking.options(stage):  # what it takes is opened as soon as that is known
-            self._require(self._needs(stage))
+        if nodes.options(stage):  # what it takes is opened as soon as that is known
+            self._look_for(self._needs(stage))
         inputs = (self.outcomes.get(needed.key) for needed in self._needs(stage))
         failed = next((one for one in inputs if one is not None and one.error is not None), None)
         if failed is not None:
             self._finish(Outcome(stage, error=_blocked_by(failed)))
-            self._settle_unneeded_inputs(stage)
         elif self._is_ready(stage):
-            self.ready.push(stage)
+            heapq.heappush(self.ready, self.ranks[stage.key])
 
     def _is_ready(self, stage: Stage) -> bool:
-        """Return whether all inputs are settled, and no open stage has this one as a by-product."""
-        return all(needed.key in self.outcomes for needed in self._needs(stage)) and not any(
-            maker.key in self.open for maker in self.makers.get(stage.key, ())
+        """Return whether an open stage can be computed.
+
+        All its inputs are settled, and no open stage has it as a by-product.
+        """
+        return (
+            stage.key in self.open
+            and stage.key not in self.under_way
+            and all(needed.key in self.outcomes for needed in self._needs(stage))
+            and not any(maker.key in self.open for maker in self.makers.get(stage.key, ()))
         )
 
-    def _settle_unneeded_inputs(self, stage: Stage) -> None:
-        """Settle those inputs of a settled stage that no open stage needs any more."""
-        for needed in stage.inputs.values():
-            if needed.key in self.open and not self._is_needed(needed):
-                self._settle_unneeded(needed, hit=False)
-                self._settle_unneeded_inputs(needed)
-
-    def _is_needed(self, stage: Stage) -> bool:
-        """Return whether a missing stage is a target, or an input of a needed missing stage."""
-        if stage.key in self.targets or stage.key in self.under_way:
-            return True
-        return any(
-            user.key in self.open
-            and any(needed.key == stage.key for needed in self._needs(user))
-            and self.store.peek(user.key) is None
-            and self._is_needed(user)
-            for user in self.users[stage.key]
-        )
+    def _settle_unneeded(self, is_first: bool = False) -> None:
+        """Settle without an artifact what no target needs, and no choice can take, any more."""
+        self.is_stale = False
+        needed: dict[str, Stage] = {}
+        waiting = [stage for stage in self.targets.values() if stage.key in self.open]
+        while waiting:
+            stage = waiting.pop()
+            if stage.key not in needed:
+                needed[stage.key] = stage
+                waiting += [each for each in self._needs(stage) if each.key in self.open]
+        choosing = filter(self._is_undecided, needed.values())
+        self.undecided = nodes.undecided(choosing, self.store, self._is_known)
+        wanted = needed.keys() | self.under_way | self.undecided.keys() | self.outcomes.keys()
+        for stage in self.order:
+            if stage.key not in wanted:
+                self.store.tidy(stage.key)
+                seconds = (self.store.recall(stage.key) or {}).get("seconds", 0.0)
+                hit = is_first or self.store.has(stage.key)
+                self._finish(Outcome(stage, seconds=seconds, hit=hit))
+                self._drop(() if is_first else stage.inputs.values())
 
     def _drop(self, stages: Iterable[Stage]) -> None:
         """Remove transient artifacts whose users in this graph have all finished.
@@ -420,12 +388,6 @@ class _Execution:
         for key in done - self.store.in_use() if done else ():
             self.store.drop(key)
 
-    def _settle_unneeded(self, stage: Stage, hit: bool = True) -> None:
-        """Settle a stage without an artifact: all that would use it is there."""
-        self.store.tidy(stage.key)
-        seconds = (self.store.recall(stage.key) or {}).get("seconds", 0.0)
-        self._finish(Outcome(stage, seconds=seconds, hit=hit))
-
     def _finish(self, outcome: Outcome) -> None:
         """Settle a stage with its outcome, and queue the stages that waited for nothing else."""
         stage = outcome.stage
@@ -434,40 +396,20 @@ class _Execution:
         self.listener(Event("finished", stage, outcome=outcome))
         for waiting in (*self.users[stage.key], *stage.byproducts.values()):
             self._queue(waiting)
-        if stage.key in self.choices or picking.options(stage):
-            self._decide()
+        self.is_stale |= stage.key in self.choices or outcome.error is not None
 
 
-class _Ready:
-    """A priority queue of stages whose inputs are settled (see `priorities`).
+def ranks_of(
+    order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]
+) -> dict[str, tuple[int, int, int]]:
+    """Return the rank of each stage by key; of ready stages, that of the lowest is computed first.
 
-    Among equal priorities, stages that are deeper in the graph come first, then the order is that
-    of the graph.
+    Among stages of equal priority, those deeper in the graph come first, then those first in it.
     """
-
-    def __init__(self, order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> None:
-        priority = priorities(order, users)
-        self._order = order
-        self._ranks = {
-            stage.key: (-priority[stage.key], -stage.depth, index)
-            for index, stage in enumerate(order)
-        }
-        self._heap: list[tuple[int, int, int]] = []
-        self._queued: set[str] = set()
-
-    def push(self, stage: Stage) -> None:
-        """Add a stage, unless it is in the queue already."""
-        if stage.key not in self._queued:
-            self._queued.add(stage.key)
-            heapq.heappush(self._heap, self._ranks[stage.key])
-
-    def pop(self) -> Stage | None:
-        """Remove and return the stage to compute next, or None."""
-        if not self._heap:
-            return None
-        stage = self._order[heapq.heappop(self._heap)[-1]]
-        self._queued.remove(stage.key)
-        return stage
+    priority = priorities(order, users)
+    return {
+        stage.key: (-priority[stage.key], -stage.depth, index) for index, stage in enumerate(order)
+    }
 
 
 def priorities(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> dict[str, int]:
@@ -484,7 +426,7 @@ def priorities(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> 
         if stage.key not in lengths:
             after = [1 + longest(user) for user in users[stage.key]]
             byproducts = [longest(each) for each in stage.byproducts.values() if each.key in users]
-            own = _URGENT if is_urgent(stage.kind) else 1
+            own = _URGENT if kind_of(stage.kind).urgent else 1
             lengths[stage.key] = max((own, *after, *byproducts))
         return lengths[stage.key]
 

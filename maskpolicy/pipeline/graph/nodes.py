@@ -1,19 +1,127 @@
-"""Stages: pure functions from committed artifacts to one artifact, and the keys of artifacts."""
+"""Stages: pure functions from committed artifacts to one artifact, and the keys of artifacts.
+
+Some stages take one of several inputs; the artifact of another input says which one. A graph is
+thus the same before and after a choice, and what is not chosen is not computed. The input `choice`
+of such a stage has a file choice.json, {"input": NAME}, with the name of one of its options.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 from maskpolicy.core.errors import ConfigError, StoreError, unknown
+from maskpolicy.core.files import slug
 from maskpolicy.core.keys import digest, from_json, plain, to_json
+from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Json
-from maskpolicy.pipeline.graph.stage_run import Local, StageRun
+from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import CorpusBlock
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.checkpoints import Checkpoints
+
+if TYPE_CHECKING:
+    from maskpolicy.models.training.batching import Loss, Step
+
+_log = logging.getLogger(__name__)
+Commit: TypeAlias = Callable[[Callable[[Path], None], Mapping[str, Json]], None]
+"""commit(write, facts): call write(folder), and commit the files that it puts into the folder.
+
+The manifest records `facts`, like those of `StageRun`.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """Paths and settings of this machine, which are not in the key.
+
+    A manifest keeps those that are not at their defaults.
+    """
+
+    plugins: tuple[str, ...] = omitted(())  # the experiment's files of plugins
+    tracker: str | None = omitted(None)  # writes the curves of trainings
+    processes: int = omitted(1)  # that compute a training together
+    checkpoint_every: float = omitted(Training.checkpoint_every)  # seconds
+    folder: str | None = omitted(None)  # of a model, or of a task's files; None: the Hub's
+    revision: str | None = omitted(None)  # of a Hub model or dataset, as asked for
+    corpus: CorpusBlock | None = omitted(None)  # where the documents of a corpus are
+    pipeline: str | None = omitted(None)  # a spaCy pipeline's name or folder
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """What a stage function gets besides params and inputs; nothing here may change its result."""
+
+    checkpoints: Checkpoints
+    local: Local = field(default_factory=Local)
+    workers: int = 1  # processes that it may start
+    facts: dict[str, Json] = field(default_factory=dict)  # for the stage to add to the manifest
+    advance: Callable[[int, int, str], None] = lambda done, total, note: None
+    byproducts: Mapping[str, Commit] = field(default_factory=dict)  # the wanted ones, by name
+    name: str = ""  # of the stage
+    logs: Path | None = None  # a folder for files that only people read
+
+    @property
+    def kind(self) -> str:
+        """The first word of the name, which is also that of the budget's block."""
+        return self.name.partition(" ")[0]
+
+    def warn(self, text: str) -> None:
+        """Log a warning with the stage's name, which only the first of several processes has."""
+        if self.name:
+            _log.warning("%s: %s", self.name, text)
+
+    def progress(self, done: int, total: int, note: str = "") -> None:
+        """Report that `done` of `total` units are finished."""
+        self.advance(done, total, note)
+
+    def train(
+        self,
+        module: Any,
+        steps: Callable[[int], Step],
+        loss: Loss,
+        spec: Training,
+        *,
+        workers: int = 0,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Train `module` in place and return the result of `training.loop.train`.
+
+        The loop gets the stage's checkpoints, progress and tracker. Threads, loss and smaller
+        micro-batches than asked for are recorded in `facts`.
+        """
+        import torch
+
+        from maskpolicy.core import hardware
+        from maskpolicy.models.training.loop import tracked, train
+
+        self.facts["threads"] = torch.get_num_threads()
+        on_cpu = hardware.device().type == "cpu"
+        with tracked(self.local.tracker, self.logs, slug(self.name), on_cpu) as log:
+            done = train(
+                module,
+                steps,
+                loss,
+                spec,
+                self.checkpoints,
+                self.progress,
+                workers=workers,
+                log=log,
+                name=self.name,
+                **more,
+            )
+        self.facts["loss"] = done["loss"]
+        if "shrunk" in done:
+            self.facts["shrunk"] = done["shrunk"]
+        return done
+
 
 StageFunction: TypeAlias = Callable[[Any, Mapping[str, Path], Path, StageRun], None]
 """(params, inputs, out, run): writes an artifact's files into the folder `out`.
@@ -25,24 +133,19 @@ bytes.
 
 
 @dataclass(frozen=True)
-class _Facts:
-    """What `stage` states about a kind."""
+class Kind:
+    """A kind of stage, as `stage` registers it."""
 
+    function: StageFunction
+    params: Any  # the dataclass of its parameters, or a union of several
+    where: str
     version: int
     shared: bool
     urgent: bool
     picks: bool
 
 
-@dataclass(frozen=True)
-class _Registered:
-    function: StageFunction
-    params: Any  # the dataclass of its parameters, or a union of several
-    where: str
-    facts: _Facts
-
-
-_KINDS: dict[str, _Registered] = {}
+_KINDS: dict[str, Kind] = {}
 F = TypeVar("F", bound=StageFunction)
 P = TypeVar("P")
 
@@ -60,24 +163,17 @@ def stage(
     `version` stands for the code: raise it whenever the same arguments give another result. If a
     command runs in several processes (`processes`), all of them compute a `shared` stage together.
     An `urgent` stage is computed as early as possible. A stage that `picks` needs one of several
-    inputs (`graph.picking`).
+    inputs (`options`).
     """
-    return partial(_register, kind, _Facts(version, shared, urgent, picks))
+    return partial(_register, kind, version=version, shared=shared, urgent=urgent, picks=picks)
 
 
-def is_shared(kind: str) -> bool:
-    """Return whether all processes of a command compute a kind of stage together."""
-    return _registered(kind).facts.shared
-
-
-def is_urgent(kind: str) -> bool:
-    """Return whether stages of a kind are computed as early as possible."""
-    return _registered(kind).facts.urgent
-
-
-def is_picking(kind: str) -> bool:
-    """Return whether stages of a kind need one of several inputs."""
-    return _registered(kind).facts.picks
+def kind_of(name: str) -> Kind:
+    """Return a kind of stage by its name; raises ConfigError."""
+    try:
+        return _KINDS[name]
+    except KeyError:
+        raise ConfigError(unknown("stage", name, _KINDS)) from None
 
 
 def compute(kind: str, params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
@@ -86,22 +182,17 @@ def compute(kind: str, params: Json, inputs: Mapping[str, Path], out: Path, run:
     `params` is the JSON in its key, so the stage function gets nothing that the key lacks. Raises
     whatever that function raises.
     """
-    _registered(kind).function(params_from(kind, params), inputs, out, run)
+    kind_of(kind).function(params_from(kind, params), inputs, out, run)
 
 
 def params_from(kind: str, params: Json) -> Any:
     """Return the parameters of a kind of stage from the JSON in a key."""
-    return from_json(_registered(kind).params, plain(params), kind)
-
-
-def module_of(kind: str) -> str:
-    """Return the name of the module whose import registers a kind of stage."""
-    return _registered(kind).function.__module__
+    return from_json(kind_of(kind).params, plain(params), kind)
 
 
 def version_of(kind: str) -> int:
     """Return the version of a kind of stage."""
-    return _registered(kind).facts.version
+    return kind_of(kind).version
 
 
 def params_of(record: Json, kind: type[P]) -> P:
@@ -144,12 +235,12 @@ class Stage:
 
     def __post_init__(self) -> None:
         """Compute the key from copies of params and inputs, so that it cannot change."""
-        known = _registered(self.kind)
+        known = kind_of(self.kind)
         if not isinstance(self.params, known.params):
             raise ConfigError(f"stage {self.kind}: its params must be of {known.params}")
         object.__setattr__(self, "keyed", to_json(self.params, f"{self.kind}.params"))
         object.__setattr__(self, "inputs", dict(self.inputs))
-        object.__setattr__(self, "version", known.facts.version)
+        object.__setattr__(self, "version", known.version)
         object.__setattr__(self, "key", digest(self._resolved()))
         depth = 1 + max((needed.depth for needed in self.inputs.values()), default=0)
         object.__setattr__(self, "depth", depth)
@@ -219,7 +310,67 @@ def sinks(order: Iterable[Stage]) -> list[Stage]:
     return [stage for stage in order if not users[stage.key]]
 
 
-def _register(kind: str, facts: _Facts, function: F) -> F:
+# stages that take one of several inputs
+
+CHOICE, OPTION = "choice", "option-"  # names of inputs; those of options begin with the second
+FILE = "choice.json"
+
+
+def options(stage: Stage) -> dict[str, Stage]:
+    """Return the inputs of which a stage needs only one, by name; {} for most stages."""
+    if not kind_of(stage.kind).picks:
+        return {}
+    return {name: each for name, each in stage.inputs.items() if name.startswith(OPTION)}
+
+
+def options_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
+    """Return by the key of each choice all options of the stages that take one by it."""
+    found: dict[str, dict[str, Stage]] = {}
+    for stage in order:
+        among = options(stage)
+        if among:
+            known = found.setdefault(stage.inputs[CHOICE].key, {})
+            known |= {option.key: option for option in among.values()}
+    return {choice: list(among.values()) for choice, among in found.items()}
+
+
+def needed_names(kind: str, inputs: Mapping[str, str], store: Store) -> list[str]:
+    """Return the names of the inputs that a stage needs, as far as this is known.
+
+    `inputs` maps names to keys. These are all, but of options only the one that is picked.
+    """
+    if not kind_of(kind).picks:
+        return list(inputs)
+    path = store.file(inputs[CHOICE], FILE)
+    taken = None if path is None else json.loads(path.read_bytes())["input"]
+    return [name for name in inputs if name == taken or not name.startswith(OPTION)]
+
+
+def needed(stage: Stage, store: Store) -> list[Stage]:
+    """Return the inputs that a stage needs, as far as this is known: all but options not picked."""
+    keys = {name: each.key for name, each in stage.inputs.items()}
+    return [stage.inputs[name] for name in needed_names(stage.kind, keys, store)]
+
+
+def undecided(
+    stages: Iterable[Stage], store: Store, is_known: Callable[[Stage], bool]
+) -> dict[str, Stage]:
+    """Return by key what `stages` need only if they pick it: options, and their missing inputs.
+
+    Stages for which `is_known` is true are left out, with their inputs.
+    """
+    found: dict[str, Stage] = {}
+    waiting = [option for stage in stages for option in options(stage).values()]
+    while waiting:
+        stage = waiting.pop()
+        if stage.key not in found and not is_known(stage):
+            found[stage.key] = stage
+            if store.peek(stage.key) is None:
+                waiting.extend(stage.inputs.values())
+    return found
+
+
+def _register(kind: str, function: F, **stated: Any) -> F:
     file = inspect.getsourcefile(function) or "<unknown>"
     where = f"{file}:{function.__code__.co_firstlineno}"
     if "<locals>" in function.__qualname__:
@@ -230,12 +381,5 @@ def _register(kind: str, facts: _Facts, function: F) -> F:
     params = get_type_hints(function).get("params")
     if not all(map(is_dataclass, get_args(params) or [params])):
         raise ConfigError(f"{where}: annotate `params` of stage {kind!r} with a frozen dataclass")
-    _KINDS[kind] = _Registered(function, params, where, facts)
+    _KINDS[kind] = Kind(function, params, where, **stated)
     return function
-
-
-def _registered(kind: str) -> _Registered:
-    try:
-        return _KINDS[kind]
-    except KeyError:
-        raise ConfigError(unknown("stage", kind, _KINDS)) from None

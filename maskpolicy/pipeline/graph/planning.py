@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from maskpolicy.core.keys import differences, digest
 from maskpolicy.core.types import Json
-from maskpolicy.pipeline.graph import picking
+from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.nodes import Stage, sinks, topological
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.isolation import code_digest
@@ -84,31 +84,30 @@ def undecided(order: Iterable[Stage], needed: Collection[str], store: Store) -> 
     """
     found: dict[str, Stage] = {}
     for stage in order:
-        if stage.key in needed and picking.options(stage):
-            choice = stage.inputs[picking.CHOICE]
+        if stage.key in needed and nodes.options(stage):
+            choice = stage.inputs[nodes.CHOICE]
             if choice.key in needed:
-                only = picking.undecided([stage], store, lambda one: one.key in needed)
+                only = nodes.undecided([stage], store, lambda one: one.key in needed)
                 found |= {key: choice for key in only if store.peek(key) is None}
     return found
 
 
-def missing(targets: Iterable[Stage], store: Store) -> set[str]:
-    """Return the keys to compute: missing targets, and their missing inputs at any depth."""
-    return lacking(targets, store, lambda key: store.peek(key) is not None)
+def missing(
+    targets: Iterable[Stage], store: Store, committed: Collection[str] | None = None
+) -> set[str]:
+    """Return the keys to compute: missing targets, and their missing inputs at any depth.
 
-
-def lacking(targets: Iterable[Stage], store: Store, is_there: Callable[[str], bool]) -> set[str]:
-    """Return the keys to compute, as `missing` does; `is_there(key)`: whether it is committed.
-
-    What only a choice that is not made yet may take is left out.
+    What only a choice that is not made yet may take is left out. `committed` are the keys that
+    count as there; by default those whose files match their manifests.
     """
     keys: set[str] = set()
     waiting = list(targets)
     while waiting:
         stage = waiting.pop()
-        if stage.key not in keys and not is_there(stage.key):
+        is_there = store.peek(stage.key) if committed is None else stage.key in committed
+        if stage.key not in keys and not is_there:
             keys.add(stage.key)
-            waiting.extend(picking.needed(stage, store))
+            waiting.extend(nodes.needed(stage, store))
     return keys
 
 
@@ -151,8 +150,6 @@ def _begun(stage: Stage, store: Store) -> str:
         return "another process is computing it"
     if steps:
         return f"resumes from the checkpoint of step {steps[-1]}"
-    if store.was_interrupted(stage.key):
-        return "was interrupted before its first checkpoint"
     return ""
 
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, MaskpolicyError
-from maskpolicy.pipeline.graph.nodes import Stage, compute, topological
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import Stage, StageRun, compute, topological
 from maskpolicy.pipeline.store.artifacts import Store
 
 _TIMEOUT = timedelta(days=30)  # the first process may annotate or evaluate for a long time

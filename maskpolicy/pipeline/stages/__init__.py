@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from maskpolicy.pipeline.stages.assembly import Graph, build, statistics, tokenizer
-from maskpolicy.pipeline.stages.chosen_cells import choose_cells
+from maskpolicy.pipeline.stages.assembly import Graph, build, choose_cells, statistics, tokenizer
 
 __all__ = ["Graph", "build", "choose_cells", "statistics", "tokenizer"]

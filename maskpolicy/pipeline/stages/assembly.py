@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus.shards import CutFile
 from maskpolicy.experiment import learned_policies
@@ -23,7 +24,6 @@ from maskpolicy.pipeline.stages import (  # noqa: F401 (they register the stages
     model_training,
 )
 from maskpolicy.pipeline.stages.input_graph import Digest, Inputs, scan
-from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK
 from maskpolicy.pipeline.stages.params import (
     EvaluateParams,
     FeedbackParams,
@@ -33,11 +33,12 @@ from maskpolicy.pipeline.stages.params import (
     Split,
 )
 from maskpolicy.pipeline.stages.policy_inputs import PolicyInputs, policy_params
-from maskpolicy.pipeline.stages.task_columns import Columns
-from maskpolicy.pipeline.stages.task_inputs import TaskInputs
-from maskpolicy.pipeline.stages.training_text import VALIDATION_PREFIX
+from maskpolicy.pipeline.stages.task_inputs import Columns, TaskInputs
+from maskpolicy.pipeline.stages.training_text import FEEDBACK, VALIDATION_PREFIX
 from maskpolicy.pipeline.stages.tuned_rows import TunedRow
 from maskpolicy.plugins import hooks
+
+CellName = TypeVar("CellName", bound=tuple[object, ...])
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,28 @@ def statistics(experiment: Experiment, row: int, digest: Digest = sha256) -> lis
     builder = _Builder(Inputs(experiment, digest, cut=None))
     leaves = leaf_blocks(experiment.policies[row], f"policies[{row}]")
     return [builder.row_inputs.statistics(leaf) for leaf, _ in leaves]
+
+
+def choose_cells(graph: Graph, only: Sequence[str]) -> Graph:
+    """Return the graph of the cells that any word of `only` names; all cells if it is empty.
+
+    A word is ROW, ROW/TASK or /TASK. Raises ConfigError for an unknown row or task.
+    """
+    if not only:
+        return graph
+    rows = list(dict.fromkeys(row for row, _, _ in graph.cells))
+    tasks = list(dict.fromkeys(task for _, task, _ in graph.cells))
+    named = [_named(word, rows, tasks) for word in only]
+    cells, early = _of(graph.cells, named), _of(graph.early, named)
+    labels = {task for _, task, _ in cells}
+    return replace(
+        graph,
+        stages=(*cells.values(), *early.values()),
+        cells=cells,
+        early=early,
+        majority={task: stage for task, stage in graph.majority.items() if task in labels},
+        audits={task: stage for task, stage in graph.audits.items() if task in labels},
+    )
 
 
 class _Builder:
@@ -339,3 +362,32 @@ class _Builder:
         name = label if split == "test" else f"{label}, {split}"
         inputs = {"tokenizer": tokenizer, "examples": self.tasks.examples(task, split)}
         return self.inputs.stage("evaluate", name, evaluate, model=tuned, **inputs)
+
+
+def _of(cells: Mapping[CellName, Stage], named: Iterable[tuple[str, str]]) -> dict[CellName, Stage]:
+    named = list(named)
+    return {
+        cell: stage
+        for cell, stage in cells.items()
+        if any(row in ("", cell[0]) and task in ("", cell[1]) for row, task in named)
+    }
+
+
+def _named(word: str, rows: Sequence[str], tasks: Sequence[str]) -> tuple[str, str]:
+    """Return the row and task that a word names ("" for any); labels may contain a slash."""
+    if word in rows:
+        return word, ""
+    cuts = [index for index, sign in enumerate(word) if sign == "/"]
+    for cut in cuts:
+        row, task = word[:cut], word[cut + 1 :]
+        if row in ("", *rows) and task in tasks:
+            return row, task
+    row, _, task = word.partition("/") if word.partition("/")[0] in rows else word.rpartition("/")
+    if not cuts or row not in ("", *rows):
+        said = f"--only {word}: {unknown('row', row if cuts else word, rows)}"
+        if word in tasks:
+            said = f"--only {word}: is a task: write /{word}"
+        elif "," in word:
+            said = f"{said}; give --only once for each"
+        raise ConfigError(said)
+    raise ConfigError(f"--only {word}: {unknown('task', task, tasks)}")

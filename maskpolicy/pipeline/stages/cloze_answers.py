@@ -20,8 +20,7 @@ from maskpolicy.masking.sentinels import Marks
 from maskpolicy.models import text_to_text
 from maskpolicy.models.finetuning.text import generate
 from maskpolicy.models.loading import load_tokenizer
-from maskpolicy.pipeline.graph.nodes import stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import StageRun, stage
 
 ANSWERS = "cloze.json"
 _SLACK = 8  # tokens that an answer may have beyond the longest text, which it may repeat

@@ -20,8 +20,7 @@ from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models.families import bounded, limits, within
 from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.loading import load_tokenizer, load_weights, set_attention
-from maskpolicy.pipeline.graph.nodes import stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     AuditParams,
     EvaluateParams,

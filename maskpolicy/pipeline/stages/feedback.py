@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -23,14 +22,12 @@ from maskpolicy.models.guesses import Current, Guesser, in_training, reannotated
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.batching import Order
-from maskpolicy.pipeline.graph.nodes import stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import StageRun, stage
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import FeedbackParams
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.registry import plugin_name
 
-log = logging.getLogger(__name__)
 MOST_PARTS = 100  # of one training: each has two stages, and writes the weights three times
 STATE = "policy.safetensors"  # what the policy hands on
 
@@ -81,11 +78,9 @@ def feedback(params: FeedbackParams, inputs: Mapping[str, Path], out: Path, run:
     chosen = _Chosen(Passages(passages.arrays, remembered=0), items)
     current = _current(params, inputs, len(items), run)
     if current.guesser is None and params.until == params.spec.steps:
-        log.warning(
-            "%s: the model's head is new, so it predicts nothing before the first step, and it is "
-            "not asked again: set `every` below the %d steps",
-            run.name,
-            params.spec.steps,
+        run.warn(
+            "the model's head is new, so it predicts nothing before the first step, and it is not "
+            f"asked again: set `every` below the {params.spec.steps} steps"
         )
     _write(reannotated(policy, chosen, current), items, len(passages), out)
     if current.state:

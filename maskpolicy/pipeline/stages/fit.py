@@ -18,8 +18,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.learned_policies import TRAIN_ON
 from maskpolicy.models.learned import fit_tools, hits
 from maskpolicy.models.loading import load_tokenizer
-from maskpolicy.pipeline.graph.nodes import stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import StageRun, stage
 from maskpolicy.pipeline.stages.params import FitParams, TaskParams
 from maskpolicy.plugins import hooks, registry
 from maskpolicy.plugins.hooks import STATISTICS

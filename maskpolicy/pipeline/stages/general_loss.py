@@ -27,8 +27,7 @@ from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.text_to_text import token_loss
 from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.models.training.steps import MaskedSteps
-from maskpolicy.pipeline.graph.nodes import stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import StageRun, stage
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS

@@ -35,8 +35,7 @@ from maskpolicy.models.families import check_exclusion
 from maskpolicy.models.loading import model_type, pads_or_truncates
 from maskpolicy.models.model_kinds import MODEL_KINDS, preset
 from maskpolicy.models.scratch import Algorithm
-from maskpolicy.pipeline.graph.nodes import Stage
-from maskpolicy.pipeline.graph.stage_run import Local
+from maskpolicy.pipeline.graph.nodes import Local, Stage
 from maskpolicy.pipeline.stages.params import (
     CorpusParams,
     CorpusShardParams,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -27,21 +26,24 @@ from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.optimization import Keep, Start
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
-from maskpolicy.pipeline.graph.nodes import stage
-from maskpolicy.pipeline.graph.stage_run import Commit, StageRun
+from maskpolicy.pipeline.graph.nodes import Commit, StageRun, stage
 from maskpolicy.pipeline.stages.evaluation import read_examples, score
-from maskpolicy.pipeline.stages.leaf_inputs import FEEDBACK, ROOM_FACT
 from maskpolicy.pipeline.stages.params import (
     FinetuneParams,
     GeneralParams,
     IntermediateParams,
     PretrainedParams,
 )
-from maskpolicy.pipeline.stages.training_text import VALIDATION_FACT, Validation, masked_steps
+from maskpolicy.pipeline.stages.training_text import (
+    FEEDBACK,
+    ROOM_FACT,
+    VALIDATION_FACT,
+    Validation,
+    masked_steps,
+)
 from maskpolicy.plugins import hooks
 
 WORK = "work.json"
-log = logging.getLogger(__name__)
 _EPOCHS = 100  # of a training; more of them are worth a warning
 
 
@@ -208,43 +210,35 @@ def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> 
             f"policy {policy}: masks every token of every passage, so with mask_exclusion "
             "the encoder would read no words: change its fields to mask less"
         )
-    if run.name:  # only the first of several processes has the name
-        log.warning(
-            "%s: policy %s masks every token of every passage, so the model reads no words: change "
-            "its fields to mask less",
-            *(run.name, policy),
-        )
+    run.warn(
+        f"policy {policy} masks every token of every passage, so the model reads no words: change "
+        "its fields to mask less"
+    )
 
 
 def _warn_of_repetition(steps: MaskedSteps, run: StageRun) -> None:
     """Warn of passages that are read very often."""
     spec, count = steps.spec, len(steps.passages)
     times = spec.steps * spec.batch_size / count
-    if run.name and times > _EPOCHS:
-        log.warning(
-            "%s: reads each of %d passages %.0f times (%d steps of %d passages): give more text, "
-            "or lower %s.steps",
-            *(run.name, count, times, spec.steps, spec.batch_size, run.name.split()[0]),
+    if times > _EPOCHS:
+        run.warn(
+            f"reads each of {count} passages {times:.0f} times ({spec.steps} steps of "
+            f"{spec.batch_size} passages): give more text, or lower {run.kind}.steps"
         )
 
 
 def _warn_of_truncation(steps: MaskedSteps, asked: Training, run: StageRun) -> None:
     """Warn of truncated passages, and name the settings that avoid them."""
     (cut, key), count = steps.too_long(), len(steps.passages)
-    if not cut or not run.name:  # only the first of several processes has the name
+    if not cut:
         return
-    stage, most = run.name.split()[0], getattr(steps.spec, key)
-    lower = "" if stage == "general" else "lower corpus.words or corpus.tokens"  # or it is fixed
-    higher = f"raise {stage}.{key}" if getattr(asked, key) == most else ""
+    most = getattr(steps.spec, key)
+    lower = "" if run.kind == "general" else "lower corpus.words or corpus.tokens"  # or it is fixed
+    higher = f"raise {run.kind}.{key}" if getattr(asked, key) == most else ""
     advice = ", or ".join(filter(None, [lower, higher])) or "the model has no more positions"
-    log.warning(
-        "%s: %d of %d passages (%.3g%%) are longer than %d tokens and are truncated: %s",
-        run.name,
-        cut,
-        count,
-        100 * cut / count,
-        most,
-        advice,
+    run.warn(
+        f"{cut} of {count} passages ({100 * cut / count:.3g}%) are longer than {most} tokens and "
+        f"are truncated: {advice}"
     )
 
 
@@ -257,26 +251,23 @@ def _warn_of_visible_spans(steps: MaskedSteps, run: StageRun) -> None:
         (written.left_out, f"a source has at most {most} sentinels: "),
         (
             written.without_room,
-            f"a target has at most {steps.spec.max_target} tokens: raise "
-            f"{run.name.split()[0]}.max_target, ",
+            f"a target has at most {steps.spec.max_target} tokens: raise {run.kind}.max_target, ",
         ),
     )
     for count, reason in reasons:
         if count:
-            log.warning(
-                "%s: %d spans of the first %d passages stay visible, as %slower corpus.words, or "
-                "mask fewer or longer spans",
-                *(run.name, count, steps.spec.batch_size, reason),
+            run.warn(
+                f"{count} spans of the first {steps.spec.batch_size} passages stay visible, as "
+                f"{reason}lower corpus.words, or mask fewer or longer spans"
             )
 
 
 def _warn_of_loss(before: float | None, after: float, run: StageRun) -> None:
     """Warn of a validation loss that the training did not lower."""
-    if run.name and before is not None and after >= before:
-        log.warning(
-            "%s: the validation loss did not fall (%.3f before, %.3f after): lower "
-            "intermediate.lr, or use a corpus that is more like the validation text",
-            *(run.name, before, after),
+    if before is not None and after >= before:
+        run.warn(
+            f"the validation loss did not fall ({before:.3f} before, {after:.3f} after): lower "
+            "intermediate.lr, or use a corpus that is more like the validation text"
         )
 
 

@@ -16,13 +16,13 @@ from maskpolicy.experiment.task_kinds import LABEL, TASK_KINDS, TEXT
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages.fit import CLASSIFIER, CONTEXTS
 from maskpolicy.pipeline.stages.input_graph import Inputs, Text
-from maskpolicy.pipeline.stages.leaf_inputs import annotate_names, statistics_names
 from maskpolicy.pipeline.stages.params import (
     FinetuneParams,
     FitParams,
     ReaderParams,
 )
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
+from maskpolicy.pipeline.stages.training_text import annotate_names, statistics_names
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 

@@ -24,8 +24,7 @@ from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
-from maskpolicy.pipeline.graph.nodes import stage
-from maskpolicy.pipeline.graph.stage_run import StageRun
+from maskpolicy.pipeline.graph.nodes import StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     CorpusParams,
     CorpusShardParams,

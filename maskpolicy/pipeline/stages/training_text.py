@@ -1,4 +1,9 @@
-"""The text of a training, masked step by step, and the text that it is validated on."""
+"""The text of a training, masked step by step, and the text that it is validated on.
+
+Each leaf of its policy reads columns and statistics: the policies that select, one or all members
+of a mixture (see `masking.selection.Masker`). A single leaf's inputs are called "annotate" and
+"statistics", those of several "annotate-00", "annotate-01", ..
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from typing import Any
 
 from maskpolicy.core.errors import DataError, StageError
 from maskpolicy.core.types import Json
+from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.selection import Masker
 from maskpolicy.models.model_kinds import MODEL_KINDS
@@ -17,9 +23,13 @@ from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
-from maskpolicy.pipeline.stages.leaf_inputs import open_statistics, open_views
 from maskpolicy.pipeline.stages.params import GeneralParams, IntermediateParams
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
 
+FEEDBACK = "feedback"  # the input with the columns of `reannotate`
+ROOM_FACT = "room"  # of a training that cuts passages: the most tokens of one that it reads
 VALIDATION_FACT = "validation"  # of the manifest of a validated training
 VALIDATION_PREFIX = "validation-"  # of the inputs with the text to validate on
 _PASSAGES = 1024  # the most passages to validate on
@@ -110,3 +120,51 @@ class Validation:
             "steps": done["steps"],
             "losses": [[step, -score] for step, score in done["scores"]],
         }
+
+
+def annotate_names(leaves: int) -> list[str]:
+    """Return the names of the inputs with the columns of each leaf."""
+    return _numbered("annotate", leaves)
+
+
+def statistics_names(leaves: int) -> list[str]:
+    """Return the names of the inputs with the statistics that each leaf's `select` reads."""
+    return _numbered(STATISTICS, leaves)
+
+
+def _numbered(name: str, leaves: int) -> list[str]:
+    return [name] if leaves == 1 else [f"{name}-{i:02d}" for i in range(leaves)]
+
+
+def open_views(inputs: Mapping[str, Path], leaves: int) -> list[Passages]:
+    """Open the corpus of a stage once for each leaf, with the leaf's columns."""
+    return [
+        Passages.open(
+            inputs["corpus"], *(inputs[each] for each in (name, FEEDBACK) if each in inputs)
+        )
+        for name in annotate_names(leaves)
+    ]
+
+
+def open_statistics(inputs: Mapping[str, Path], leaves: int) -> list[Statistics | None]:
+    """Open the statistics that each leaf's `select` reads; None for a leaf that reads none."""
+    names = statistics_names(leaves)
+    return [Statistics.open(inputs[name]) if name in inputs else None for name in names]
+
+
+def statistics_keys(inputs: Mapping[str, str], leaves: int, store: Store) -> list[str | None]:
+    """Return the key of the statistics that each leaf of a computed training read, or None.
+
+    `inputs` are the keys of the training's inputs. A leaf's statistics are an input of the training
+    if `select` reads them, and of the stage of its columns if `annotate` does.
+    """
+    found: list[str | None] = []
+    for own, name in zip(statistics_names(leaves), annotate_names(leaves), strict=True):
+        found.append(inputs.get(own) or inputs_of(inputs.get(name), store).get(STATISTICS))
+    return found
+
+
+def inputs_of(key: str | None, store: Store) -> Mapping[str, str]:
+    """Return the keys of a computed stage's inputs by name; {} if the store lacks the stage."""
+    known = store.peek(key) if key else None
+    return known["record"]["inputs"] if known else {}

@@ -1,14 +1,20 @@
-"""The part of an experiment's graph in which a row chooses among candidates on dev."""
+"""Tuned rows: the graph that chooses a candidate by its scores on dev, and its stages."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
+from maskpolicy.core.files import read_json
 from maskpolicy.experiment.definition import PolicyBlock, TaskBlock
-from maskpolicy.pipeline.graph import picking
-from maskpolicy.pipeline.graph.nodes import Stage
-from maskpolicy.pipeline.stages import tuning
+from maskpolicy.pipeline.graph import nodes
+from maskpolicy.pipeline.graph.nodes import Stage, StageRun, stage
+from maskpolicy.pipeline.stages.evaluation import PREDICTIONS, RESULT
 from maskpolicy.pipeline.stages.input_graph import Inputs
 from maskpolicy.pipeline.stages.params import ChooseParams, Split, TakeParams
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
@@ -48,7 +54,7 @@ class TunedRow:
         label = f"{self.block.label}, {task.label}" if self.is_by_task else self.block.label
         if label not in self.choices:
             scores = {
-                tuning.score_name(c, t, s): self.cell(candidate, each, seed, split="dev")
+                score_name(c, t, s): self.cell(candidate, each, seed, split="dev")
                 for c, candidate in enumerate(self.block.candidates)
                 for t, each in enumerate(tasks)
                 for s, seed in enumerate(self.experiment.seeds)
@@ -64,11 +70,11 @@ class TunedRow:
     def take(self, task: TaskBlock, seed: int, until: int = 0) -> Stage:
         """The cell of the chosen candidate; no other one is evaluated on test."""
         options: dict[str, Stage] = {
-            f"{picking.OPTION}{index:03d}": self.cell(candidate, task, seed, until)
+            f"{nodes.OPTION}{index:03d}": self.cell(candidate, task, seed, until)
             for index, candidate in enumerate(self.block.candidates)
         }
         name = f"{self.block.label} at {until}" if until else self.block.label
-        inputs = {picking.CHOICE: self.choice(task), "examples": self.tasks.examples(task, "test")}
+        inputs = {nodes.CHOICE: self.choice(task), "examples": self.tasks.examples(task, "test")}
         label = f"{name}, {task.label}, seed {seed}"
         return self.inputs.stage("take", label, TakeParams(), **inputs, **options)
 
@@ -76,3 +82,40 @@ class TunedRow:
 def is_by_task(block: PolicyBlock) -> bool:
     """Return whether a tuned row chooses for each task, as only its fine-tuning is tuned."""
     return all(key.startswith("finetune.") for key in block.tune if key != "on")
+
+
+def score_name(candidate: int, task: int, seed: int) -> str:
+    """Return the name of the input of the stage "choose" with one score on dev."""
+    return f"{candidate:03d}-{task:03d}-{seed:03d}"
+
+
+@stage("choose")
+def choose(params: ChooseParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Choose the candidate with the best mean score on dev; the first one if several are best.
+
+    The score of a task is the mean over seeds, and that of a candidate the mean over tasks.
+    """
+    scores: list[float] = []
+    by_task = []
+    for candidate in range(params.candidates):
+        tasks = [
+            fmean(
+                float(read_json(inputs[score_name(candidate, task, seed)] / RESULT)["score"])
+                for seed in range(params.seeds)
+            )
+            for task in range(params.tasks)
+        ]
+        by_task.append(tasks)
+        scores.append(fmean(tasks))
+    best = scores.index(max(scores))
+    name = f"{nodes.OPTION}{best:03d}"
+    found = {"input": name, "candidate": best, "scores": scores, "by_task": by_task}
+    (out / nodes.FILE).write_text(json.dumps(found, indent=1, sort_keys=True), encoding="utf-8")
+
+
+@stage("take", picks=True)
+def take(params: TakeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Take the answers and the score of the candidate that was chosen."""
+    name = read_json(inputs[nodes.CHOICE] / nodes.FILE)["input"]
+    for file in (RESULT, PREDICTIONS):
+        shutil.copyfile(inputs[name] / file, out / file)

@@ -2,3 +2,5 @@
 
 This package does not know what a stage computes.
 """
+
+DEFAULT = ".maskpolicy/store"  # of a command, below the working directory

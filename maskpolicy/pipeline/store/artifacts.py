@@ -8,7 +8,7 @@ quarantine/KEY-*/     files that do not match their manifest
 locks/KEY.lock        is locked by the process that computes or changes the key's artifact
 in_use/ID.json        the keys that a run needs, for as long as its process holds ID
 events/PLAN.jsonl     what the last run of a plan reported
-hashes/, verified/    digests of data files, and of the files of artifacts
+hashes/               digests of data files, and of the files of artifacts
 files/DIGEST/         single files of artifacts in a bucket that are not needed as a whole
 """
 
@@ -16,29 +16,26 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.files import sha256
 from maskpolicy.core.keys import digest, plain
 from maskpolicy.core.types import Json
-from maskpolicy.data.datafiles.rows import Cut, Unit
 from maskpolicy.pipeline.store import manifest
-from maskpolicy.pipeline.store.artifact_digests import ArtifactDigests
 from maskpolicy.pipeline.store.checkpoints import Checkpoints
-from maskpolicy.pipeline.store.data_digests import DataDigests
-from maskpolicy.pipeline.store.disk import Disk
-from maskpolicy.pipeline.store.key_locks import KEY_LENGTH, KeyLocks, check_key, is_key
+from maskpolicy.pipeline.store.digests import Digests
+from maskpolicy.pipeline.store.disk import Disk, check_key
 from maskpolicy.pipeline.store.mirror import Mirror
-from maskpolicy.pipeline.store.notes import Notes
 
 _log = logging.getLogger(__name__)
+_IN_USE = "in_use"
 _READS = 3  # of a damaged copy, of a damaged artifact in a bucket, and of neither
 
 
@@ -72,17 +69,13 @@ class Store:
                 f"$MASKPOLICY_{option[2:].upper()}"
             )
         self.mirror = mirror
-        self._disk = Disk(self.root, option)
-        self._artifact_digests = ArtifactDigests(self._disk)
-        self._data_digests = DataDigests(self._disk)
-        self._locks = KeyLocks(self._disk)
-        self._in_use = Notes(self._disk, "in_use")
+        self.place = mirror.bucket.url if mirror else str(self.root)  # for messages and run.json
+        self.temporary: Any = None  # what removes the folder at the end, if it is a temporary one
+        self.disk = Disk(self.root, option)
+        self.digests = Digests(self.disk)
         self._under_way: dict[str, Checkpoints] = {}
-
-    @property
-    def place(self) -> str:
-        """The folder's path, or a bucket's URL, for messages and run.json."""
-        return self.mirror.bucket.url if self.mirror else str(self.root)
+        self.lock, self.is_busy = self.disk.lock, self.disk.is_busy
+        self.hash_file, self.cut_file = self.digests.data_file, self.digests.cuts
 
     def path(self, key: str) -> Path:
         """Return the folder of a key's committed artifact; raises StoreError for a bad key."""
@@ -96,7 +89,7 @@ class Store:
     def committed(self) -> set[str]:
         """Return the keys of all artifacts; reads no manifest."""
         there = self.mirror.committed(afresh=True) if self.mirror else set()
-        return there | {path.name for path in entries(self.root, "artifacts") if is_key(path.name)}
+        return there | {path.name for path in self.disk.entries("artifacts")}
 
     def get(self, key: str) -> Artifact | None:
         """Return the verified artifact, or None. A damaged one is moved to quarantine/.
@@ -114,9 +107,7 @@ class Store:
                     artifact = self.read(key)  # perhaps another process was faster
                 except manifest.Damaged as error:
                     damage = error
-                    if self.path(key).exists():
-                        with self._artifact_digests.removing(key):
-                            self._disk.quarantine(self.path(key), key)
+                    self.disk.quarantine(self.path(key), key)
                     continue
                 if artifact is not None:
                     return artifact
@@ -133,9 +124,9 @@ class Store:
         folder = self.path(key)
         if not folder.exists():
             return self._pull(key)
-        with self._disk.explained():
+        with self.disk.explained():
             sealed = manifest.read(folder, key=key)
-            self._artifact_digests.check(key, sealed)
+            self.digests.check(folder, sealed)
         return Artifact(key, folder, sealed)
 
     def file(self, key: str, name: str) -> Path | None:
@@ -153,8 +144,8 @@ class Store:
             with self._fetching(key) as folder:
                 if not path.exists():
                     self.mirror.file(entry, folder / path.name)
-                    self._disk.folder("files", entry["sha256"])
-                    self._disk.place(folder / path.name, path)
+                    self.disk.folder("files", entry["sha256"])
+                    self.disk.place(folder / path.name, path)
         with suppress(OSError):
             if sha256(path) == entry["sha256"]:
                 return path
@@ -171,9 +162,9 @@ class Store:
         if self.mirror:
             return self.mirror.damage(key)
         try:
-            with self._disk.explained():
+            with self.disk.explained():
                 sealed = manifest.read(self.path(key), key=key)
-                self._artifact_digests.check(key, sealed, afresh=True)
+                self.digests.check(self.path(key), sealed, afresh=True)
         except manifest.Damaged as damage:
             return str(damage)
         return None
@@ -184,7 +175,7 @@ class Store:
         if self.mirror and not path.exists():
             return self.mirror.manifests([key]).get(key)
         try:
-            with self._disk.explained():
+            with self.disk.explained():
                 return manifest.read(path, key=key)
         except manifest.Damaged:
             return None
@@ -208,7 +199,7 @@ class Store:
             if self.mirror:
                 there = self.mirror.manifests(sorted(self.mirror.committed(name)), name)
                 sealed = {**there, **sealed}
-            here = (path.name.removesuffix(".json") for path in entries(self.root, name))
+            here = (path.name.removesuffix(".json") for path in self.disk.entries(name))
             for key in here:
                 if key not in sealed and (record := self._record(name, key)) is not None:
                     sealed[key] = record
@@ -230,36 +221,28 @@ class Store:
             self.mirror.record_use(wanted)
         with ExitStack() as held:
             with suppress(StoreError):  # a store may be read-only
-                held.enter_context(self._locks.hold(run))
-                held.callback(self._in_use.remove, run)
-                self._in_use.write(run, {"keys": wanted, "host": self._disk.HOST})
+                held.enter_context(self.lock(run))
+                held.callback(self.disk.remove_note, _IN_USE, run)
+                self.disk.write_note(_IN_USE, run, {"keys": wanted, "host": self.disk.HOST})
             yield
 
     def in_use(self) -> set[str]:
         """Return the keys that other running processes keep (see `using`)."""
         needed: set[str] = set()
-        for run in sorted(self._in_use.keys()):
-            if self._locks.holds(run):
+        for run in (path.stem for path in self.disk.entries(_IN_USE)):
+            if self.disk.holds(run):
                 continue
-            with self._locks.hold(run) as has_ended:
-                note = self._in_use.read(run) or {}
+            with self.lock(run) as has_ended:
+                note = self.disk.note(_IN_USE, run) or {}
                 if not has_ended:
                     needed.update(note.get("keys", ()))
-                elif note.get("host", self._disk.HOST) == self._disk.HOST:
-                    self._in_use.remove(run)  # another host may not share its locks
+                elif note.get("host", self.disk.HOST) == self.disk.HOST:
+                    self.disk.remove_note(_IN_USE, run)  # another host may not share its locks
         return needed
 
     def knows_run(self, name: str) -> bool:
         """Return whether the run that has this name uses this store."""
-        return self.mirror is not None or self._in_use.read(name) is not None
-
-    def lock(self, key: str, wait: bool = False) -> AbstractContextManager[bool]:
-        """Hold the key while a block runs; yields whether this process holds it (`KeyLocks`)."""
-        return self._locks.hold(key, wait)
-
-    def is_busy(self, key: str) -> bool:
-        """Return whether another process of this host holds the key."""
-        return self._locks.is_busy(key)
+        return self.mirror is not None or self.disk.note(_IN_USE, name) is not None
 
     @contextmanager
     def write(self, key: str, record: Mapping[str, Json]) -> Iterator[Path]:
@@ -272,9 +255,9 @@ class Store:
         plain(record, "record")  # raises an error now rather than after hours of computation
         with self.lock(key, wait=True):
             self._under_way[key] = checkpoints = self.checkpoints(key)
-            self._data_digests.save()
+            self.digests.save()
             try:
-                with self._disk.temporary(key) as folder:
+                with self.disk.temporary(key) as folder:
                     yield folder
                     facts = {
                         "key": key,
@@ -295,7 +278,7 @@ class Store:
         """
         key, sealed = artifact.key, artifact.manifest
         facts = {name: value for name, value in sealed.items() if name not in manifest.SEALED}
-        with self.lock(key, wait=True), self._disk.temporary(key, ours=True) as folder:
+        with self.lock(key, wait=True), self.disk.temporary(key, ours=True) as folder:
             for entry in sealed["files"]:
                 target = folder / entry["path"]
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -318,18 +301,17 @@ class Store:
                 if self.mirror:
                     self.mirror.withdraw(key, f"dropped/{key}.json")
                 elif sealed is not None:
-                    with self._disk.temporary(key, ours=True) as folder:
+                    with self.disk.temporary(key, ours=True) as folder:
                         manifest.write_json(folder / manifest.NAME, sealed)
-                        dropped = self._disk.folder("dropped") / f"{key}.json"
-                        self._disk.place(folder / manifest.NAME, dropped)
+                        dropped = self.disk.folder("dropped") / f"{key}.json"
+                        self.disk.place(folder / manifest.NAME, dropped)
                 self.forget(key)
             return is_mine
 
     def forget(self, key: str) -> None:
         """Remove the folder of an artifact: of a bucket, its copy here."""
         if self.path(key).exists():
-            with self._artifact_digests.removing(key):
-                self._disk.discard(key, self.path(key))
+            self.disk.discard(key, self.path(key))
 
     def tidy(self, key: str) -> None:
         """Remove temporary folders of dead processes, and the checkpoints of a committed stage.
@@ -337,7 +319,7 @@ class Store:
         Does nothing while another process holds the key, or if the store is read-only.
         """
         done = self.has(key) and self.checkpoints(key).steps()
-        if not done and not self._disk.leftovers(key):
+        if not done and not self.disk.leftovers(key):
             return
         with suppress(StoreError), self.lock(key) as is_mine:  # this removes the folders
             if is_mine and done:
@@ -348,26 +330,7 @@ class Store:
 
         The manifest then records its seconds.
         """
-        return self._under_way.get(key) or Checkpoints(self._disk, key, self.mirror)
-
-    def was_interrupted(self, key: str) -> bool:
-        """Return whether the key has a temporary folder."""
-        return bool(self._disk.leftovers(key))
-
-    def hash_file(self, path: str | Path) -> str:
-        """Return the sha256 of a data file, which is read again only when it changes.
-
-        Raises DataError if the file cannot be read.
-        """
-        return self._data_digests.digest(Path(path))
-
-    def distrust_digests(self) -> None:
-        """Read each data file again, whatever is known of it."""
-        self._data_digests.distrust()
-
-    def cut_file(self, path: Path, size: int, unit: Unit) -> Sequence[Cut]:
-        """Return the cuts of a data file, as `cuts.scan`, but read again only when it changes."""
-        return self._data_digests.cuts(path, size, unit)
+        return self._under_way.get(key) or Checkpoints(self.disk, key, self.mirror)
 
     def touch(self, key: str) -> None:
         """Record that an artifact was used now, if the store can be written."""
@@ -376,7 +339,7 @@ class Store:
 
     def events(self, plan: str) -> Path:
         """Return the file of what the last run of a plan reported, by the plan's digest."""
-        return self._disk.root / "events" / f"{plan}.jsonl"
+        return self.disk.root / "events" / f"{plan}.jsonl"
 
     def _pull(self, key: str) -> Artifact | None:
         """Fetch an artifact from the bucket, or return None; raises manifest.Damaged."""
@@ -388,8 +351,8 @@ class Store:
             sealed = self.mirror.pull(key, folder)
             if sealed is None:
                 return None
-            self._disk.place(folder, self._disk.folder("artifacts") / key)
-        self._artifact_digests.learn(key, sealed)
+            self.disk.place(folder, self.disk.folder("artifacts") / key)
+            self.digests.moved(folder, self.path(key), sealed)
         return Artifact(key, self.path(key), sealed)
 
     @contextmanager
@@ -399,23 +362,19 @@ class Store:
         Its lock is not the key's, which a process may hold that computes the stage.
         """
         name = digest(["fetch", key])
-        with self.lock(name, wait=True), self._disk.temporary(name, ours=True) as folder:
+        with self.lock(name, wait=True), self.disk.temporary(name, ours=True) as folder:
             yield folder
 
     def _commit(self, key: str, temporary: Path, facts: Mapping[str, Json]) -> None:
         """Commit a folder; the artifact of an earlier commit stays."""
-        digest_of = partial(self._artifact_digests.digest_new, temporary)
-        try:
-            with self._disk.explained():
-                sealed = manifest.seal(temporary, facts, digest_of)
-            earlier = self.get(key)
-            first = None if earlier is None else earlier.manifest
-            if first is None and self.mirror:
-                first = self.mirror.push(key, temporary, sealed)
-            if first is None:
-                first = self._place(key, temporary, sealed)
-        finally:
-            self._artifact_digests.forget(temporary)
+        with self.disk.explained():
+            sealed = manifest.seal(temporary, facts, self.digests.own_file)
+        earlier = self.get(key)
+        first = None if earlier is None else earlier.manifest
+        if first is None and self.mirror:
+            first = self.mirror.push(key, temporary, sealed)
+        if first is None:
+            first = self._place(key, temporary, sealed)
         if first is not None and (names := manifest.differences(first, sealed)):
             _log.error(
                 "%s was computed twice, on %s and on %s, with different results (%s): the first is "
@@ -429,12 +388,12 @@ class Store:
     def _place(self, key: str, temporary: Path, sealed: Json) -> Json | None:
         """Rename a sealed folder to its artifact's; return the manifest of one that came first."""
         try:
-            self._disk.place(temporary, self._disk.folder("artifacts") / key)
+            self.disk.place(temporary, self.disk.folder("artifacts") / key)
         except StoreError:
             if (earlier := self.get(key)) is None:  # another host has not committed it meanwhile
                 raise
             return dict(earlier.manifest)
-        self._artifact_digests.commit(key, temporary, sealed)
+        self.digests.moved(temporary, self.path(key), sealed)
         return None
 
     def _record(self, name: str, key: str) -> Json | None:
@@ -452,13 +411,6 @@ class Store:
 def run_name() -> str:
     """Return a new name of a run, as long as a key, so that it can be locked."""
     return uuid4().hex + uuid4().hex
-
-
-def entries(root: Path, name: str) -> list[Path]:
-    """Return the entries of a sub-folder whose names begin with a key."""
-    folder = root / name
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in paths if is_key(path.name[:KEY_LENGTH])]
 
 
 def available(store: Store, key: str, what: str) -> Artifact:

@@ -41,8 +41,6 @@ _CONNECTIONS = 16
 _PARTS = 2  # of one file at a time, so that no more than _CONNECTIONS * _PARTS chunks are in memory
 _FIRST = (1, 20)  # retries, and seconds for all of them: a wrong address fails soon
 _LATER = (10, 180)  # after the first request: a run survives an outage of minutes
-_READ = "30s"  # a request fails if no byte arrives for this long
-_WHOLE = "1h"  # for a request with its body
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _SHOWN = 400  # characters of an error
 _FULL_TEXTS = ("os error 28", "os error 122", "No space left", "quota")
@@ -173,6 +171,25 @@ class Bucket:
             raise _explanation(self.url, error) from error
 
 
+class ReadOnly(Bucket):
+    """A bucket that may only be read: what is written to it is lost."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        """Take the bucket."""
+        super().__init__(bucket.url, bucket._objects)
+
+    def write(self, name: str, content: bytes, *, new: bool = False) -> bool:
+        """Do nothing."""
+        return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Do nothing."""
+
+    def upload(self, path: Path, name: str) -> bool:
+        """Do nothing."""
+        return True
+
+
 def _entry(about: ObjectMeta) -> Entry:
     return Entry(about["path"], about["size"], about["last_modified"])
 
@@ -270,8 +287,12 @@ def _connect(url: str, retries: tuple[int, int]) -> ObjectStore:
         if parts.netloc or not parts.path.strip("/") or not folder.is_dir():
             raise StoreError(f"store {url}: there is no such folder on this machine: create it")
         return LocalStore(folder)  # it keeps empty folders: removing them fails beside writers
+    plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
+    client: Any = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "1h"}
+    client["allow_http"] = plain  # "read_timeout" is from one byte to the next
+    retry: RetryConfig = {"max_retries": retries[0], "retry_timeout": timedelta(seconds=retries[1])}
     try:
-        return from_url(url, client_options=_client(), retry_config=_retry(*retries))
+        return from_url(url, client_options=client, retry_config=retry)
     except (BaseError, ValueError) as error:
         raise _explanation(url, error) from error
 
@@ -283,34 +304,19 @@ def _memory(url: str) -> ObjectStore:
     return MemoryStore()
 
 
-def _client() -> Any:
-    plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
-    return {"connect_timeout": "5s", "read_timeout": _READ, "timeout": _WHOLE, "allow_http": plain}
-
-
-def _retry(most: int, seconds: int) -> RetryConfig:
-    return {"max_retries": most, "retry_timeout": timedelta(seconds=seconds)}
-
-
 def _explanation(url: str, error: Exception) -> StoreError:
     """Return the StoreError for an error of obstore, chosen by its text: types say too little."""
     scheme = urlsplit(url).scheme
     said = " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())
     needed = CREDENTIALS.get(scheme, "the folder's permissions")
-    reasons = {
-        f"no credentials: set {needed}": (
-            "Missing",
-            "169.254.169.254",
-            "/latest/api",
-            "must be specified",
-        ),
-        "is full: free some space there, or name another --store": _FULL_TEXTS,
-        f"no permission: check {needed}": ("403 Forbidden", "401 Un", "privileges", "os error 13"),
-        "no such bucket: create it, or correct its name": ("NoSuchBucket", "404 Not Found"),
-    }
-    advice = "cannot be reached: check the address and the network"
-    for reason, texts in reasons.items():
-        if any(text in said for text in texts):
-            advice = reason
-            break
+    nobody = "Missing", "169.254.169.254", "/latest/api", "must be specified"
+    denied = "403 Forbidden", "401 Un", "privileges", "os error 13"
+    reasons = (
+        (f"no credentials: set {needed}", nobody),
+        ("is full: free some space there, or name another --store", _FULL_TEXTS),
+        (f"no permission: check {needed}", denied),
+        ("no such bucket: create it, or correct its name", ("NoSuchBucket", "404 Not Found")),
+        ("cannot be reached: check the address and the network", ("",)),
+    )
+    advice = next(reason for reason, texts in reasons if any(text in said for text in texts))
     return StoreError(f"store {url}: {advice} ({said[:_SHOWN]})")

@@ -1,26 +1,48 @@
-"""The folders of a store: durable renames, and disk errors reported in one line.
+"""The folder of a store: durable renames, locks on keys, notes, and disk errors in one line.
 
-A folder of files is written as temporary/KEY-HOST-*, and renamed when it is complete.
+A folder of files is written as temporary/KEY-HOST-*, and renamed when it is complete. Locks are
+those of the operating system (flock), which a dead process lets go. Two hosts whose file system
+does not share them may compute one key at the same time; the first commit counts.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from filelock import FileLock, Timeout
+
 from maskpolicy.core.errors import MaskpolicyError, StoreError
 from maskpolicy.core.files import sync
+from maskpolicy.core.types import Json
 
+KEY_LENGTH = 64
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_LOCKLESS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 _FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 27")
 _NOTHING_LEFT = 1 << 16  # bytes; a disk with less free space counts as full
+
+
+def is_key(name: str) -> bool:
+    """Return whether a name is a sha256 in hexadecimal digits."""
+    return len(name) == KEY_LENGTH and set(name) <= set("0123456789abcdef")
+
+
+def check_key(name: str) -> None:
+    """Raise StoreError for a name that is not a key.
+
+    Keys are also read from files that others wrote: `../..` must not lead out of the store.
+    """
+    if not is_key(name):
+        raise StoreError(f"{name!r} is not a key of the store: those have 64 hexadecimal digits")
 
 
 class Disk:
@@ -32,19 +54,25 @@ class Disk:
         """Take a folder, which the first write creates, and the option that names it."""
         self.root = root
         self._option = option
+        self._held: set[str] = set()
 
     def folder(self, *names: str) -> Path:
         """Return a sub-folder; if it does not exist, create it and flush it to disk."""
         path = self.root.joinpath(*names)
         if not path.is_dir():
             with self.explained():
-                self.root.mkdir(parents=True, exist_ok=True)
                 path.mkdir(parents=True, exist_ok=True)
                 for created in (path, *path.parents):  # up to the root
                     sync(created)
                     if created == self.root:
                         break
         return path
+
+    def entries(self, name: str) -> list[Path]:
+        """Return the entries of a sub-folder whose names begin with a key."""
+        folder = self.root / name
+        paths = sorted(folder.iterdir()) if folder.is_dir() else []
+        return [path for path in paths if is_key(path.name[:KEY_LENGTH])]
 
     @contextmanager
     def temporary(self, key: str, ours: bool = False) -> Iterator[Path]:
@@ -63,9 +91,7 @@ class Disk:
 
     def leftovers(self, key: str) -> list[Path]:
         """Return the temporary folders of a key that processes of this host have created."""
-        folder = self.root / "temporary"
-        paths = sorted(folder.iterdir()) if folder.is_dir() else []
-        return [path for path in paths if path.name.startswith(f"{key}-{self.HOST}-")]
+        return sorted((self.root / "temporary").glob(f"{key}-{self.HOST}-*"))
 
     def place(self, source: Path, target: Path) -> None:
         """Rename a finished folder or file to its final path, and flush the rename to disk."""
@@ -79,17 +105,95 @@ class Disk:
             path.rename(folder / path.name)
             sync(path.parent)
 
-    def sweep(self, key: str, path: Path) -> None:
-        """Remove a temporary folder as a whole, so that nobody can commit half of it."""
-        with self.temporary(key, ours=True) as folder, suppress(FileNotFoundError, StoreError):
-            path.rename(folder / path.name)
-
     def quarantine(self, path: Path, name: str) -> None:
         """Move a damaged folder to quarantine/, where a person can inspect it."""
         target = self.folder("quarantine") / f"{name}-{uuid4().hex[:12]}"
         with self.explained(), suppress(FileNotFoundError):
             path.rename(target)
             sync(path.parent)
+
+    @contextmanager
+    def lock(self, key: str, wait: bool = False) -> Iterator[bool]:
+        """Hold a key while the block runs; yields whether this process holds it.
+
+        With `wait`, it first waits until the key is free. A process that holds the key can enter
+        again. What dead processes of this host left of the key is removed. Where the file system
+        has no locks, every process holds every key.
+        """
+        check_key(key)
+        if key in self._held:
+            yield True
+            return
+        path = self.folder("locks") / f"{key}.lock"
+        lock = FileLock(path, fallback_to_soft=False, thread_local=False)
+        try:
+            with self.explained():
+                lock.acquire(blocking=wait)
+        except Timeout:
+            yield False
+            return
+        except StoreError as error:
+            if getattr(error.__cause__, "errno", None) not in _LOCKLESS:
+                raise
+        self._held.add(key)
+        try:
+            for leftover in self.leftovers(key) if lock.is_locked else ():
+                with suppress(StoreError):
+                    self.discard(key, leftover)
+            yield True
+        finally:
+            self._held.discard(key)
+            if lock.is_locked:
+                # while it is held: who waits for the removed file makes a new one
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+                lock.release()
+
+    def is_busy(self, key: str) -> bool:
+        """Return whether another process of this host holds the key."""
+        check_key(key)
+        path = self.root / "locks" / f"{key}.lock"
+        if key in self._held or not path.exists():
+            return False
+        try:
+            with FileLock(path, blocking=False, fallback_to_soft=False):
+                return False
+        except Timeout:
+            return True
+        except OSError as error:
+            if error.errno in _LOCKLESS | _DENIED:
+                return False
+            raise
+
+    def holds(self, key: str) -> bool:
+        """Return whether this process holds the key."""
+        return key in self._held
+
+    def note(self, name: str, key: str) -> dict[str, Json] | None:
+        """Return the note of a key, a small JSON file for other processes, or None.
+
+        No result depends on notes: one that is lost costs time.
+        """
+        try:
+            content = json.loads((self.root / name / f"{key}.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+        return content if isinstance(content, dict) else None
+
+    def write_note(self, name: str, key: str, note: Mapping[str, Json]) -> None:
+        """Write or replace a note atomically; an error of the disk keeps the old one."""
+        with suppress(StoreError), self.explained():
+            part = self.folder(name) / f".{key}.{uuid4().hex[:12]}"
+            try:
+                part.write_text(json.dumps(note), encoding="utf-8")
+                part.replace(self.root / name / f"{key}.json")
+            finally:
+                part.unlink(missing_ok=True)
+
+    def remove_note(self, name: str, key: str) -> None:
+        """Remove a note, if there is one."""
+        with suppress(OSError):
+            (self.root / name / f"{key}.json").unlink()
 
     @contextmanager
     def explained(self, ours: bool = True) -> Iterator[None]:
@@ -110,19 +214,20 @@ class Disk:
 
     def _reason(self, error: Exception, ours: bool) -> str | None:
         number = error.errno if isinstance(error, OSError) else None
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
         if self._is_full(error):
             return (
-                f"no room to write ({_first_line(error)}): free some space (`maskpolicy store "
+                f"no room to write ({said}): free some space (`maskpolicy store "
                 f"prune`) or choose another {self._option}, then give the same command again; what "
                 "is committed is kept"
             )
         if number in _DENIED and (ours or self._is_inside(error)):
             return (
-                f"cannot be used ({_first_line(error)}): change its permissions or choose another "
+                f"cannot be used ({said}): change its permissions or choose another "
                 f"with {self._option} or $MASKPOLICY_{self._option[2:].upper()}"
             )
         if ours and number is not None:
-            return f"{_first_line(error)}: check the disk, or choose another {self._option}"
+            return f"{said}: check the disk, or choose another {self._option}"
         return None
 
     def _is_full(self, error: BaseException | None) -> bool:
@@ -139,7 +244,3 @@ class Disk:
     def _is_inside(self, error: Exception) -> bool:
         name = getattr(error, "filename", None)
         return isinstance(name, str | Path) and Path(name).is_relative_to(self.root)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -41,13 +41,13 @@ _ATTEMPTS = 2  # to fetch a file that arrives with another digest
 class Mirror:
     """The artifacts and checkpoints of one bucket. Answers may be up to 3 seconds old."""
 
-    def __init__(self, bucket: Bucket) -> None:
-        """Take a bucket; the first push prepares it."""
+    def __init__(self, bucket: Bucket, is_prepared: bool = False) -> None:
+        """Take a bucket; unless it is prepared, the first push does that."""
         self.bucket = bucket
         self._manifests: dict[tuple[str, datetime], Json | None] = {}
         self._listed: dict[str, tuple[float, dict[str, Entry]]] = {}
         self._recorded: dict[str, float] = {}
-        self._is_prepared = False
+        self._is_prepared = is_prepared
 
     def committed(self, folder: str = "artifacts", afresh: bool = False) -> set[str]:
         """Return the keys of artifacts, or of dropped ones; with `afresh`, from a new listing."""

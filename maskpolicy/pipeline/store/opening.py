@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.files import slug
 from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.mirror import Mirror
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:// is a folder
-
 _HALF_URL = re.compile(r"(s3|gs|az|file|memory):/?(?!/)")
+_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# maskpolicy: copies of what a bucket holds\n"
+_log = logging.getLogger(__name__)
 
 
 def is_url(place: str | Path) -> bool:
@@ -28,20 +32,26 @@ def open_store(place: str | Path, cache: str | Path | None = None) -> Store:
     cannot be read and for a cache that cannot be written.
     """
     if not isinstance(place, str) or not is_url(place):
-        if isinstance(place, str) and (found := _HALF_URL.match(place)):
-            rest = place[found.end() :].lstrip("/")
-            raise StoreError(f"store {place}: write {found[1]}://{rest} for a bucket")
+        if half := _HALF_URL.match(str(place)):
+            rest = str(place)[half.end() :].lstrip("/")
+            raise StoreError(f"store {place}: write {half[1]}://{rest} for a bucket")
         return Store(place)
     from maskpolicy.pipeline.store.bucket import open_bucket
-    from maskpolicy.pipeline.store.mirror import Mirror
 
     bucket = open_bucket(place.rstrip("/"))
-    folder = (Path(cache) if cache else default_cache()) / slug(place.rstrip("/"))
-    return Store(_created(folder), Mirror(bucket), "--cache")
+    folder = (Path(cache) if cache else _default_cache()) / slug(place.rstrip("/"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "CACHEDIR.TAG").write_text(_TAG)
+    except OSError as error:
+        raise StoreError(
+            f"cache {folder}: cannot be written: {error.strerror}; name another folder with "
+            "--cache or $MASKPOLICY_CACHE"
+        ) from error
+    return Store(folder, Mirror(bucket), "--cache")
 
 
-def default_cache() -> Path:
-    """Return the folder of the user's cache for copies of what lies in buckets."""
+def _default_cache() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(home) if home else Path.home() / ".cache") / "maskpolicy"
@@ -51,16 +61,28 @@ def default_cache() -> Path:
         ) from error
 
 
-def _created(folder: Path) -> Path:
+def writable(store: Store) -> Store:
+    """Return the store, or a temporary one over it if its folder or bucket cannot be written.
+
+    The temporary one has links to the artifacts, which stay as they are, and is removed at the end.
+    A log line says so.
+    """
+    from maskpolicy.pipeline.store.bucket import ReadOnly, now
+
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "CACHEDIR.TAG").write_text(_TAG)
-    except OSError as error:
-        raise StoreError(
-            f"cache {folder}: cannot be written: {error.strerror}; name another folder with "
-            "--cache or $MASKPOLICY_CACHE"
-        ) from error
-    return folder
-
-
-_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# maskpolicy: copies of what a bucket holds\n"
+        if store.mirror and now(store.mirror.bucket):
+            return store
+        if not store.mirror and (not store.root.is_dir() or os.access(store.root, os.W_OK)):
+            return store
+    except StoreError:
+        pass
+    _log.info("store %s cannot be written: what is computed is not kept", store.place)
+    folder = TemporaryDirectory()
+    mirror = store.mirror and Mirror(ReadOnly(store.mirror.bucket), is_prepared=True)
+    upper = Store(folder.name, mirror)
+    upper.place, upper.temporary = store.place, folder
+    for name in ("artifacts", "dropped"):
+        (upper.root / name).mkdir()
+        for path in store.disk.entries(name):
+            (upper.root / name / path.name).symlink_to(path, target_is_directory=path.is_dir())
+    return upper

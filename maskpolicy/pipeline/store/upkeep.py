@@ -17,16 +17,14 @@ from pathlib import Path
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.types import Json
 from maskpolicy.pipeline.store import manifest
-from maskpolicy.pipeline.store.artifacts import Store, entries
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.bucket import GRACE, TRIALS, now
-from maskpolicy.pipeline.store.data_digests import DataDigests
-from maskpolicy.pipeline.store.disk import Disk
-from maskpolicy.pipeline.store.key_locks import KEY_LENGTH, is_key
+from maskpolicy.pipeline.store.disk import KEY_LENGTH, is_key
 from maskpolicy.pipeline.store.mirror import USED, Mirror
 
 FOLDERS = (
     *("artifacts", "checkpoints", "dropped", "temporary", "quarantine", "locks", "in_use"),
-    *("events", "hashes", "verified", "files"),
+    *("events", "hashes", "files"),
 )
 _DAY = 86_400  # seconds
 _MONTH = 30 * _DAY
@@ -59,7 +57,7 @@ def prune(store: Store, older: float | None = None, cache: int | None = None) ->
     """
     before = size(store)
     since = -math.inf if older is None else time.time() - older * _DAY
-    with Disk(store.root).explained():
+    with store.disk.explained():
         if store.mirror is None:
             _prune_artifacts(store, since)
         else:
@@ -83,36 +81,28 @@ def _prune_artifacts(store: Store, since: float) -> None:
 
 def _prune_folder(store: Store, since: float) -> None:
     needed = store.in_use()
-    for path in entries(store.root, "quarantine"):
+    for path in store.disk.entries("quarantine"):
         _delete(path)
+    _delete(store.root / "verified")  # which earlier versions wrote
     for name in ("checkpoints", "dropped", "temporary", "locks"):
-        for path in entries(store.root, name):
+        for path in store.disk.entries(name):
             key = path.name[:KEY_LENGTH]
-            if name == "locks" and not store.is_busy(key):
-                path.unlink(missing_ok=True)
-                continue
-            with store.lock(key) as is_mine:
+            with store.lock(key) as is_mine:  # at its end the lock's file is removed
                 if is_mine:
                     _prune_key(store, key, name, path, -math.inf if key in needed else since)
-    DataDigests(Disk(store.root)).prune()
-    for name in ("in_use", "verified", "hashes"):
+    store.digests.prune()
+    for name in ("in_use", "hashes"):
         for path in (store.root / name).glob(".*"):  # notes that were not written to the end
-            with suppress(FileNotFoundError):
-                if time.time() - path.lstat().st_mtime > _DAY:
-                    path.unlink()
-    for path in entries(store.root, "in_use"):  # of another host: longer than a run takes
-        if path.stat().st_mtime < time.time() - _MONTH and not store.is_busy(path.stem):
-            path.unlink(missing_ok=True)
-    for path in entries(store.root, "verified"):
-        if not store.path(path.name[:KEY_LENGTH]).exists():
-            path.unlink(missing_ok=True)
+            _delete(path, older=_DAY)
+    for path in store.disk.entries("in_use"):  # of another host: longer than a run takes
+        if not store.is_busy(path.stem):
+            _delete(path, older=_MONTH)
 
 
 def _prune_key(store: Store, key: str, name: str, path: Path, since: float) -> None:
     is_committed = store.has(key)
     if name == "temporary":  # of another host, which may still write to it
-        if path.exists() and time.time() - path.stat().st_mtime > _DAY:
-            _delete(path)
+        _delete(path, older=_DAY)
     elif name == "dropped" and is_committed:
         _delete(path)
     elif name == "checkpoints" and path.exists():
@@ -173,7 +163,7 @@ def _prune_cache(store: Store, most: int) -> None:
     """
     shutil.rmtree(store.root / "files", ignore_errors=True)
     needed, total = store.in_use(), _folder_size(store.root)
-    copies = [path.name for path in entries(store.root, "artifacts")]
+    copies = [path.name for path in store.disk.entries("artifacts")]
     for used, key in sorted((_used(store.path(key)), key) for key in copies):
         if total <= most or time.time() - used < _IN_USE:
             return
@@ -224,12 +214,11 @@ def _unused(keys: Iterable[str], records: Iterable[Json], recent: Iterable[str])
     return sorted(set(keys) - kept)
 
 
-def _delete(path: Path) -> None:
-    """Remove a folder or file, which another process may remove at the same time."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+def _delete(path: Path, older: float = -math.inf) -> None:
+    """Remove a folder or file, if it is older (in seconds); another process may remove it too."""
+    with suppress(FileNotFoundError):
+        if time.time() - path.lstat().st_mtime > older:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
 @dataclass

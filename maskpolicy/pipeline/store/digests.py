@@ -1,0 +1,180 @@
+"""Digests and cuts of files, which are kept while size, times and inode stay the same.
+
+hashes/ID.json holds those of one file; ID is the sha256 of its path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.files import sha256
+from maskpolicy.core.types import Json
+from maskpolicy.data.datafiles.rows import Cut, Unit, scan
+from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store.disk import Disk
+
+FOLDER = "hashes"
+_YOUNG = 2_000_000_000  # ns; file systems may record times in steps of up to this
+_LARGE = 1 << 20  # bytes; reading a smaller file of an artifact takes no longer than its note
+
+
+class Mark(NamedTuple):
+    """Size, times and inode of a file, which counts as unchanged while these stay the same.
+
+    Each write changes the ctime, which no program can set. A new link to the file changes it too.
+    """
+
+    size: int
+    mtime: int  # ns
+    ctime: int  # ns
+    inode: int
+
+    def is_young(self) -> bool:
+        """Return whether another write may still leave the same times."""
+        return time.time_ns() - self.mtime <= _YOUNG
+
+
+def mark(path: Path) -> Mark:
+    """Return size, times and inode of a file."""
+    about = path.stat()
+    return Mark(about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+
+
+class Digests:
+    """Digests of data files and of the files of artifacts, shared by all processes of a store.
+
+    If a note cannot be read or written, the file is read again.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        """Take the disk of a store. If its folder does not exist, `save` writes the notes later."""
+        self._disk = disk
+        self._known: dict[Path, tuple[Mark, dict[str, Json]]] = {}  # what this process has read
+        self._unsaved: set[Path] = set()
+        self._reads_notes = True
+
+    def distrust(self) -> None:
+        """Read each file again, once in this process, whatever the notes say."""
+        self._known.clear()
+        self._reads_notes = False
+
+    def data_file(self, path: str | Path) -> str:
+        """Return the sha256 of a data file; raises DataError if it cannot be read."""
+        path = Path(path)
+        with _readable(path):
+            before = mark(path)
+            facts = self._recall(path.absolute(), before)
+            if "sha256" not in facts:
+                facts = {"sha256": sha256(path)}
+                self._learn(path.absolute(), before, facts)
+        return str(facts["sha256"])
+
+    def cuts(self, path: Path, size: int, unit: Unit) -> list[Cut]:
+        """Return the cuts of a file, as `rows.scan`; raises DataError if it cannot be read."""
+        name = f"{unit}, {size}"
+        with _readable(path):
+            before = mark(path)
+            facts = self._recall(path.absolute(), before)
+            known = facts.get("cuts", {})
+            if name in known:
+                return [(offset, lines) for offset, lines in known[name]]
+            digest, cuts = scan(path, size, unit)
+            facts = {**facts, "sha256": digest, "cuts": {**known, name: cuts}}
+            self._learn(path.absolute(), before, facts)
+        return cuts
+
+    def own_file(self, path: Path, is_final: bool = False) -> str:
+        """Return the sha256 of a file of an artifact, or of a folder that will become one."""
+        before = mark(path)
+        facts = self._recall(path, before)
+        if "sha256" not in facts:
+            facts = {"sha256": sha256(path)}
+            self._known[path] = before, facts
+            if is_final and before.size >= _LARGE:
+                self._learn(path, before, facts)
+        return str(facts["sha256"])
+
+    def check(self, folder: Path, sealed: Json, afresh: bool = False) -> None:
+        """Compare the files of an artifact with its manifest; raises manifest.Damaged.
+
+        With `afresh`, all files are read, even if their digests are known.
+        """
+        if afresh:
+            for entry in sealed["files"]:
+                self._known.pop(folder / entry["path"], None)
+                self._disk.remove_note(FOLDER, _id(folder / entry["path"]))
+        manifest.verify(folder, sealed, partial(self.own_file, is_final=True))
+
+    def moved(self, folder: Path, target: Path, sealed: Json) -> None:
+        """Keep the digests of a sealed folder that was renamed, which leaves times as they are."""
+        for entry in sealed["files"]:
+            path = target / entry["path"]
+            facts: dict[str, Json] = {"sha256": entry["sha256"]}
+            self._known.pop(folder / entry["path"], None)
+            self._known[path] = now, _ = mark(path), facts
+            if now.size >= _LARGE:
+                self._learn(path, now, facts)
+
+    def save(self) -> None:
+        """Write the notes of files that were read before the store's folder existed."""
+        waiting, self._unsaved = self._unsaved, set()
+        for path in waiting & self._known.keys():
+            self._note(path)
+
+    def prune(self) -> None:
+        """Remove the notes of files that have changed or no longer exist."""
+        for entry in self._disk.entries(FOLDER):
+            note = self._disk.note(FOLDER, entry.stem) or {}
+            try:
+                is_current = note["mark"] == list(mark(Path(note["path"])))
+            except (KeyError, TypeError, OSError):
+                is_current = False
+            if not is_current:
+                self._disk.remove_note(FOLDER, entry.stem)
+
+    def _recall(self, path: Path, now: Mark) -> dict[str, Json]:
+        """Return the facts about a file, none if it has changed since they were learnt."""
+        if path in self._known:
+            before, facts = self._known[path]
+            if before == now:
+                return facts
+        note = (self._disk.note(FOLDER, _id(path)) if self._reads_notes else None) or {}
+        return note if note.get("mark") == list(now) else {}
+
+    def _learn(self, path: Path, before: Mark, facts: dict[str, Json]) -> None:
+        """Keep facts about a file, unless it has changed since `before` or may change unnoticed."""
+        if before.is_young() or mark(path) != before:
+            return
+        self._known[path] = before, facts
+        if self._disk.root.is_dir():
+            self._note(path)
+        else:
+            self._unsaved.add(path)
+
+    def _note(self, path: Path) -> None:
+        before, facts = self._known[path]
+        note = {**facts, "path": str(path), "mark": list(before)}
+        self._disk.write_note(FOLDER, _id(path), note)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise DataError if a data file cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _id(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()
