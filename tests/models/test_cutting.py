@@ -166,7 +166,7 @@ def untrained():
     ]
 
 
-def random_collator(rng):
+def random_collator(rng, count):
     """Return a collator of a random policy, tokenizer, language, kind and limits, and texts."""
 
     def one(choices):
@@ -192,7 +192,7 @@ def random_collator(rng):
     if kind == "encoder" and rng.random() < 0.5:
         asked = {"replacement": {"mask": 0.8, "random": 0.1, "keep": 0.1}}
     sentences = lines(language)
-    texts = ["".join(rng.permutation(sentences)[:9]) for _ in range(5)]
+    texts = ["".join(rng.permutation(sentences)[:9]) for _ in range(count)]
     if name == "salient-span" and language != "en":
         name = "whole-word"
     made = MaskingCollator(
@@ -211,9 +211,9 @@ def random_collator(rng):
     return made, [{"text": text, "marked": [[0, 4], [9, 15]]} for text in texts]
 
 
-def assert_pairs_of_collator(seed):
-    """Check the pairs of a random collator; return their number."""
-    collator, rows = random_collator(np.random.default_rng(seed))
+def assert_pairs_of_collator(seed, count=5):
+    """Check `count` pairs of a random collator; return their number."""
+    collator, rows = random_collator(np.random.default_rng(seed), count)
     tokenizer, specials = collator.tokenizer, collator.specials
     ends = ((specials.bos,), (specials.eos,))
     (before, after), (first, last) = specials.source_ends or ends, specials.target_ends or ends
@@ -242,12 +242,12 @@ def assert_pairs_of_collator(seed):
 
 
 def test_every_collator_makes_pairs_that_reproduce_their_text():
-    assert sum(map(assert_pairs_of_collator, range(80))) == 400
+    assert sum(map(assert_pairs_of_collator, range(40))) == 200
 
 
 @pytest.mark.slow
 def test_four_thousand_pairs_reproduce_their_texts():
-    assert sum(map(assert_pairs_of_collator, range(80, 880))) == 4000
+    assert sum(assert_pairs_of_collator(seed, 25) for seed in range(80, 240)) == 4000
 
 
 def test_the_work_counts_what_is_cut():

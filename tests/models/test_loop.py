@@ -81,30 +81,18 @@ def stop_after(last, done, module):
         raise Stop
 
 
-@pytest.mark.parametrize("micro_tokens", [1, 100, 300])
-def test_the_gradient_does_not_depend_on_the_micro_batches(micro_tokens):
-    spec = replace(SPEC, steps=1, schedule="constant", warmup=0, batch_size=8, max_grad_norm=0.0)
-    found = []
+@pytest.mark.parametrize("micro_tokens", [1, 100])
+def test_a_step_does_not_depend_on_the_micro_batches(micro_tokens):
+    # with such an eps, AdamW's first step is about the gradient and not its sign
+    spec = replace(SPEC, steps=1, warmup=0, batch_size=8, max_grad_norm=0.0, eps=1.0)
+    changes = []
     for budget in (10**6, micro_tokens):
         cut = replace(spec, micro_tokens=budget)
-        gradients = []
-
-        def keep(done, module, gradients=gradients):
-            gradients.append(weights(module))
-
-        model = small.bart()
-        pairs = masked(cut)(0)
-        model.eval()
-        for batch in pairs.batches:
-            loss, _ = token_loss(model, batch)
-            (loss / pairs.units).backward()
-        expected = torch.cat([p.grad.flatten() for p in model.parameters()])
-        steps, _ = run(cut, model=small.bart(), steps=masked(cut), on_step=keep)
-        found.append((len(pairs.batches), expected, weights(steps)))
-    assert found[0][0] == 1 < found[1][0]
-    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-4, atol=1e-6)
-    whole = found[0][1].abs() > 1e-5  # AdamW's first step is the sign of the gradient
-    torch.testing.assert_close(found[0][2][whole], found[1][2][whole], rtol=1e-3, atol=1e-4)
+        assert (len(masked(cut)(0).batches) == 1) == (budget == 10**6)
+        model, _ = run(cut, model=small.bart(), steps=masked(cut))
+        changes.append(weights(model) - weights(small.bart()))
+    assert changes[0].abs().max() > 1e-3
+    torch.testing.assert_close(*changes, rtol=1e-3, atol=1e-6)
 
 
 def test_the_loss_is_the_mean_over_the_tokens_of_the_step():
