@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Example
-from maskpolicy.data.corpus.passages import backend_of, encode
+from maskpolicy.data.corpus.passages import encode
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import LABEL, SPAN, TASK_KINDS, AnswerParams, HeadParams
 from maskpolicy.models import encoders
@@ -25,7 +25,7 @@ from maskpolicy.models.cpu import TrainingLoss
 from maskpolicy.models.families import family_of
 from maskpolicy.models.loading import load_whole
 from maskpolicy.models.training.batching import Batch, Pairs, Progress, collate, in_batches
-from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.specials import Specials, added_ends
 from maskpolicy.models.training.steps import Cut, ExampleSteps, tokenize
 
 if TYPE_CHECKING:
@@ -54,15 +54,10 @@ class TwoTexts:
         RoBERTa's reads <s> first </s></s> second </s>, and so is read what a tokenizer that adds
         nothing to texts has; BERT's reads [CLS] first [SEP] second [SEP].
         """
-        backend, marks = backend_of(tokenizer), Specials.of_encoder(tokenizer)
-        word = backend.encode(f"a {tokenizer.pad_token}", add_special_tokens=False)
-        made = backend.post_process(word, word)
-        is_special = np.asarray(made.special_tokens_mask) == 1
-        if not is_special.any():
+        marks, ends = Specials.of_encoder(tokenizer), added_ends(tokenizer, 2)
+        if not any(ends):
             return cls((marks.bos,), (marks.eos, marks.eos), (marks.eos,))
-        texts, ids = np.flatnonzero(~is_special), tuple(made.ids)
-        first, second = texts[: len(word.ids)], texts[len(word.ids) :]
-        return cls(ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :])
+        return cls(*ends)
 
     def __len__(self) -> int:
         """Return the number of special tokens."""

@@ -76,7 +76,7 @@ class Specials:
         if start is None:
             start = after[-1] if has_code else t.pad_token_id if bos is None else eos
         target = (() if before == (start,) else before, (eos, start) if has_code else (eos,))
-        return replace(made, start=start, source_ends=ends, target_ends=target)
+        return replace(made, start=start, source_ends=(before, after), target_ends=target)
 
     @classmethod
     def of_encoder(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
@@ -170,16 +170,18 @@ class Specials:
         return framed if empty else _emptied(framed, ids.lengths > 0)
 
 
-def added_ends(tokenizer: PreTrainedTokenizerBase) -> Ends:
-    """Return the special tokens that a fast tokenizer adds before and after a text."""
+def added_ends(tokenizer: PreTrainedTokenizerBase, texts: int = 1) -> tuple[tuple[int, ...], ...]:
+    """Return the special tokens that a fast tokenizer adds around one or two texts."""
     pad = tokenizer.pad_token or tokenizer.eos_token or ""
     backend = backend_of(tokenizer)
     word = backend.encode(f"a {pad}", add_special_tokens=False)  # at least one token
-    made = backend.post_process(word)
+    made = backend.post_process(word, word if texts == 2 else None)
     inside = np.flatnonzero(np.asarray(made.special_tokens_mask) == 0)
     if not len(inside):
-        return (), ()
-    return tuple(made.ids[: inside[0]]), tuple(made.ids[inside[-1] + 1 :])
+        return ((),) * (texts + 1)
+    parts = np.split(inside, texts)
+    begins, ends = [0, *(part[-1] + 1 for part in parts)], [*(part[0] for part in parts), None]
+    return tuple(tuple(made.ids[a:b]) for a, b in zip(begins, ends, strict=True))
 
 
 def decoder_start(model: Any) -> int | None:
