@@ -83,11 +83,8 @@ def probabilities(module: Extractor, passages: Sequence[Passage]) -> list[NDArra
     import torch
 
     found = [np.zeros(0, np.float32)] * len(passages)
-    there = [place for place, passage in enumerate(passages) if len(passage.words)]
-    lengths = [len(passages[place].tokens) for place in there]
     with torch.inference_mode():
-        for batch in windows.batches(lengths, windows.BATCH):
-            chosen = [there[i] for i in batch]
+        for chosen in windows.with_words(passages):
             _, logits = windows.read(module, [passages[place] for place in chosen])
             shares = logits.softmax(-1)[..., 1].cpu().numpy()
             for row, place in enumerate(chosen):

@@ -138,13 +138,19 @@ def candidates(
     import torch
 
     found: list[Candidates] = [(as_spans([]), np.zeros(0, np.float32))] * len(passages)
-    there = [place for place, passage in enumerate(passages) if len(passage.words)]
     with torch.inference_mode():
-        for batch in batches([len(passages[place].tokens) for place in there], BATCH):
-            ranked = rank(extractor, [passages[there[i]] for i in batch], k, max_words, overlap)
-            for i, (spans, scores) in zip(batch, ranked, strict=True):
-                found[there[i]] = spans, scores.cpu().numpy()
+        for batch in with_words(passages):
+            ranked = rank(extractor, [passages[place] for place in batch], k, max_words, overlap)
+            for place, (spans, scores) in zip(batch, ranked, strict=True):
+                found[place] = spans, scores.cpu().numpy()
     return found
+
+
+def with_words(passages: Sequence[Passage]) -> Iterator[list[int]]:
+    """Yield the places of the passages with at least one word, in batches of like length."""
+    there = [place for place, passage in enumerate(passages) if len(passage.words)]
+    for batch in batches([len(passages[place].tokens) for place in there], BATCH):
+        yield [there[i] for i in batch]
 
 
 def rank(
