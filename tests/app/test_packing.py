@@ -18,21 +18,6 @@ from maskpolicy.app import packing
 from maskpolicy.core.errors import DataError, StoreError
 from maskpolicy.pipeline.store.artifacts import Store
 
-COUNTS = """
-from dataclasses import dataclass
-
-from maskpolicy import Findings, analysis
-
-
-@analysis("counts")
-@dataclass(frozen=True)
-class Counts:
-    '''How many results there are.'''
-
-    def analyse(self, runs, store):
-        return Findings(("n",), tuple({"n": len(run.results)} for run in runs))
-"""
-
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
@@ -98,13 +83,12 @@ def test_a_zip_file_that_is_too_large_is_refused(packed, monkeypatch):
 
 
 def test_a_packed_run_is_read_like_its_folder(call, run, packed):
-    Path("mine.py").write_text(COUNTS)
     loaded = mp.load(packed, store="store")
     assert loaded.scores().equals(mp.load(run, store="store").scores())
     assert len(loaded.answers(policy="random", task="zsre")) == 36
     folder = loaded.runs[0].folder
-    words = ("--json", "--store", "store", "--plugin", "mine.py")
-    of_run, of_packed = (call("analyze", "counts", each, *words) for each in (run, packed))
+    words = ("--json", "--store", "store")
+    of_run, of_packed = (call("analyze", "coverage", each, *words) for each in (run, packed))
     assert of_run[:2] == of_packed[:2] and of_run[0] == 0
     assert "a packed run: --out DIR writes" in of_packed[2]
     del loaded
