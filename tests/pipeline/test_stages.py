@@ -571,7 +571,7 @@ def test_a_policy_that_hides_nothing_at_all_is_refused_before_its_training(folde
 
 def test_a_policy_that_hides_everything_with_exclusion_is_the_users_to_change(folder, tmp_path):
     rows = [(text, []) for text in small.TEXTS]
-    hidden = {"name": "random", "ratio": 1.0, "corruption": "token"}
+    hidden = {"name": "random", "ratio": 1.0, "corruption": "token", "join": "none"}
     outcome = pretrain(folder, tmp_path, rows, **hidden, mask_exclusion=0.5)
     assert isinstance(outcome.exception, DataError)
     assert "policy random: masks every token of every passage" in outcome.error
@@ -582,7 +582,7 @@ def test_a_training_that_reads_no_words_or_the_same_ones_over_and_over_is_warned
     folder, tmp_path, caplog, monkeypatch
 ):
     rows = [(text, []) for text in small.TEXTS]
-    assert pretrain(folder, tmp_path, rows, name="random", ratio=1.0).error is None
+    assert pretrain(folder, tmp_path, rows, name="random", ratio=1.0, join="none").error is None
     assert "policy random masks every token of every passage" in caplog.text
     assert "times (" not in caplog.text
     caplog.clear()
