@@ -200,12 +200,14 @@ def block(
     where: str,
     defaults: Mapping[str, Any] | None = None,
     others: Iterable[str] = (),
+    elsewhere: Callable[[str], str | None] = lambda key: None,
 ) -> dict[str, Any]:
     """Return a value for every key that `plugin` takes: the given one, checked, or the default.
 
     `where` ends in the key path of the block, or in ": " at the top; `others` are keys of the same
-    block that the caller reads, named in messages. Raises ConfigError for an unknown key, a wrong
-    type, a number out of range or a key that is missing.
+    block that the caller reads, named in messages, and elsewhere(key) says where an unknown one
+    belongs. Raises ConfigError for an unknown key, a wrong type, a number out of range or a key
+    that is missing.
     """
     known = fields_of(plugin)
     if not isinstance(given, Mapping):
@@ -214,6 +216,8 @@ def block(
         raise ConfigError(f"{wrong(given, 'a block of keys', where)}{write}")
     for key in given:
         if key not in known:
+            if said := elsewhere(key):
+                raise ConfigError(f"{at(where, key)}: {said}")
             raise _unknown_key(plugin, str(key), {*known, *others}, at(where, key))
     values: dict[str, Any] = {}
     for name, field in known.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,6 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Seed, Stated, Steps, at
 from maskpolicy.experiment import (
     learned_policies,
-    pointers,
     sweeps,
     verbatim,
     world_settings,
@@ -45,6 +45,7 @@ from maskpolicy.experiment.model_and_corpus import (
     row_corpus,
     with_mix,
 )
+from maskpolicy.experiment.pointers import pointer
 from maskpolicy.experiment.policy_blocks import (
     check_scratch,
     compares_corpora,
@@ -250,7 +251,6 @@ def _file(given: dict[str, Any], where: str) -> File:
     One policy, task or seed is a list of one. A key that belongs elsewhere, such as `lr`, is told
     where.
     """
-    pointers.check(given, schema.fields_of(File), where, "top")
     seed = given.get("seeds")
     if type(seed) is int and 1 < seed <= _MOST_SEEDS:
         log.warning(
@@ -262,7 +262,8 @@ def _file(given: dict[str, Any], where: str) -> File:
     for key, kind in (("policies", str), ("tasks", str), ("seeds", int)):
         if type(given.get(key)) is kind:
             given[key] = [given[key]]
-    return File(**schema.block(File, given, where, others=DENOISING_KEYS))
+    elsewhere = partial(pointer, place="top", given=given)
+    return File(**schema.block(File, given, where, None, DENOISING_KEYS, elsewhere))
 
 
 def _shared(given: dict[str, Any], where: str) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
 from maskpolicy.core import schema
-from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.errors import MaskpolicyError
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import CorpusBlock, Experiment, TaskBlock
 from maskpolicy.plugins import discovery, registry
@@ -25,19 +25,7 @@ _OF_TRAINING = {
 _OF_CORPUS = {"top": "write corpus.{0}", "row": "write corpus: {{{0}: ..}}"}
 
 
-def check(
-    block: Mapping[str, Any],
-    known: Collection[str],
-    where: str,
-    place: Place,
-) -> None:
-    """Raise ConfigError for a key of the block at `where` that is not `known` and has a place."""
-    for key in block:
-        if key not in known and (said := _pointer(key, place, block if place == "top" else None)):
-            raise ConfigError(f"{schema.at(where, key)}: {said}")
-
-
-def _pointer(key: str, place: Place, given: Mapping[str, Any] | None) -> str | None:
+def pointer(key: str, place: Place, given: Mapping[str, Any] | None = None) -> str | None:
     """Return what to do about a key that is unknown in its place, or None.
 
     `given` has the keys of the experiment, if the place is its top.

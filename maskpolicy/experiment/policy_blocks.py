@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from maskpolicy.core import keys, schema
@@ -22,6 +23,7 @@ from maskpolicy.experiment.definition import (
     PolicyBlock,
     resolved_member,
 )
+from maskpolicy.experiment.pointers import pointer
 from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import DENOISING_KEYS, ROW_KEYS
@@ -98,7 +100,9 @@ def policy_block(
             raise ConfigError(f"{at(where, key)}: {NONE} has no stage and takes no such key")
         return PolicyBlock(NONE, NONE)
     entry = find_plugin("policy", name, [NONE], where)
-    values = schema.block(entry.plugin, own, where, others=others)
+    values = schema.block(
+        entry.plugin, own, where, others=others, elsewhere=partial(pointer, place="row")
+    )
     values = {k: budgets.with_warmup(value, own.get(k, {})) for k, value in values.items()}
     policy = discovery.build(entry, values, where)
     _check_schedules(policy, where)
@@ -360,12 +364,12 @@ def distinct(labels: list[str], places: Sequence[str]) -> list[str]:
     """Return the labels of the blocks at `places`; raises ConfigError if two are the same."""
     first: dict[str, str] = {}
     for label, place in zip(labels, places, strict=True):
-        other = first.setdefault(label, place)
-        if other != place:
+        if label in first:
             raise ConfigError(
-                f"{place}: has the label {label!r}, as {other.rpartition(' ')[2]} has: drop one of "
-                "them, or give each a `label` of its own"
+                f"{place}: has the label {label!r}, as {first[label].rpartition(' ')[2]} has: drop "
+                "one of them, or give each a `label` of its own"
             )
+        first[label] = place
     return labels
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
@@ -11,7 +10,7 @@ from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.schema import at
 from maskpolicy.core.types import Json
-from maskpolicy.experiment import budgets, pointers
+from maskpolicy.experiment import budgets
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import NONE, WORLD, CorpusBlock, PolicyBlock, untuned
 from maskpolicy.experiment.learned_policies import is_learned
@@ -28,7 +27,7 @@ from maskpolicy.experiment.policy_blocks import (
 from maskpolicy.experiment.sweeps import DEV, ON, TUNE, Row
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS, ROW_KEYS, ROW_TRAININGS
+from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 
 BLOCKS = (*ROW_TRAININGS, CORPUS)
 Usual: TypeAlias = Mapping[str, Training | CorpusBlock]
@@ -79,10 +78,6 @@ def _block(row: Row, of_file: OfFile) -> PolicyBlock:
     given = {key: value for key, value in row.given.items() if key not in BLOCKS}
     place, stated = row.place, _stated(row)
     try:
-        if given["name"] != NONE:
-            plugin = find_plugin("policy", given["name"], [NONE], place).plugin
-            known = {*schema.fields_of(plugin), "name", "label", *DENOISING_KEYS, *ROW_KEYS}
-            pointers.check(given, known, place, "row")
         block = policy_block(given, place, {**of_file.objective, **row.shared}, of_file.kind)
         for stage in stated:
             if stage in ("intermediate", CORPUS) and not block.has_stage:
@@ -141,13 +136,6 @@ def _check_labels(
     rows: Sequence[Row], blocks: Sequence[PolicyBlock], usual: Usual, where: str
 ) -> None:
     """Raise ConfigError for rows, or a row and a candidate of another one, that share a label."""
-    labels = Counter((row.place, block.label) for row, block in zip(rows, blocks, strict=True))
-    for (place, label), count in labels.items():
-        if count > 1:
-            raise ConfigError(
-                f"{place}: its sweep makes {count} rows of the label {label!r}: give each value "
-                "once"
-            )
     distinct([block.label for block in blocks], [row.place for row in rows])
     first: dict[str, Json] = {}
     for block in (each for row in blocks for each in (*row.candidates, row)):

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.metrics import METRICS
 from maskpolicy.core.schema import at
-from maskpolicy.experiment import pointers, yaml_file
+from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock, resolved_task
+from maskpolicy.experiment.pointers import pointer
 from maskpolicy.experiment.policy_blocks import name_all, named, warn_of_equal_settings
 from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
 from maskpolicy.plugins import discovery, hooks, registry
@@ -52,9 +54,10 @@ def task_block(
     name = given["name"]
     entry = find_plugin("task", name, where=where)
     framework = {f.name for f in fields(TaskBlock)} - {"fields"}
-    pointers.check(given, {*schema.fields_of(entry.plugin), *framework}, where, "task")
     own = {key: value for key, value in given.items() if key not in framework}
-    values = schema.block(entry.plugin, own, where, others=framework)
+    values = schema.block(
+        entry.plugin, own, where, others=framework, elsewhere=partial(pointer, place="task")
+    )
     made = discovery.build(entry, values, where)
     ours = {key: value for key, value in given.items() if key in framework}
     block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
