@@ -19,7 +19,7 @@ from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.models.learned import extractor
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage, stage
+from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.stages import build
 from maskpolicy.pipeline.stages.params import FitParams
 from maskpolicy.pipeline.store.artifacts import Store
@@ -176,18 +176,8 @@ def experiment(*policies):
 
 
 def fits(made):
-    graph = build(made)
-    found = {}
-
-    def visit(stage):
-        if stage.kind == "fit":
-            found[stage.label] = stage
-        for each in stage.inputs.values():
-            visit(each)
-
-    for each in graph.stages:
-        visit(each)
-    return found
+    stages = topological(build(made).stages)
+    return {stage.label: stage for stage in stages if stage.kind == "fit"}
 
 
 def test_its_start_is_a_fit_stage_that_a_supervised_row_shares():
