@@ -13,8 +13,6 @@ from maskpolicy.experiment.world_settings import GOLD
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 
-ROW = "policies=[none, original, {name: original, label: rehearsal, corpus: {mix: {general: 0.2}}}]"
-
 
 def graph(experiment: Experiment) -> stages.Graph:
     return stages.build(experiment, lambda path: path.name)

@@ -10,14 +10,14 @@ import pytest
 
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.schema import Rate, Schedule
-from maskpolicy.experiment import learned_policies, sweeps
+from maskpolicy.core.schema import Schedule
+from maskpolicy.experiment import sweeps
 from maskpolicy.experiment.definition import PolicyBlock, resolved
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.experiment.row_blocks import OfFile, row_blocks
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
-from maskpolicy.plugins import discovery, registry
+from maskpolicy.plugins import discovery
 
 SHARES = [0.0, 0.25, 0.5, 0.75, 0.999]
 
@@ -55,10 +55,6 @@ def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
     return row_blocks(rows, "policies", OfFile())
 
 
-def block(**fields) -> Any:
-    return policy_block({"name": "random", **fields}, "policies[0]", {})
-
-
 def test_rows_with_schedules_are_told_apart():
     rows = [{"name": "random", "ratio": {"start": start, "end": 0.1}} for start in (0.3, 0.2)]
     labels = [row.label for row in labelled(["random", *rows])]
@@ -66,34 +62,6 @@ def test_rows_with_schedules_are_told_apart():
     assert labels[1:] == [
         f"random ratio.start={s} ratio.end=0.1 ratio.shape=linear" for s in (0.3, 0.2)
     ]
-
-
-def _annotation(name: str, field: str) -> object:
-    """Return the type of a policy's field; None without such a field."""
-    fields = schema.fields_of(registry.entry("policy", name).plugin)
-    return fields[field].annotation if field in fields else None
-
-
-def test_every_policy_with_a_ratio_takes_a_schedule_and_annotates_without_it():
-    discovery.load_builtin("policy")
-    needed = {"pipeline": "any", "train_on": ["cola"]}
-    scheduled = {"start": 0.5, "end": 0.1}
-    names = [
-        name
-        for name in registry.names("policy")
-        if _annotation(name, "ratio") == Rate
-        and registry.is_builtin(registry.entry("policy", name).plugin)
-    ]
-    assert len(names) >= 12
-    for name in names:
-        fields = schema.fields_of(registry.entry("policy", name).plugin)
-        required = {key: needed[key] for key, field in fields.items() if field.is_required}
-        given = {"name": name, **required, "ratio": scheduled}
-        row = policy_block(given, "policies[0]", {})
-        policy = discovery.instance("policy", name, row.fields)
-        assert schema.at_progress(policy, 0.5).ratio == pytest.approx(0.3)
-        if hasattr(policy, "annotate"):
-            assert learned_policies.fitted_fields(row).get("ratio") != row.fields["ratio"]
 
 
 def test_a_field_that_annotate_reads_cannot_follow_a_schedule(tmp_path):

@@ -86,20 +86,6 @@ def test_every_key_of_a_resolved_experiment_is_listed(keys):
             assert paths(item) <= known[block]
 
 
-def test_a_default_is_what_a_file_without_the_key_gets(keys, tmp_path):
-    path = tmp_path / "least.yaml"
-    path.write_text("model: mini\ncorpus: world\npolicies: [none, original]\ntasks: [zsre]\n")
-    made = load_experiment(path)
-    found = {(key.block, key.of, key.name): key for key in keys}
-    steps = found[reference.TRAININGS, "", "steps"].defaults
-    assert steps["finetune, built from scratch"] == made.finetune.steps
-    assert steps["intermediate, built from scratch"] == made.intermediate.steps
-    assert found["policies", "", "target"].defaults["original"] == made.policies[1].denoising.target
-    assert found["policies", "original", "ratio"].default == made.policies[1].fields["ratio"]
-    assert found["file", "", "seeds"].default == list(made.seeds)
-    assert found["world", "", "people"].default == made.world["people"]
-
-
 def test_a_block_within_a_block_is_listed_key_by_key():
     entry = Registered("policy", "mine", Policy, {}, "mine.py", 1)
     mine = [key for key in reference.listed([entry], []) if key.of == "mine"]

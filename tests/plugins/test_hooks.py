@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -15,25 +13,6 @@ from maskpolicy.plugins import discovery, hooks, registry
 ROOT = Path(__file__).parents[2]
 EVERY = {hook.name: hook for known in hooks.HOOKS.values() for hook in known}
 PAGES = {"policy": "policies.md", "task": "tasks.md", "analysis": "analyses.md"}
-
-
-def test_a_hook_is_asked_for_what_a_class_or_an_instance_defines():
-    class Plain:
-        """Has no hook."""
-
-    @dataclass(frozen=True)
-    class Rich(Plain):
-        choose: str = "likelihood"
-        only_select: ClassVar = ("choose",)
-
-        def depends(self):
-            return self.choose
-
-    assert hooks.ANNOTATE.of(Plain) is hooks.ANNOTATE.of(Plain()) is None
-    assert hooks.DEPENDS.of(Plain())() == {}
-    assert hooks.CHOOSE.of(Plain()) == "generate"
-    assert hooks.CHOOSE.of(Rich("x")) == hooks.DEPENDS.of(Rich("x"))() == "x"
-    assert hooks.ONLY_SELECT.of(Rich) == ("choose",)
 
 
 @pytest.mark.parametrize("kind", hooks.HOOKS)

@@ -75,12 +75,6 @@ def test_names_that_the_framework_uses_itself_are_refused():
     registry.task("none")(Asks)
 
 
-def test_an_unknown_name_gives_a_near_one_and_the_choices():
-    policy("salient-span")
-    with pytest.raises(ConfigError, match="did you mean 'salient-span'"):
-        registry.entry("policy", "salient-spam")
-
-
 def test_an_unknown_setting_of_how_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'target'"):
         policy("mine", tagret="full")
