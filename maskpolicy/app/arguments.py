@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, is_dataclass
-from functools import wraps
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -58,31 +56,6 @@ Cache: TypeAlias = Annotated[
     Option(envvar="MASKPOLICY_CACHE", metavar="DIR", help="Local copies of what a bucket holds."),
 ]
 STORE = DEFAULT
-
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameters of these dataclasses are options of their own."""
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, tuple[Any, list[str]]] = {}
-    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
-        kind = parameter.annotation
-        if is_dataclass(kind):
-            options = inspect.signature(kind, eval_str=True).parameters  # type: ignore[arg-type]
-            groups[name] = (kind, list(options))
-            parameters += options.values()
-        else:
-            parameters.append(parameter)
-
-    @wraps(command)
-    def called(**values: Any) -> None:
-        for name, (kind, options) in groups.items():
-            values[name] = kind(**{option: values.pop(option) for option in options})
-        command(**values)
-
-    flat = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-    called.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
-    called.__annotations__ = {each.name: each.annotation for each in flat}
-    return called
 
 
 @dataclass(frozen=True)

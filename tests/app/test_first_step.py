@@ -13,7 +13,7 @@ import maskpolicy
 from maskpolicy.models.training.optimization import Optimization
 
 ROOT = Path(maskpolicy.__file__).parent
-MOST = 30
+MOST = 26
 YAML = """
 model: mini
 corpus: world

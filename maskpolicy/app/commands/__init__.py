@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
+from functools import wraps
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from maskpolicy.app.arguments import grouped
 from maskpolicy.app.commands import (
     exporting,
     inspecting,
@@ -165,6 +167,31 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameters of these dataclasses are options of their own."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        kind = parameter.annotation
+        if is_dataclass(kind):
+            options = inspect.signature(kind, eval_str=True).parameters  # type: ignore[arg-type]
+            groups[name] = (kind, list(options))
+            parameters += options.values()
+        else:
+            parameters.append(parameter)
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        for name, (kind, options) in groups.items():
+            values[name] = kind(**{option: values.pop(option) for option in options})
+        command(**values)
+
+    flat = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    called.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in flat}
+    return called
+
+
 app = typer.Typer(
     cls=Commands,
     add_completion=False,
@@ -200,5 +227,5 @@ for command in (
     exporting.pack,
     inspecting.doctor,
 ):
-    app.command(command.__name__.rstrip("_"))(grouped(command))
+    app.command(command.__name__.rstrip("_"))(_grouped(command))
 app.add_typer(keeping.app, name="store")

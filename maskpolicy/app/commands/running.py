@@ -26,9 +26,11 @@ from maskpolicy.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from maskpolicy.app.contents import FinishedRun
     from maskpolicy.app.file_to_folder import Prepared
-    from maskpolicy.app.progress import StageSummary
+    from maskpolicy.app.progress import Detail, StageSummary
     from maskpolicy.pipeline.executors.engines import Executor
 
 
@@ -64,22 +66,18 @@ def run(
     from maskpolicy.pipeline.executors.engines import LOCAL
 
     chosen = _executor(executor, jobs, dry_run=dry_run)
-    notes, amount = detail.notes()
     with local.one_early(jobs if chosen.name == LOCAL else 1) as early:
         from maskpolicy.app import file_to_folder
-        from maskpolicy.app.progress import Display, RunProgress
+        from maskpolicy.app.progress import RunProgress
         from maskpolicy.pipeline.graph import processes
 
-        reading = "reading the experiment and its files"
-        with Display(notes, "run", (0.0, reading), amount):
-            prepared = file_to_folder.prepare(experiment, out, is_dry=dry_run, verify=verify)
+        prepared, notes, amount = _prepared(experiment, out, detail, is_dry=dry_run, verify=verify)
         if chosen.name == LOCAL:
             jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
         if dry_run:
             _print_scripts(prepared)
             return
-        if not processes.is_first():
-            processes.follow(prepared.order, prepared.store, workers)
+        if _is_follower(prepared, workers):
             return
         jobs, chosen = jobs or 1, replace(chosen, early=early)
         bars = RunProgress(notes, prepared.part.targets, prepared.store, jobs, detail=amount)
@@ -92,6 +90,28 @@ def run(
     finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs)
     _print(finished, took, seconds, jobs, show_page=show_page)
     end(outcomes.values(), file_to_folder.failed_cells(prepared, outcomes))
+
+
+def _prepared(
+    experiment: ExperimentOptions, out: Path | None, detail: DetailOptions, **how: bool
+) -> tuple[Prepared, Console, Detail]:
+    """Read and plan an experiment; return it with where to show progress, and how much."""
+    from maskpolicy.app import file_to_folder
+    from maskpolicy.app.progress import Display
+
+    notes, amount = detail.notes()
+    with Display(notes, "run", (0.0, "reading the experiment and its files"), amount):
+        return file_to_folder.prepare(experiment, out, **how), notes, amount
+
+
+def _is_follower(prepared: Prepared, workers: int) -> bool:
+    """Compute with the first process of several that a launcher started, unless this is it."""
+    from maskpolicy.pipeline.graph import processes
+
+    if processes.is_first():
+        return False
+    processes.follow(prepared.order, prepared.store, workers)
+    return True
 
 
 def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:
