@@ -111,6 +111,18 @@ def run_experiment(folder: Path, text: str, out: str = "run") -> Path:
     return folder
 
 
+def change(folder: Path, pattern: str, **changes: Json) -> None:
+    """Put values into the results whose file names match; blocks are merged."""
+
+    def merged(old: Json, new: Json) -> Json:
+        if not (isinstance(old, dict) and isinstance(new, dict)):
+            return new
+        return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
+
+    for path in (folder / "results").glob(pattern):
+        path.write_text(json.dumps(merged(json.loads(path.read_text()), changes)))
+
+
 def put(folder: Path, result: Json, rows: Sequence[Json]) -> None:
     """Write one cell's two files."""
     name = cell_name(result["policy"], result["task"], result["seed"])

@@ -166,14 +166,6 @@ def test_the_baseline_must_have_runs_of_its_own_too(tmp_path):
     assert str(found.reason).startswith("all seeds share one intermediate run")
 
 
-def change(folder: Path, pattern: str, **metrics) -> None:
-    """Change the metrics of results."""
-    for path in (folder / "results").glob(pattern):
-        known = json.loads(path.read_text())
-        known["metrics"] |= metrics
-        path.write_text(json.dumps(known))
-
-
 def other_examples(folder: Path) -> None:
     path = folder / "predictions" / "salient-span--zsre--1.jsonl"
     path.write_text(path.read_text().replace('"zsre-0"', '"zsre-x"'))
@@ -188,7 +180,7 @@ def other_examples(folder: Path) -> None:
             "the folder of results has no predictions",
         ),
         (
-            lambda folder: change(folder, "salient-span--zsre--*", version=2),
+            lambda folder: folders.change(folder, "salient-span--zsre--*", metrics={"version": 2}),
             "the rows were scored by different metrics",
         ),
     ],
@@ -200,15 +192,14 @@ def test_rows_that_cannot_be_paired_have_no_test(tmp_path, damage, reason):
 
 def test_a_failed_seed_is_left_out_of_both_rows(tmp_path):
     folders.write(tmp_path, STRONG, seeds=4)
-    path = tmp_path / "results" / "none--zsre--2.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"metrics": None, "error": "no"}))
+    folders.change(tmp_path, "none--zsre--2.json", metrics=None, error="no")
     assert compared(tmp_path).seeds == 3
 
 
 def test_a_metric_of_all_examples_together_is_not_tested(tmp_path):
     for path in (folders.write(tmp_path, STRONG, seeds=3) / "results").glob("*.json"):
         mean = json.loads(path.read_text())["metrics"]["score"]
-        change(tmp_path, path.name, mean=mean, score=0.5)
+        folders.change(tmp_path, path.name, metrics={"mean": mean, "score": 0.5})
     found = compared(tmp_path)
     assert found.estimate is None
     assert str(found.reason).startswith("the metric is a correlation or a mean of two figures")

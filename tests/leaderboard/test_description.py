@@ -125,11 +125,9 @@ def test_a_model_built_from_scratch_is_told_with_its_shape(tmp_path):
 
 def test_keys_that_all_rows_share_are_said(tmp_path):
     folders.write(tmp_path, {"none": 0.2, "random": 0.3, "span": 0.4})
-    for path in (tmp_path / "results").glob("*.json"):
-        known = json.loads(path.read_text())
-        if known["policy"] != "none":
-            known["config"]["policy"] |= {"corruption": "token", "target": "spans"}
-            path.write_text(json.dumps(known))
+    for name in ("random", "span"):
+        policy = {"corruption": "token", "target": "spans"}
+        folders.change(tmp_path, f"{name}--*.json", config={"policy": policy})
     assert description.facts(board(tmp_path))["masks of all rows"] == "corruption token"
 
 
@@ -159,11 +157,9 @@ def test_a_training_of_no_steps_is_named(tmp_path, section, title, form):
 def test_long_lists_of_rows_name_a_few_whole_labels_and_count_the_others(tmp_path):
     labels = [f"random ratio=0.{number}" for number in range(10, 20)]
     folder = folders.write(tmp_path, {"none": 0.2, **dict.fromkeys(labels, 0.5)}, seeds=1)
-    for path in (tmp_path / "results").glob("random*.json"):
-        known = json.loads(path.read_text())
-        known["config"]["intermediate"] |= {"steps": 10 + (known["policy"] > labels[4])}
-        known["config"]["trainings"] = {"intermediate": {"steps": 10}}
-        path.write_text(json.dumps(known))
+    for pattern, steps in (("random*0.1[0-4]*", 10), ("random*0.1[5-9]*", 11)):
+        config = {"intermediate": {"steps": steps}, "trainings": {"intermediate": {"steps": 10}}}
+        folders.change(tmp_path, pattern, config=config)
     found = board(folder)
     text = description.facts(found)["intermediate stage"]
     assert f"({', '.join(labels[:3])} and 2 more)" in text

@@ -52,11 +52,8 @@ def test_only_marked_differences_are_coloured(tmp_path):
 
 
 def test_dots_of_seeds_lie_on_the_scale_of_the_column(folder):
-    for path in sorted((folder / "results").glob("*--zsre--*.json")):
-        result = json.loads(path.read_text())
-        shares = {"none": 0.0, "random": 0.5, "salient-span": 1.0}
-        result["metrics"]["score"] = shares[result["policy"]]
-        path.write_text(json.dumps(result))
+    for name, share in {"none": 0.0, "random": 0.5, "salient-span": 1.0}.items():
+        folders.change(folder, f"{name}--zsre--*.json", metrics={"score": share})
     for path in (folder / "predictions").iterdir():
         path.unlink()
     none, random, salient = (line[1] for line in cells(folder))
@@ -68,10 +65,8 @@ def test_dots_of_seeds_lie_on_the_scale_of_the_column(folder):
 
 def test_tokens_of_a_row_are_those_of_its_intermediate_stage(folder):
     assert [row.tokens for row in board(folder).rows] == [None, None, None]
-    for path in (folder / "results").glob("random--*.json"):
-        result = json.loads(path.read_text())
-        result["work"] |= {"source_tokens": 1_200_000, "target_tokens": 34_000}
-        path.write_text(json.dumps(result))
+    work = {"source_tokens": 1_200_000, "target_tokens": 34_000}
+    folders.change(folder, "random--*.json", work=work)
     assert [row.tokens for row in board(folder).rows] == [None, 1_234_000, None]
     text = rendered(folder)
     assert ">1.23 M</td>" in text

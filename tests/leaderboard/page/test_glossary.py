@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import folders
 import pytest
 
@@ -31,11 +29,9 @@ def test_the_glossary_has_a_sentence_settings_and_a_passage_of_each_policy(folde
 
 
 def test_counts_are_those_of_the_intermediate_stage(folder):
-    for path in (folder / "results").glob("random--*.json"):
-        result = json.loads(path.read_text())
-        result["work"] |= {"passages": 200, "passages_without_span": 3, "spans": 500}
-        result["work"] |= {"hidden_tokens": 750, "target_tokens": 2000}
-        path.write_text(json.dumps(result))
+    work = {"passages": 200, "passages_without_span": 3, "spans": 500}
+    work |= {"hidden_tokens": 750, "target_tokens": 2000}
+    folders.change(folder, "random--*.json", work=work)
     none, random, salient = page_data.entries(board(folder), [])
     assert next(iter(page_data.COUNTS)) == "spans per passage"
     assert random.counts == ("2.50", "1.50", "3.75", "10.00", "1.5%")
@@ -55,12 +51,9 @@ def test_each_run_has_its_own_passages(tmp_path):
 
 
 def test_settings_are_those_that_are_unusual(folder):
-    for path in (folder / "results").glob("random--*.json"):
-        result = json.loads(path.read_text())
-        more = {"corruption": "span", "target": "full", "pattern": None, "spans": 0.123456}
-        members = [{"name": "mass", "join": "mask", "ratio": 0.5}, {"name": "span"}]
-        result["config"]["policy"] |= {**more, "members": members}
-        path.write_text(json.dumps(result))
+    members = [{"name": "mass", "join": "mask", "ratio": 0.5}, {"name": "span"}]
+    policy = {"corruption": "span", "target": "full", "pattern": None, "spans": 0.123456}
+    folders.change(folder, "random--*.json", config={"policy": {**policy, "members": members}})
     settings = dict(page_data.entries(board(folder), [])[1].settings)
     assert settings == {
         "ratio": "0.15",

@@ -103,19 +103,14 @@ def test_names_and_texts_are_escaped(tmp_path, evil):
 
 def test_metrics_beside_the_score_are_in_the_details_of_a_cell(folder):
     for seed, other in ((0, 0.25), (1, 0.75)):
-        path = next((folder / "results").glob(f"random--zsre--{seed}.json"))
-        result = json.loads(path.read_text())
-        result["metrics"]["parts"] = {"contains": other}
-        path.write_text(json.dumps(result))
+        folders.change(folder, f"random--zsre--{seed}.json", metrics={"parts": {"contains": other}})
     rows = {row["label"]: row["cells"] for row in data(rendered(folder), "board")["rows"]}
     assert {"answer contained": 50.0} in [cell["parts"] for cell in rows["random"]]
     assert not any(cell["parts"] for cell in rows["none"])
 
 
 def test_a_missing_cell_says_why(folder):
-    path = next((folder / "results").glob("random--zsre--1.json"))
-    result = json.loads(path.read_text()) | {"metrics": None, "error": "OutOfMemory: & more"}
-    path.write_text(json.dumps(result))
+    folders.change(folder, "random--zsre--1.json", metrics=None, error="OutOfMemory: & more")
     cell = cells(folder)[1][1]
     assert cell.incomplete == "seed 1: OutOfMemory: & more"
     assert not cell.best
@@ -256,12 +251,10 @@ def test_ten_policies_nine_tasks_and_five_seeds_are_below_three_megabytes(tmp_pa
 
 def test_a_page_holds_no_absolute_paths(folder, tmp_path):
     where = tmp_path / "data" / "triviaqa.jsonl"
-    for path in (folder / "results").glob("random--zsre--*.json"):
-        result = json.loads(path.read_text())
-        result |= {"metrics": None, "error": f"DataError: {where}: line 3: no answer"}
-        result["config"]["task"]["data"] = str(where.parent)
-        result["config"]["corpus"] = {"name": "files", "files": ["/mnt/disk/wiki/all.txt"]}
-        path.write_text(json.dumps(result))
+    corpus = {"name": "files", "files": ["/mnt/disk/wiki/all.txt"]}
+    config = {"task": {"data": str(where.parent)}, "corpus": corpus}
+    error = f"DataError: {where}: line 3: no answer"
+    folders.change(folder, "random--zsre--*.json", metrics=None, error=error, config=config)
     folders.put_analysis(folder, "coverage", notes=[f"{tmp_path}/store lacks it"])
     experiment = f"model: mini\ndata: {where.parent}\n"
     (folder / "experiment.yaml").write_text(
@@ -280,9 +273,7 @@ def test_a_page_holds_no_absolute_paths(folder, tmp_path):
 
 def test_what_is_missing_for_one_reason_is_one_note(tmp_path):
     folder = folders.write(tmp_path / "x", {f"row {n}": 0.4 for n in range(8)}, seeds=3)
-    for path in (folder / "results").glob("row-[1-7]*.json"):
-        result = json.loads(path.read_text()) | {"metrics": None, "error": "no memory"}
-        path.write_text(json.dumps(result))
+    folders.change(folder, "row-[1-7]*.json", metrics=None, error="no memory")
     text = rendered(folder)
     (note,) = re.findall(r"<li>(.*no memory.*)</li>", text)
     assert note.startswith("42 scores are missing: no memory (row 1, triviaqa, seeds 0, 1, 2; ")

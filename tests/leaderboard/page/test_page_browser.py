@@ -76,16 +76,11 @@ def strong(tmp_path_factory) -> Path:
     tasks = ("triviaqa", "nq", "zsre", "wow", "ropes")
     settings = {"seeds": 5, "n": 90, "data": "hub", "model": {"name": "facebook/bart-base"}}
     folder = folders.write(tmp_path_factory.mktemp("strong"), shares, tasks, **settings)
-    path = folder / "results" / "worse--nq--2.json"
-    result = json.loads(path.read_text()) | {"metrics": None, "error": "it broke"}
-    path.write_text(json.dumps(result))
+    folders.change(folder, "worse--nq--2.json", metrics=None, error="it broke")
     folders.put_viewer(folder, "Ada met Bob in Rome.", "best")
     plot = folders.put_analysis(folder, "coverage", rows=[{"policy": "best"}]) / "hidden.svg"
     plot.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><rect/></svg>')
-    for path in (folder / "results").glob("best--*.json"):
-        result = json.loads(path.read_text())
-        result["work"] |= {"source_tokens": 9000, "target_tokens": 350}
-        path.write_text(json.dumps(result))
+    folders.change(folder, "best--*.json", work={"source_tokens": 9000, "target_tokens": 350})
     save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
     return folder / "it.html"
 
