@@ -169,18 +169,15 @@ def _by_row(
     rows_of: dict[str, list[str]] = {}
     for row in board.rows:
         texts = {describe(cell) for cell in row.cells.values()} - {""}
+        in_order = sorted(texts, key=lambda text: (int(text) if text.isdecimal() else 0, text))
         if texts:
-            rows_of.setdefault(", ".join(sorted(texts, key=_number)), []).append(row.label)
+            rows_of.setdefault(", ".join(in_order), []).append(row.label)
     without_value = len(board.rows) - sum(map(len, rows_of.values()))
     if len(rows_of) < 2 and not (of_all and without_value):
         return next(iter(rows_of), "")
     return "; ".join(
         f"{text} ({listed(rows, most=most or len(rows))})" for text, rows in rows_of.items()
     )
-
-
-def _number(text: str) -> tuple[int, str]:
-    return (int(text) if text.isdecimal() else 0), text
 
 
 def _plain(value: Json) -> str:

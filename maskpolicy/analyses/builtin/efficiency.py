@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, TypeAlias
@@ -138,8 +138,6 @@ _FIGURE3_COLUMNS = (
 )
 _Place: TypeAlias = tuple[str, str, str, int]
 """Run, row, task or probe, and steps."""
-_Numbers: TypeAlias = Mapping[_Place, Mapping[int, float]]
-"""At each place the score of each intermediate run, in percent."""
 
 
 @analysis(
@@ -196,7 +194,11 @@ class Figure3:
                 for panel in drawn
             ),
             partial=bool(missing or unknown),
-            values=tuple(_values(numbers)),
+            values=tuple(
+                dict(zip(_FIGURE3_COLUMNS, place, strict=False)) | {"stage": stage, "value": value}
+                for place, known in numbers.items()
+                for stage, value in known.items()
+            ),
         )
 
 
@@ -226,9 +228,3 @@ def _of_probes(found: Sequence[Accuracy], runs: Sequence[Run]) -> dict[_Place, d
             place = (model.run.name, row, f"probe {each.probe}", model.steps)
             numbers.setdefault(place, {})[model.stage] = each.percent
     return numbers
-
-
-def _values(numbers: _Numbers) -> Iterator[dict[str, Json]]:
-    for (run, policy, task, steps), known in numbers.items():
-        about: dict[str, Json] = {"run": run, "policy": policy, "task": task, "steps": steps}
-        yield from ({**about, "stage": stage, "value": value} for stage, value in known.items())

@@ -112,13 +112,11 @@ def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:
         (f"{CORPUS} of {each.row.label}" if several else CORPUS, each.tokens, GREY)
         for each in corpora.values()
     ]
-    return counted + [(each.row.label, _masked_tokens(each), each.row.color) for each in found]
-
-
-def _masked_tokens(sample: Sample) -> Ragged:
-    """Return the masked tokens of each passage."""
-    before = np.concatenate([[0], np.cumsum(sample.is_masked)])
-    return Ragged(sample.tokens.flat[sample.is_masked], before[sample.tokens.bounds])
+    for each in found:
+        before = np.concatenate([[0], np.cumsum(each.is_masked)])
+        masked = Ragged(each.tokens.flat[each.is_masked], before[each.tokens.bounds])
+        counted.append((each.row.label, masked, each.row.color))
+    return counted
 
 
 def _ranks(count: int) -> NDArray[np.int64]:

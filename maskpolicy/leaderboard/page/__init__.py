@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,6 @@ from maskpolicy.data.majority import LABEL, SENTENCE
 from maskpolicy.leaderboard import description, report
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.page import differences, embedded_analyses, page_data
-from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.leaderboard.stats import LEVEL, POWER
 from maskpolicy.leaderboard.table import HEIGHT, WIDTH, Table, table
 
@@ -44,14 +42,16 @@ def render(board: Board) -> str:
     command. Raises DataError for a broken file.
     """
     environment = templates(__name__)
-    environment.filters |= {"data": data, "amount": _amount, "code": _code, "signed": _signed}
+    environment.filters |= {"data": data, "amount": _amount, "code": _code}
+    environment.filters["signed"] = lambda text: text.replace("-", "−")
     scripts = [asset(__name__, name) for name in SCRIPTS]
     style = asset(__name__, "page.css")
     runs = board.runs
+    names = [run.experiment or run.name for run in runs]
     shown = table(board)
     analyses = embedded_analyses.find_analyses([run.folder for run in runs])
     return environment.get_template("page.html").render(
-        title=_title(runs),
+        title=", ".join(names if len(set(names)) == len(names) else [run.name for run in runs]),
         table=shown,
         sizes=_sizes(board),
         width=WIDTH,
@@ -89,12 +89,6 @@ def data(value: Json) -> Markup:
     return Markup(text.translate(_UNSAFE))
 
 
-def _title(runs: Sequence[Run]) -> str:
-    """Return the names of the experiments, or of their folders if two experiments share a name."""
-    names = [run.experiment or run.name for run in runs]
-    return ", ".join(names if len(set(names)) == len(names) else [run.name for run in runs])
-
-
 def _sizes(board: Board) -> str:
     """Return how many test examples the tasks have, in words, or "" if no task has a score."""
     sizes = sorted({n for task in board.tasks for n in board.column(task).n})
@@ -109,11 +103,6 @@ def _amount(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return str(count)
-
-
-def _signed(text: str) -> str:
-    """Return a text with numbers with the sign for minus."""
-    return text.replace("-", "−")
 
 
 def _code(text: str) -> Markup:

@@ -257,7 +257,10 @@ def trusted_store(given: str | None, runs: Iterable[Path]) -> str:
 
 
 def _stage(outcome: Outcome, stored: Json | None, here: Json) -> Json:
+    """Return a stage's entry; `made_with` has versions and commit if they differ from `here`."""
     stored = stored or here
+    made_with = {key: stored[key] for key in ("versions", "commit")}
+    is_ours = made_with == {key: here[key] for key in made_with}
     return {
         "kind": outcome.stage.kind,
         "label": outcome.stage.label,
@@ -265,11 +268,5 @@ def _stage(outcome: Outcome, stored: Json | None, here: Json) -> Json:
         "seconds": outcome.seconds or stored.get("seconds", 0.0),
         "from_store": outcome.hit,
         "error": outcome.error,
-        "made_with": _other(stored, here),
+        "made_with": None if is_ours else made_with,
     }
-
-
-def _other(stored: Json, here: Json) -> Json:
-    """Return the versions and commit of an artifact if they differ from ours, else None."""
-    facts = {key: stored[key] for key in ("versions", "commit")}
-    return None if facts == {key: here[key] for key in facts} else facts
