@@ -116,7 +116,7 @@ def _in_context(word: str, before: str, after: str) -> str:
 _ROUND = 6  # salts among whom each effect occurs equally often, so that no guess is better
 # a policy that masks ordinary words rarely masks a law's one word: it is stated more often
 _REPEATS = 2
-_SALT = "salt"
+NOUNS = {"people": "person", "writers": "writer", "birds": "bird", "salts": "salt"}
 
 
 def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
@@ -127,15 +127,21 @@ def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         *_some(_in_use(settings.relations, ASKED), settings.asked, rng),
         *_some(_in_use(settings.others, NEVER), settings.never, rng),
     ]
-    return Subject(
-        page=page,
-        title=title,
-        label="PERSON",
-        noun="person",
-        pronouns=SHE if woman else HE,
-        openers=OPENERS["people"],
-        facts=_facts(relations, settings, pools, rng),
-    )
+    facts = _facts(relations, settings, pools, rng)
+    return _subject("people", page, title, facts, SHE if woman else HE)
+
+
+def _subject(
+    kind: str,
+    page: int,
+    title: str,
+    facts: tuple[Fact, ...],
+    pronouns: Mapping[str, str] = IT,
+    short: str = "",
+) -> Subject:
+    """Return a subject of a kind; one that is not called "it" is a person."""
+    label = "" if pronouns is IT else "PERSON"
+    return Subject(page, title, label, NOUNS[kind], pronouns, OPENERS[kind], facts, short)
 
 
 def _in_use(names: Sequence[str], known: Sequence[Relation]) -> tuple[Relation, ...]:
@@ -174,16 +180,8 @@ def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
     """
     given, women, surname = _names(settings, pools, index)
     title = f"{given} {surname}"
-    return Subject(
-        page=page,
-        title=title,
-        label="PERSON",
-        noun="writer",
-        pronouns=SHE if women else HE,
-        openers=OPENERS["writers"],
-        facts=(Fact(FULL_NAME, Value(title)),),
-        short=surname,
-    )
+    facts = (Fact(FULL_NAME, Value(title)),)
+    return _subject("writers", page, title, facts, SHE if women else HE, surname)
 
 
 def _names(settings: Settings, pools: Pools, index: int) -> tuple[str, bool, str]:
@@ -205,33 +203,19 @@ def _names(settings: Settings, pools: Pools, index: int) -> tuple[str, bool, str
 def bird(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
     """Return bird number `index`; its name is a common noun, so no policy for names masks it."""
     rng = np.random.default_rng([settings.seed, 12, index])
-    return Subject(
-        page=page,
-        title=pools.words["birds"][index].lower(),
-        label="",
-        noun="bird",
-        pronouns=IT,
-        openers=OPENERS["birds"],
-        facts=_facts(RELATIONS["birds"], settings, pools, rng),
-    )
+    facts = _facts(RELATIONS["birds"], settings, pools, rng)
+    return _subject("birds", page, pools.words["birds"][index].lower(), facts)
 
 
 def salt(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
     """Return salt number `index`."""
     turn, place = divmod(index, _ROUND)
     rng = np.random.default_rng([settings.seed, 13, turn])
-    return Subject(
-        page=page,
-        title=pools.words["salts"][index].lower(),
-        label="",
-        noun=_SALT,
-        pronouns=IT,
-        openers=OPENERS["salts"],
-        facts=tuple(
-            Fact(relation, Value(effects[int(rng.permutation(_ROUND)[place]) % len(effects)]))
-            for relation, effects in EFFECTS.items()
-        ),
+    facts = tuple(
+        Fact(relation, Value(effects[int(rng.permutation(_ROUND)[place]) % len(effects)]))
+        for relation, effects in EFFECTS.items()
     )
+    return _subject("salts", page, pools.words["salts"][index].lower(), facts)
 
 
 # each returns subject number `index` of its kind; the last argument is its page in the world
@@ -257,6 +241,6 @@ def described(settings: Settings, subject: Subject) -> list[Entry]:
     person, own = settings.asked + settings.never, len(subject.facts)
     stated = min(settings.facts or person, person)
     here = min(settings.facts or own, own)
-    repeats = _REPEATS if subject.noun == _SALT else 1
+    repeats = _REPEATS if subject.noun == NOUNS["salts"] else 1
     count = -(-settings.entries * repeats * stated * own // (person * here))
     return entries(subject, count, settings.facts, settings.seed, settings.endings)
