@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from maskpolicy.core.types import Denoising
-    from maskpolicy.models.cpu.models import PretrainingGradients
+    from maskpolicy.models.cpu.backpropagation import PretrainingGradients
     from maskpolicy.models.training.batching import Batch
 
 Wanted = HeadChoice | Literal["saved"]
@@ -193,9 +193,9 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 
 
 def _gradients(module: Any) -> PretrainingGradients | None:
-    from maskpolicy.models.cpu import models
+    from maskpolicy.models.cpu import backpropagation
 
-    return models.pretraining_gradients(module)
+    return backpropagation.pretraining_gradients(module)
 
 
 training_loss = partial(TrainingLoss, token_loss, _gradients)

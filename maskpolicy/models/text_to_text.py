@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from maskpolicy.models.cpu.models import BartGradients
+    from maskpolicy.models.cpu.backpropagation import BartGradients
     from maskpolicy.models.training.batching import Batch
 
 
@@ -249,7 +249,7 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 
 
 def _gradients(model: Any) -> BartGradients | None:
-    from maskpolicy.models.cpu.models import bart_gradients
+    from maskpolicy.models.cpu.backpropagation import bart_gradients
 
     return bart_gradients(model)
 

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.models import crossentropy, encoders, text_to_text
-from maskpolicy.models.cpu import models as cpu_models
+from maskpolicy.models.cpu import backpropagation
 from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
 from maskpolicy.models.text_to_text import token_loss, training_loss
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
@@ -78,7 +78,9 @@ def is_used(monkeypatch):
         return models[-1]
 
     for name in ("bart_gradients", "pretraining_gradients", "task_gradients"):
-        monkeypatch.setattr(cpu_models, name, partial(recording, getattr(cpu_models, name)))
+        monkeypatch.setattr(
+            backpropagation, name, partial(recording, getattr(backpropagation, name))
+        )
     yield models
     assert models
 

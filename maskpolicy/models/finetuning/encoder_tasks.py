@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from maskpolicy.models.cpu.models import TaskGradients
+    from maskpolicy.models.cpu.backpropagation import TaskGradients
 
 _OVERLAP = 128  # tokens that two windows share at most (BERT's and RoBERTa's stride)
 _LONGEST = 30  # tokens of an answer, as in BERT's evaluation
@@ -163,9 +163,9 @@ class _EncoderTask:
         """Return a loss for one training, equal to `loss`."""
 
         def gradients(model: Any) -> TaskGradients | None:
-            from maskpolicy.models.cpu import models
+            from maskpolicy.models.cpu import backpropagation
 
-            return models.task_gradients(
+            return backpropagation.task_gradients(
                 model,
                 lambda states, batch: self.loss_of(
                     self.logits_of_states(model, states, batch), batch
