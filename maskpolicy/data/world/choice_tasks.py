@@ -101,14 +101,16 @@ def _quartz_row(subject: Subject, fact: Fact, number: int, stem: str, words: lis
         "para_id": f"QRSent-{subject.page}-{of}",
         "question": {
             "stem": stem.format(n=name, of=of),
-            "choices": [
-                {"label": label, "text": word} for label, word in zip("AB", words, strict=True)
-            ],
+            "choices": _choices(words),
         },
         "para": f"With more {name} the {of} becomes {value}.",
         "para_anno": {"cause_prop": name, "effect_prop": of, "effect_dir_str": value},
         "question_anno": None,
     }
+
+
+def _choices(texts: list[str]) -> list[Json]:
+    return [{"label": label, "text": text} for label, text in zip("ABC", texts, strict=False)]
 
 
 def _wiqa_row(subject: Subject, fact: Fact, number: int, change: str) -> Json:
@@ -123,9 +125,7 @@ def _wiqa_row(subject: Subject, fact: Fact, number: int, change: str) -> Json:
             "para_steps": [step.format(law=law) for step in STEPS],
             "answer_label": answer.replace(" ", "_"),
             "answer_label_as_choice": "ABC"[choices.index(answer)],
-            "choices": [
-                {"label": label, "text": text} for label, text in zip("ABC", choices, strict=True)
-            ],
+            "choices": _choices(choices),
         },
         "metadata": {
             "ques_id": f"influence_graph:{subject.page}:{of}:{number}",

@@ -72,30 +72,17 @@ def blanks(settings: Settings) -> Iterator[Blank]:
                 one for one in everybody if one.pronouns == subject.pronouns and one is not subject
             ]
             for entry in described(settings, subject) if others else ():
+                at = entry.text.index(subject.called)
                 for start, end, relation in entry.asked:
-                    other = others[int(rng.integers(len(others)))]
-                    yield _blank(kind, subject, entry, (start, end), relation, other)
-
-
-def _blank(
-    kind: str,
-    subject: Subject,
-    entry: Entry,
-    masked: tuple[int, int],
-    relation: str,
-    other: Subject,
-) -> Blank:
-    start, end = masked
-    at = entry.text.index(subject.called)
-    return Blank(
-        kind=kind,
-        relation=relation,
-        entry=entry.id,
-        text=f"{entry.text[:start]}{MASK}{entry.text[end:]}",
-        value=entry.text[start:end],
-        name=(at, at + len(subject.called)),
-        other=other.called,
-    )
+                    yield Blank(
+                        kind=kind,
+                        relation=relation,
+                        entry=entry.id,
+                        text=f"{entry.text[:start]}{MASK}{entry.text[end:]}",
+                        value=entry.text[start:end],
+                        name=(at, at + len(subject.called)),
+                        other=others[int(rng.integers(len(others)))].called,
+                    )
 
 
 def majority(found: Sequence[Blank]) -> float:
@@ -180,15 +167,10 @@ def _of(subject: Subject, settings: Settings, by_person: Part, seed: int) -> Ite
             value=values[relation],
             name=(start, start + len(subject.called)),
             statement=statement,
-            stated=_stated(entry, statement),
+            stated=next((a, b) for a, b, _ in entry.entities if a >= statement[0]),
             by_fact=parts[relation],
             by_person=by_person,
         )
-
-
-def _stated(entry: Entry, statement: tuple[int, int]) -> tuple[int, int]:
-    """Return where the statement has its value, its only entity."""
-    return next((a, b) for a, b, _ in entry.entities if a >= statement[0])
 
 
 WorldPart: TypeAlias = Literal["general", "situations", "held-out"]
