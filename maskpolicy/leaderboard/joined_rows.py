@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -162,71 +162,56 @@ def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
     There is one line for each setting that is not in `compatibility.HARMLESS`. If the settings of
     a pair are equal, the lines name contents that differ (files, or code that read them).
     """
-    by_name = _by_run(drafts)
+    every = [
+        _KnownPart(name, part, own, cell)
+        for draft in drafts
+        for cell in draft.cells.values()
+        for own in [compatibility.own_settings(cell)]
+        for name, part in compatibility.parts(cell).items()
+    ]
+    by_name: dict[str, dict[Path, dict[tuple[str, frozenset[str]], _KnownPart]]] = {}
+    for one in every:  # the parts by name and folder of their run, each once
+        place = keys.canonical([one.part.settings, one.part.key]), one.own
+        by_name.setdefault(one.name, {}).setdefault(one.cell.folder, {}).setdefault(place, one)
     stated: dict[str, dict[str, None]] = {}  # by pair of rows; a dict for the order of its keys
     unstated: dict[str, dict[str, None]] = {}
-    for draft in drafts:
-        for cell in draft.cells.values():
-            own = compatibility.own_settings(cell)
-            for name, part in compatibility.parts(cell).items():
-                first = next(iter(by_name[name].values()))
-                if first[0].cell.folder == cell.folder:
-                    continue
-                found = [(known.differences(name, part, own), known) for known in first]
-                lines, known = min(found, key=lambda one: len(one[0]))
-                if lines and _are_like_some(name, first, by_name[name][cell.folder]):
-                    continue
-                rows = f"{known.cell.policy} ({known.cell.folder}) and {cell.policy} "
-                rows += f"({cell.folder})"
-                stated.setdefault(rows, {}).update(dict.fromkeys(lines))
-                stated[rows] |= dict.fromkeys(compatibility.of_world(name, known.cell, cell))
-                same = known.part.settings == part.settings  # else their labels name what differs
-                lines = compatibility.contents(name, known.part, part) if same else []
-                unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
+    for one in every:
+        name, cell, part = one.name, one.cell, one.part
+        (folder, first), mine = next(iter(by_name[name].items())), by_name[name][cell.folder]
+        if folder == cell.folder:
+            continue
+        known = min(first.values(), key=lambda each: len(each.differences(one)))
+        lines = known.differences(one)
+        # Rows of one run may differ in their trainings: it is enough that each row of the first
+        # run is like some row of the other.
+        if lines and all(
+            any(not own.differences(each) for own in mine.values()) for each in first.values()
+        ):
+            continue
+        rows = f"{known.cell.policy} ({known.cell.folder}) and {cell.policy} ({cell.folder})"
+        stated.setdefault(rows, {}).update(dict.fromkeys(lines))
+        stated[rows] |= dict.fromkeys(compatibility.of_world(name, known.cell, cell))
+        same = known.part.settings == part.settings  # else their labels name what differs
+        lines = compatibility.contents(name, known.part, part) if same else []
+        unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
     differing = {rows: list(lines or unstated[rows]) for rows, lines in stated.items()}
     return {rows: lines for rows, lines in differing.items() if lines}
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownPart:
     """A part as a row of a run has it."""
 
+    name: str
     part: ComparedPart
     own: frozenset[str]  # the settings of trainings that the row has for itself
     cell: Result
 
-    def differences(self, name: str, part: ComparedPart, own: Collection[str]) -> list[str]:
+    def differences(self, other: _KnownPart) -> list[str]:
         """Return what differs in a row of another run, but for what the labels of both name."""
-        both = self.own & set(own)
-        one, other = (compatibility.without(each, name, both) for each in (self.part, part))
-        return compatibility.differences(name, one, other)
-
-
-def _by_run(drafts: Sequence[Draft]) -> dict[str, dict[Path, list[_Known]]]:
-    """Return the parts by name and folder of their run, each once.
-
-    Rows of one run may differ in their trainings. So two runs fit together if each row of one of
-    them is like some row of the other.
-    """
-    found: dict[str, dict[Path, dict[tuple[str, frozenset[str]], _Known]]] = {}
-    for draft in drafts:
-        for cell in draft.cells.values():
-            own = compatibility.own_settings(cell)
-            for name, part in compatibility.parts(cell).items():
-                place = keys.canonical([part.settings, part.key]), own
-                known = found.setdefault(name, {}).setdefault(cell.folder, {})
-                known.setdefault(place, _Known(part, own, cell))
-    return {
-        name: {folder: list(known.values()) for folder, known in folders.items()}
-        for name, folders in found.items()
-    }
-
-
-def _are_like_some(name: str, ones: Sequence[_Known], others: Sequence[_Known]) -> bool:
-    """Return whether each of some parts is like one of the other parts."""
-    return all(
-        any(not other.differences(name, one.part, one.own) for other in others) for one in ones
-    )
+        both = self.own & other.own
+        mine, its = (compatibility.without(each.part, self.name, both) for each in (self, other))
+        return compatibility.differences(self.name, mine, its)
 
 
 def mixed(unlike: Mapping[str, Sequence[str]]) -> list[str]:

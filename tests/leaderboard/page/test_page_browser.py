@@ -19,9 +19,8 @@ from maskpolicy.leaderboard.results.cell import read_run
 RUN = """
 model: mini
 corpus: world
-policies: [none, original, {name: random, label: "<script>alert(1)</script>"}]
-tasks: [triviaqa, wow]
-seeds: [0, 1]
+policies: [none, {name: random, label: "<script>alert(1)</script>"}]
+tasks: [triviaqa]
 world: {people: 20, general_people: 6}
 general: {steps: 10, warmup: 2, batch_size: 4}
 intermediate: {steps: 10, warmup: 2, batch_size: 4}
@@ -148,11 +147,11 @@ def column(browser: chromium.Browser, index: int, part: str = "score") -> list[f
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_real_page_opens_without_an_error_or_a_request(browser, real, width, dark):
     browser.open(real.as_uri(), width=width, dark=dark)
-    browser.click('[data-cell="2/0"]')
+    browser.click('[data-cell="1/0"]')
     browser.wait("document.querySelector('#details').open")
     assert browser.errors == []
     assert browser.requests == [real.as_uri()]
-    assert labels(browser) == ["none", "original", SCRIPT]
+    assert labels(browser) == ["none", SCRIPT]
 
 
 def test_no_text_of_a_run_becomes_markup_or_a_script(browser, hostile):
