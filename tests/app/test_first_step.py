@@ -13,7 +13,7 @@ import maskpolicy
 from maskpolicy.models.training.optimization import Optimization
 
 ROOT = Path(maskpolicy.__file__).parent
-MOST = 26
+MOST = 24
 YAML = """
 model: mini
 corpus: world

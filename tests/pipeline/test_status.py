@@ -12,10 +12,9 @@ from tiny import node
 
 from maskpolicy.pipeline.executors.status import Failed, UnderWay, status_of
 from maskpolicy.pipeline.graph import events
-from maskpolicy.pipeline.graph.events import Event, read_events, recorded, silent
+from maskpolicy.pipeline.graph.events import Event, plan_digest, read_events, recorded, silent
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
-from maskpolicy.pipeline.graph.planning import plan_digest
 from maskpolicy.pipeline.store.artifacts import Store
 
 HERE = os.uname().nodename

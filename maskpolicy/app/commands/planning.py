@@ -44,7 +44,7 @@ def plan(
     from maskpolicy.app import file_to_folder
     from maskpolicy.leaderboard import power
     from maskpolicy.pipeline.executors.engines import default_jobs
-    from maskpolicy.pipeline.graph import costs, planning
+    from maskpolicy.pipeline.graph import costs, events, planning
 
     log_to(console(err=True))
     prepared = file_to_folder.prepare(experiment, is_dry=True)
@@ -62,7 +62,7 @@ def plan(
     differences = power.plan(resolved, prepared.whole, artifacts)
     finds = [each for each in differences if each.task in named]
     if as_json:
-        about: dict[str, Any] = {"plan": planning.plan_digest(order)}
+        about: dict[str, Any] = {"plan": events.plan_digest(order)}
         about["folder"] = str(prepared.folder)
         about["counts"] = Counter(entry.state for entry in planned)
         about |= {"expected": asdict(takes), "power": power.to_json(finds)}
@@ -126,9 +126,9 @@ def check(
     from maskpolicy.analyses.masked_sample import Sampling
     from maskpolicy.app import data_check, file_to_folder
     from maskpolicy.app.progress import RunProgress
-    from maskpolicy.pipeline.graph import processes
+    from maskpolicy.pipeline.graph import calls
 
-    if not processes.is_first():  # of several that a launcher started
+    if not calls.is_first_process():  # of several that a launcher started
         return
     notes, amount = detail.notes()
     prepared = file_to_folder.prepare(experiment, is_dry=True)

@@ -69,7 +69,7 @@ def run(
     with local.one_early(jobs if chosen.name == LOCAL else 1) as early:
         from maskpolicy.app import file_to_folder
         from maskpolicy.app.progress import RunProgress
-        from maskpolicy.pipeline.graph import processes
+        from maskpolicy.pipeline.graph import calls
 
         prepared, notes, amount = _prepared(experiment, out, detail, is_dry=dry_run, verify=verify)
         if chosen.name == LOCAL:
@@ -84,7 +84,7 @@ def run(
         outcomes = file_to_folder.compute(
             prepared, chosen, bars, jobs=jobs, workers=workers, threads=threads
         )
-        processes.dismiss()
+        calls.dismiss_others()
     seconds = time.monotonic() - started
     # before anything is printed, because output may be cut off, as by `| head`
     finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs)
@@ -106,11 +106,11 @@ def _prepared(
 
 def _is_follower(prepared: Prepared, workers: int) -> bool:
     """Compute with the first process of several that a launcher started, unless this is it."""
-    from maskpolicy.pipeline.graph import processes
+    from maskpolicy.pipeline.graph import calls
 
-    if processes.is_first():
+    if calls.is_first_process():
         return False
-    processes.follow(prepared.order, prepared.store, workers)
+    calls.follow_first(prepared.order, prepared.store, workers)
     return True
 
 

@@ -19,7 +19,7 @@ from maskpolicy.experiment.budgets import Resources, check_machine, widest
 from maskpolicy.experiment.definition import Experiment
 from maskpolicy.models.model_kinds import preset
 from maskpolicy.pipeline.executors import local
-from maskpolicy.pipeline.graph import planning, processes
+from maskpolicy.pipeline.graph import calls, planning
 from maskpolicy.pipeline.graph.execution import Engine
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
@@ -41,7 +41,7 @@ def default_jobs(experiment: Experiment, missing: Collection[str]) -> int:
     cores for a small model (fewer if memory is short) and 1 for a large one. It is never more than
     the number of `missing` stages.
     """
-    if processes.count() > 1:
+    if calls.process_count() > 1:
         return 1
     most = hardware.gpus() // max(1, widest(experiment.resources))
     if not most and is_small(experiment):
@@ -82,10 +82,10 @@ def check_jobs(count: int) -> None:
 
 
 def _check_not_launched(what: str, advice: str) -> None:
-    if processes.count() > 1:
+    if (count := calls.process_count()) > 1:
         raise ConfigError(
-            f"{what}: torchrun or accelerate launch has started {processes.count()} processes that "
-            f"share each training: {advice}"
+            f"{what}: torchrun or accelerate launch has started {count} processes that share each "
+            f"training: {advice}"
         )
 
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from maskpolicy.core.types import Json
 from maskpolicy.pipeline.graph import planning
 from maskpolicy.pipeline.graph.costs import known_costs, time_left
-from maskpolicy.pipeline.graph.events import read_events
+from maskpolicy.pipeline.graph.events import plan_digest, read_events
 from maskpolicy.pipeline.graph.nodes import Stage, users_of
-from maskpolicy.pipeline.graph.planning import plan_digest, undecided
+from maskpolicy.pipeline.graph.planning import undecided
 from maskpolicy.pipeline.store.artifacts import Store
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,9 +15,12 @@ from typing import Literal, TypeAlias
 
 from filelock import FileLock, Timeout
 
+from maskpolicy.core.keys import digest
 from maskpolicy.core.types import Json
 from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.plugins.isolation import code_digest
 
+_DIGITS = 16  # of a plan's digest
 _INTERVAL = 12.0  # seconds between two lines of progress of one stage in a file
 
 
@@ -60,6 +63,17 @@ Listener: TypeAlias = Callable[[Event], None]
 
 def silent(event: Event) -> None:
     """Ignore an event."""
+
+
+def plan_digest(order: Iterable[Stage]) -> str:
+    """Return a short digest of a plan's keys and of the files of its plugins.
+
+    Keys hold digests of policies and tasks, but not of metrics, which such a file may also define.
+    """
+    stages = list(order)
+    files = {Path(file) for stage in stages for file in stage.local.plugins}
+    plugins = sorted(code_digest(file) for file in files if file.is_file())
+    return digest([sorted(stage.key for stage in stages), plugins])[:_DIGITS]
 
 
 @contextmanager

@@ -25,9 +25,8 @@ from maskpolicy.pipeline.graph.calls import (
     answer,
     call_of,
 )
-from maskpolicy.pipeline.graph.events import Event, Listener, Outcome, recorded, silent
+from maskpolicy.pipeline.graph.events import Event, Listener, Outcome, plan_digest, recorded, silent
 from maskpolicy.pipeline.graph.nodes import Stage, kind_of, sinks, topological, users_of
-from maskpolicy.pipeline.graph.planning import plan_digest
 from maskpolicy.pipeline.store.artifacts import Store, run_name
 from maskpolicy.plugins import isolation
 

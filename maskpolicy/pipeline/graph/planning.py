@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, TypeAlias
 
-from maskpolicy.core.keys import differences, digest
+from maskpolicy.core.keys import differences
 from maskpolicy.core.types import Json
 from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.nodes import Stage, sinks, topological
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.plugins.isolation import code_digest
 
 State: TypeAlias = Literal["done", "to do", "begun", "outdated"]
 _SHOWN = 4  # reasons in one line
-_DIGITS = 16  # of a plan's digest
 
 
 @dataclass(frozen=True)
@@ -64,17 +61,6 @@ def plan(
             if known is not None and known.state in ("to do", "outdated"):
                 planned[byproduct.key] = replace(known, why=f"is a by-product of {stage.name}")
     return list(planned.values())
-
-
-def plan_digest(order: Iterable[Stage]) -> str:
-    """Return a short digest of a plan's keys and of the files of its plugins.
-
-    Keys hold digests of policies and tasks, but not of metrics, which such a file may also define.
-    """
-    stages = list(order)
-    files = {Path(file) for stage in stages for file in stage.local.plugins}
-    plugins = sorted(code_digest(file) for file in files if file.is_file())
-    return digest([sorted(stage.key for stage in stages), plugins])[:_DIGITS]
 
 
 def undecided(order: Iterable[Stage], needed: Collection[str], store: Store) -> dict[str, Stage]:
