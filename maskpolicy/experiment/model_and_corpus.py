@@ -367,6 +367,8 @@ def row_corpus(
     if not isinstance(given, Mapping):
         corpus_block(given, where, folders)  # which says what is wrong with anything but `world`
         given = {"name": WORLD}
+    from omegaconf import OmegaConf
+
     stated, base = dict(given), vars(usual)
     if any(stated.get(key) for key in _SOURCES):
         of_files = ["columns", "language"] if stated.get("name") else []
@@ -377,11 +379,7 @@ def row_corpus(
             base = {key: value for key, value in base.items() if key != other}
     merged = {**base, **stated}
     if isinstance(stated.get(MIX), Mapping):
-        merged[MIX] = dict(usual.mix or {})
-        for name, value in stated[MIX].items():
-            known = merged[MIX].get(name)
-            both = isinstance(known, Mapping) and isinstance(value, Mapping)
-            merged[MIX][name] = {**known, **value} if both else value
+        merged[MIX] = OmegaConf.to_container(OmegaConf.merge(usual.mix or {}, dict(stated[MIX])))
     made = with_mix(merged, where, folders)
     return {
         key: value
