@@ -60,33 +60,21 @@ def test_a_second_plugin_of_a_name_raises_with_both_places():
     assert registry.entry("policy", "mine").where == first
 
 
-@pytest.mark.parametrize("name", ["", " ", 3])
-def test_a_plugin_without_a_name_is_refused_with_its_place(name):
-    with pytest.raises(ConfigError, match="needs a name first") as caught:
-        policy(name)
-    assert str(caught.value).startswith(__file__)
-
-
-def test_names_that_the_framework_uses_itself_are_refused():
-    with pytest.raises(ConfigError, match="policy 'none' is a name of maskpolicy's own"):
-        policy("none")
-    with pytest.raises(ConfigError, match="analysis 'all' is a name"):
-        registry.analysis("all")(Asks)
-    registry.task("none")(Asks)
-
-
-def test_an_unknown_setting_of_how_is_refused():
-    with pytest.raises(ConfigError, match="did you mean 'target'"):
-        policy("mine", tagret="full")
-
-
-@pytest.mark.parametrize("name", ["label", "target", "mask_exclusion"])
-def test_a_field_with_a_reserved_name_is_refused(name):
-    clashing = make_dataclass("Clashing", [(name, str)])
-    with pytest.raises(ConfigError, match=f"{name!r}, a reserved name: rename it"):
-        registry.policy("mine")(clashing)
-
-
-def test_what_is_no_class_is_refused_with_its_place():
-    with pytest.raises(ConfigError, match=r"\.py:\d+: policy 'mine' must be a class"):
-        registry.policy("mine")(policy)
+@pytest.mark.parametrize(
+    ("register", "says"),
+    [
+        (lambda: policy(""), r"^.*test_registry\.py:\d+: @policy needs a name first"),
+        (lambda: policy(3), "needs a name first"),
+        (lambda: policy("none"), "policy 'none' is a name of maskpolicy's own"),
+        (lambda: registry.analysis("all")(Asks), "analysis 'all' is a name"),
+        (lambda: policy("mine", tagret="full"), "did you mean 'target'"),
+        (
+            lambda: registry.policy("mine")(make_dataclass("It", [("label", str)])),
+            "has a field 'label', a reserved name: rename it",
+        ),
+        (lambda: registry.policy("mine")(policy), r"\.py:\d+: policy 'mine' must be a class"),
+    ],
+)
+def test_what_is_no_plugin_is_refused_in_one_line(register, says):
+    with pytest.raises(ConfigError, match=says):
+        register()
