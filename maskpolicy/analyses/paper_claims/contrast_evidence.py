@@ -144,13 +144,14 @@ class Evidences:
     def _measured(self, contrast: Measured) -> Evidence:
         """Return the numbers of an analysis, one for each intermediate run of the row or rows."""
         points: dict[str, dict[int, Points]] = {}
+        wanted = contrast.where.items()
         tables = []
         for run in self.of_experiment(contrast.experiment):
             table = self.table(contrast.analysis, contrast.settings, run)
             tables.append(table)
             for label in filter(None, (contrast.row, contrast.other)):
                 every = (*table.rows, *table.values) if table else ()
-                rows = [row for row in every if _is_in(row, contrast.where)]
+                rows = [row for row in every if all(_has(row, *each) for each in wanted)]
                 points.setdefault(label, {}).update(_by_run(rows, label, contrast))
         numbers = _numbers(points, contrast)
         mine, other = numbers[contrast.row], numbers.get(contrast.other or "")
@@ -263,12 +264,9 @@ def _of_runs(one: Evidence) -> Floats:
     return 100 * one.pair.of_seed if one.pair is not None else np.zeros(())
 
 
-def _is_in(row: Mapping[str, Json], where: Mapping[str, Json]) -> bool:
-    """Return whether a row of a table has the wanted values."""
-    return all(
-        row.get(name) in (value if isinstance(value, tuple) else (value,))
-        for name, value in where.items()
-    )
+def _has(row: Mapping[str, Json], name: str, value: Json) -> bool:
+    """Return whether a row of a table has a value, or one of several, in a column."""
+    return row.get(name) in (value if isinstance(value, tuple) else (value,))
 
 
 def _by_run(
@@ -311,14 +309,10 @@ def _numbers(
         for run, known in runs.items():
             kept = [each for each in known if contrast.reduce != "last" or each[0] == last]
             if kept:
-                found[label][run] = _reduced(sorted(kept), contrast)
+                at, values = (np.array(each) for each in zip(*sorted(kept), strict=True))
+                if contrast.reduce == "slope":
+                    number = np.polyfit(at, values, 1)[0]
+                else:
+                    number = values.mean() if contrast.reduce == "last" else values.sum()
+                found[label][run] = float(number)
     return found
-
-
-def _reduced(points: Points, contrast: Measured) -> float:
-    places, values = (np.array(each) for each in zip(*points, strict=True))
-    if contrast.reduce == "last":
-        return float(values.mean())
-    if contrast.reduce == "slope":
-        return float(np.polyfit(places, values, 1)[0])
-    return float(values.sum())
