@@ -190,6 +190,8 @@ def test_a_corpus_of_another_world_is_put_down_to_its_setting(corpus):
         row = result("random", "zsre", 0, 0.5, world=block, corpus=corpus)
         row = replace(row, stages={"corpus intermediate": f"{seed}" * 64})
         runs.append(run(base, row, name=f"run {seed}"))
+    with pytest.raises(ConfigError, match=r"world\.seed: 0 -> 1.*`analyze worlds` compares worlds"):
+        build_leaderboard(runs)
     notes = build_leaderboard(runs, mixed=True).notes
     about = [note for note in notes if note.startswith("mixed: ")]
     assert len(about) == 1
