@@ -13,7 +13,7 @@ import maskpolicy
 from maskpolicy.models.training.optimization import Optimization
 
 ROOT = Path(maskpolicy.__file__).parent
-MOST = 24
+MOST = 23
 YAML = """
 model: mini
 corpus: world
