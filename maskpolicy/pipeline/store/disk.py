@@ -91,7 +91,8 @@ class Disk:
 
     def leftovers(self, key: str) -> list[Path]:
         """Return the temporary folders of a key that processes of this host have created."""
-        return sorted((self.root / "temporary").glob(f"{key}-{self.HOST}-*"))
+        begin = f"{key}-{self.HOST}-"  # no glob: it would compile a pattern for each key
+        return [path for path in self.entries("temporary") if path.name.startswith(begin)]
 
     def place(self, source: Path, target: Path) -> None:
         """Rename a finished folder or file to its final path, and flush the rename to disk."""
