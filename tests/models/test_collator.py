@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
+import subprocess
+import sys
 from copy import deepcopy
+from importlib.metadata import distribution
+from pathlib import Path
 
 import encoders
 import pytest
@@ -12,6 +17,8 @@ import small
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from transformers import AutoTokenizer
 
 from maskpolicy import MaskingCollator
@@ -32,6 +39,7 @@ from maskpolicy.policies.column import Column  # noqa: E402
 from maskpolicy.policies.salient_span import SalientSpan  # noqa: E402
 from maskpolicy.policies.uniform import Uniform  # noqa: E402
 
+ROOT = Path(__file__).parents[2]
 ROWS = [{"text": text} for text in small.TEXTS]
 TOKENIZER = small.tokenizer()
 SPECIALS = Specials.of(TOKENIZER)
@@ -321,3 +329,34 @@ def test_a_policy_without_the_statistics_that_it_reads_is_refused():
     with pytest.raises(ConfigError, match="policy informask-rates needs the statistics"):
         collator(mixture)
     assert hidden(collator(mixture, statistics=COUNTED)([{"text": text} for text in COUNTED]))
+
+
+def test_numpy_and_transformers_are_all_that_it_needs(tmp_path):
+    """What docs/install.md installs for the collator alone, linked into a folder of its own."""
+    stated = re.findall(
+        r"^pip install .* (numpy transformers)$", (ROOT / "docs/install.md").read_text(), re.M
+    )
+    names, needed = stated[0].split(), set()
+    while names:
+        if (name := canonicalize_name(names.pop())) not in needed:
+            needed.add(name)
+            required = map(Requirement, distribution(name).requires or ())
+            names += [each.name for each in required if not each.marker or each.marker.evaluate()]
+    for name in needed:
+        for top in {file.parts[0] for file in distribution(name).files or ()} - {".."}:
+            if not (tmp_path / top).exists():
+                (tmp_path / top).symlink_to(distribution(name).locate_file(top))
+    TOKENIZER.save_pretrained(tmp_path / "tokenizer")
+    code = """
+import sys
+sys.path += sys.argv[1:3]
+from maskpolicy import MaskingCollator
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1] + "/tokenizer")
+batch = MaskingCollator("random", tokenizer, kind="seq2seq")([{"text": "He died in 1893."}])
+print({type(each).__module__ for each in batch.values()}, "torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, tmp_path, ROOT], capture_output=True, text=True
+    )
+    assert done.stdout == "{'numpy'} False\n", done.stderr[-2000:]

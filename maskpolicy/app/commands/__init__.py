@@ -77,6 +77,10 @@ class Commands(TyperGroup):
         """Return the command that `args` begin with; point to `run` for an experiment."""
         if args and args[0] not in self.commands and _is_experiment(args[0]):
             ctx.fail(f"{args[0]!r} is an experiment: write `maskpolicy run {args[0]}`")
+        if args and args[0] == "work":
+            ctx.fail(
+                "one command computes an experiment: `maskpolicy run FILE --executor ray`, or slurm"
+            )
         return super().resolve_command(ctx, args)
 
 
