@@ -46,18 +46,6 @@ def test_each_kind_is_tried_as_often_as_wanted_with_numbers_and_draws_of_its_own
     assert len(draws) == len(names)
 
 
-def test_trials_in_one_place_are_made_one_after_another(tmp_path):
-    def trial(number, rng):
-        (tmp_path / "busy").mkdir()
-        time.sleep(0.01)
-        (tmp_path / "busy").rmdir()
-        return Counter(trials=1, kills=1)
-
-    found = lanes(*(kind(name, trial, place="here") for name in "ab"))
-    assert found.wrong == []
-    assert [each["trials"] for each in found.found] == [6, 6]
-
-
 def test_a_wrong_trial_is_told_and_the_others_are_made():
     def trial(number, rng):
         if number == 1:
@@ -94,12 +82,6 @@ def test_a_trial_that_takes_too_long_is_wrong(monkeypatch):
     found = lanes(kind("it", trial))
     assert found.wrong == ["it 1: did not end within 5 s"]
     assert found.missing() == []
-
-
-def test_without_time_nothing_begins():
-    found = lanes(kind("it", lambda number, rng: Counter(trials=1, kills=1)), minutes=0)
-    assert found.missing() == ["it: 0 of 6"]
-    assert found.found == [Counter()]
 
 
 def test_what_is_under_way_at_the_end_is_stopped_and_counts_neither_way(tmp_path):
