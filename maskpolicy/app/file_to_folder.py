@@ -178,7 +178,9 @@ def write(
     finished = contents.FinishedRun(
         prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder, timing
     )
-    with prepared.store.using(outcomes):
+    # transient ones are not read, and another command that ends now is to drop them
+    kept = (key for key, outcome in outcomes.items() if not outcome.stage.transient)
+    with prepared.store.using(kept):
         contents.write(finished)
     return finished, took
 
