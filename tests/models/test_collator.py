@@ -360,3 +360,10 @@ print({type(each).__module__ for each in batch.values()}, "torch" in sys.modules
         [sys.executable, "-I", "-S", "-c", code, tmp_path, ROOT], capture_output=True, text=True
     )
     assert done.stdout == "{'numpy'} False\n", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(("make", "positions"), [(small.bart, 16), (small.roberta, 18)])
+def test_a_text_is_cut_to_the_positions_of_the_model(make, positions):
+    model = make(max_position_embeddings=positions)
+    batch = collator(model=model)([{"text": "He died in 1893. " * 20}])
+    assert batch["input_ids"].shape == (1, 16)

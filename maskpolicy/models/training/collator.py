@@ -43,6 +43,7 @@ from maskpolicy.experiment.model_and_corpus import check_language
 from maskpolicy.experiment.policy_blocks import instance_block, policy_block
 from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
 from maskpolicy.masking.selection import Masker
+from maskpolicy.models.families import limits, within
 from maskpolicy.models.training.batching import IGNORE, shifted
 from maskpolicy.models.training.specials import Specials, decoder_start, has_masks
 from maskpolicy.plugins import hooks, registry
@@ -80,15 +81,15 @@ class MaskingCollator:
     end] character offsets in "text". `language` is the code of the texts' language (de, ja, ..), by
     which words and sentences are found. `fitted` is the folder of a learned policy. `decoder_start`
     is the model's decoder_start_token_id (None: that of `model`, or as `Specials.of` says).
-    `max_source` and `max_target` are in tokens and include special tokens. A text is cut to what
-    they hold before it is masked, and spans for which a target has no room stay visible, so that
-    source and target together make the text that is kept. The tokens and annotations of the latest
-    `cache` texts are cached. `statistics`, for a policy that reads those of a corpus, are the texts
-    to count, or the folder of an artifact (`count`, `condense`); `contrast` are general texts, for
-    a policy that compares the two. Batches are PyTorch's tensors, or NumPy's arrays with
-    return_tensors="np" or where PyTorch is not installed. The tokenizer must be a fast one with a
-    mask token or sentinels; it is copied. Raises ConfigError if the policy, its objective, the
-    language or the tokenizer cannot be used.
+    `max_source` and `max_target` are in tokens, include special tokens, and end where the positions
+    of `model` end. A text is cut to what they hold before it is masked, and spans for which a
+    target has no room stay visible, so that source and target together make the text that is kept.
+    The tokens and annotations of the latest `cache` texts are cached. `statistics`, for a policy
+    that reads those of a corpus, are the texts to count, or the folder of an artifact (`count`,
+    `condense`); `contrast` are general texts, for a policy that compares the two. Batches are
+    PyTorch's tensors, or NumPy's arrays with return_tensors="np" or where PyTorch is not installed.
+    The tokenizer must be a fast one with a mask token or sentinels; it is copied. Raises
+    ConfigError if the policy, its objective, the language or the tokenizer cannot be used.
     """
 
     def __init__(
@@ -136,6 +137,8 @@ class MaskingCollator:
         self.cache = cache
         self.fitted = None if fitted is None else Path(fitted)
         self.room = Training(max_source=max_source, max_target=max_target)
+        if model is not None:
+            self.room = within(self.room, limits(getattr(model, "config", model)))
         self.return_tensors = return_tensors or ("pt" if find_spec("torch") else "np")
         leaves = Masker.of(self.policy, self.denoising).leaves
         for leaf in leaves:
