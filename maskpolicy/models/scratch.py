@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Algorithm: TypeAlias = Literal["bpe", "wordpiece", "unigram"]
-Style: TypeAlias = Literal["bart", "bert", "t5"]
+Style: TypeAlias = Literal["bart", "bert", "bert-typed", "t5"]  # typed: the second text has type 1
 """Whose special tokens a tokenizer has."""
 _POSITIONS = 512
 _UNLIMITED = 2**31  # positions of T5, which are relative
@@ -176,7 +176,7 @@ ENCODER_PRESETS: Mapping[str, Preset] = {
     "bert": _architecture(
         {"model_type": "bert", "max_position_embeddings": _POSITIONS},
         "wordpiece",
-        "bert",
+        "bert-typed",
         sizes=_ENCODER,
     ),
     "modernbert": _architecture(
@@ -298,6 +298,7 @@ _NAMES: Mapping[Style, Mapping[str, str]] = {
     "bert": {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
     "t5": {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"},
 }
+_STYLES: Mapping[Style, Style] = {"bert-typed": "bert"}  # whose special tokens a style has
 _SENTINELS = 100  # of T5
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's and RoBERTa's; their ids are 0 to 4
 
@@ -313,7 +314,7 @@ def train_tokenizer(
     from tokenizers import processors
     from transformers import BartTokenizer, PreTrainedTokenizerFast
 
-    names = _NAMES[style]
+    names = _NAMES[_STYLES.get(style, style)]
     sentinels = [f"<extra_id_{n}>" for n in range(_SENTINELS)] if style == "t5" else []
     raw, trainer = _untrained(algorithm, vocabulary, [*names.values(), *sentinels], names["unk"])
     raw.train_from_iterator(training_texts(texts), trainer)
@@ -322,12 +323,14 @@ def train_tokenizer(
         merges: Any = [tuple(pair) for pair in learned["merges"]]
         return BartTokenizer(vocab=learned["vocab"], merges=merges, add_prefix_space=True)
     first, last = names.get("cls", names.get("bos")), names.get("sep", names.get("eos"))
-    one, two = (
-        " ".join(filter(None, [first, *text, last])) for text in (["$A"], ["$A", last, "$B"])
-    )
+    typed = ":1" if style == "bert-typed" else ""  # the type of the second text
+    texts = ["$A", last], ["$A", last, f"$B{typed}", f"{last}{typed}"]
+    one, two = (" ".join(filter(None, [first, *text])) for text in texts)
     ends = [(name, raw.token_to_id(name)) for name in (first, last) if name]
     raw.post_processor = processors.TemplateProcessing(single=one, pair=two, special_tokens=ends)
     tokens: dict[str, Any] = {f"{name}_token": token for name, token in names.items()}
+    if typed:
+        tokens["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return PreTrainedTokenizerFast(
         tokenizer_object=raw, additional_special_tokens=sentinels or None, **tokens
     )

@@ -64,6 +64,8 @@ def test_an_architecture_is_trained_on_own_text_alone(pretrain, model, algorithm
         first, last = "[CLS]", "[SEP]"
     shown = tokenizer.convert_ids_to_tokens(ids)
     assert shown[-1] == last and first in (None, shown[0])
+    types = tokenizer("Ada", "Eve").get("token_type_ids")
+    assert (set(types) == {0, 1} and types[-1] == 1) if model == "bert" else types is None
     assert "built from scratch" in Path("out/README.md").read_text()
 
 
