@@ -62,7 +62,9 @@ _DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemm
 def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
     block = {"name": given} if isinstance(given, str) else given
-    if isinstance(block, Mapping) and "architecture" in block and "name" not in block:
+    if isinstance(block, Mapping) and "architecture" in block:
+        if "name" in block:
+            raise ConfigError(f"{where}: `architecture` is another word for `name`: give one")
         block = {"name" if key == "architecture" else key: each for key, each in block.items()}
     model = ModelBlock(**schema.block(ModelBlock, block, where))
     known, found = [*ARCHITECTURES[SEQ2SEQ], *ARCHITECTURES[ENCODER]], None
@@ -89,8 +91,8 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     if "/" not in model.name:
         if (pointer := _full_name(model)) is not None:
             raise ConfigError(f"{where}: {pointer}")
-        others = set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind])
-        more = f", {min(others)} (of kind: {ENCODER} only)" if others else ""
+        others = sorted(set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind]))
+        more = f", {', '.join(others)} (of kind: {ENCODER} only)" if others else ""
         said = unknown("model", model.name, SCRATCH[model.kind])
         raise ConfigError(
             f"{where}: {said}{more}, a folder (none is there) or a Hub name such as {example}"

@@ -324,15 +324,15 @@ def train_tokenizer(
         return BartTokenizer(vocab=learned["vocab"], merges=merges, add_prefix_space=True)
     first, last = names.get("cls", names.get("bos")), names.get("sep", names.get("eos"))
     typed = ":1" if style == "bert-typed" else ""  # the type of the second text
-    texts = ["$A", last], ["$A", last, f"$B{typed}", f"{last}{typed}"]
-    one, two = (" ".join(filter(None, [first, *text])) for text in texts)
+    ended = ["$A", last], ["$A", last, f"$B{typed}", f"{last}{typed}"]
+    one, two = (" ".join(filter(None, [first, *tokens])) for tokens in ended)
     ends = [(name, raw.token_to_id(name)) for name in (first, last) if name]
     raw.post_processor = processors.TemplateProcessing(single=one, pair=two, special_tokens=ends)
-    tokens: dict[str, Any] = {f"{name}_token": token for name, token in names.items()}
+    given: dict[str, Any] = {f"{name}_token": token for name, token in names.items()}
     if typed:
-        tokens["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        given["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return PreTrainedTokenizerFast(
-        tokenizer_object=raw, additional_special_tokens=sentinels or None, **tokens
+        tokenizer_object=raw, additional_special_tokens=sentinels or None, **given
     )
 
 

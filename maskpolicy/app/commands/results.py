@@ -262,7 +262,7 @@ def _read(folder: Path, analysis: Any) -> Run:
     from maskpolicy.leaderboard.results import cell
     from maskpolicy.plugins import hooks
 
-    if not hooks.TAKES_MODELS.of(analysis) or (folder / "results").is_dir():
+    if not hooks.TAKES_MODELS.of(analysis) or (folder / "results").is_dir() or not folder.is_dir():
         return cell.read_run(folder)
     if not _is_model(folder):
         raise DataError(
