@@ -125,3 +125,4 @@ if __name__ == "__main__":
     place, keys = Path(sys.argv[1]), json.loads(sys.argv[2])
     made = train(folder=place, **keys)
     (place / f"rank{torch.distributed.get_rank()}.json").write_text(json.dumps(made))
+    torch.distributed.destroy_process_group()  # its threads would abort the exit
