@@ -48,6 +48,7 @@ _MASKS = {  # columns about the masks of a row
     "sampled": "{0.sampled:,}",
     "of passages": "{0.passages:,}",
     "tokens each": "{0.tokens_per_passage:.1f}",
+    "truncated": "{0.truncated:.1%}",
     "masked": "{0.masked_tokens:.1%}",
     "spans each": "{0.spans_per_passage:.2f}",
     "without span": "{0.without_span:.1%}",
@@ -64,6 +65,7 @@ class RowFigures:
     sampled: int
     epochs: float  # how often the training reads a passage
     tokens_per_passage: float
+    truncated: float  # share of the passages that are longer than what the training reads
     masked_tokens: float  # share of the tokens
     spans_per_passage: float
     without_span: float  # share of the passages
@@ -209,30 +211,32 @@ class DataCheck:
         return [self._row(row, stage) for row, stage in self.masks.items()]
 
     def _row(self, row: str, stage: Stage) -> RowFigures:
-        read = [name for name in stage.inputs if not name.startswith((STATISTICS, "whole"))]
-        corpus = [self._folder(stage.inputs[name]) for name in read]
+        names = [name for name in stage.inputs if not name.startswith((STATISTICS, "whole"))]
+        corpus = [self._folder(stage.inputs[name]) for name in names]
         params, spec = _params(self._training(row)), self._spec(row)
         room = stage.keyed.get("room")
         masked = open_masked(corpus, self._folder(stage), room)
         share, sampled = float(masked.is_masked.mean()), len(masked.places)
-        count = len(self._passages(self.deciding[row]["corpus"]))
+        lengths = self._passages(self.deciding[row]["corpus"]).lengths
+        read, without = spec.steps * spec.batch_size, float((masked.spans.lengths == 0).mean())
         places = self._places(stage.inputs["corpus"], masked)
         masked_spans = _masked_places(masked)
         return RowFigures(
             row,
-            count,
+            len(lengths),
             sampled,
-            epochs=spec.steps * spec.batch_size / count,
+            epochs=read / len(lengths),
             tokens_per_passage=len(masked.tokens.flat) / sampled,
+            truncated=0.0 if room is None else float((lengths > room).mean()),
             masked_tokens=share,
             spans_per_passage=len(masked.flat) / sampled,
-            without_span=float((masked.spans.lengths == 0).mean()),
+            without_span=without,
             answer_places={task: sum(map(len, each)) for task, each in places.items()},
             answers_masked={
                 task: sum(len(own & spans) for own, spans in zip(each, masked_spans, strict=True))
                 for task, each in places.items()
             },
-            problem=_problem(share, is_excluded=params.how.mask_exclusion > 0)
+            problem=_problem(share, read * (1 - without) or None, params.how.mask_exclusion > 0)
             or self._specials(row).without_room(spec.max_source),
         )
 
@@ -301,10 +305,15 @@ def _params(training: Stage) -> IntermediateParams:
     return training.params
 
 
-def _problem(share: float, *, is_excluded: bool) -> str:
-    """Return why a training with this share of masked tokens would be refused, or ""."""
+def _problem(share: float, expected: float | None, is_excluded: bool) -> str:
+    """Return why `run` would refuse a training that masks a share of the tokens, or "".
+
+    `expected` is the number of passages with a masked token that a training of some steps reads.
+    """
     if not share:
         return "masks nothing"
+    if expected is not None and expected < 1:
+        return "masks a token in so few passages that its training may read none of them"
     if share == 1 and is_excluded:
         return "masks every token, so with mask_exclusion the encoder would read no words"
     return ""

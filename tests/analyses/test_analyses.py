@@ -15,6 +15,7 @@ from maskpolicy.analyses.builtin.answers import Hits
 from maskpolicy.analyses.builtin.differences import Transfer
 from maskpolicy.analyses.builtin.frequency import Frequency
 from maskpolicy.analyses.builtin.masked_tokens import Coverage
+from maskpolicy.analyses.builtin.rank import Rank
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Json
@@ -77,6 +78,13 @@ def test_a_stage_that_was_not_finished_is_a_note(analyse):
     found = analyse(run(cell("none", 0, None), cell("random", 0, None)))
     assert found.rows == ()
     assert found.notes == ("a, random: its intermediate stage did not finish",)
+
+
+def test_the_rank_of_a_row_that_failed_is_a_note_with_its_error(tmp_path):
+    stages = {"intermediate": "a" * 64}
+    failed = replace(cell("random", 0, None), error="full disk", stages=stages)
+    found = Rank().analyse([run(failed)], Store(tmp_path))
+    assert found.notes[0] == "random: its training did not finish: full disk"
 
 
 def test_findings_are_written_as_json_and_markdown(tmp_path):

@@ -96,6 +96,12 @@ def records(*names):
     return [record for record in every if not names or record["kind"] in names]
 
 
+def test_the_share_of_truncated_passages_is_counted(checked):
+    Path("it.txt").write_text("\n\n".join((*TEXTS, "Boats go down the river, " * 9)))
+    assert {row["truncated"] for row in checked("intermediate.max_source=40")["rows"]} == {0.2}
+    assert {row["truncated"] for row in checked()["rows"]} == {0.0}
+
+
 def test_what_is_read_and_masked_is_counted(call, checked):
     found = checked()
     notes = ["dates: 3 of 4 (75%) test questions also stand in train"]
@@ -201,12 +207,16 @@ def test_rows_are_named_once_and_tuned_ones_later(checked):
         ),
         ("policies=[none, {name: random, ratio: 0}]", "error: random ratio=0.0: masks nothing"),
         ("tasks=[{name: table, data: tables, answers: solution}]", "solution"),
+        (
+            "policies=[none, {name: regex, label: fire, pattern: burnt}]",
+            "error: fire: masks a token in so few passages",
+        ),
         ("policies=[none, chance]", "masks other tokens when it is called again"),
         ("policies=[none, berg]", "no Berg"),
     ],
 )
 def test_what_run_would_refuse_is_one_line(call, plugin, key, says):
-    Path("it.txt").write_text("\n\n".join(TEXTS * 8))
+    Path("it.txt").write_text("\n\n".join((*TEXTS * 8, "A boat was burnt.")))
     words = ("check", "it.yaml", key, "--plugin", plugin, "--store", "store", "-q")
     code, _, err = call(*words)
     assert code == 2

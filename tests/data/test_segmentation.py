@@ -77,6 +77,14 @@ def test_characters_of_scripts_without_blanks_are_words(language, text, words):
     assert [match[0] for match in segmenter(language).words.finditer(text)] == words
 
 
+@pytest.mark.parametrize("language", ["zh", "ja"])
+def test_half_width_marks_end_sentences_before_characters_without_blanks(language):
+    text = "本当?そうです!「何?」と言った。OK?No 3.5!"
+    starts = [*segmenter(language).sentences(text), len(text)]
+    found = [text[start:end] for start, end in pairwise(starts)]
+    assert found == ["本当?", "そうです!", "「何?」と言った。", "OK?No 3.5!"]
+
+
 @pytest.mark.parametrize("language", ["zh", "ja", "th"])
 def test_passages_of_text_without_blanks_are_cut_and_keep_all_of_it(language):
     text = "".join(lines(language)).replace(" ", "") * 50

@@ -207,7 +207,7 @@ def test_a_row_that_cannot_be_used_is_one_line(row, message):
         ("none", {}, "none: masks nothing"),
         (Uniform, {}, "policy must be a name, a block of keys or an instance"),
         (type("Typo", (Uniform,), {"anotate": 1})(), {}, "policy Typo defines `anotate`"),
-        ({"name": "random", "mask_exclusion": 1.0}, {}, "removes <mask> from the encoder"),
+        ({"name": "random", "mask_exclusion": 1.0}, {}, "without <mask> in the encoder"),
         ("random", {"language": "german"}, "MaskingCollator: language: unknown language 'german'"),
     ],
 )

@@ -148,8 +148,9 @@ class Rank:
                     continue
                 seen.known.add(key)
                 try:
-                    found = (_path(store, key), _path(store, result.stage_key("tokenizer")))
-                    self._add(model, *found, _corpus(store, result, run.results), seen)
+                    keys = (key, result.stage_key("tokenizer"))
+                    folder, tokenizer = (_path(store, each, result) for each in keys)
+                    self._add(model, folder, tokenizer, _corpus(store, result, run.results), seen)
                 except StoreError as error:
                     if model.task:  # fine-tuned models are only kept on request
                         seen.gone = True
@@ -195,9 +196,11 @@ def _loss(store: Store, key: str | None) -> float | None:
     return None if manifest is None else manifest["record"]["facts"].get("loss") or None
 
 
-def _path(store: Store, key: str | None) -> Path:
+def _path(store: Store, key: str | None, result: Result) -> Path:
     artifact = store.get(key) if key else None
     if artifact is None:
+        if result.error is not None:
+            raise StoreError(f"its training did not finish: {result.error}")
         raise StoreError(
             f"its model is not in the store {store.place}: name the store of that run with --store"
             ", or run its experiment again"

@@ -76,7 +76,7 @@ def show(
     from maskpolicy.plugins import discovery
 
     log_to(console(err=True))
-    check_language(language or ENGLISH, "--language")
+    check_language(ENGLISH if language is None else language, "--language")
     if progress >= 1:
         raise ConfigError(f"--progress: must be below 1, not {progress:g}")
     texts = _texts(text, file)

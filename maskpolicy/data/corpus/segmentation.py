@@ -17,6 +17,7 @@ _VERSION = 2  # of what is a sentence: it is part of the keys of corpora of file
 _CLOSING = r"(?:[\"'”’»›)\]」』）】]|\s»)*+"
 _OPENING = r"[\"'“‘«‹„‚(\[¿¡「『（【—–-]*\s*"
 _TIGHT = "。｡！？．।॥။"  # end a sentence without a blank behind them, too
+_HALF_WIDTH = {"ja": "!?", "zh": "!?"}  # before a character of _ALONE, too
 _MARKS = ".!?…‼‽⁇⁈⁉؟۔։።፧។៕"
 _MORE_MARKS = {"el": ";\u037e"}  # a Greek question mark is a semicolon
 _BY_BLANKS = {"th": r"(?<=[\u0e00-\u0e7f])\s+(?=[\u0e00-\u0e7f])"}  # Thai has no marks of ends
@@ -111,9 +112,12 @@ class Segmenter:
 def segmenter(language: str = ENGLISH) -> Segmenter:
     """Return the rules of a language that spaCy knows."""
     marks = _MARKS + _MORE_MARKS.get(language, "")
+    tight = f"[{_TIGHT}]++{_CLOSING}(?!と)\\s*"
+    if language in _HALF_WIDTH:
+        tight += f"|[{_HALF_WIDTH[language]}]++{_CLOSING}(?!と)(?={_OPENING}[{_ALONE}])"
     blanks = f"|{_BY_BLANKS[language]}" if language in _BY_BLANKS else ""
     ends = re.compile(
-        rf"(?:(?P<marks>[{marks}]++){_CLOSING}\s+|[{_TIGHT}]++{_CLOSING}(?!と)\s*|\n+{blanks})"
+        rf"(?:(?P<marks>[{marks}]++){_CLOSING}\s+|{tight}|\n+{blanks})"
         rf"(?=(?P<opening>{_OPENING}))"
     )
     numbered = frozenset(_BEFORE_NUMBERS.split())
@@ -151,7 +155,7 @@ def stop_words(language: str) -> frozenset[str]:
 def rules_version(language: str) -> str:
     """Return the version of the rules of a language, which sentences and words depend on."""
     spacy = "" if language == ENGLISH else f", spacy {metadata.version('spacy')}"
-    return f"{_VERSION}{spacy}"
+    return f"{_VERSION + (language in _HALF_WIDTH)}{spacy}"
 
 
 @cache

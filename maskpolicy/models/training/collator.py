@@ -391,8 +391,9 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
     name = plugin_name("policy", leaf.policy)
     if leaf.denoising.mask_exclusion or leaf.denoising.shallow_decoder:
         raise ConfigError(
-            f"MaskingCollator: {name} removes <mask> from the encoder's input (mask_exclusion, "
-            "shallow_decoder), which plain Transformers models cannot do: use `maskpolicy pretrain`"
+            f"MaskingCollator: {name} with mask_exclusion or shallow_decoder trains as MAE-LM, "
+            "without <mask> in the encoder, which plain Transformers models cannot do: use "
+            "`maskpolicy pretrain`"
         )
     if hooks.REANNOTATE.of(leaf.policy) is not None:
         raise ConfigError(
