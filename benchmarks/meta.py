@@ -91,7 +91,7 @@ def parts(folder: Path) -> tuple[Any, EpisodeSteps, EpisodeLoss]:
     spec = Training(steps=1000, batch_size=SIZE)
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
     data = fit_tools.load_contexts(folder / "contexts", tokenizer)
-    asked = questions(data.train, data.task, tokenizer, specials, spec)
+    asked = questions(data.train, data.task, tokenizer, specials, spec, Denoising())
     reader = extractor.build(model.get_input_embeddings().weight, 0, dropout=0.0)
     reader.to(hardware.device())
 

@@ -144,7 +144,8 @@ class MetaLearned:
         found: list[episodes.Question] = []
         for task in data:
             contexts = getattr(task, split)
-            found += episodes.questions(contexts, task.task, tokenizer, loss.specials, loss.spec)
+            given = (tokenizer, loss.specials, loss.spec, loss.denoising)
+            found += episodes.questions(contexts, task.task, *given)
         return episodes.usable(found, self.episode)
 
     def annotate(

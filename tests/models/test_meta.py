@@ -6,6 +6,7 @@ import gc
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import small
 import text_to_text
@@ -17,6 +18,8 @@ from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models.learned.episodes import Episode, EpisodeSteps, Question, temperature, usable
+from maskpolicy.models.learned.episodes import questions as asked_about
+from maskpolicy.models.learned.fit_tools import Context
 from maskpolicy.models.learned.innerloop import BACKENDS, Inner, Lesson, backend
 from maskpolicy.models.learned.meta import EpisodeLoss, mean_outer_loss, relaxed
 from maskpolicy.models.text_to_text import row_losses
@@ -134,6 +137,18 @@ def test_a_held_out_query_is_another_one_about_the_same_context():
             assert not torch.equal(group.support.labels, group.query.labels)
     same = steps(EPISODE, asked=asked)(0).batches[0]
     assert torch.equal(same.support.labels, same.query.labels)
+
+
+@pytest.mark.parametrize(("target", "most"), [("spans", 10), ("full", 6)])
+def test_a_context_is_cut_to_what_its_pairs_hold(target, most):
+    answers = np.array([[0, 1]], np.int32)
+    asked = Context("q", "", "Who?", ("Anna",), small.passage(small.TEXTS[0] * 3), answers)
+    ends = SPECIALS.added("max_source")
+    spec = replace(SPEC, max_source=10 + ends, max_target=6 + ends)
+    how = Denoising(target=target)
+    (one,) = asked_about([asked], "triviaqa", small.tokenizer(), SPECIALS, spec, how)
+    assert most - 3 < len(one.passage.tokens) <= most
+    assert one.passage.text == asked.passage.text[: len(one.passage.text)]
 
 
 def test_contexts_without_anything_to_hide_are_left_out():

@@ -12,7 +12,7 @@ import numpy as np
 
 from maskpolicy.core.schema import Count, Positive
 from maskpolicy.core.seeding import generator
-from maskpolicy.core.types import Example, Passage
+from maskpolicy.core.types import Denoising, Example, Passage
 from maskpolicy.data.corpus.passages import first_tokens
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.budgets import Training
@@ -134,17 +134,22 @@ class EpisodeSteps:
 
 
 def questions(
-    contexts: Sequence[Context], task: str, tokenizer: Any, specials: Specials, spec: Training
+    contexts: Sequence[Context],
+    task: str,
+    tokenizer: Any,
+    specials: Specials,
+    spec: Training,
+    denoising: Denoising,
 ) -> list[Question]:
     """Return the questions of a task's contexts, with the (source, target) pairs of fine-tuning.
 
-    A context longer than `spec.max_source` is cut to its first words.
+    A context that is longer than what a denoising pair holds is cut to its first words.
     """
     keep = sources.facts(find_plugin("task", task)).keep
     examples = [Example(one.id, one.group, one.source, one.targets) for one in contexts]
     pairs = ExampleSteps.of(examples, tokenizer, specials, spec, keep).pairs
     return [
-        Question(one.id, _cut(one.passage, specials.room(spec.max_source)), pair)
+        Question(one.id, _cut(one.passage, specials.kept(spec, [denoising])), pair)
         for one, pair in zip(contexts, pairs, strict=True)
     ]
 
