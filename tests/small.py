@@ -10,7 +10,10 @@ import numpy as np
 from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.types import Passage, as_spans
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages, tokenize
+from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models.scratch import train_tokenizer
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of `mini`; their ids are 0 to 4
 
 TEXTS = (
     "Anna Kovar was born in Rome in 1901. She wrote The Red River. It won a prize in Paris!",
@@ -122,3 +125,9 @@ def current(seed=0, steps=0):
     spec = Training(max_source=60, max_target=60)
     guesser = Guesser(model, kind, specials, spec, Denoising(join="none"))
     return Current(vocabulary=len(tokenizer()), steps=steps, guesser=guesser)
+
+
+def denoising_pair(passage: Passage, spans: Any, how: Any, mask: Any, *seeds: int) -> Any:
+    """Return the pair of one passage; `seeds` are the seed and the epoch, 0 by default."""
+    seed, epoch = (*seeds, 0, 0)[:2]
+    return denoising_pairs([passage], [spans], how, mask, seed, [epoch])[0]

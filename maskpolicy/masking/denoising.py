@@ -47,19 +47,6 @@ class DenoisingPairs(Sequence[Masked]):
         return Masked(source, self.targets[index], excluded, amount, count)
 
 
-def denoising_pair(
-    passage: Passage,
-    spans: Spans,
-    denoising: Denoising,
-    mask: int | Marks,
-    seed: int = 0,
-    epoch: int = 0,
-) -> Masked:
-    """Replace `spans` of one passage by `<mask>` (id `mask`); see `denoising_pairs`."""
-    (masked,) = denoising_pairs([passage], [spans], denoising, mask, seed, [epoch])
-    return masked
-
-
 def denoising_pairs(
     passages: Sequence[Passage],
     spans: Sequence[Spans],

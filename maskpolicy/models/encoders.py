@@ -43,7 +43,7 @@ def load(name: str, revision: str | None = None, head: Wanted = "saved") -> Any:
     body, others = _body(config, name, revision)
     if not _wants_head(config, head):
         return body
-    model = _with_head(config, body, others, name, revision)
+    model = _with_head(body, others, name, revision)
     if model is not None:
         return model
     if head == "own":
@@ -112,9 +112,7 @@ def _body(config: Any, name: str, revision: str | None) -> tuple[Any, list[str]]
     return found, sorted(info["unexpected_keys"])
 
 
-def _with_head(
-    config: Any, body: Any, others: list[str], name: str, revision: str | None
-) -> Any | None:
+def _with_head(body: Any, others: list[str], name: str, revision: str | None) -> Any | None:
     """Return the masked language model with `body` as its body; None if its head lacks weights."""
     import torch
     from transformers import AutoModelForMaskedLM

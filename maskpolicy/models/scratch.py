@@ -300,7 +300,6 @@ _NAMES: Mapping[Style, Mapping[str, str]] = {
 }
 _STYLES: Mapping[Style, Style] = {"bert-typed": "bert"}  # whose special tokens a style has
 _SENTINELS = 100  # of T5
-SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's and RoBERTa's; their ids are 0 to 4
 
 
 def train_tokenizer(

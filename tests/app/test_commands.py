@@ -197,10 +197,15 @@ def test_examples_of_the_world_are_those_that_it_writes(call, tmp_path):
 
 
 def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
+    (tmp_path / "store" / "artifacts").mkdir(parents=True)
     code, out, _ = call("doctor", "--store", tmp_path / "store", "--prune", "--older", "30")
     assert code == 0
     for word in ("versions", "torch", "hardware", "precision", "attention", "spaCy", "store"):
         assert word in out
+    for more, says in (("--older=1e12", "at most 36500"), (f"--store={tmp_path}", "nothing has")):
+        code, _, err = call("doctor", "--prune", "--store", tmp_path / "store", more)
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert says in err
 
 
 def test_no_control_character_reaches_the_terminal(capsys):

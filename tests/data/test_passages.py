@@ -25,12 +25,12 @@ from maskpolicy.data.corpus.passages import (
     tokenize,
     write_passages,
 )
-from maskpolicy.models.scratch import SPECIALS, train_tokenizer
+from maskpolicy.models.scratch import train_tokenizer
 
 PIECES = (
     *("Anna", "Zürich", "don't", "x-ray", "3.14", "naïve", "e\u0301te\u0301s", "हिन्दी", "日本語"),
     *("🙂", "👩\u200d👧", "🇩🇪", "ﬁ", "ß", "\u200b", "\xa0", "…", "“Q”", "(a)", ".", "!?", "--"),
-    *SPECIALS,
+    *small.SPECIALS,
 )
 BLANKS = (" ", "  ", "\n", "\n\n", "\t", "")
 TEXT = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(BLANKS)), max_size=12).map(

@@ -11,12 +11,13 @@ import pytest
 import small
 from hypothesis import given
 from hypothesis import strategies as st
+from small import denoising_pair
 from strategies import DENOISINGS, masked_passages
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising, Replacement, as_spans
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
-from maskpolicy.masking.denoising import denoising_pair, denoising_pairs, mixed_pairs
+from maskpolicy.masking.denoising import denoising_pairs, mixed_pairs
 from maskpolicy.masking.sentinels import Marks
 
 MASK = 4

@@ -14,7 +14,6 @@ import torch
 from maskpolicy.core.types import Denoising
 from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.models.guesses import Guesser, _rounds, smoothed
 from maskpolicy.models.model_kinds import MODEL_KINDS
 
@@ -38,7 +37,7 @@ def by_hand(model, passage, rounds, how=HOWS[0]):
     """Return loss and entropy of each token: one passage and one pass at a time, with Bart."""
     losses, entropies = np.zeros(len(passage.tokens)), np.zeros(len(passage.tokens))
     for (spans,) in rounds:
-        made = denoising_pair(passage, spans, how, small.tokenizer().mask_token_id)
+        made = small.denoising_pair(passage, spans, how, small.tokenizer().mask_token_id)
         source = torch.tensor([[0, *made.source.tolist(), 2]])
         target = [0, *made.target.tolist(), 2]
         decoder = torch.tensor([[model.config.decoder_start_token_id, *target[:-1]]])

@@ -27,13 +27,12 @@ from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.models import scratch, text_to_text
 from maskpolicy.models.loading import check_vocabulary, load_tokenizer
 from maskpolicy.models.model_kinds import check_folder
-from maskpolicy.models.scratch import SPECIALS
 
 
 def test_the_special_tokens_have_the_ids_of_bart():
     tokenizer = small.tokenizer()
     names = ("bos", "pad", "eos", "unk", "mask")
-    assert [getattr(tokenizer, f"{name}_token") for name in names] == list(SPECIALS)
+    assert [getattr(tokenizer, f"{name}_token") for name in names] == list(small.SPECIALS)
     assert [getattr(tokenizer, f"{name}_token_id") for name in names] == [0, 1, 2, 3, 4]
     assert tokenizer.is_fast
     assert len(tokenizer) == 320

@@ -30,7 +30,6 @@ from maskpolicy.experiment.parse import load_experiment, make_experiment
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results import collecting
-from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.selection import select
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
@@ -111,7 +110,7 @@ def spans():
 
 def pairs():
     made = [
-        denoising_pair(passage, each, how, 4, 7, epoch)
+        small.denoising_pair(passage, each, how, 4, 7, epoch)
         for (_, epoch), found in chosen().items()
         for how in HOWS
         for passage, each in zip(annotated(), found, strict=True)

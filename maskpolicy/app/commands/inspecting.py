@@ -146,6 +146,8 @@ def doctor(
     from maskpolicy.pipeline.store import manifest, upkeep
 
     screen = console()
+    if prune:
+        keeping.prune(place.store, place.cache, older)
     around = manifest.surroundings()
     chosen = resolve_auto(Training())
     artifacts = place.open()
@@ -157,9 +159,6 @@ def doctor(
         ("attention", chosen.attention),
         ("spaCy", ", ".join(get_installed_models()) or "no trained pipeline: the built-in rules"),
     ]
-    if prune:
-        freed = upkeep.prune(artifacts, older)
-        rows.append(("freed", f"{size_text(sum(freed.values()))} of {artifacts.place}"))
     sizes = upkeep.size(artifacts)
     parts = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if size)
     rows.append(("store", f"{artifacts.place}: {size_text(sum(sizes.values()))}"))

@@ -88,7 +88,7 @@ def find_names(text: str) -> list[tuple[int, int, str]]:
     spans: list[tuple[int, int]] = []
     run: list[Token] = []
     for token in _candidates(text):
-        if run and not _joins(text[run[-1].end : token.start], run, token, text):
+        if run and not _joins(text[run[-1].end : token.start], run, token):
             spans += _spans(text, run)
             run = []
         run.append(token)
@@ -193,7 +193,7 @@ def _common(token: Token, context: NameContext) -> bool:
     return low in context.ordinary
 
 
-def _joins(gap: str, run: list[Token], token: Token, text: str) -> bool:
+def _joins(gap: str, run: list[Token], token: Token) -> bool:
     """Return whether `token` continues the name in `run` across the characters `gap`."""
     if len(run) == LONGEST:
         return False
