@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from maskpolicy import analyses as findings
 from maskpolicy.analyses import Analysis, Findings
 from maskpolicy.core import keys
-from maskpolicy.core.files import sha256
+from maskpolicy.core.files import sha256, weights_in
 from maskpolicy.core.keys import digest, plain, to_json
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.results.cell import Run, named_apart
@@ -177,6 +177,6 @@ def _run(run: Run, several: bool) -> Json:
     }
     rows = {"policies": list(run.policies), "tasks": list(run.tasks), "baseline": run.baseline}
     named = {"name": run.name} if several else {}
-    files = [*run.folder.glob("*.safetensors"), *run.folder.glob("*.bin")]  # of a model's folder
-    weights = {path.name: sha256(path) for path in sorted(files)}
+    files = weights_in(run.folder)  # of a model's folder
+    weights = {path.relative_to(run.folder).as_posix(): sha256(path) for path in files}
     return {**rows, **named, "results": digests, "predictions": predictions, "weights": weights}

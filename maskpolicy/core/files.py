@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from maskpolicy.core import hardware
-from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.types import Json
 
 PART = ".part"  # ends the name of a file that is being written, after the writer
@@ -29,6 +29,61 @@ def sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes, as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> list[Path]:
+    """Return all files in a folder and its sub-folders, sorted; links are followed.
+
+    A link to a folder that it lies in is left out. Raises DataError for a folder that cannot be
+    read. `above` are the folders, without links, that `folder` lies in.
+    """
+    above |= {folder.resolve()}
+    found: list[Path] = []
+    try:
+        for path in sorted(folder.iterdir()):
+            if path.is_file():
+                found.append(path)
+            elif path.is_dir() and path.resolve() not in above:
+                found += files_below(path, above)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
+    return found
+
+
+def weights_in(folder: Path) -> list[Path]:
+    """Return the files of weights that Transformers may read from a model's folder.
+
+    They are those at its top, and what an index or `transformers_weights` in config.json names.
+    Raises ConfigError for a name that leads out of the folder.
+    """
+    known = {*folder.glob("*.safetensors"), *folder.glob("*.bin")}
+    indexes = (*folder.glob("*.safetensors.index.json"), *folder.glob("*.bin.index.json"))
+    sources = sorted(indexes)
+    if isinstance(name := _value(folder / "config.json", "transformers_weights"), str):
+        sources.append(_inside(folder, name, folder / "config.json"))
+    known |= {path for path in sources if path.suffix != ".json" and path.is_file()}
+    for index in sources:
+        shards = _value(index, "weight_map") if index.suffix == ".json" else None
+        for name in shards.values() if isinstance(shards, dict) else ():
+            known.add(_inside(folder, str(name), index))
+    return sorted(path for path in known if path.is_file())
+
+
+def _value(path: Path, key: str) -> Json:
+    """Return the value of a key of a JSON file; None without one: Transformers says why."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")).get(key)
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return None
+
+
+def _inside(folder: Path, name: str, index: Path) -> Path:
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ConfigError(
+            f"{index}: names weights outside of its folder ({name}): save the model again with "
+            "save_pretrained, which puts all files into one folder"
+        )
+    return folder / name
 
 
 def sync(path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, cause_at, unknown
-from maskpolicy.core.files import sha256
+from maskpolicy.core.files import files_below, sha256
 from maskpolicy.core.metrics import METRICS, Metric
 from maskpolicy.plugins import hooks, isolation, registry
 from maskpolicy.plugins.registry import Registered
@@ -324,6 +324,5 @@ def _files(entry: Registered) -> list[Path]:
         path = Path(entry.file).parent / name
         if not path.exists():
             raise ConfigError(f"{entry.where}: files: there is no {path}")
-        below = path.rglob("*") if path.is_dir() else [path]
-        found += sorted(each for each in below if each.is_file())
+        found += [path] if path.is_file() else files_below(path) if path.is_dir() else []
     return found

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 from folders import DEAD, half_written
 
-from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.files import (
     check_folder,
     claim_folder,
+    files_below,
     read_json,
     relative_paths,
     remove_parts,
+    weights_in,
     write_file,
 )
 
@@ -84,3 +87,56 @@ def test_what_never_ends_is_not_read(tmp_path):
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(DataError, match=rf"{path.name}: is no regular file: remove it"):
             read_json(path)
+
+
+def test_files_behind_links_are_below_a_folder_and_loops_end(tmp_path):
+    top, other = tmp_path / "top", tmp_path / "other"
+    for path in (top / "b" / "one", top / "b.txt", other / "deep" / "two"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (top / "a").symlink_to(other)
+    (top / "twice").symlink_to(other / "deep")
+    (other / "up").symlink_to(top)
+    (other / "self").symlink_to(other)
+    (top / "lost").symlink_to(tmp_path / "nowhere")
+    (top / "round").symlink_to(top / "round")
+    names = [path.relative_to(top).as_posix() for path in files_below(top)]
+    assert names == ["a/deep/two", "b/one", "b.txt", "twice/two"]
+
+
+def model_of(folder, index, names, config="{}"):
+    (folder / "config.json").write_text(config)
+    shards = {f"weight {number}": name for number, name in enumerate(names)}
+    (folder / index).write_text(json.dumps({"weight_map": shards}))
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"x")
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
+def test_weights_are_those_that_an_index_names(tmp_path, index):
+    model_of(tmp_path, index, ["sub/one.safetensors", "two", "three.bin"])
+    names = {path.relative_to(tmp_path).as_posix() for path in weights_in(tmp_path)}
+    assert names == {"sub/one.safetensors", "two", "three.bin"}
+
+
+def test_weights_are_those_that_the_configuration_names(tmp_path):
+    model_of(tmp_path, "mine.safetensors.index.json", ["sub/one"])
+    (tmp_path / "mine.safetensors.index.json").rename(tmp_path / "sub" / "index.json")
+    for name, known in {"sub/index.json": {"one"}, "sub/one": {"one"}, "gone": set()}.items():
+        (tmp_path / "config.json").write_text(json.dumps({"transformers_weights": name}))
+        assert {path.name for path in weights_in(tmp_path)} == known
+
+
+@pytest.mark.parametrize("name", ["../ext/w.safetensors", "/ext/w.safetensors", "sub/../../w"])
+def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path, name):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(ConfigError, match=r"names weights outside of its folder .*save_pretrained"):
+        weights_in(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}'])
+def test_an_index_that_is_none_names_nothing(tmp_path, text):
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    (tmp_path / "a.bin").write_bytes(b"x")
+    assert weights_in(tmp_path) == [tmp_path / "a.bin"]

@@ -73,6 +73,16 @@ def test_identity_follows_the_bytes_of_a_folder_and_not_its_place(ruler, tmp_pat
     assert pipelines.pipeline_identity(str(moved)) != before
 
 
+def test_identity_follows_a_linked_component(ruler, tmp_path):
+    component = next(path for path in (tmp_path / "animals").iterdir() if path.is_dir())
+    before = pipelines.pipeline_identity(ruler)
+    component.rename(tmp_path / "elsewhere")
+    component.symlink_to(tmp_path / "elsewhere")
+    assert pipelines.pipeline_identity(ruler) == before
+    (tmp_path / "elsewhere" / "added").write_text("x", encoding="utf-8")
+    assert pipelines.pipeline_identity(ruler) != before
+
+
 def test_identity_loads_neither_spacy_nor_torch():
     code = (
         "import sys; import maskpolicy.data.corpus.annotation; "

@@ -539,6 +539,26 @@ def test_a_model_folder_is_known_by_its_files_and_not_by_its_path(keys, folder, 
     assert moved(after, keys(f"model={folder}", text=text))
 
 
+def test_weights_in_a_sub_folder_are_in_the_keys_of_a_model(keys, folder):
+    text = YAML.replace("general: {steps: 3}", "")
+    (folder / "sub").mkdir()
+    weights = (folder / "model.safetensors").rename(folder / "sub" / "w.safetensors")
+    index = folder / "model.safetensors.index.json"
+
+    def named(place):
+        shards = dict.fromkeys(small.bart().state_dict(), place)
+        index.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+
+    named("sub/w.safetensors")
+    before = keys(f"model={folder}", text=text)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    changed = moved(before, keys(f"model={folder}", text=text))
+    assert "pretrained" in {kind for kind, _ in changed}
+    named("../ext/w.safetensors")
+    with pytest.raises(ConfigError, match="names weights outside of its folder"):
+        keys(f"model={folder}", text=text)
+
+
 def pretrain(folder, tmp_path, rows, **policy):
     """Run an intermediate stage of two steps on rows of text and spans; returns its outcome."""
     lines = [json.dumps({"text": text, "marked": spans}) + "\n" for text, spans in rows]

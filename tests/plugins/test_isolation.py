@@ -200,6 +200,17 @@ def test_a_declared_folder_is_all_files_in_it(write):
     assert {"lists/a.txt", "lists/b.txt"} < set(code(path))
 
 
+def test_a_linked_folder_in_a_declared_one_is_in_the_key(write, tmp_path_factory):
+    path = write("COUNT = 1", files="files = ['lists']", lists__a_txt="x")
+    other = tmp_path_factory.mktemp("other")
+    path.with_name("lists").joinpath("linked").symlink_to(other)
+    (other / "b.txt").write_text("x")
+    before = code(path)
+    (other / "b.txt").write_text("y")
+    after = code(path)
+    assert {name for name in before if before[name] != after[name]} == {"lists/linked/b.txt"}
+
+
 @pytest.mark.parametrize(
     ("files", "says"),
     [("files = ['gone.txt']", "there is no"), ("files = 'words.txt'", "files: must be a list")],

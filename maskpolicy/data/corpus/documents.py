@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.files import files_below
 from maskpolicy.core.schema import omitted
 from maskpolicy.data.corpus.passages import FIXED, Document
 from maskpolicy.data.corpus.segmentation import ENGLISH, rules_version
@@ -117,7 +118,7 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = ""
     folder = Path(corpus.hub)
     files = revision = None
     if folder.is_dir():
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        paths = files_below(folder)
         files = tuple((path.relative_to(folder).as_posix(), digest(path)) for path in paths)
     else:
         revision = hub.commit("dataset", corpus.hub, corpus.revision, where)

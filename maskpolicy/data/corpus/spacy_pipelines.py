@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.files import sha256
+from maskpolicy.core.files import files_below, sha256
 from maskpolicy.core.types import Json, Passage
 from maskpolicy.data.corpus import entities as rules
 
@@ -82,8 +82,8 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
 
 def files_of(pipeline: str | None) -> dict[Path, str]:
     """Return the sha256 of each file of a pipeline's folder; none for what is not a folder."""
-    paths = Path(pipeline).rglob("*") if pipeline and Path(pipeline).is_dir() else ()
-    return {path: sha256(path) for path in paths if path.is_file()}
+    is_folder = pipeline and Path(pipeline).is_dir()
+    return {path: sha256(path) for path in files_below(Path(str(pipeline)))} if is_folder else {}
 
 
 def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
@@ -166,5 +166,5 @@ def _folder(folder: Path) -> str:
     if not (folder / "meta.json").is_file():
         raise ConfigError(f"{folder} is not a spaCy pipeline: it has no meta.json")
     files = files_of(str(folder))
-    lines = (f"{path.relative_to(folder).as_posix()} {files[path]}\n" for path in sorted(files))
+    lines = (f"{path.relative_to(folder).as_posix()} {files[path]}\n" for path in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()

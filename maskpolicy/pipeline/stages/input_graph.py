@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from maskpolicy.core import hub, keys
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import weights_in
 from maskpolicy.data.corpus import documents
 from maskpolicy.data.corpus.documents import ShardSource, Source, WorldSource, WorldText
 from maskpolicy.data.corpus.passages import TextShare
@@ -168,8 +169,8 @@ class Inputs:
             own.append(".model")  # of SentencePiece, from which Transformers makes the tokenizer
         files = [path for path in sorted(folder.iterdir()) if path.suffix in own]
         if kind == "pretrained":
-            files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
-        digests = {path.name: self.digest(path) for path in files}
+            files += weights_in(folder)
+        digests = {path.relative_to(folder).as_posix(): self.digest(path) for path in files}
         params = self._external(kind, name="", revision=None, files=digests)
         made = self.stage(kind, folder.name, params)
         made = made.adjusted(files={folder / name: known for name, known in digests.items()})
