@@ -113,6 +113,64 @@ def test_a_file_written_just_now_is_not_remembered(tmp_path, store, read):
     assert read == ["new", "new"]
 
 
+def escaped(path):
+    return str(path).replace(" ", "\\040")
+
+
+def mounted(tmp_path, monkeypatch, kind):
+    """Let the file system of the tests be of another kind."""
+    device = tmp_path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    lines = [
+        "1 1 0:1 / /proc rw - proc proc rw",
+        f"2 1 {number} /one {escaped(tmp_path)} rw shared:1 - {kind} /dev/x ro",
+        f"3 1 0:99 / {tmp_path}/data rw - ext4 /dev/y rw",
+    ]
+    (tmp_path / "mountinfo").write_text("\n".join(lines))
+    monkeypatch.setattr(digests, "MOUNTS", tmp_path / "mountinfo")
+
+
+@pytest.mark.parametrize("kind", ["squashfs", "exfat", "fuse.squashfuse", "9p", ""])
+def test_no_note_is_kept_where_a_write_may_leave_the_ctime(store, old, read, monkeypatch, kind):
+    if kind:
+        mounted(old.parent, monkeypatch, kind)
+    else:  # as on macOS
+        monkeypatch.setattr(digests, "MOUNTS", old.parent / "none")
+    assert store.hash_file(old) == Store(store.root).hash_file(old) == store.hash_file(old) == ONE
+    assert read == [old.name] * 3
+    assert not (store.root / "hashes").exists()
+
+
+def test_an_overlay_counts_only_if_it_does_not_show_an_images_times(
+    store, tmp_path, read, monkeypatch
+):
+    mounted(tmp_path, monkeypatch, "overlay")
+    monkeypatch.setattr(digests, "_YOUNG", 0)
+    for name, is_kept in (("written", True), ("of an image", False)):
+        path = tmp_path / name
+        path.write_bytes(b"one")
+        if is_kept:
+            written(path)
+        assert (path.stat().st_ctime_ns != path.stat().st_mtime_ns) == is_kept
+        for _ in range(2):
+            assert Store(store.root).hash_file(path) == ONE
+    assert read == ["written", "of an image", "of an image"]
+
+
+def test_a_digest_is_that_of_a_device_and_a_mount(store, old, read, tmp_path, monkeypatch):
+    (tmp_path / "a disk").mkdir()
+    tmp_path = tmp_path / "a disk"
+    old = old.rename(tmp_path / old.name)
+    before = digests.mark(old)
+    assert before.device == (old.stat().st_dev if os.major(old.stat().st_dev) else 0)
+    store.hash_file(old)
+    mounted(tmp_path, monkeypatch, "ext4")
+    mark = digests.mark(old)
+    assert mark == (*before[:5], f"ext4 /dev/x /one {escaped(tmp_path)}")
+    assert store.hash_file(old) == ONE
+    assert read == [old.name] * 2
+
+
 def test_the_pass_that_finds_cuts_also_hashes_and_is_made_once(store, old, read, monkeypatch):
     written(old, b"one\ntwo\nthree\n")
     cuts = store.cut_file(old, 5, "line")

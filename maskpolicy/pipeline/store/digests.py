@@ -1,4 +1,4 @@
-"""Digests and cuts of files, which are kept while size, times and inode stay the same.
+"""Digests and cuts of files, which are kept while a file's times and place stay the same.
 
 hashes/ID.json holds those of one file; ID is the sha256 of its path.
 """
@@ -24,10 +24,16 @@ from maskpolicy.pipeline.store.disk import Disk
 FOLDER = "hashes"
 _YOUNG = 2_000_000_000  # ns; file systems may record times in steps of up to this
 _LARGE = 1 << 20  # bytes; reading a smaller file of an artifact takes no longer than its note
+MOUNTS = Path("/proc/self/mountinfo")  # of Linux
+_OVERLAY = "overlay"
+_KEEP_CTIME = {  # file systems that set the ctime at each write; others may show a fixed one
+    *("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", _OVERLAY),
+    *("nfs", "nfs4", "lustre", "gpfs", "ceph"),
+}
 
 
 class Mark(NamedTuple):
-    """Size, times and inode of a file, which counts as unchanged while these stay the same.
+    """Size, times and place of a file, which counts as unchanged while these stay the same.
 
     Each write changes the ctime, which no program can set. A new link to the file changes it too.
     """
@@ -36,16 +42,42 @@ class Mark(NamedTuple):
     mtime: int  # ns
     ctime: int  # ns
     inode: int
+    device: int  # 0: of a file system without one, which each host numbers anew
+    mount: str  # type, source, root and folder of the file system; "": unknown
 
-    def is_young(self) -> bool:
-        """Return whether another write may still leave the same times."""
-        return time.time_ns() - self.mtime <= _YOUNG
+    def may_hide_a_write(self) -> bool:
+        """Return whether another write may leave the same mark.
+
+        A container's overlay may lie over an image, whose ctime is the mtime.
+        """
+        kind = self.mount.partition(" ")[0]
+        is_fixed = kind not in _KEEP_CTIME or (kind == _OVERLAY and self.ctime == self.mtime)
+        return is_fixed or time.time_ns() - self.mtime <= _YOUNG
 
 
 def mark(path: Path) -> Mark:
-    """Return size, times and inode of a file."""
+    """Return size, times and place of a file."""
     about = path.stat()
-    return Mark(about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+    device = about.st_dev if os.major(about.st_dev) else 0
+    times = about.st_mtime_ns, about.st_ctime_ns
+    return Mark(about.st_size, *times, about.st_ino, device, _mount(path, about.st_dev))
+
+
+def _mount(path: Path, device: int) -> str:
+    """Return the mount that a file lies in: the innermost around it, if possible of its device."""
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    inside, number = f"{os.path.realpath(path)}/", f"{os.major(device)}:{os.minor(device)}"
+    best, found = (False, 0), ""
+    for line in lines:
+        about, _, of_type = line.partition(" - ")
+        _, _, own, root, folder, *_ = about.split(" ")
+        rank = own == number, len(folder)
+        if rank >= best and inside.startswith(f"{folder.rstrip('/')}/".replace("\\040", " ")):
+            best, found = rank, " ".join([*of_type.split(" ")[:2], root, folder])
+    return found
 
 
 class Digests:
@@ -151,7 +183,7 @@ class Digests:
 
     def _learn(self, path: Path, before: Mark, facts: dict[str, Json]) -> None:
         """Keep facts about a file, unless it has changed since `before` or may change unnoticed."""
-        if before.is_young() or mark(path) != before:
+        if before.may_hide_a_write() or mark(path) != before:
             return
         self._known[path] = before, facts
         if self._disk.root.is_dir():
