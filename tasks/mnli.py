@@ -18,8 +18,9 @@ TEXTS = ("sentence1|premise", "sentence2|hypothesis")
     group="glue",
     metric="accuracy",
     labels=LABELS,
-    editions=("matched", "mismatched"),
+    editions=("matched", "mismatched", glue.BABYLM),
     files={"train": "train.tsv", "dev": "dev_{edition}.tsv"},
+    others=glue.of_babylm("mnli"),
     folders=("MNLI",),
     mark="gold_label",
     hub=Hub(
@@ -37,7 +38,7 @@ class Mnli:
     """
 
     # of the dev file; auto: the first whose files exist
-    edition: Literal["auto", "matched", "mismatched"] = "auto"
+    edition: Literal["auto", "matched", "mismatched", "babylm"] = "auto"
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

@@ -126,6 +126,56 @@ def test_a_linked_group_larger_than_devs_share_stays_in_train(tmp_path):
     assert all(one.source.startswith("Premise") for one in dev)
 
 
+WET = "It rains in Lindau."
+ASKED = 'Does "It" refer to "rain" in this passage?'
+SPANS = {"span1_text": "rain", "span2_text": "It", "span1_index": 1, "span2_index": 0}
+ANSWERS = [{"text": "Lindau", "idx": 0, "label": 1}, {"text": "Rome", "idx": 1, "label": 0}]
+SUPERGLUE = {  # the rows of SuperGLUE's own file and of the Hub, and their examples
+    "boolq": (
+        {"question": "is it wet", "passage": WET, "idx": 0, "label": True},
+        {"question": "is it wet", "passage": WET, "idx": 0, "label": 1},
+        [("is it wet", WET, ("1",))],
+    ),
+    "multirc": (
+        {"passage": {"text": WET, "questions": [{"question": "Where?", "answers": ANSWERS}]}},
+        {"paragraph": WET, "question": "Where?", "answer": "Lindau", "idx": {}, "label": 1},
+        [
+            ("Question: Where? Answer: Lindau", WET, ("1",)),
+            ("Question: Where? Answer: Rome", WET, ("0",)),
+        ],
+    ),
+    "wsc": (
+        {"text": WET, "target": SPANS, "idx": 0, "label": False},
+        {"text": WET, **SPANS, "idx": 0, "label": 0},
+        [(ASKED, WET, ("0",))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUPERGLUE)
+def test_a_row_of_superglue_of_the_hub_and_of_babylms_pipeline(tmp_path, name):
+    official, flat, wanted = SUPERGLUE[name]
+    write(tmp_path / "official" / "val.jsonl", official)
+    found = read(name, tmp_path / "official")
+    assert [(one.source, one.context, one.targets) for one in found] == wanted
+    assert len({one.id for one in found}) == len(found)
+    assert len({one.group for one in found}) == 1
+    write(tmp_path / f"{name}.valid.jsonl", flat)
+    (example,) = read(name, tmp_path)
+    assert (example.source, example.context, example.targets) == wanted[0]
+    assert (example.group, example.choices) == (found[0].group, ("0", "1"))
+    assert sources.task(block(name)).plugin.example({**flat, "label": -1}) is None
+
+
+@pytest.mark.parametrize("name", ["mnli", "mrpc", "qqp", "rte"])
+def test_a_row_of_babylms_pipeline_is_that_of_the_hub(tmp_path, name):
+    row, label = HUB[name]
+    write(tmp_path / f"{name}.valid.jsonl", row)
+    assert [one.targets for one in read(name, tmp_path)] == [(label,)]
+    line(tmp_path, name, ROWS[name][0])  # the official file comes first
+    assert [one.targets for one in read(name, tmp_path)] == [(ROWS[name][1][2],)]
+
+
 CONTEXT = "The Oder runs through Lindau. "
 QA = {
     "id": "1",

@@ -128,7 +128,7 @@ def enclosed_items(stream: IO[bytes], path: Path, at: str) -> Iterator[tuple[str
 def _nested(items: list[Json], place: str, at: str, around: Json) -> Iterator[tuple[str, Json]]:
     """Yield (place, value) of the rows that lie under the keys `at` of each item.
 
-    A row also has the keys of all that encloses it.
+    A row also has the keys of all that encloses it; a key that both have, as `around.KEY`.
     """
     key, _, inner = at.partition(".")
     for number, item in enumerate(items):
@@ -136,7 +136,8 @@ def _nested(items: list[Json], place: str, at: str, around: Json) -> Iterator[tu
         if not isinstance(item, dict):
             yield where, item
         elif not key:
-            yield where, {**around, **item}
+            hidden = {f"around.{name}": around[name] for name in around.keys() & item.keys()}
+            yield where, {**hidden, **around, **item}
         else:
             outer = {name: value for name, value in item.items() if name != key}
             below = item.get(key)
@@ -341,14 +342,22 @@ def _block(lines: list[Row], key: str) -> Row:
 
 
 def _jsonl(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
+    number = 0  # of the rows within lines
     for line in text_lines(stream, path, layout.part):
         if line.error:
             yield line
         elif line.value.strip():
             try:
-                yield _object(line.place, line.number, json.loads(line.value))
+                value = json.loads(line.value)
             except (ValueError, RecursionError) as error:  # also a number of too many digits
                 yield Row(line.place, line.number, error=f"not JSON: {error}")
+                continue
+            if not layout.at:
+                yield _object(line.place, line.number, value)
+                continue
+            for place, row in _nested([value], line.place, layout.at, {}):
+                yield _object(place, number, row)
+                number += 1
 
 
 def _json(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:

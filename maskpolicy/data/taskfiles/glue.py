@@ -1,4 +1,4 @@
-"""GLUE's tasks (Wang et al. 2019): rows of TSV files or of the Hub, and their labels."""
+"""GLUE's and SuperGLUE's tasks (Wang et al. 2019): rows of files or of the Hub, and labels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,23 @@ from maskpolicy.data.taskfiles.sources import Hub
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
 FILES = {"train": "train.tsv", "dev": "dev.tsv"}
+SUPERGLUE_FILES = {"train": "train.jsonl", "dev": "val.jsonl"}
+BABYLM = "babylm"  # the edition of BabyLM's evaluation pipeline
 
 
 def hub(config: str) -> Hub:
     """Return the Hub's dataset of a task."""
     return Hub("nyu-mll/glue", config)
+
+
+def superglue(config: str) -> Hub:
+    """Return the Hub's dataset of a task of SuperGLUE."""
+    return Hub("aps/super_glue", config)
+
+
+def of_babylm(name: str) -> dict[str, dict[str, str]]:
+    """Return the names of a task's files in BabyLM's evaluation pipeline, by edition."""
+    return {BABYLM: {"train": f"{name}.train.jsonl", "dev": f"{name}.valid.jsonl"}}
 
 
 def label(row: Json, labels: Sequence[str], *keys: str) -> str | None:

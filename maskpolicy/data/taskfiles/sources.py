@@ -71,7 +71,8 @@ class TaskFacts:
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the rows of one of its files."""
-        layout = Layout(at=self.at, header=self.columns, quoted=False)
+        at = "" if _is_of_babylm(path) else self.at
+        layout = Layout(at=at, header=self.columns, quoted=False)
         return readers.rows(path, layout)
 
     def part(self, split: str, edition: str = "") -> tuple[str, str]:
@@ -218,9 +219,14 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
     )
 
 
+def _is_of_babylm(path: Path) -> bool:
+    """Return whether a file is one of BabyLM's pipeline, whose rows are flat."""
+    return path.name.removesuffix(".gz").endswith((".train.jsonl", ".valid.jsonl"))
+
+
 def _is_marked(path: Path, stated: TaskFacts) -> bool:
     """Return whether the first readable row has the task's mark."""
-    if not stated.mark:
+    if not stated.mark or _is_of_babylm(path):
         return True
     value = next((row.value for row in stated.rows(path) if not row.error), None)
     for key in stated.mark.split("."):

@@ -1,0 +1,31 @@
+"""BoolQ (Clark et al. 2019), of SuperGLUE: yes or no questions about a passage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import Example, Json, task
+from maskpolicy.data.taskfiles import digest, glue, text
+
+
+@task(
+    "boolq",
+    kind="label",
+    group="superglue",
+    metric="accuracy",
+    labels=glue.BINARY,
+    editions=("superglue", glue.BABYLM),
+    files=glue.SUPERGLUE_FILES,
+    others=glue.of_babylm("boolq"),
+    folders=("BoolQ",),
+    mark="passage",
+    hub=glue.superglue("boolq"),
+)
+@dataclass(frozen=True)
+class BoolQ:
+    """Question and passage; 1: yes. Questions about one passage are one group."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of a file or of the Hub."""
+        group = digest(text(row, "passage"))
+        return glue.example(row, ("question", "passage"), glue.BINARY, group=group)
