@@ -146,16 +146,35 @@ def test_spans_are_no_answer_or_the_first_words():
     assert learnt("first words", train, "squad")(train[0]) == "Ada Byron"
 
 
-def test_the_rule_is_chosen_on_dev_and_scored_on_test():
+def test_a_rule_is_chosen_on_a_large_dev_and_scored_on_test():
     train = births("where was", ["Ulm"] * 6) + births("who saw", ["Ada"] * 8)
-    dev, test = births("where was", ["Ulm", "Bonn"]), births("where was", ["Kiel"])
+    dev, test = births("where was", ["Ulm", "Bonn"] * 500), births("where was", ["Kiel"])
     found = majority.best(Material(train, "exact_match"), dev, test, "text")
     assert asdict(found) == {
         "rule": "relation",
         "score": 0.0,
         "n": 1,
-        "dev": {"commonest answer": 0, "relation": 0.5, "template": 0.5, "in the source": 0.5},
+        "tried": {"commonest answer": 0, "relation": 0.5, "template": 0.5, "in the source": 0.5},
     }
+
+
+def test_a_rule_is_chosen_by_train_and_dev_and_not_by_a_small_dev():
+    """A dev split of two, of which the poorer rule gets more right."""
+    train = births("where was", ["Ulm"] * 9) + births("who saw", ["Ada"] * 10)
+    dev = births("where is", ["Ada"] * 2)
+    test = births("where was", ["Ulm"] * 4)
+    found = majority.best(Material(train, "exact_match"), dev, test, "text")
+    assert (found.rule, found.score, found.n) == ("relation", 1.0, 4)
+    assert found.tried["commonest answer"] < found.tried["template"] == 1
+
+
+def test_folds_hold_whole_groups_and_every_example_once():
+    rows = [example(f"q{i}", "a", group=f"g{i // 3}") for i in range(40)]
+    folds = majority._folds(rows)
+    assert sorted(one.id for fold in folds for one in fold) == sorted(one.id for one in rows)
+    groups = [{one.group for one in fold} for fold in folds]
+    assert len(groups) == 5
+    assert sum(map(len, groups)) == len(set.union(*groups))
 
 
 texts = st.text("ab ?[SEP]\n", max_size=12)

@@ -46,7 +46,7 @@ def test_what_the_older_version_computed_is_done_or_outdated(place, call):
         "train-examples": "done",
         "test-examples": "done",
         "audit": "done",
-        "majority": "done",
+        "majority": "outdated",
         "finetune": "outdated",
         "evaluate": "outdated",
     }

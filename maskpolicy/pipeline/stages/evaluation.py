@@ -113,7 +113,7 @@ def labelled(folder: Path, split: str) -> list[Example]:
     return found
 
 
-@stage("majority", version=3)
+@stage("majority", version=4)
 def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Guess the test answers of a task without a model, and score the guesses."""
     train, dev = (read_examples(inputs["train"], split) for split in ("train", "dev"))
