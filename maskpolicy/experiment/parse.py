@@ -80,7 +80,9 @@ class File:
     seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once per seed
     intermediate_seeds: Count = 1  # runs of each intermediate stage, divided among `seeds`
     intermediate_runs: tuple[Steps, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
-    general_seeds: Count = 1  # models built from scratch, divided among the intermediate runs
+    # models built from scratch, divided among the intermediate runs; left out: one for each run, so
+    # that tests cover other general models as well
+    general_seeds: Count | None = None
     # the row that all others are compared with: its label or its policy; of several rows of that
     # policy that differ in trainings alone, each row is compared with that most like it
     baseline: str = NONE
@@ -197,7 +199,7 @@ def make_experiment(
         seeds=file.seeds,
         intermediate_seeds=_runs(file, model, where),
         intermediate_runs=file.intermediate_runs,
-        general_seeds=file.general_seeds,
+        general_seeds=_general_models(file, model),
         baseline=baseline_row(file.baseline, policies, at(where, "baseline")),
         general=trainings["general"],
         intermediate=trainings["intermediate"],
@@ -318,7 +320,7 @@ def _runs(file: File, model: ModelBlock, where: str) -> int:
             f"{at(where, key)}: names {len(numbers)} runs, but intermediate_seeds is "
             f"{file.intermediate_seeds}: leave intermediate_seeds out, or set it to {len(numbers)}"
         )
-    runs, general = len(numbers) or file.intermediate_seeds, file.general_seeds
+    runs, general = len(numbers) or file.intermediate_seeds, file.general_seeds or 1
     if runs > max(1, len(file.seeds)):
         place = at(where, key if numbers else "intermediate_seeds")
         raise ConfigError(
@@ -334,6 +336,17 @@ def _runs(file: File, model: ModelBlock, where: str) -> int:
             "and as many seeds"
         )
     return runs
+
+
+def _general_models(file: File, model: ModelBlock) -> int:
+    """Return the number of general models, unless stated one for each run of one from scratch.
+
+    Machines that share an experiment by `intermediate_runs` compute other runs, and therefore other
+    general models.
+    """
+    if file.general_seeds is not None or not model.is_scratch:
+        return file.general_seeds or 1
+    return 1 + max(file.intermediate_runs, default=file.intermediate_seeds - 1)
 
 
 def _checkpoint_steps(

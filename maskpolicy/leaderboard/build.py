@@ -87,6 +87,8 @@ def _notes(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[str]:
         *_against(rows),
         *_unpaired(rows),
         *_single_run(drafts),
+        *_single_general(drafts, rows),
+        *_recomputed(drafts),
         *compatibility.notes(cell for draft in drafts for cell in draft.cells.values()),
         *description.tuning_notes(rows),
         *joined_rows.renamed(drafts),
@@ -253,9 +255,37 @@ def _single_run(drafts: Sequence[Draft]) -> list[str]:
         return []
     shows_deviation = any(len(draft.seeds) > 1 for draft in drafts)
     return [
-        "intermediate_seeds is 1: each policy has one intermediate run, so the variation between "
-        "intermediate runs is part of every difference"
+        "intermediate_seeds is 1: each policy has one intermediate run"
+        f"{' and one general model' if 'general' in drafts[0].config else ''}, so the variation "
+        "between these is part of every difference"
         f"{' and not of the standard deviation' if shows_deviation else ''}"
+    ]
+
+
+def _single_general(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[str]:
+    """Return a note if tests rest on a single general model that was built from scratch."""
+    scores = [score for row in rows for score in row.scores.values() if score is not None]
+    tests = [one for score in scores if (one := score.comparison) is not None and one.estimate]
+    if "general" not in drafts[0].config or all(each.draws_general for each in tests):
+        return []
+    return [
+        "where general_seeds is 1, all seeds start from one general model, which may suit one row "
+        "more than another: a mark may be about this model alone; if general_seeds is left out, "
+        "each intermediate run has its own"
+    ]
+
+
+def _recomputed(drafts: Sequence[Draft]) -> list[str]:
+    """Return a note for each general model that runs computed with different weights."""
+    models: dict[str, dict[str, str]] = {}  # by key and weights: a folder
+    for cell in (cell for draft in drafts for cell in draft.cells.values()):
+        if cell.weights is not None and (key := cell.stage_key("general")):
+            models.setdefault(key, {}).setdefault(cell.weights, str(cell.folder))
+    return [
+        f"{listed(list(folders.values()))} computed the same general model with different weights "
+        "(other machines or versions): differences between their rows are not tested"
+        for folders in models.values()
+        if len(folders) > 1
     ]
 
 

@@ -223,14 +223,21 @@ def _general(cell: Result) -> int:
 
 
 def _shared_general(matched: Sequence[tuple[Result, ...]]) -> str | None:
-    """Return a reason if only some seeds share a general model, or if the rows' models differ."""
-    if any(_general(cell) != _general(cells[0]) for cells in matched for cell in cells):
-        return "the two rows start from different general models"
+    """Return a reason if only some seeds share a general model, or if the rows' models differ.
+
+    Two machines may compute one general model with different weights.
+    """
+    for cells in matched:
+        if len(set(map(_general, cells))) > 1 or len({c.weights for c in cells if c.weights}) > 1:
+            return "the two rows start from different general models"
     models = {_general(cells[0]) for cells in matched}
-    if 1 < len(models) < len(matched):
+    known = {(_general(cells[0]), cells[0].weights) for cells in matched if cells[0].weights}
+    again = len(known) > len({number for number, _ in known})
+    if len(models) < len(matched) and (len(models) > 1 or again):
+        several = " that were computed with different weights" if again else ""
         return (
-            f"{len(matched)} seeds share {len(models)} general models: "
-            "a test cannot see their variance"
+            f"{len(matched)} seeds share {len(models)} general model{'s'[: len(models) != 1]}"
+            f"{several}: a test cannot see their variance"
         )
     return None
 

@@ -145,8 +145,8 @@ def _add(draft: Draft, result: Result, run: Run) -> None:
             )
         if known.metrics != result.metrics:
             raise ConfigError(
-                f"{where}{result.seed}, has two scores (the data or versions differ): rank only "
-                "one of these folders"
+                f"{where}{result.seed}, has two scores (data, versions or machines differ): rank "
+                "only one of these folders"
             )
 
 

@@ -247,8 +247,8 @@ def lines(powers: Sequence[Power], experiment: Experiment) -> list[str]:
     if _shares_general(experiment):
         remarks.append(
             f"No difference will be tested: some of {seeds} seeds share one of "
-            f"{experiment.general_seeds} general models: set general_seeds to 1, or to {seeds} "
-            "with as many intermediate_seeds"
+            f"{experiment.general_seeds} general models: leave general_seeds out, with {seeds} "
+            "intermediate_seeds"
         )
     if any(each.parts.source == CLAMPED for each in powers):
         remarks.append(

@@ -28,6 +28,7 @@ policies:
 tasks: [cola]
 seeds: [0, 1, 2]
 intermediate_seeds: 3
+general_seeds: 1
 baseline: MLM
 world: {people: 12, general_people: 6}
 general: {steps: 0}

@@ -104,6 +104,23 @@ def test_a_result_says_where_memory_ran_out(experiment, tmp_path):
     assert "shrunk" not in json.loads((tmp_path / "out/results/none--zsre--0.json").read_text())
 
 
+def test_a_result_tells_the_weights_of_its_general_model(experiment, tmp_path):
+    graph = build(experiment)
+    (general,) = [one for one in topological(graph.stages) if one.kind == "general"]
+    outcomes = {one.key: Outcome(one, error="bad luck") for one in graph.stages}
+    found = []
+    for name, weights, config in (("a", "1", "{}"), ("b", "1", "{ }"), ("c", "2", "{}")):
+        store = Store(tmp_path / name)
+        with store.write(general.key, general.record()) as folder:
+            (folder / "model.safetensors").write_text(weights)
+            (folder / "config.json").write_text(config)
+        run = collecting.collect(experiment, graph, outcomes, store, tmp_path / f"out-{name}")
+        found += [{each.weights for each in run.results}]
+        assert {each.weights for each in read_run(tmp_path / f"out-{name}").results} == found[-1]
+    assert [len(each) for each in found] == [1, 1, 1]
+    assert found[0] == found[1] != found[2]
+
+
 def test_a_folder_reads_back_as_it_was_collected(collected, tmp_path):
     run = collected()
     again = read_run(tmp_path / "out")
@@ -173,8 +190,9 @@ def test_a_none_cell_holds_nothing_of_the_intermediate_stage(experiment):
 @pytest.mark.parametrize(
     ("keys", "runs", "models"),
     [
-        ("seeds: [5, 6, 7]\nintermediate_seeds: 2", [0, 1, 0], [0, 0, 0]),
-        ("seeds: [5, 6, 7]\nintermediate_runs: [3, 4]", [3, 4, 3], [0, 0, 0]),
+        ("seeds: [5, 6, 7]\nintermediate_seeds: 2", [0, 1, 0], [0, 1, 0]),
+        ("seeds: [5, 6]\nintermediate_seeds: 2\ngeneral_seeds: 1", [0, 1], [0, 0]),
+        ("seeds: [5, 6, 7]\nintermediate_runs: [3, 4]", [3, 4, 3], [3, 4, 3]),
         (
             "seeds: [5, 6, 7, 8]\nintermediate_seeds: 4\ngeneral_seeds: 2",
             [0, 1, 2, 3],

@@ -136,6 +136,34 @@ def test_two_machines_share_the_general_models_by_the_numbers_of_their_runs(tmp_
     assert str(compared(one, again).reason).startswith("4 seeds share 2 general models")
 
 
+@pytest.mark.parametrize("general_seeds", [1, 4])
+def test_rows_are_not_tested_across_machines_whose_general_models_differ(tmp_path, general_seeds):
+    kind = {"seeds": 2, "general_seeds": general_seeds}
+    one = folders.write(tmp_path / "one", STRONG, **kind)
+    other = folders.write(tmp_path / "other", STRONG, first=2, **kind)
+    for folder, weights in ((one, "a" * 64), (other, "b" * 64)):
+        folders.change(folder, "*.json", weights=weights)
+    found = compared(one, other)
+    notes = build_leaderboard([read_run(one), read_run(other)]).notes
+    assert any("computed the same general model with different weights" in note for note in notes)
+    several = "4 seeds share 1 general model that were computed with different weights"
+    assert str(found.reason).startswith(several) == (general_seeds == 1)
+    assert found.is_significant == (general_seeds == 4)  # the four are other models anyway
+    folders.change(other, "*.json", weights="a" * 64)
+    assert compared(one, other).is_significant
+    folders.change(one, "none--*.json", weights="c" * 64)
+    assert compared(one, other).reason == "the two rows start from different general models"
+
+
+def test_a_board_whose_tests_rest_on_one_general_model_says_so(tmp_path):
+    one = folders.write(tmp_path / "one", STRONG, seeds=3)
+    own = folders.write(tmp_path / "own", STRONG, seeds=3, general_seeds=3)
+    two = folders.write(tmp_path / "two", STRONG, seeds=2)
+    for folder in (one, own, two):
+        text = report.to_markdown(build_leaderboard([read_run(folder)]))
+        assert ("a mark may be about this model alone" in text) == (folder == one)
+
+
 def test_one_seed_of_two_general_models_is_refused(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.1, "random": 0.8}, seeds=3)
     other = folders.write(tmp_path / "other", {"none": 0.1, "span": 0.8}, seeds=3, general_seeds=3)

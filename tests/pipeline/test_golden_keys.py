@@ -48,7 +48,10 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "judged": ("quickstart.yaml", ("finetune.eval_every=5", "finetune.patience=2")),
     "early": (
         "quickstart.yaml",
-        ("checkpoint_steps=[3,5]", "intermediate_seeds=2", "keep_models=[finetune]"),
+        (
+            *("checkpoint_steps=[3,5]", "intermediate_seeds=2", "general_seeds=1"),
+            "keep_models=[finetune]",
+        ),
     ),
     "chosen": ("nine-tasks.yaml", ("finetune.eval_every=5", "tasks=[{name: quartz}, wiqa]")),
     "swept": (

@@ -398,13 +398,15 @@ def test_every_stage_of_a_seed_rests_on_its_own_general_model(tmp_path):
     found = models_behind(*several, "general_seeds=2", folder=tmp_path)
     assert len(found) == 4 * (3 + 2)
     assert all(models == {(seed - 5) % 2} for (_, seed, _), models in found.items())
-    found = models_behind(*several, folder=tmp_path)
+    found = models_behind(*several, "general_seeds=1", folder=tmp_path)
     assert all(models == {0} for models in found.values())
+    found = models_behind(*several, folder=tmp_path)
+    assert all(models == {seed - 5} for (_, seed, _), models in found.items())
 
 
 def test_more_general_models_leave_the_keys_of_the_first(keys):
     several = ("intermediate_seeds=2", LEARNT)
-    one, two = keys(*several), keys(*several, "general_seeds=2")
+    one, two = keys(*several, "general_seeds=1"), keys(*several)
     new = {("general", "mini, model 1")}
     assert two.keys() - one.keys() == new
     rests = {name for name in one if "run 1" in name[1] or "seed 1" in name[1]}

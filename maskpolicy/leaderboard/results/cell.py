@@ -27,6 +27,7 @@ _FORMS: Mapping[str, Any] = {
     **dict.fromkeys(("policy", "task", "group", "origin"), str),
     **{"seed": int, "error": str | None, "config": dict, "stages": dict[str, str]},
     **dict.fromkeys(("metrics", "code", "majority", "audit", "tuning", "shrunk"), dict | None),
+    "weights": str | None,
     "work": dict[str, float] | None,
 }
 _METRICS: Mapping[str, Any] = {"metric": str, "score": float, "n": int, "parts": dict[str, float]}
@@ -62,6 +63,7 @@ class Result:
     audit: Json = None  # of the task's data: test examples in train, truncated texts
     tuning: Json = None  # of a tuned row: what was tried, chosen, and spent (`collecting.chosen`)
     shrunk: Json = None  # by training: {"micro_tokens", "step"}, if memory ran out; else None
+    weights: str | None = None  # digest of the general model's weights; None if not in the store
     folder: Path = Path()  # of its run; not in the file
 
     def __hash__(self) -> int:
@@ -114,7 +116,7 @@ class Result:
         """Return the contents of the cell's file, without the version."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         del values["folder"]
-        for name in ("tuning", "shrunk"):
+        for name in ("tuning", "shrunk", "weights"):
             if values[name] is None:
                 del values[name]
         return {**values, "metrics": self.metrics and self.metrics.to_json()}

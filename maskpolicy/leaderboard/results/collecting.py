@@ -167,6 +167,7 @@ def _result(
         majority=_about_task(graph.majority.get(task.label), FILE, store),
         audit=_about_task(graph.audits.get(task.label), AUDIT, store),
         shrunk=_shrunk(behind, store),
+        weights=_weights(behind, store),
     )
     outcome = outcomes.get(stage.key)
     if outcome is None:
@@ -181,6 +182,7 @@ def _result(
             majority=result.majority or known.majority,
             audit=result.audit or known.audit,
             shrunk=result.shrunk or known.shrunk,
+            weights=result.weights or known.weights,
         )
     # verified again, and fetched again from a bucket: other commands may prune local copies
     found = None if outcome.artifact is None else store.file(stage.key, "result.json")
@@ -234,6 +236,16 @@ def _work(behind: Iterable[Stage], store: Store) -> Json:
         if stage.kind == "intermediate" and (path := store.file(stage.key, "work.json")):
             return read_json(path)
     return None
+
+
+def _weights(behind: Iterable[Stage], store: Store) -> str | None:
+    """Return a digest of the general model's weights, or None if the store has no record of it."""
+    base = next((stage for stage in behind if stage.kind in ("general", "pretrained")), None)
+    known = None if base is None else store.recall(base.key)
+    if known is None:
+        return None
+    files = {one["path"]: one["sha256"] for one in known["files"]}
+    return keys.digest({name: files[name] for name in files if name.endswith(".safetensors")})
 
 
 def _shrunk(behind: Iterable[Stage], store: Store) -> Json:
