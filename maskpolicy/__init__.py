@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Share,
         Steps,
         Weight,
+        omitted,
     )
     from maskpolicy.core.types import Example, Json, Passage, Spans, as_spans
     from maskpolicy.data.taskfiles.sources import Hub
@@ -90,6 +91,7 @@ __all__ = [
     "load",
     "mask",
     "metric",
+    "omitted",
     "policy",
     "pretrain",
     "run",
@@ -105,7 +107,18 @@ _HOMES = {  # the same names, for the interpreter
         ["ConfigError", "DataError", "MaskpolicyError", "StageError", "StoreError", "unknown"]
     ),
     "maskpolicy.core.schema": (
-        ["Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"]
+        [
+            "Count",
+            "Positive",
+            "Range",
+            "Rate",
+            "Schedule",
+            "Seed",
+            "Share",
+            "Steps",
+            "Weight",
+            "omitted",
+        ]
     ),
     "maskpolicy.core.types": ["Example", "Json", "Passage", "Spans", "as_spans"],
     "maskpolicy.data.taskfiles.sources": ["Hub"],

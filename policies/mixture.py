@@ -2,7 +2,8 @@
 
 UL2 draws one of seven denoisers, all equally likely. R, regular: T5's span corruption with spans
 of 3 or 8 tokens, 15%. X, extreme: spans of 3 or 8 tokens, 50%, and of 64 tokens, 15% or 50%. S,
-sequential: the last quarter of the text.
+sequential: the last quarter of the text. R and X are rolled, since a single span would always stand
+at the end, as in S.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ EXTREME = ((3.0, 0.5), (8.0, 0.5), (64.0, 0.15), (64.0, 0.5))
 def denoisers() -> tuple[str | dict[str, Any], ...]:
     """Return the blocks of UL2's policies: R, X and S."""
     spans = (
-        {"name": "span-corruption", "ratio": ratio, "mean": mean}
+        {"name": "span-corruption", "ratio": ratio, "mean": mean, "roll": True}
         for mean, ratio in (*REGULAR, *EXTREME)
     )
     return (*spans, {"name": "prefix-lm", "ratio": 0.25})

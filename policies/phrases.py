@@ -22,8 +22,9 @@ class Phrases:
     """Mask whole phrases and entities until they hold a share of the tokens (ERNIE)."""
 
     pipeline: str  # name or folder of a spaCy pipeline with a parser, such as en_core_web_sm
-    ratio: Rate = 0.15  # largest share of the tokens to mask
+    ratio: Rate = 0.15  # share of the tokens to mask
     only_select: ClassVar = ("ratio",)  # fields that annotate does not read
+    version: ClassVar = 2  # the last phrase is masked whole
 
     def depends(self) -> Json:
         """Return the pipeline's name and version: `annotate` depends on them besides the fields."""
@@ -42,9 +43,9 @@ class Phrases:
         }
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw phrases in random order; one that exceeds the rest of the budget is skipped.
+        """Draw phrases until they hold floor(ratio * t + u) of the t tokens, u uniform in [0, 1).
 
-        The budget is floor(ratio * t + u) of the t tokens, u uniform in [0, 1).
+        The last phrase is masked whole.
         """
         budget = int(self.ratio * len(passage.tokens) + rng.random())
         return fill(passage.columns["phrases"], budget, rng)

@@ -38,6 +38,7 @@ class PMI:
     entries: Count = 800_000  # the most n-grams in the masking vocabulary
     min_count: Count = 10  # occurrences of an n-gram of the vocabulary
     only_select: ClassVar = ("ratio",)  # fields that neither count nor annotate reads
+    version: ClassVar = 2  # the last unit is masked whole
 
     def count(self, passages: Sequence[Passage]) -> Counter[str | int]:
         """Count the n-grams of 1 to 5 words, and under each length all n-grams of it."""
@@ -82,7 +83,7 @@ class PMI:
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw units until they hold floor(ratio * t + u) of the t tokens, u uniform in [0, 1).
 
-        A unit that exceeds the rest of the budget is skipped.
+        The last unit is masked whole, so that long units are as likely as words.
         """
         budget = int(self.ratio * len(passage.tokens) + rng.random())
         return fill(units(passage, rng), budget, rng)

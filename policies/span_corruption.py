@@ -4,7 +4,9 @@ The rule is that of T5's `random_spans_noise_mask` (google-research/text-to-text
 transformer, Apache-2.0): of t tokens, n = round(t * ratio) are masked, at least 1 and at most
 t - 1, in s = max(1, round(n / mean)) spans. The n masked and the t - n other tokens are each
 divided into s parts, all divisions being equally likely. The parts alternate, an unmasked one
-first, so that a passage never begins with a mask and always ends with one.
+first, so that a passage never begins with a mask and always ends with one. T5's `random_roll` then
+shifts the mask by a number of tokens drawn from 0 to t - 1, and what leaves the end comes in at the
+start; without it, a single span always stands at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import Passage, Range, Rate, Spans, as_spans, policy
+from maskpolicy import Passage, Range, Rate, Spans, as_spans, omitted, policy
 
 
 @policy("span-corruption", target="spans")
@@ -25,6 +27,7 @@ class SpanCorruption:
 
     ratio: Rate = 0.15  # share of the tokens to mask
     mean: Annotated[float, Range(ge=1, le=1000)] = 3.0  # mean number of tokens in a span
+    roll: bool = omitted(False)  # shift the mask by a random number of tokens, around the end
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw the spans; no span in a passage of fewer than 2 tokens."""
@@ -32,10 +35,19 @@ class SpanCorruption:
         if total < 2:
             return as_spans([])
         masked = min(max(round(total * self.ratio), 1), total - 1)
-        spans = min(max(round(masked / self.mean), 1), total - masked)
-        kept, noise = (divide(count, spans, rng) for count in (total - masked, masked))
+        parts = min(max(round(masked / self.mean), 1), total - masked)
+        kept, noise = (divide(count, parts, rng) for count in (total - masked, masked))
         ends = np.cumsum(kept + noise)
-        return as_spans(np.stack([ends - noise, ends], axis=1))
+        spans = as_spans(np.stack([ends - noise, ends], axis=1))
+        return rolled(spans, int(rng.integers(total)), total) if self.roll else spans
+
+
+def rolled(spans: Spans, by: int, total: int) -> Spans:
+    """Return spans (n, 2) shifted by `by` of `total` tokens; one that passes the end is divided."""
+    moved = spans + by
+    inside = moved[moved[:, 0] < total].clip(max=total)
+    around = (moved[moved[:, 1] > total] - total).clip(min=0)
+    return as_spans(np.concatenate([around, inside]))
 
 
 def divide(count: int, parts: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
+from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.models.training.batching import Order
@@ -284,7 +285,9 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     files, trained = plugin_files(row.run.folder), row.params
     recorded = {**(trained.member_code or {}), trained.policy: trained.code}
     plugins = {name: plugin_of_run("policy", name, files) for name in recorded}
-    if any(changed_since(plugins[name], recorded[name] or {}) for name in recorded):
+    changed = any(changed_since(plugins[name], recorded[name] or {}) for name in recorded)
+    block = {"name": trained.policy, **trained.fields}
+    if changed or trained.versions != policy_versions(policy_block(block, trained.policy, {})):
         raise ConfigError(
             f"policy {trained.policy} has changed since its training: run its experiment again"
         )
@@ -324,6 +327,7 @@ def masked_params(
         fields=training.fields,
         code=training.code,
         member_code=training.member_code,
+        versions=training.versions,
         seed=spec.seed,
         sampling=sampling,
         pace=(spec.steps, spec.batch_size) if follows else None,

@@ -86,6 +86,14 @@ def to_json(instance: object, where: str = "") -> dict[str, Json]:
     return found
 
 
+def without_omitted(kind: type, values: Mapping[str, Json]) -> dict[str, Json]:
+    """Return JSON of fields of the dataclass `kind` without those that keys leave out."""
+    omitted = {
+        each.name: plain(each.default) for each in fields(kind) if schema.OMIT in each.metadata
+    }
+    return {name: value for name, value in values.items() if omitted.get(name, _ABSENT) != value}
+
+
 def from_json(kind: type[T], value: Json, where: str = "") -> T:
     """Return an instance of the dataclass `kind` from the JSON that `to_json` returned.
 

@@ -309,6 +309,7 @@ def resolved_member(block: PolicyBlock) -> dict[str, Json]:
     It has no label.
     """
     left_out = {"label", *asdict(block.denoising)} - set(keys.to_json(block.denoising))
+    left_out |= set(block.fields) - set(keys.without_omitted(type(block.policy), block.fields))
     return {key: value for key, value in resolved_policy(block).items() if key not in left_out}
 
 

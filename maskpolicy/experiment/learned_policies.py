@@ -8,7 +8,7 @@ from typing import Any
 
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.keys import plain
+from maskpolicy.core.keys import plain, without_omitted
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import NONE, Experiment, PolicyBlock, TaskBlock
@@ -145,12 +145,13 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
     that differ in them share one annotation, whose key is that of the row with the defaults.
     """
     drawn = hooks.ONLY_SELECT.of(block.policy)
-    kept = {name: value for name, value in block.fields.items() if name not in drawn}
+    keyed = without_omitted(type(block.policy), block.fields)
+    kept = {name: value for name, value in keyed.items() if name not in drawn}
     if is_learned(block):
         return kept
     known = schema.fields_of(type(block.policy))
     defaults = {name: known[name].default for name in drawn if not known[name].is_required}
-    return {**kept, **plain(defaults, block.label)}
+    return {**kept, **without_omitted(type(block.policy), plain(defaults, block.label))}
 
 
 def fits_to_denoising(block: PolicyBlock) -> bool:

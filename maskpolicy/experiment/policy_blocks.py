@@ -204,6 +204,14 @@ def member_code(block: PolicyBlock) -> dict[str, dict[str, str]] | None:
     return {name: digests for name, digests in code.items() if digests} or None
 
 
+def policy_versions(block: PolicyBlock) -> dict[str, int] | None:
+    """Return the versions above 1 of a policy and of those that it draws; None for none."""
+    each = {block.name: hooks.VERSION.of(block.policy)}
+    for member in block.members:
+        each |= policy_versions(member) or {}
+    return {name: version for name, version in each.items() if version > 1} or None
+
+
 def compares_corpora(block: PolicyBlock) -> bool:
     """Return whether a row's policy, or one that it draws, compares the corpus with another one."""
     return any(

@@ -61,17 +61,14 @@ def draw_weighted(
 
 
 def fill(units: Spans, budget: int, rng: np.random.Generator) -> Spans:
-    """Draw ranges in random order until they hold `budget` tokens.
+    """Draw ranges in random order until they hold `budget` tokens or more.
 
-    A range that exceeds the rest of the budget is skipped. Returns them in their order in `units`.
+    The last one is drawn whole. Returns them in their order in `units`.
     """
-    sizes = (units[:, 1] - units[:, 0]).tolist()
-    chosen = []
-    for place in rng.permutation(len(units)).tolist():
-        if sizes[place] <= budget:
-            chosen.append(place)
-            budget -= sizes[place]
-    return as_spans(units[np.sort(np.asarray(chosen, int))])
+    order = rng.permutation(len(units))
+    sizes = (units[:, 1] - units[:, 0])[order]
+    before = np.cumsum(sizes) - sizes  # tokens of the ranges drawn before each
+    return as_spans(units[np.sort(order[before < budget])])
 
 
 def choose(weights: Sequence[float], rng: np.random.Generator) -> int:

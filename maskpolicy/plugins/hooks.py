@@ -185,6 +185,15 @@ ONLY_SELECT: Hook[Sequence[str]] = Hook(
     form="class variable",
     annotation=tuple[str, ...],
 )
+VERSION: Hook[int] = Hook(
+    "version",
+    1,
+    "of a policy that comes with maskpolicy: raised when `select` or `choose_member` masks "
+    "something else, so that trainings with the earlier masks are not taken for it. The code of a "
+    "file of your own is in its keys anyway",
+    form="class variable",
+    annotation=schema.Count,
+)
 CORPUS_COLUMNS: Hook[Sequence[str]] = Hook(
     "corpus_columns",
     (),
@@ -337,7 +346,7 @@ FILES: Hook[Sequence[str]] = Hook(
 HOOKS: dict[str, tuple[Hook[Any], ...]] = {
     "policy": (
         *(SELECT, CHOOSE_MEMBER, MEMBERS, ANNOTATE, REANNOTATE, EVERY, SMOOTHING),
-        *(DEPENDS, ONLY_SELECT, CORPUS_COLUMNS),
+        *(DEPENDS, ONLY_SELECT, VERSION, CORPUS_COLUMNS),
         *OF_STATISTICS,
         *(FIT, TRAIN_ON, LEARNS_FROM, NEEDS_CLASSIFIER, INIT, FITS_TO_DENOISING, FILES),
     ),

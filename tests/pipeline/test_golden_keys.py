@@ -23,8 +23,10 @@ from maskpolicy.core import hardware, hub
 from maskpolicy.core.keys import to_json
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, params_of, topological
+from maskpolicy.plugins.discovery import find_plugin
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "golden_keys.json"
@@ -154,6 +156,17 @@ def files_in(value: Json) -> Iterator[str]:
 def test_no_key_of_an_experiment_changes(variant, data, monkeypatch):
     golden: dict[str, Json] = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert digests(stages_of(variant, data, monkeypatch)) == golden[variant]
+
+
+def test_the_version_of_a_policy_is_in_the_keys_of_stages_that_mask_alone(data, monkeypatch):
+    before = {one.key for one in stages_of("mixed", data, monkeypatch)}
+    monkeypatch.setattr(find_plugin("policy", "pmi").plugin, "version", 99)
+    found = stages_of("mixed", data, monkeypatch)
+    changed = {one.kind: one for one in found if one.key not in before}
+    assert changed.keys() == {"intermediate", "finetune", "evaluate"}
+    assert changed["intermediate"].keyed["versions"] == {"pmi": 99}
+    mixture = policy_block({"name": "mixture", "members": ["random", "pmi"]}, "", {})
+    assert policy_versions(mixture) == {"pmi": 99}
 
 
 def test_trainings_whose_targets_were_cut_are_computed_again(data, monkeypatch):

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import small
 from maskpolicy.policies.mixture import UL2
@@ -88,9 +89,13 @@ def test_ul2_draws_its_denoisers_alike_and_masks_exact_counts():
     kinds = Counter((len(s), int((s[:, 1] - s[:, 0]).sum())) for s in found.spans)
     suffix = [s.tolist() for s in found.spans if s.tolist() == [[150, 200]]]
     expected = {(10, 30), (4, 30), (33, 100), (12, 100), (1, 30), (2, 100), (1, 50)}
-    assert set(kinds) == expected
+    # a rolled span that passes the end is two
+    assert set(kinds) == expected | {(n + 1, t) for n, t in expected if t != 50}
     assert len(suffix) == kinds[1, 50]
-    assert [*kinds.values()] == pytest.approx([200] * 7, abs=60)
+    drawn = [kinds[n, t] + (kinds[n + 1, t] if t != 50 else 0) for n, t in sorted(expected)]
+    assert drawn == pytest.approx([200] * 7, abs=60)
+    at_the_end = [s[-1, 1] == 200 for s in found.spans if (s[:, 1] - s[:, 0]).sum() == 30]
+    assert np.mean(at_the_end) < 0.3  # without rolling all of them
     assert {each.target for each in found.denoisings} == {"spans"}
 
 

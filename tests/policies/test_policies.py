@@ -49,10 +49,10 @@ WITH_RATIO = [
     (Uniform(0.5), "pieces"),
     (WholeWord(), "words"),
     (WholeWord(0.9), "words"),
-    (Span(), "words"),
-    (Span(0.9), "words"),
-    (Poisson(), "pieces"),
-    (Poisson(0.9, mean=20.0), "pieces"),
+    (Span(), "pieces"),
+    (Span(0.9), "pieces"),
+    (Poisson(), "words"),
+    (Poisson(0.9, mean=20.0, units="tokens"), "pieces"),
 ]
 
 
@@ -84,7 +84,7 @@ policies = st.one_of(
     st.builds(WholeWord, shares),
     st.builds(Span, shares, st.floats(0.001, 1), st.integers(1, 50)),
     st.builds(Poisson, shares, st.floats(0.01, 50)),
-    st.builds(SpanCorruption, shares, st.floats(1, 50)),
+    st.builds(SpanCorruption, shares, st.floats(1, 50), st.booleans()),
     st.builds(Mass, shares),
     st.builds(PrefixLM, shares),
     st.builds(GapSentences, shares, shares, st.sampled_from(["principal", "greedy", "random"])),
@@ -188,7 +188,7 @@ def test_the_same_generator_gives_the_same_spans(passage, policy, seed):
     assert one.tolist() == two.tolist()
 
 
-OF_TOKENS = (Uniform, Poisson, SpanCorruption, Mass, PrefixLM)
+OF_TOKENS = (Uniform, Span, SpanCorruption, Mass, PrefixLM)
 
 
 @given(passages, policies.filter(lambda p: not isinstance(p, OF_TOKENS)), st.integers(0, 9))
@@ -236,6 +236,26 @@ def test_lengths_of_span_are_geometric_and_cut_at_ten():
     assert (lengths * np.arange(1, 11)).sum() == pytest.approx(3.8, abs=0.01)
 
 
+def test_runs_of_span_begin_at_words_and_end_where_the_budget_does():
+    # facebookresearch/SpanBERT: 15% of 200 word pieces, runs cut inside a word by the budget
+    passage, found = built([4] * 50), []
+    for epoch in range(200):
+        spans = selection.select(Span(), [passage], 0, [epoch])[0]
+        assert (spans[:, 1] - spans[:, 0]).sum() == 30
+        assert (spans[:, 0] % 4 == 0).all()
+        found.append((spans[:, 1] % 4 > 0).sum())
+    assert max(found) == 1 and np.mean(found) > 0.9  # 30 is no multiple of 4
+
+
+def test_poisson_counts_words_and_begins_at_words_as_fairseq_does():
+    passage = built([1, 4] * 20)  # 40 words of 100 tokens: 30% are 12 words
+    starts, ends = (set(bounds.tolist()) for bounds in passage.words.T)
+    for epoch in range(50):
+        spans = selection.select(Poisson(), [passage], 0, [epoch])[0]
+        assert {*spans[:, 0].tolist()} <= starts and {*spans[:, 1].tolist()} <= ends
+        assert sum(a <= at < b for a, b in spans.tolist() for at in starts) == 12
+
+
 def test_lengths_of_poisson_are_those_of_bart_without_zero():
     lengths = Poisson().lengths
     assert lengths[0] == pytest.approx(3 * math.exp(-3) / (1 - math.exp(-3)))
@@ -278,10 +298,16 @@ def test_mass_hides_one_span_of_an_exact_length(passage, ratio):
     assert (spans[:, 1] - spans[:, 0]).tolist() == [length] * (length > 0)
 
 
-def test_mass_starts_anywhere_with_equal_chances():
+@pytest.mark.parametrize(
+    ("edges", "inside"),  # microsoft/MASS, `mask_start`: 20% at each end, 60% anywhere
+    [(0.4, 0.6 / 6), (0.0, 1 / 6)],
+)
+def test_mass_stands_at_an_end_or_anywhere(edges, inside):
     passage, rng = built([1] * 10), np.random.default_rng(0)
-    starts = [Mass().select(passage, rng)[0, 0] for _ in range(6000)]
-    assert np.bincount(starts) == pytest.approx(np.full(6, 1000), abs=120)
+    starts = [Mass(edges=edges).select(passage, rng)[0, 0] for _ in range(6000)]
+    shares = np.bincount(starts) / 6000
+    expected = np.full(6, inside) + np.asarray([edges / 2, 0, 0, 0, 0, edges / 2])
+    assert shares == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize(("count", "suffix"), [(0, []), (1, []), (2, [[1, 2]]), (8, [[6, 8]])])
@@ -346,6 +372,24 @@ def test_an_unmasked_span_comes_first_and_between_two_masked_ones(count, ratio, 
     edges = [0, *found.flatten().tolist()]
     assert all(a < b for a, b in pairwise(edges))
     assert edges[-1] == count
+
+
+def test_a_rolled_mask_is_anywhere_with_equal_chances():
+    # T5's random_roll: one span of 20 of 130 tokens, mean 64, as in UL2
+    passage, hidden = built([1] * 130), np.zeros(130)
+    for epoch in range(2000):
+        spans = selection.select(SpanCorruption(mean=64.0, roll=True), [passage], 0, [epoch])[0]
+        assert (spans[:, 1] - spans[:, 0]).sum() == 20 and len(spans) in (1, 2)
+        assert len(spans) == 1 or (spans[0, 0], spans[1, 1]) == (0, 130)
+        for first, end in spans.tolist():
+            hidden[first:end] += 1 / 2000
+    assert hidden == pytest.approx(np.full(130, 20 / 130), abs=0.04)
+
+
+def test_the_prefix_of_t5_ends_behind_any_token_but_the_last():
+    passage, policy = built([1] * 8), PrefixLM(split="uniform")
+    starts = [selection.select(policy, [passage], 0, [epoch])[0][0, 0] for epoch in range(7000)]
+    assert np.bincount(starts)[1:] == pytest.approx(np.full(7, 1000), abs=120)
 
 
 def test_all_masks_of_span_corruption_are_equally_likely():

@@ -16,9 +16,15 @@ from maskpolicy import ConfigError, Count, Findings, Json, Run, Seed, Store, Sto
 from maskpolicy.analyses import IntermediateStage, derive
 from maskpolicy.analyses.masked_sample import rows_of_stages
 from maskpolicy.analyses.plots import Bars, Series
+from maskpolicy.core.keys import without_omitted
 from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import ENCODER, CorpusBlock, PolicyBlock
-from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks, policy_block
+from maskpolicy.experiment.policy_blocks import (
+    GENERAL_POLICY,
+    leaf_blocks,
+    policy_block,
+    policy_versions,
+)
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results.cell import plugin_files
 from maskpolicy.pipeline.graph.nodes import Local, params_of, version_of
@@ -175,6 +181,8 @@ class Forgetting:
         own = params_of(record, GeneralParams)
         _check_code(own, row.run)
         row_policy = policy_block({"name": own.policy, **own.fields}, own.policy, {})
+        if own.versions != policy_versions(row_policy):
+            raise _changed(own.policy)
         block = replace(row_policy, denoising=own.how)
         leaves = [leaf for leaf, _ in leaf_blocks(block, own.policy)]
         keys = statistics_keys(record["inputs"], len(leaves), store)
@@ -210,7 +218,8 @@ def _masking(leaf: PolicyBlock) -> dict[str, Any]:
     """Return the fields of `GeneralLossParams` that say what a policy masks, and how."""
     return {
         "policy": leaf.name,
-        "fields": leaf.fields,
+        "fields": without_omitted(type(leaf.policy), leaf.fields),
+        "versions": policy_versions(leaf),
         "how": asdict(leaf.denoising),
         "code": code_digests(find_plugin("policy", leaf.name)) or None,
         "depends": hooks.DEPENDS.of(leaf.policy)() if hooks.ANNOTATE.of(leaf.policy) else None,
@@ -222,9 +231,13 @@ def _check_code(own: GeneralParams, run: Run) -> None:
     files = plugin_files(run.folder)
     for name, trained in {own.policy: own.code, **(own.member_code or {})}.items():
         if changed_since(plugin_of_run("policy", name, files), trained or {}):
-            raise ConfigError(
-                f"policy {name} has changed since the general stage: run its experiment again"
-            )
+            raise _changed(name)
+
+
+def _changed(policy: str) -> ConfigError:
+    return ConfigError(
+        f"policy {policy} has changed since the general stage: run its experiment again"
+    )
 
 
 def _panel(rows: Sequence[Json], name: str) -> Bars:

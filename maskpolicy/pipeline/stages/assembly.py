@@ -321,7 +321,7 @@ class _Builder:
             found["state"] = part.adjusted(byproducts=kept, transient=True)
             inputs["before"] = self.feedback(block, run, begin)[FEEDBACK]
         params = FeedbackParams(
-            **policy_params(block),
+            **{**policy_params(block), "versions": None},
             how=block.denoising,
             spec=spec,
             depends=hooks.DEPENDS.of(block.policy)(),

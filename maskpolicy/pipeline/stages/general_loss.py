@@ -52,6 +52,7 @@ class GeneralLossParams:
     corpus: Source | None = omitted(None)
     code: Mapping[str, str] | None = omitted(None)  # of a user's policy: file -> sha256
     depends: Json = omitted(None)  # what its columns depend on besides the fields
+    versions: Mapping[str, int] | None = omitted(None)  # of the policy, above 1
 
 
 @stage("general-loss", version=2)

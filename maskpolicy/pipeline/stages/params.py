@@ -112,6 +112,8 @@ class PolicyParams:
     code: Mapping[str, str] | None
     # of a policy that draws members: the code of each that a user wrote, by name
     member_code: Mapping[str, Mapping[str, str]] | None = omitted(None)
+    # of the policy, and of those that it draws, by name: those above 1
+    versions: Mapping[str, int] | None = omitted(None)
 
     def load(self, files: Sequence[str]) -> Any:
         """Return the policy's instance, after importing the plugin files of its experiment."""

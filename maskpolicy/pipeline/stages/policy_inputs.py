@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.keys import without_omitted
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.budgets import settled
 from maskpolicy.experiment.definition import SEQ2SEQ, PolicyBlock, TaskBlock
-from maskpolicy.experiment.policy_blocks import leaf_blocks, member_code
+from maskpolicy.experiment.policy_blocks import leaf_blocks, member_code, policy_versions
 from maskpolicy.experiment.task_kinds import LABEL, TASK_KINDS, TEXT
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages.fit import CLASSIFIER, CONTEXTS
@@ -58,7 +59,7 @@ class PolicyInputs:
         fit = self.fit(block, run) if learned_policies.is_learned(block) else None
         reads = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
         statistics = self.statistics(block) if reads else None
-        fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
+        fields = reader_params(block)
         params = ReaderParams(**fields, depends=hooks.DEPENDS.of(policy)())
         label = block.label if fit is None else f"{block.label}, run {run}"
         label = f"{label}, {text.label}" if text.label else label
@@ -77,7 +78,7 @@ class PolicyInputs:
         policy = block.policy
         if not hooks.reads_statistics(policy):
             return None
-        fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
+        fields = reader_params(block)
         params = ReaderParams(**fields, depends=hooks.DEPENDS.of(policy)())
         return self.inputs.statistics(block.label, policy, params, self.text(block))
 
@@ -90,10 +91,9 @@ class PolicyInputs:
                 f"model, but model.kind is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
             )
         spec = self.experiment.budget("fit", block)
-        policy = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
         from_labels = hooks.LEARNS_FROM.of(block.policy) == "labels"
         params = FitParams(
-            **policy,
+            **reader_params(block),
             spec=settled(replace(spec, seed=spec.seed + run), "fit"),
             how=block.denoising if learned_policies.fits_to_denoising(block) else None,
             depends=(hooks.DEPENDS.of(block.policy)() or None) if from_labels else None,
@@ -148,6 +148,16 @@ class PolicyInputs:
 
 def policy_params(block: PolicyBlock) -> dict[str, Any]:
     """Return the fields of `PolicyParams`."""
-    code = code_digests(find_plugin("policy", block.name))
-    more = {"member_code": member_code(block)}
-    return {"policy": block.name, "fields": block.fields, "code": code, **more}
+    return {
+        "policy": block.name,
+        "fields": without_omitted(type(block.policy), block.fields),
+        "code": code_digests(find_plugin("policy", block.name)),
+        "member_code": member_code(block),
+        "versions": policy_versions(block),
+    }
+
+
+def reader_params(block: PolicyBlock) -> dict[str, Any]:
+    """Return the fields of `PolicyParams` for a stage in which nothing is masked."""
+    fields = learned_policies.fitted_fields(block)
+    return {**policy_params(block), "fields": fields, "versions": None}
