@@ -42,6 +42,7 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
 SCRATCH = {kind: (*names, *ARCHITECTURES[kind]) for kind, names in PRESETS.items()}
 """By kind, the models built from scratch, which have a general stage."""
 SIZES = ("layers", "width", "heads", "feed_forward")
+WIDTH = 256  # of an architecture without one
 OnError = Literal["raise", "skip"]
 Tracker: TypeAlias = Literal[
     "aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"
@@ -69,15 +70,15 @@ class ModelBlock:
     # text-to-text model has as many in its decoder; null: 4
     layers: Count | None = None
     width: Count | None = None  # of an architecture: of its states; null: 256
-    heads: Count | None = None  # of an architecture: attention heads; null: one for 64 of width
+    heads: Count | None = None  # of an architecture: of attention; null: about one for 64 of width
     feed_forward: Count | None = None  # of an architecture: inner width; null: 4 times the width
     vocabulary: Count | None = None  # tokens, if a tokenizer is trained; null: 8000
     # of an architecture: bpe, wordpiece or unigram, to be trained on the general corpus, or a
     # folder with a tokenizer; null: the algorithm of the architecture's published models
     tokenizer: str | None = None
     decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
-    # of an encoder built from scratch: an attention bias for each head and distance, in addition
-    # to absolute positions, as in the released MAE-LM
+    # of the presets of kind encoder: an attention bias for each head and distance, in addition to
+    # absolute positions, as in the released MAE-LM
     relative_positions: bool = False
     # kind encoder: train the model's own head for masked language modelling further, or a new one;
     # auto: its own if it has one, but a new one for RoBERTa, mini and base
@@ -87,6 +88,13 @@ class ModelBlock:
     def is_scratch(self) -> bool:
         """Whether the model is built from scratch, and so has a general stage."""
         return is_scratch(self.name, self.kind)
+
+    @property
+    def divided_into(self) -> int:
+        """The attention heads of an architecture; without `heads`, the most of 64 or wider."""
+        width = self.width or WIDTH
+        usual = (n for n in range(max(1, width // 64), 0, -1) if width % n == 0)
+        return self.heads or next(usual)
 
     @property
     def is_preset(self) -> bool:

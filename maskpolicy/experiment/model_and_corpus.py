@@ -23,6 +23,7 @@ from maskpolicy.experiment.definition import (
     SCRATCH,
     SEQ2SEQ,
     SIZES,
+    WIDTH,
     WORLD,
     CorpusBlock,
     ModelBlock,
@@ -53,7 +54,6 @@ _OWNERS = {
     "google-t5": ("t5-",),
 }
 ALGORITHMS = ("bpe", "wordpiece", "unigram")  # by which a tokenizer is trained
-_WIDTH = 256
 _LEAST_VOCABULARY = 400
 _MOST_WEIGHTS = 2e10
 _DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemma", "phi-")
@@ -62,7 +62,8 @@ _DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemm
 def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
     block = {"name": given} if isinstance(given, str) else given
-    if isinstance(block, Mapping) and "architecture" in block:
+    is_named = isinstance(block, Mapping) and "architecture" in block  # and no folder is meant
+    if is_named:
         if "name" in block:
             raise ConfigError(f"{where}: `architecture` is another word for `name`: give one")
         block = {"name" if key == "architecture" else key: each for key, each in block.items()}
@@ -71,7 +72,7 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     if model.name and model.name not in PRESETS[ENCODER] + PRESETS[SEQ2SEQ]:
         found = yaml_file.locate(model.name, folders)
     is_other = model.name in known and found is not None and not (found / "config.json").is_file()
-    if is_other:  # it only has the name of an architecture
+    if is_other or (is_named and model.name in known):  # it only has the name of an architecture
         found = None
     if found is not None and (found.is_dir() or model.name.endswith(CONFIG_FILE)):
         model = replace(model, name=str(found))
@@ -141,7 +142,7 @@ def _check_sizes(model: ModelBlock, where: str) -> None:
     takes_sizes = is_own and not model.name.endswith(CONFIG_FILE)
     architectures = ", ".join(each for kind in (SEQ2SEQ, ENCODER) for each in ARCHITECTURES[kind])
     own = f"a model of sizes of your own ({architectures})"
-    from_scratch = f"an encoder built from scratch ({', '.join(PRESETS[ENCODER])})"
+    from_scratch = f"a preset of kind: {ENCODER} ({', '.join(PRESETS[ENCODER])})"
     takers = (
         ("relative_positions", of_preset, from_scratch),
         *((key, takes_sizes or (key == "layers" and of_preset), own) for key in SIZES),
@@ -157,11 +158,16 @@ def _check_sizes(model: ModelBlock, where: str) -> None:
 
 def _check_own(model: ModelBlock, where: str) -> None:
     """Raise ConfigError for sizes or a tokenizer that cannot be built."""
-    width, heads = model.width or _WIDTH, model.heads or 1
+    width, heads = model.width or WIDTH, model.divided_into
     if width % heads:
         raise ConfigError(
             f"{at(where, 'heads')}: {heads} heads cannot divide a width of {width}: set "
             f"width to a multiple of {heads}"
+        )
+    if model.name == "modernbert" and width // heads % 2:
+        raise ConfigError(
+            f"{at(where, 'width')}: rotary positions need an even width of each head: set width "
+            "to an even multiple of heads"
         )
     inner, layers = model.feed_forward or 4 * width, model.layers or 1
     vocabulary = model.vocabulary or _LEAST_VOCABULARY
@@ -173,8 +179,8 @@ def _check_own(model: ModelBlock, where: str) -> None:
         )
     if vocabulary < _LEAST_VOCABULARY:
         raise ConfigError(
-            f"{at(where, 'vocabulary')}: must be at least {_LEAST_VOCABULARY}, for the special "
-            f"tokens and single bytes, not {vocabulary}"
+            f"{at(where, 'vocabulary')}: must be at least {_LEAST_VOCABULARY}, for special "
+            f"tokens, and single bytes or characters, not {vocabulary}"
         )
     if model.tokenizer and model.tokenizer not in ALGORITHMS:
         if not Path(model.tokenizer).is_dir():

@@ -12,7 +12,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus import passages
-from maskpolicy.experiment.definition import CONFIG_FILE, ModelBlock
+from maskpolicy.experiment.definition import CONFIG_FILE, WIDTH, ModelBlock
 
 if TYPE_CHECKING:
     from transformers import BartForConditionalGeneration, PreTrainedTokenizerBase
@@ -23,7 +23,6 @@ Style: TypeAlias = Literal["bart", "bert", "bert-typed", "t5"]  # typed: the sec
 """Whose special tokens a tokenizer has."""
 _POSITIONS = 512
 _UNLIMITED = 2**31  # positions of T5, which are relative
-_WIDTH = 256
 _SPECIAL = ("pad", "bos", "eos", "cls", "sep")
 _OF_TOKENIZER = {
     *("vocab_size", "architectures", "transformers_version", "decoder_start_token_id"),
@@ -222,11 +221,11 @@ def config_of(model: ModelBlock, presets: Mapping[str, Preset]) -> dict[str, Jso
     shape = preset(model, presets)
     if shape.sizes is None:
         return None
-    width = model.width or _WIDTH
+    width = model.width or WIDTH
     values = {
         "layers": model.layers or 4,
         "width": width,
-        "heads": model.heads or max(1, width // 64),
+        "heads": model.divided_into,
         "feed_forward": model.feed_forward or 4 * width,
     }
     config = {key: values[name] for name in shape.sizes for key in shape.sizes[name]}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import small
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from maskpolicy.experiment.model_and_corpus import model_block
 
 TEXT = "\n\n".join([*small.TEXTS, "Dr. Żuk didn't pay $3.50 in Łódź – naïve café, 東京."] * 4)
 SIZES = ("model.layers=1", "model.width=32", "model.heads=2", "model.vocabulary=500")
@@ -101,3 +104,13 @@ def test_a_general_stage_reads_the_corpus_that_it_names(call, store):
     assert "roberta encoder (" in Path("runs/it/leaderboard.md").read_text()
     record = json.loads(Path("runs/it/results/random--cola--0.json").read_text())
     assert record["config"]["general"]["corpus"]["files"] == [str(Path("general.txt").resolve())]
+
+
+def test_an_architecture_is_not_a_folder_of_its_name(tmp_path):
+    write = {"model_type": "bert"}
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text(json.dumps(write))
+    found = model_block({"architecture": "bert", "width": 130}, "it", [tmp_path])
+    assert (found.name, found.is_scratch, found.divided_into) == ("bert", True, 2)
+    assert model_block("bert", "it", [tmp_path]).name == str(tmp_path / "bert")
+    assert replace(found, width=193).divided_into == 1

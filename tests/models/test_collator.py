@@ -183,6 +183,8 @@ def test_words_are_those_of_the_language():
         ({}, r"neither 'text' nor 'input_ids' but nothing: .*remove_unused_columns=False"),
         ({"labels": 3}, r"but \['labels'\]"),
         ({"text": 3}, "'text' must be text, not 3"),
+        ({"text": None}, "'text' must be text, not None"),
+        ("a b c", "a row must be a dict such as"),
         ({"text": "a\0"}, "a row's 'text' holds a NUL"),
     ],
 )

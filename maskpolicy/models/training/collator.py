@@ -208,6 +208,8 @@ class MaskingCollator:
     ) -> dict[str, Any]:
         if not rows:
             raise ValueError("MaskingCollator: a batch needs at least one row")
+        if not isinstance(rows[0], Mapping):
+            raise DataError(f"a row must be a dict such as {{'text': ..}}, not {rows[0]!r:.60}")
         views = self._views(rows)
         selected = self.masker.select(views, range(len(rows)), seed, turns, progress=progress)
         written = mixed_pairs(
@@ -318,7 +320,7 @@ class MaskingCollator:
                 return text, ids[plain], as_spans(np.asarray(offsets))[plain]
             if text is None:
                 text = self.tokenizer.decode(ids[plain], clean_up_tokenization_spaces=False)
-        if text is not None and not isinstance(text, str):
+        if not isinstance(text, str) and "text" in row:
             raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
         if text is None:
             raise DataError(
