@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from maskpolicy import DataError, Example, Json, task
-from maskpolicy.data.taskfiles import alike
+from maskpolicy.data.taskfiles import alike, minimal_pairs
 
 Format = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
 FACTS: dict[str, Any] = {
@@ -68,6 +68,34 @@ class LabelledTable:
         group = _text(row, self.topic, "topic") or alike(text)
         name = _text(row, self.id, "id")
         return Example(name, group, text, (label,), second or None, self.labels)
+
+
+@task("pairs", kind="pairs", metric="accuracy", **FACTS | {"files": {"test": "pairs.{edition}"}})
+@dataclass(frozen=True)
+class PairsTable:
+    """Pairs of a better and a worse text in columns of a file, scored without fine-tuning."""
+
+    good: str = "good"  # the column of the better text
+    bad: str = "bad"  # the column of the other one
+    before: str = ""  # the column of what both texts continue, which is not scored; empty: none
+    topic: str = ""  # the column of what rows of one group share; empty: each is one
+    slices: tuple[str, ...] = ()  # columns that rows are told apart by in predictions
+    id: str = ""  # the column of a row's name in predictions; empty: rows are numbered
+    choose: minimal_pairs.Scored = "auto"  # how a text is scored
+    edition: Format = "auto"  # the ending of the file; auto: the first that is there
+
+    def example(self, row: Json) -> Example:
+        """Map a row."""
+        names = {field: getattr(self, field) for field in ("good", "bad", "before", "topic", "id")}
+        cells = {field: _text(row, column, field) for field, column in names.items()}
+        return minimal_pairs.pair(
+            {names[side]: cells[side] for side in ("good", "bad")},
+            (self.good, self.bad),
+            group=cells["topic"],
+            id=cells["id"],
+            before=cells["before"],
+            slices={column: _text(row, column, "slices") for column in self.slices},
+        )
 
 
 def _cell(row: Json, column: str, field: str) -> Json:

@@ -37,7 +37,7 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
     },
     "maskpolicy.data.taskfiles": {
         *("text", "optional", "texts", "block", "records", "alike", "digest"),
-        *("existing", "opened", "window", "choices", "dpr", "glue", "kilt"),
+        *("existing", "opened", "window", "choices", "dpr", "glue", "kilt", "minimal_pairs"),
     },
     "maskpolicy.models.learned": {
         *("Classifier", "Context", "Contexts", "Tools", "Training", "Specials", "bounded"),

@@ -167,6 +167,7 @@ class Limit:
     train: Steps = 0  # the most train examples, taken by groups; 0: all
     dev: Steps = 0  # the same, of dev
     test: Steps = 0  # the same, of test
+    group: Steps = omitted(0)  # the most examples of one group, the first ones; 0: all
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: s
             continue
         if metric.parts and not TASK_KINDS[kind].has_classes:
             raise ConfigError(
-                f"{place}: {name} scores labels, and this task has {kind}s: {instead}"
+                f"{place}: {name} scores labels, and this task has {kind.rstrip('s')}s: {instead}"
             )
         if metric.numbers != has_numbers:
             what = (

@@ -14,18 +14,27 @@ from maskpolicy.core.schema import omitted
 from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ
 from maskpolicy.plugins.registry import Registered
 
-TEXT, LABEL, SPAN = "text", "label", "span"
+TEXT, LABEL, SPAN, PAIRS = "text", "label", "span", "pairs"
+Choose = Literal[
+    "generate", "likelihood", "auto", "pll", "within_word_l2r", "enc_dec_mask", "enc_dec_prefix"
+]
+PAIR_SCORES: Mapping[str, tuple[Choose, ...]] = {
+    ENCODER: ("pll", "within_word_l2r"),
+    SEQ2SEQ: ("enc_dec_mask", "enc_dec_prefix"),
+}
+"""By kind of model, how it scores a text of a pair; the first is meant by "auto"."""
 
 
 @dataclass(frozen=True)
 class TaskKind:
     """The facts of one kind."""
 
-    model: str  # the kind of model that is fine-tuned on such tasks
-    auto_class: str  # of Transformers, for the fine-tuned model
+    model: str  # the kind of model that does such tasks; "": both
+    auto_class: str  # of Transformers, for the fine-tuned model; "": there is none
     hub: str  # the Hub's name of such tasks
     reads_context: bool = True  # whether a context is always a part of what the model reads
     has_classes: bool = False  # whether answers are classes, or numbers in their place
+    zero_shot: bool = False  # whether the pre-trained model does them, without train and dev
 
 
 TASK_KINDS: Mapping[str, TaskKind] = {
@@ -34,6 +43,7 @@ TASK_KINDS: Mapping[str, TaskKind] = {
         ENCODER, "AutoModelForSequenceClassification", "text-classification", has_classes=True
     ),
     SPAN: TaskKind(ENCODER, "AutoModelForQuestionAnswering", "question-answering"),
+    PAIRS: TaskKind("", "", "fill-mask", zero_shot=True),
 }
 
 
@@ -47,8 +57,8 @@ def kind_of(task: Registered) -> str:
 
 
 def of_model(kind: str) -> tuple[str, ...]:
-    """Return the kinds of tasks that a kind of model is fine-tuned on."""
-    return tuple(name for name, facts in TASK_KINDS.items() if facts.model == kind)
+    """Return the kinds of tasks that a kind of model does."""
+    return tuple(name for name, facts in TASK_KINDS.items() if facts.model in ("", kind))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +69,8 @@ class HeadParams:
     unanswerable: bool = omitted(
         False, lambda params: params.head == TEXT
     )  # span tasks: "" is an answer
-    # text tasks: write an answer, or take the likeliest choice
-    choose: Literal["generate", "likelihood"] = omitted("generate")
+    # text tasks: write an answer, or take the likeliest choice; pairs: one of PAIR_SCORES
+    choose: Choose = omitted("generate")
 
 
 @dataclass(frozen=True, kw_only=True)

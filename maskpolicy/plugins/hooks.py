@@ -315,7 +315,9 @@ DOCUMENTS: Hook[bool] = Hook(
 CHOOSE: Hook[str] = Hook(
     "choose",
     "generate",
-    "`likelihood`: the model takes the likeliest of an example's `choices` and writes no text",
+    "`likelihood`: the model takes the likeliest of an example's `choices` and writes no text. "
+    "Of a task of pairs, how a text is scored: `auto`, `pll`, `within_word_l2r`, `enc_dec_mask` or "
+    "`enc_dec_prefix`",
     form="field",
 )
 ANALYSE: Hook[Callable[..., Any] | None] = Hook(

@@ -11,7 +11,7 @@ from maskpolicy.core.types import Example
 from maskpolicy.data import majority
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TaskKind
-from maskpolicy.models.finetuning import TASK_HEADS
+from maskpolicy.models.finetuning import ANSWERING
 from maskpolicy.plugins.registry import Registered
 
 HOME = Path(maskpolicy.__file__).parent
@@ -23,9 +23,9 @@ def entry(kind: str) -> Registered:
 
 
 def test_each_kind_has_a_head_and_no_other_file_names_its_facts():
-    assert set(TASK_HEADS) == set(TASK_KINDS) == {"text", "label", "span"}
+    assert set(ANSWERING) == set(TASK_KINDS) == {"text", "label", "span", "pairs"}
     facts = "|".join(one.hub for one in TASK_KINDS.values())
-    named = re.compile(rf'"({facts})"|"text", "label"|kind (==|!=) "(text|label|span)"')
+    named = re.compile(rf'"({facts})"|"text", "label"|kind (==|!=) "(text|label|span|pairs)"')
     files = [path for path in HOME.rglob("*.py") if named.search(path.read_text("utf-8"))]
     assert [path.name for path in files] == ["task_kinds.py"]
 

@@ -32,6 +32,7 @@ class Row:
     number: int  # the line (from 1) if the file is read by lines, otherwise the index (from 0)
     value: Json = None  # {key: value}
     error: str = ""
+    file: str = ""  # the file's name without its endings, where a task has a file for each group
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,17 @@ def existing(path: Path) -> Path | None:
     """Return the file, or its gzipped form if only that exists, or None."""
     gzipped = path.with_name(f"{path.name}.gz")
     return next((file for file in (path, gzipped) if file.is_file()), None)
+
+
+def matching(folder: Path, name: str) -> list[Path]:
+    """Return the files of a folder that a name, or a pattern such as *.jsonl, means, sorted.
+
+    A gzipped form stands for a file that is not there.
+    """
+    names = {name}
+    if "*" in name:
+        names = {ungzipped(p.name) for form in (name, f"{name}.gz") for p in folder.glob(form)}
+    return [path for each in sorted(names) if (path := existing(folder / each)) is not None]
 
 
 def ungzipped(name: str) -> str:

@@ -5,7 +5,7 @@ What a model makes of them is in `finetuning`.
 
 from maskpolicy.data.datafiles.fields import alike, block, digest, optional, records, text, texts
 from maskpolicy.data.datafiles.rows import existing, opened
-from maskpolicy.data.taskfiles import choices, dpr, glue, kilt
+from maskpolicy.data.taskfiles import choices, dpr, glue, kilt, minimal_pairs
 from maskpolicy.data.taskfiles.evidence import window
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "existing",
     "glue",
     "kilt",
+    "minimal_pairs",
     "opened",
     "optional",
     "records",

@@ -114,10 +114,23 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
             f"{source.name}: all usable rows are of one group, and a {split} split is carved from "
             f"train by whole groups: add rows of another group for task {block.name!r}"
         )
+    if most := block.limit.group:
+        reading.kept = _of_each_group(reading.kept, most)
     if most := getattr(block.limit, split):
         places = first([one.group for _, one in reading.kept], most)
         reading.kept = [reading.kept[place] for place in places]
     return reading
+
+
+def _of_each_group(pairs: list[tuple[Row, Example]], most: int) -> list[tuple[Row, Example]]:
+    """Return the first `most` examples of each group."""
+    counts: Counter[str] = Counter()
+    kept = []
+    for row, example in pairs:
+        counts[example.group] += 1
+        if counts[example.group] <= most:
+            kept.append((row, example))
+    return kept
 
 
 def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Path]:
@@ -165,6 +178,8 @@ def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) 
             "targets": list(example.targets),
             "context": example.context,
         }
+        if not example.source:
+            row["choices"] = list(example.choices)
         yield json.dumps(row, ensure_ascii=False)
 
 
@@ -260,7 +275,7 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
     if row.error:
         raise DataError(row.error)
     with _plugin_errors_as_data_errors(task):
-        mapped = task.plugin.example(row.value)
+        mapped = task.plugin.example({"file": row.file, **row.value} if row.file else row.value)
     if mapped is None:
         return []
     examples = mapped if isinstance(mapped, list) else [mapped]
@@ -271,7 +286,7 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
                 f"task {task.name!r}: the Example has no choices, of which choose: likelihood "
                 "takes one: give choices=(..), or leave choose out"
             )
-    return [_whole(example, f"{official}-{row.number}") for example in examples]
+    return [_whole(example, f"{row.file or official}-{row.number}") for example in examples]
 
 
 @contextmanager

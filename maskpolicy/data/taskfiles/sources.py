@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from maskpolicy.core.errors import ConfigError, DataError, unknown
 from maskpolicy.core.metrics import Metric
 from maskpolicy.core.schema import SYNONYMS
 from maskpolicy.data.datafiles import readers
-from maskpolicy.data.datafiles.rows import Layout, Row, existing
+from maskpolicy.data.datafiles.rows import Layout, Row, matching, ungzipped
 from maskpolicy.experiment.definition import TaskBlock
 from maskpolicy.experiment.task_kinds import TEXT, kind_of
 from maskpolicy.plugins import discovery, hooks
@@ -46,7 +46,7 @@ class TaskFacts:
 
     group: str  # of columns: closed-book | knowledge-intensive | multiple-choice | glue | ..
     metric: str  # a name of maskpolicy.core.metrics, which ranks
-    files: Mapping[str, str]  # official split -> file name; {edition} stands for an edition
+    files: Mapping[str, str]  # official split -> file name or *.ending; {edition} is an edition
     folders: tuple[str, ...] = ()  # official sub-folders that may hold the files
     editions: tuple[str, ...] = ()  # releases of the same task, the preferred one first
     others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # see `names`
@@ -74,6 +74,12 @@ class TaskFacts:
         at = "" if _is_of_babylm(path) else self.at
         layout = Layout(at=at, header=self.columns, quoted=False)
         return readers.rows(path, layout)
+
+    def rows_of(self, paths: Sequence[Path]) -> Iterator[Row]:
+        """Yield the rows of several files, each with the name of its file."""
+        for path in paths:
+            for row in self.rows(path):
+                yield replace(row, file=ungzipped(path.name).partition(".")[0])
 
     def part(self, split: str, edition: str = "") -> tuple[str, str]:
         """Return the official split that `split` is read from, and which side of it.
@@ -128,7 +134,7 @@ class SplitSource:
     rows: Iterator[Row]  # read when they are asked for, once
     official: str  # the official split that it holds
     side: str  # "all" of it, or one side of the carve: "train" or "dev"
-    files: tuple[Path, ...] = ()  # the file; none from the Hub
+    files: tuple[Path, ...] = ()  # the file or files; none from the Hub
     beside: tuple[Path, ...] = ()  # the folders in which companions of the file may lie
 
 
@@ -185,8 +191,9 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
     """Find the official file that a split is read from, in `folder` or official sub-folders.
 
     The first edition with any file there serves all splits, so that they do not mix editions. A
-    file whose first row lacks the task's mark belongs to another task and is passed over. A gzipped
-    file (NAME.gz) is found too. Raises DataError if there is no such file.
+    file whose first row lacks the task's mark belongs to another task and is passed over; of the
+    files that a pattern names, one with the mark is enough. A gzipped file (NAME.gz) is found too.
+    Raises DataError if there is no such file.
     """
     stated = task.facts
     beside = _places(task, folder)
@@ -200,12 +207,15 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
                 f"): leave the task out, or register its file as {official!r}"
             )
         names.append(every[official])
-        for path in (existing(folder / every[official]) for folder in beside):
-            if path is not None and _is_marked(path, stated):
-                around = (path.parent, *beside)
-                return SplitSource(str(path), stated.rows(path), official, side, (path,), around)
-            foreign += [path] if path is not None else []
-        if any(existing(f / name) for f in beside for name in every.values()):
+        name = every[official]
+        for paths in (matching(place, name) for place in beside):
+            if any(_is_marked(path, stated) for path in paths):
+                path = paths[0].parent if "*" in name else paths[0]
+                rows = stated.rows_of(paths) if "*" in name else stated.rows(path)
+                around = (paths[0].parent, *beside)
+                return SplitSource(str(path), rows, official, side, tuple(paths), around)
+            foreign += paths
+        if any(matching(f, each) for f in beside for each in every.values()):
             break
     if foreign:
         raise DataError(

@@ -1,4 +1,7 @@
-"""What a task's kind decides: the head that is fine-tuned, its steps and loss, and its answers."""
+"""What a task's kind decides: the head that is fine-tuned, its steps and loss, and its answers.
+
+Models answer pairs as they are pre-trained.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,33 @@ from typing import Any
 
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.task_kinds import LABEL, SPAN, TEXT, AnswerParams, HeadParams
-from maskpolicy.models.finetuning import text
+from maskpolicy.experiment.task_kinds import LABEL, PAIRS, SPAN, TEXT, AnswerParams, HeadParams
+from maskpolicy.models.finetuning import pair_scores, text
 from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
 from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.steps import Cut, ExampleSteps
 
 
 @dataclass(frozen=True)
-class Head:
-    """One kind of task; the fields are names of its module or class."""
+class Answering:
+    """How models answer one kind of task; the fields are names of its module or class."""
+
+    load: Callable[[Path], Any]
+    """(folder) -> a model that answers"""
+    answer: Callable[..., list[str]]
+    """(model, tokenizer, examples, params, spec, progress) -> a prediction for each example"""
+
+
+@dataclass(frozen=True)
+class Head(Answering):
+    """And how they are fine-tuned on it."""
 
     start: Callable[[Path, Sequence[Example], int], Any]
     """(folder, train examples, seed) -> the pre-trained model with a fresh head"""
-    load: Callable[[Path], Any]
-    """(folder) -> a fine-tuned model"""
     steps: Callable[[Any, Any, Sequence[Example], Training, AnswerParams], ExampleSteps]
     """(model, tokenizer, examples, spec, params)"""
     loss: Loss
     training_loss: Callable[[], Loss]  # called once for each training: an equal loss, faster
-    answer: Callable[..., list[str]]
-    """(model, tokenizer, examples, params, spec, progress) -> a prediction for each example"""
     cuts: Callable[[Any, Sequence[Example], Training, HeadParams, bool], list[Cut]]
     """(tokenizer, examples, spec, params, whether they are trained on) -> texts that are cut"""
 
@@ -42,4 +51,8 @@ TASK_HEADS: Mapping[str, Head] = {
     TEXT: _head(text),
     LABEL: _head(LabelTask()),
     SPAN: _head(SpanTask()),
+}
+ANSWERING: Mapping[str, Answering] = {
+    **TASK_HEADS,
+    PAIRS: Answering(pair_scores.load, pair_scores.answer),
 }

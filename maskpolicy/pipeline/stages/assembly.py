@@ -11,7 +11,7 @@ from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus.shards import CutFile
 from maskpolicy.experiment import learned_policies
-from maskpolicy.experiment.budgets import Training, settled
+from maskpolicy.experiment.budgets import Training, resolve_auto, settled
 from maskpolicy.experiment.definition import ENCODER, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
 from maskpolicy.models import scratch
@@ -39,6 +39,9 @@ from maskpolicy.pipeline.stages.tuned_rows import TunedRow
 from maskpolicy.plugins import hooks
 
 CellName = TypeVar("CellName", bound=tuple[object, ...])
+ZERO_SHOT = Training(
+    steps=0, precision="fp32", attention="sdpa"
+)  # what answers without fine-tuning depend on
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,9 @@ class _Builder:
             for seed in self.experiment.seeds
         }
         early = self.early()
-        majority = {task.label: self.columns.majority(task) for task in self.experiment.tasks}
-        audits = {task.label: self.columns.audit(task) for task in self.experiment.tasks}
+        trained = [each for each in self.experiment.tasks if not self.columns.is_zero_shot(each)]
+        majority = {task.label: self.columns.majority(task) for task in trained}
+        audits = {task.label: self.columns.audit(task) for task in trained}
         every = (*cells.values(), *early.values())
         return Graph(every, cells, pretrained, early, majority, audits)
 
@@ -336,24 +340,19 @@ class _Builder:
     def evaluate(
         self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str, split: Split
     ) -> Stage:
-        """Fine-tune a row's model on a task, and answer the examples of a split."""
-        column, spec = self.columns.column(task), self.experiment.budget("finetune", block)
-        spec = settled(replace(spec, seed=seed), "finetune")
-        shared = column.params | {"spec": spec}
+        """Answer the examples of a split, with a row's model or after its fine-tuning on a task."""
+        column, spec, tokenizer = self.columns.column(task), ZERO_SHOT, self.inputs.tokenizer
         metric, *others = column.metrics
-        chooses = bool(spec.eval_every)  # the metric chooses the weights
-        finetune = FinetuneParams(
-            **shared,
-            metric=metric.name if chooses else column.own_metric,
-            metric_version=metric.version if chooses else 1,
-        )
-        tokenizer, learnt = self.inputs.tokenizer, self.tasks.examples(task, "train")
-        inputs = {"tokenizer": tokenizer, "examples": learnt}
-        tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
-        tuned = tuned.adjusted(transient="finetune" not in self.experiment.keep_models)
-        tuned = self.inputs.resumable(tuned, spec)
+        if self.columns.is_zero_shot(task):
+            self.columns.check_head(task, block)
+        else:
+            spec = settled(
+                replace(self.experiment.budget("finetune", block), seed=seed), "finetune"
+            )
+            model = self.finetune(task, model, spec, label)
         evaluate = EvaluateParams(
-            **shared,
+            **column.params,
+            spec=resolve_auto(spec),
             metric=metric.name,
             metric_version=metric.version,
             besides=tuple((other.name, other.version) for other in others),
@@ -361,7 +360,23 @@ class _Builder:
         )
         name = label if split == "test" else f"{label}, {split}"
         inputs = {"tokenizer": tokenizer, "examples": self.tasks.examples(task, split)}
-        return self.inputs.stage("evaluate", name, evaluate, model=tuned, **inputs)
+        return self.inputs.stage("evaluate", name, evaluate, model=model, **inputs)
+
+    def finetune(self, task: TaskBlock, model: Stage, spec: Training, label: str) -> Stage:
+        """Fine-tune a model on a task."""
+        column, chooses = self.columns.column(task), bool(spec.eval_every)
+        metric = column.metrics[0]  # chooses the weights, if anything does
+        finetune = FinetuneParams(
+            **column.params,
+            spec=spec,
+            metric=metric.name if chooses else column.own_metric,
+            metric_version=metric.version if chooses else 1,
+        )
+        learnt = self.tasks.examples(task, "train")
+        inputs = {"tokenizer": self.inputs.tokenizer, "examples": learnt}
+        tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
+        tuned = tuned.adjusted(transient="finetune" not in self.experiment.keep_models)
+        return self.inputs.resumable(tuned, spec)
 
 
 def _of(cells: Mapping[CellName, Stage], named: Iterable[tuple[str, str]]) -> dict[CellName, Stage]:

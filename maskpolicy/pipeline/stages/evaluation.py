@@ -18,7 +18,7 @@ from maskpolicy.data.taskfiles import examples as task_examples
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models.families import bounded, limits, within
-from maskpolicy.models.finetuning import TASK_HEADS
+from maskpolicy.models.finetuning import ANSWERING, TASK_HEADS
 from maskpolicy.models.loading import load_tokenizer, load_weights, set_attention
 from maskpolicy.pipeline.graph.nodes import StageRun, stage
 from maskpolicy.pipeline.stages.params import (
@@ -130,7 +130,7 @@ def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run:
 def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Predict the answers of one split of a task, and score them."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    head = TASK_HEADS[params.head]
+    head = ANSWERING[params.head]
     model = head.load(inputs["model"])
     model.to(hardware.device())
     spec = bounded(params.spec, model)

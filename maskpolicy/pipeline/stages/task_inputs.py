@@ -13,8 +13,9 @@ from maskpolicy.core.metrics import Metric
 from maskpolicy.data.taskfiles import examples as task_examples
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import task_kinds
-from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock
-from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
+from maskpolicy.experiment.definition import ENCODER, HUB, WORLD, PolicyBlock, TaskBlock
+from maskpolicy.experiment.task_kinds import PAIR_SCORES, PAIRS, TASK_KINDS, TEXT
+from maskpolicy.models.encoders import has_decoder
 from maskpolicy.models.learned import fit_tools
 from maskpolicy.models.model_kinds import preset
 from maskpolicy.pipeline.graph.nodes import Stage
@@ -161,11 +162,39 @@ class Columns:
             self.columns[task.label] = Column(params, made.own_metric, made.metrics)
         return self.columns[task.label]
 
+    def is_zero_shot(self, task: TaskBlock) -> bool:
+        """Whether models do a task as they are pre-trained."""
+        return TASK_KINDS[task_kinds.kind_of(find_plugin("task", task.name))].zero_shot
+
     def head(self, task: TaskBlock) -> dict[str, Any]:
         """The fields of `HeadParams`."""
         facts = sources.facts(find_plugin("task", task.name))
         choose = hooks.CHOOSE.of(sources.task(task).plugin)
+        if facts.kind == PAIRS:
+            usual, able = "auto", PAIR_SCORES[self.experiment.model.kind]
+            if choose not in (usual, *able):
+                raise ConfigError(
+                    f"{self.experiment.place_of(task)}.choose: {choose} does not score pairs with "
+                    f"a model of kind {self.experiment.model.kind}: choose {' or '.join(able)}"
+                )
+            choose = able[0] if choose == usual else choose
         return {"head": facts.kind, "unanswerable": facts.unanswerable, "choose": choose}
+
+    def check_head(self, task: TaskBlock, block: PolicyBlock) -> None:
+        """Raise ConfigError if a row's encoder is known to have no head that scores pairs."""
+        model, where = self.experiment.model, self.experiment.place_of(task)
+        if model.kind != ENCODER:
+            return
+        needs = f"{where}: {task.label} needs a head for masked language modelling, "
+        if block.has_stage and has_decoder(block.denoising):
+            raise ConfigError(
+                f"{needs}and row {block.label} drops the one that it trains above MAE-LM's "
+                "decoder: leave out the row or the task"
+            )
+        if not block.has_stage and (
+            model.head == "new" or (model.is_scratch and model.head != "own")
+        ):
+            raise ConfigError(f"{needs}which row {block.label} has with model.head: own")
 
     def audit(self, task: TaskBlock) -> Stage:
         """The audit of a task's data; no score depends on it."""
@@ -213,7 +242,7 @@ class Columns:
                 "remove context: true"
             )
         able = TASK_KINDS[kind].model
-        if model.kind != able:
+        if able and model.kind != able:
             known = " and ".join(task_kinds.of_model(model.kind))
             own = task.name == "labelled-table" and model.kind == TASK_KINDS[TEXT].model
             or_else = ", or take task table, with the label as its answer" if own else ""

@@ -1,0 +1,114 @@
+"""Minimal pairs in the files of BLiMP and BabyLM's pipeline, and in tables of the user's own."""
+
+from __future__ import annotations
+
+import pytest
+from official import files, groups, read, split, write
+
+from maskpolicy.core.errors import DataError
+from maskpolicy.experiment.definition import Limit
+
+
+def blimp(number, uid="wh_island", **more):
+    return {
+        **{"sentence_good": f"Who leaves {number}?", "sentence_bad": f"Who leave {number}?"},
+        **{"field": "syntax_semantics", "linguistics_term": "island_effects", "UID": uid},
+        **{"pairID": str(number), "one_prefix_method": True, **more},
+    }
+
+
+@pytest.fixture
+def official(tmp_path):
+    """Return a folder with two paradigms, one of them packed, and a file of another task."""
+    write(tmp_path / "blimp" / "wh_island.jsonl.gz", blimp(0), blimp(1), blimp(2))
+    write(tmp_path / "blimp" / "transitive.jsonl", blimp(0, "transitive"))
+    write(tmp_path / "nq_open.jsonl", {"question": "who?", "answer": ["Ada"]})
+    return tmp_path
+
+
+def test_a_paradigm_is_a_file_and_a_group(official):
+    assert files("blimp", official) == ["transitive.jsonl", "wh_island.jsonl.gz"]
+    found = read("blimp", official)
+    assert [one.id for one in found] == ["transitive-0", *(f"wh_island-{n}" for n in range(3))]
+    assert groups("blimp", official) == ["transitive", *["wh_island"] * 3]
+    assert found[0].choices == ("Who leaves 0?", "Who leave 0?")
+    assert found[0].targets == ("Who leaves 0?",)
+    assert found[0].slices == {"field": "syntax/semantics", "phenomenon": "island_effects"}
+
+
+def test_a_limit_holds_for_each_group(official):
+    found = groups("blimp", official, limit=Limit(group=2))
+    assert found == ["transitive", "wh_island", "wh_island"]
+
+
+def test_equal_sentences_are_left_out_and_other_keys_are_one_line(official):
+    same = blimp(3, sentence_bad="Who leaves 3?")
+    write(official / "blimp" / "passive_1.jsonl", same, blimp(4))
+    found = split("blimp", official)
+    assert (len(found.examples), found.unlabelled) == (5, 1)
+    write(official / "blimp" / "passive_2.jsonl", {"good": "a", "bad": "b"})
+    with pytest.raises(DataError, match=r"passive_2.jsonl, line 1: key 'sentence_good' is missing"):
+        read("blimp", official)
+    write(official / "blimp" / "passive_2.jsonl", blimp(5, sentence_bad=""))
+    with pytest.raises(DataError, match=r"passive_2.jsonl, line 1: key 'sentence_bad' is empty"):
+        read("blimp", official)
+
+
+def test_files_of_other_tasks_alone_are_one_line(tmp_path):
+    write(tmp_path / "nq_open.jsonl", {"question": "who?", "answer": ["Ada"]})
+    with pytest.raises(DataError, match=r"is not a file of task 'blimp': .* no key 'UID'"):
+        read("blimp", tmp_path)
+
+
+def test_a_file_names_the_paradigm_of_a_row_of_the_supplement(tmp_path):
+    row = {"sentence_good": "A: Who left? B: Ada.", "sentence_bad": "A: Who left? B: Rome."}
+    write(tmp_path / "supplement_filtered" / "turn_taking.jsonl", row, {**row, "sentence_bad": "B"})
+    found = read("blimp-supplement", tmp_path)
+    assert [one.id for one in found] == ["turn_taking-1", "turn_taking-2"]
+    assert {one.group for one in found} == {"turn_taking"}
+    assert found[0].slices == {"field": "supplement", "phenomenon": "supplement"}
+
+
+def test_the_context_of_ewok_is_read_and_its_target_is_scored(tmp_path):
+    row = {
+        **{"Domain": "social-properties", "ContextType": "direct", "ContextDiff": "antonym"},
+        **{"TargetDiff": "swap", "Context1": "Ada is kind.", "Context2": "Ada is mean."},
+        **{"Target1": "Bob likes her.", "Target2": "Bob hates her."},
+    }
+    write(tmp_path / "ewok_fast" / "social.jsonl", row)
+    (found,) = read("ewok", tmp_path)
+    assert (found.source, found.choices) == ("Ada is kind.", (row["Target1"], row["Target2"]))
+    assert found.group == "social-properties"
+    assert found.slices == {"context type": "direct", "context": "antonym", "target": "swap"}
+
+
+def test_columns_of_a_table_are_pairs(tmp_path):
+    (tmp_path / "pairs.csv").write_text("right,wrong,kind,start\nI am,I is,verb,So\nMe,I,case,\n")
+    fields = {"good": "right", "bad": "wrong", "topic": "kind", "before": "start"}
+    first, second = read("pairs", tmp_path, fields=fields | {"slices": ("kind",)})
+    assert (first.source, first.choices, first.group) == ("So", ("I am", "I is"), "verb")
+    assert (second.source, second.slices) == ("", {"kind": "case"})
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("a,", "key 'bad' is empty"),
+        ("a,a", "'good' and 'bad' are the same text, 'a'"),
+    ],
+)
+def test_a_pair_that_is_none_is_one_line(tmp_path, row, said):
+    (tmp_path / "pairs.csv").write_text(f"good,bad\nx,y\n{row}\n")
+    with pytest.raises(DataError, match=rf"pairs.csv, .*: {said}"):
+        read("pairs", tmp_path)
+    (tmp_path / "pairs.csv").write_text("good,worse\nx,y\n")
+    with pytest.raises(DataError, match=r"has no column 'bad' \(it has good, worse\)"):
+        read("pairs", tmp_path)
+
+
+def test_the_official_files_of_blimp(real_data):
+    found = split("blimp", real_data / "english")
+    assert (len(found.examples), found.unlabelled) == (66_993, 7)
+    assert len({one.group for one in found.examples}) == 67
+    assert len({one.slices["phenomenon"] for one in found.examples}) == 13
+    assert len({one.slices["field"] for one in found.examples}) == 4
