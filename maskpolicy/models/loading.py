@@ -57,6 +57,8 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         ) from error
     except (*_FAILURES, SafetensorError, StrictDataclassError) as error:
         reason = shorten(str(error), 300, placeholder=" ..")
+        if "ignore_mismatched_sizes" in reason:
+            reason = "its config.json states other sizes than its weights have"
         advice = "give a folder, or a Hub name with a network"
         if Path(name).is_dir():
             advice = "name a folder that holds a model and its tokenizer"

@@ -105,10 +105,11 @@ def bert(folder):
     BertModel(BertConfig(vocab_size=9, num_hidden_layers=1, **size)).save_pretrained(folder)
 
 
-def bart_of_too_few_weights(folder):
+def bart_said_to_have(folder, **sizes):
+    """Save a small BART whose configuration states other sizes than it has."""
     small.bart().save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"encoder_layers": 2}))
+    (folder / "config.json").write_text(json.dumps(config | sizes))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,16 @@ def bart_of_too_few_weights(folder):
         (load_tokenizer, partial(tokenizer_without, "eos"), "has no eos token"),
         (text_to_text.load, bert, "bert is not text-to-text (an encoder needs model.kind: encoder"),
         (text_to_text.load, partial(bart_with, b"", "model.safetensors"), "cannot be loaded"),
-        (text_to_text.load, bart_of_too_few_weights, "weights lack model.encoder.layers.1."),
+        (
+            text_to_text.load,
+            partial(bart_said_to_have, encoder_layers=2),
+            "weights lack model.encoder.layers.1.",
+        ),
+        (
+            text_to_text.load,
+            partial(bart_said_to_have, vocab_size=9),
+            "its config.json states other sizes than its weights have",
+        ),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(tmp_path, call, save, says):
