@@ -7,13 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from maskpolicy.core.keys import digest
+
 TESTS = Path(__file__).parent
-KEY, OTHER, THIRD = (letter * 64 for letter in "abc")
+_RECORDS = [
+    {"kind": "train", "version": 1, "params": {"seed": seed}, "inputs": {}} for seed in range(4)
+]
+RECORDS = {digest(record): record for record in _RECORDS}
+KEY, OTHER, THIRD, FOURTH = sorted(RECORDS)
 
 
 def commit(store, key=KEY, text="content", **record):
     """Commit deep/file.txt with a text, and a file that is the same in all artifacts."""
-    with store.write(key, record) as out:
+    with store.write(key, record or RECORDS.get(key, {})) as out:
         (out / "deep").mkdir()
         (out / "deep" / "file.txt").write_text(text)
         (out / "same.txt").write_text("the same in all artifacts")

@@ -21,6 +21,7 @@ from maskpolicy.core.keys import digest, plain, to_json
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.results.cell import Run, named_apart
 from maskpolicy.pipeline.graph.nodes import Local, StageRun, compute, version_of
+from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Artifact, Store, available
 from maskpolicy.plugins import changed_files
 from maskpolicy.plugins.discovery import code_digests, find_plugin
@@ -133,8 +134,9 @@ def analyse(
         found = analysis.analyse(runs, store)
         if not found.partial:
             changed_files.compare_files(find_plugin("analysis", name), identity["code"])
-            about = {"kind": "analysis", "version": 1, "params": {"name": name}, "inputs": {}}
-            with store.write(key, {**about, **_logical("analysis", name), "local": {}}) as out:
+            about = {"kind": manifest.FINDINGS, "version": 1, "params": {"name": name}}
+            record = {**about, manifest.KEYED: identity, "inputs": {}, "local": {}}
+            with store.write(key, {**record, **_logical("analysis", name)}) as out:
                 text = json.dumps(
                     findings.to_json(found, name), ensure_ascii=False, allow_nan=False
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
@@ -9,6 +10,7 @@ import os
 import re
 import resource
 import shutil
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +24,8 @@ from maskpolicy.core.types import Json
 PART = ".part"  # ends the name of a file that is being written, after the writer
 _PART = re.compile(rf"\.(.+)\.([0-9a-f]{{8}})\.([0-9]+){re.escape(PART)}")  # file, machine, process
 _DAY = 86_400  # seconds
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOTHING_LEFT = 1 << 16  # bytes; a disk with less free space counts as full
 _ABSOLUTE = re.compile(r"(?:file://|(?<![\w./~:<-]))(?:/[^\s/'\"`:;,()\[\]{}<>]+){2,}")
 
 
@@ -84,6 +88,39 @@ def _inside(folder: Path, name: str, index: Path) -> Path:
             "save_pretrained, which puts all files into one folder"
         )
     return folder / name
+
+
+def temporary_fault(error: BaseException, other: Path | None = None) -> str:
+    """Return what to do about an error that says that the folder of temporary files is full, or "".
+
+    An error without a name is taken for one if `other`, the folder to which a command writes, has
+    room on another disk; without such a folder, the text names both possibilities.
+    """
+    if not isinstance(error, OSError):
+        return ""
+    advice = "free some space, or let $TMPDIR name a folder with room"
+    if "No usable temporary directory" in str(error):
+        return f"{error.strerror}: {advice}"
+    if error.errno not in FULL:
+        return ""
+    folder = Path(tempfile.gettempdir())
+    if error.filename is not None:
+        name = Path(os.fsdecode(error.filename))
+        inside = name.relative_to(folder).parts if name.is_relative_to(folder) else ()
+        is_there = bool(inside) and inside[0].startswith(tempfile.gettempprefix())
+    elif other is not None:
+        there = nearest_folder(other)
+        is_other = folder.stat().st_dev != there.stat().st_dev and has_room(there)
+        is_there = error.errno == errno.ENOSPC and is_other
+    else:
+        return f"the output, or the folder of temporary files {folder} ($TMPDIR): {error.strerror}"
+    told = f"the folder of temporary files, {folder}, is full ({error.strerror}): {advice}"
+    return told if is_there else ""
+
+
+def has_room(folder: Path) -> bool:
+    """Return whether the disk of a folder has some free space."""
+    return shutil.disk_usage(folder).free >= _NOTHING_LEFT
 
 
 def sync(path: Path) -> None:

@@ -13,10 +13,15 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import at, wrong
 
 _BYTES = 1_000_000  # of a file; ours have at most some thousand
+_LONGEST = 40  # characters of a value in a message
 _DEPTH = 50  # blocks and lists within each other
 _VALUES = 100_000  # with anchors and aliases written out
 _INNERMOST = re.compile(r"\$\{[^${}]*\}")  # ${key}, with no other one in it
 _INTEGER = 2**63  # integers are below this
+# numbers of YAML 1.1 alone: 0100 is 64 there, and 1:40 is 100
+_OLD_NUMBER = re.compile(
+    r"[-+]?(?:0[0-7_]+|[1-9][0-9_]*(?::[0-5]?[0-9])+|[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*)"
+)
 # all but tab and line breaks: they would reach terminals
 CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -107,7 +112,7 @@ def _parse(text: str, where: str) -> Any:
     # OmegaConf's loader passes on any error of PyYAML's constructors, e.g. for the tag !!int x
     broken = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
     try:
-        _check_depth(text, where)
+        _check_events(text, where)
         config = OmegaConf.load(io.StringIO(text), max_yaml_expanded_nodes=_VALUES)
         return OmegaConf.to_container(config, resolve=False)
     except YAMLError as error:
@@ -121,8 +126,8 @@ def _parse(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: not valid YAML: {_first(error)}") from None
 
 
-def _check_depth(text: str, where: str) -> None:
-    """Raise ConfigError for YAML that is nested too deeply.
+def _check_events(text: str, where: str) -> None:
+    """Raise ConfigError for YAML that is nested too deeply, and for numbers of YAML 1.1 alone.
 
     PyYAML's parser yields events without recursion; what builds values from them recurses in C.
     """
@@ -135,6 +140,13 @@ def _check_depth(text: str, where: str) -> None:
         if depth > _DEPTH:
             line = event.start_mark.line + 1
             raise ConfigError(f"{where}: line {line}: nested deeper than {_DEPTH} blocks")
+        is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]  # no quotes, no tag
+        if is_plain and _OLD_NUMBER.fullmatch(event.value):
+            place = f"{where}: line {event.start_mark.line + 1}: {event.value[:_LONGEST]}"
+            raise ConfigError(
+                f"{place}: YAML 1.1 and 1.2 read it as different values: write a number without "
+                "leading zeros and colons, or put the text in quotes"
+            )
 
 
 def _apply(values: dict[str, Any], override: str) -> None:

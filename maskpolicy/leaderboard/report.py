@@ -359,8 +359,12 @@ def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]
 
 
 def escape(text: str) -> str:
-    """Return text on one line with the special characters of LaTeX escaped."""
-    return "".join(_ESCAPES.get(sign, sign) for sign in " ".join(text.split()))
+    """Return text on one line with the special characters of LaTeX escaped.
+
+    A [ or * at its begin is put in braces: behind the end of a row it would be an argument of that.
+    """
+    made = "".join(_ESCAPES.get(sign, sign) for sign in " ".join(text.split()))
+    return f"{{{made[0]}}}{made[1:]}" if made[:1] in ("[", "*") else made
 
 
 def to_latex(board: Board) -> str:

@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from stores import commit, names, text_of
+from stores import FOURTH, KEY, OTHER, THIRD, commit, names, text_of
 
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.pipeline.store.upkeep import size
 
-KEYS = [letter * 64 for letter in "abc"]
+KEYS = [KEY, OTHER, THIRD]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def folder(tmp_path):
     """Return the path of a store with three artifacts."""
     store = Store(tmp_path / "store")
     for number, key in enumerate(KEYS):
-        commit(store, key, f"text {number}", kind="train")
+        commit(store, key, f"text {number}")
     return store.root
 
 
@@ -48,7 +48,7 @@ def test_artifacts_travel_with_their_manifests_and_fill_no_cache(call, folder, u
     one, two = Store(folder), Store(tmp_path / "back")
     assert texts(one) == texts(two) == texts(open_store(url, tmp_path / "other"))
     assert [one.peek(key) for key in KEYS] == [two.peek(key) for key in KEYS]
-    commit(one, "d" * 64, "new")
+    commit(one, FOURTH, "new")
     for number in (1, 0):
         said = f"{number} artifacts copied to {url}\n"
         assert call("store", "copy", folder, url)[1] == said

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +143,51 @@ def test_an_index_that_is_none_names_nothing(tmp_path, text):
     (tmp_path / "model.safetensors.index.json").write_text(text)
     (tmp_path / "a.bin").write_bytes(b"x")
     assert weights_in(tmp_path) == [tmp_path / "a.bin"]
+
+
+IN_A_FULL_FOLDER = """
+import os, sys, tempfile
+from pathlib import Path
+from maskpolicy.app.commands import _line
+from maskpolicy.core.errors import StoreError
+from maskpolicy.data.datafiles import readers
+from maskpolicy.pipeline.store.artifacts import Store
+folder, packed, store = sys.argv[1:]
+tempfile.tempdir = folder
+try:
+    list(readers.rows(Path(packed)))
+except StoreError as error:
+    print(error)
+try:
+    with Store(store).write("0" * 64, {}) as out, tempfile.TemporaryDirectory() as temporary:
+        (Path(temporary) / "file").write_bytes(b"x" * 200_000)
+except StoreError as error:
+    print(error)
+tempfile.tempdir = None
+os.environ["TMPDIR"] = folder
+(Path(folder) / "rest").open("wb", buffering=0).write(b"x" * 200_000)
+tempfile._candidate_tempdir_list = lambda: [folder]
+try:
+    tempfile.mkdtemp()
+except OSError as error:
+    print(_line(error))
+"""
+
+
+def test_a_full_folder_of_temporary_files_is_named(tmp_path):
+    folder, packed = tmp_path / "full", tmp_path / "it.parquet.gz"
+    folder.mkdir()
+    packed.write_bytes(gzip.compress(os.urandom(200_000)))
+    words = [folder, packed, tmp_path / "store"]
+    mounted = 'mount -t tmpfs -o size=100k tmpfs "$4" && exec "$@"'
+    command = ["unshare", "-Urm", "sh", "-c", mounted, "sh", sys.executable, "-c"]
+    done = subprocess.run(
+        [*command, IN_A_FULL_FOLDER, *map(str, words)], capture_output=True, text=True
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip("no file system can be mounted here")
+    first, second, third = done.stdout.splitlines()
+    assert first.startswith(f"{packed}: has no room to be unpacked in {folder} (No space left")
+    assert second.startswith(f"the folder of temporary files, {folder}, is full (No space left")
+    assert "No usable temporary directory" in third
+    assert all("$TMPDIR" in line for line in (first, second, third))

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -372,3 +373,35 @@ def test_a_parquet_file_that_cannot_be_read_is_one_part(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_bytes(b"no Parquet")
     assert list(cuts.row_groups(path, 1)) == [(WHOLE, 10)]
+
+
+@pytest.mark.parametrize("name", ["it.txt", "it.txt.gz", "it.jsonl"])
+def test_a_line_that_is_too_long_is_one_malformed_row(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(cuts, "LONGEST_LINE", 20)
+    monkeypatch.setattr(cuts, "_PIECE", 7)
+    lines = [b'{"text": "one"}', b"x" * 20, b"x" * 61, b'{"text": "two"}', b"y" * 35]
+    content = b"\n".join(lines)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    found = list(readers.rows(path, Layout(keys=("text",))))
+    wrong = [(row.number, row.error) for row in found if row.error]
+    assert wrong == [(number, "has more than 0 MB: break it into several") for number in (2, 3, 5)]
+    assert len(found) == (4 if ".txt" in name else 5)
+    part = Layout(keys=("text",), part=Part(begin=16, end=16 + 21 + 62, before=1))
+    if not name.endswith("gz"):
+        assert [row.number for row in readers.rows(path, part)] == [2, 3]
+
+
+def test_a_huge_line_takes_bounded_memory(tmp_path):
+    path = tmp_path / "it.txt.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(400):
+            file.write(b"x" * 1_000_000)
+    tracemalloc.start()
+    try:
+        (row,) = readers.rows(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "line 1" in row.place and "has more than 134 MB" in row.error
+    assert peak < 300_000_000

@@ -24,8 +24,16 @@ DEEP = 100_000
         ("a: " + "9" * 5000, "not valid YAML: Exceeds the limit (4300 digits)"),
         ("a: [1, -9223372036854775808]", "a[1]: an integer must be below 2^63"),
         ("a: 0x" + "f" * 5000, "a: an integer must be below 2^63"),
-        ("a: 0" + "7" * 5000, "a: an integer must be below 2^63"),
-        ("a: 1" + ":1" * 5000, "a: an integer must be below 2^63"),
+        ("a: 0" + "7" * 5000, "line 1: 0777"),
+        ("a: 1" + ":1" * 5000, "line 1: 1:1:1"),
+        (
+            "b: 1\na: 0100",
+            "line 2: 0100: YAML 1.1 and 1.2 read it as different values: write a num",
+        ),
+        ("a: [-01_0]", "line 1: -01_0: YAML 1.1 and"),
+        ("a: 1:40", "line 1: 1:40: YAML 1.1 and"),
+        ("a: {b: 0:40.5}", "line 1: 0:40.5: YAML 1.1 and"),
+        ("010: 1", "line 1: 010: YAML 1.1"),
         ("a: " + "${" * 3000 + "x" + "}" * 3000, "maximum recursion depth exceeded"),
         ("a: ${oc.env:HOME}", "a: ${oc.env:HOME} calls a function: only keys can be named"),
         ("a: {b: env}\nc: [x, '${oc.${a.b}:HOME}']", "c[1]: ${oc.:HOME} calls a function"),
@@ -98,3 +106,12 @@ def test_a_value_may_be_that_of_another_key():
     assert made["fit"] == made["intermediate"] == {"steps": 20, "lr": 1e-3}
     assert made["finetune"] == {"steps": 20} and made["copies"] == ["20 steps", "a"]
     assert made["escaped"] == "${a}"
+
+
+def test_numbers_that_all_versions_of_yaml_read_alike():
+    text = "a: [0, 100, 1e3, .5, 0x1F, 00.5, '0100', \"1:40\", !!str 010, 0:40]"
+    made = values(text, "it: ", ["b='010'"])
+    assert made["a"] == [0, 100, 1000.0, 0.5, 31, 0.5, "0100", "1:40", "010", "0:40"]
+    assert made["b"] == "010"
+    with pytest.raises(ConfigError, match=r"override 'b=010'.*010: YAML 1.1"):
+        values(text, "it: ", ["b=010"])

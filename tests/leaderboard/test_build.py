@@ -397,6 +397,14 @@ def test_a_label_is_text_in_every_form(label):
     assert "{7" not in report.to_latex(found).replace("\\{", "")
 
 
+@pytest.mark.parametrize("label", ["[2pt] x", "*", " [", "*[1]"])
+def test_a_label_is_no_argument_of_the_end_of_a_row(label):
+    cells = [result(name, "zsre", 0, 0.25) for name in ("none", label)]
+    latex = report.to_latex(build_leaderboard([run(*cells)]))
+    assert not re.search(r"(\\\\|rule)\s*[\[*]", latex)
+    assert label.strip().replace(label.strip()[0], f"{{{label.strip()[0]}}}", 1) in latex
+
+
 def test_one_seed_is_called_one_seed():
     found = build_leaderboard([run(result("none", "zsre", 0, 0.25))])
     text = io.StringIO()

@@ -5,21 +5,21 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from stores import tree
+from stores import KEY, OTHER, RECORDS, THIRD, tree
 
 from maskpolicy.core.keys import digest
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.upkeep import copy
 
-KEYS = [letter * 64 for letter in "abc"]
+KEYS = [KEY, OTHER, THIRD]
 
 
 @pytest.fixture
 def source(tmp_path):
     store = Store(tmp_path / "from")
     for key in KEYS:
-        with store.write(key, {"kind": "x", "inputs": {}}) as out:
+        with store.write(key, RECORDS[key]) as out:
             (out / "file").write_text(f"of {key}")
     return store
 
@@ -93,6 +93,28 @@ def test_the_manifest_of_a_stranger_is_checked(source, target, tmp_path, facts):
     copied = copy(source, target)
     assert (copied.damaged, copied.new) == (KEYS[:1], KEYS[1:])
     assert source.get(KEYS[0]) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"kind": "other"}, {"version": 2}, {"params": {"lr": 1}}, {"inputs": {"a": KEYS[1]}}, None],
+)
+def test_an_artifact_under_the_key_of_another_record_is_damaged(source, target, change):
+    record = {} if change is None else RECORDS[KEYS[0]] | change
+    of_stranger(source, KEYS[0], record=record)
+    assert "belongs elsewhere: its key is not that of its record" in source.verify(KEYS[0])
+    copied = copy(source, target)
+    assert (copied.damaged, copied.new) == (KEYS[:1], KEYS[1:])
+    assert (source.get(KEYS[0]) is None) == bool(record)  # it is computed again
+
+
+def test_findings_are_compared_with_what_their_key_is_made_of(source, target):
+    record = {"kind": manifest.FINDINGS, "version": 1, "params": {}, "inputs": {}}
+    of_stranger(source, KEYS[0], record=record)  # as earlier versions stored them
+    of_stranger(source, KEYS[1], record=record | {manifest.KEYED: RECORDS[KEYS[1]]})
+    of_stranger(source, KEYS[2], record=record | {manifest.KEYED: RECORDS[KEYS[1]]})
+    assert [source.verify(key) is None for key in KEYS] == [True, True, False]
+    assert copy(source, target).damaged == KEYS[2:]
 
 
 def test_a_link_is_no_file_of_an_artifact(source, target):

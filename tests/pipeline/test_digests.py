@@ -8,7 +8,7 @@ import os
 import time
 
 import pytest
-from stores import KEY, OTHER
+from stores import KEY, OTHER, RECORDS
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.pipeline.store import digests
@@ -55,7 +55,7 @@ def read(monkeypatch):
 
 def commit(store, key=KEY):
     """Commit an artifact with a large file, written an hour ago, and a small one."""
-    with store.write(key, {}) as out:
+    with store.write(key, RECORDS[key]) as out:
         (out / "deep").mkdir()
         written(out / "deep" / "large", b"x" * (2 << 20))
         (out / "small").write_bytes(b"small")

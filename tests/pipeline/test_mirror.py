@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 import s3
 import tiny
-from stores import KEY, OTHER, THIRD, below, commit, ended, names, start, text_of
+from stores import KEY, OTHER, RECORDS, THIRD, below, commit, ended, names, start, text_of
 
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.keys import digest
@@ -217,14 +217,14 @@ def test_a_commit_replaces_a_broken_manifest(host, bucket):
 @pytest.mark.parametrize("text", ["first", "second"])
 def test_both_compute_the_first_commit_stays_and_a_difference_is_logged(host, text, caplog):
     here, there = host("here"), host("there")
-    with here.write(KEY, {"kind": "train"}) as out:
+    with here.write(KEY, RECORDS[KEY]) as out:
         (out / "deep").mkdir()
         (out / "deep" / "file.txt").write_text(text)
         (out / "same.txt").write_text("the same in all artifacts")
-        commit(there, text="first", kind="train")
+        commit(there, text="first")
     told = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert len(told) == (text == "second")
-    assert all("train was computed twice" in line and "(deep/file.txt)" in line for line in told)
+    assert all("was computed twice" in line and "(deep/file.txt)" in line for line in told)
     assert [text_of(each) for each in (here, there, host("third"))] == ["first"] * 3
 
 
@@ -379,7 +379,7 @@ from maskpolicy.pipeline.store.opening import open_store
 store = open_store(sys.argv[1], sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 try:
-    store.get("a" * 64)
+    store.get(sys.argv[-1])
 except StoreError as error:
     print(error)
 """
@@ -387,7 +387,7 @@ except StoreError as error:
 
 def test_a_full_cache_is_one_line(host, url, tmp_path):
     commit(host("here"), text="x" * 100_000)
-    output, errors = start(FULL, url, tmp_path / "there").communicate()
+    output, errors = start(FULL, url, tmp_path / "there", KEY).communicate()
     (line,) = output.splitlines()
     assert line.startswith(f"cache {tmp_path}/there/")
     assert "no room to write" in line and "choose another --cache" in line

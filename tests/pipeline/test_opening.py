@@ -25,6 +25,13 @@ def test_folders_are_told_from_urls(place):
     assert not is_url(place)
 
 
+@pytest.mark.parametrize("place", ["", " "])
+def test_a_store_has_a_name(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match=r"^store: its name is empty: name a folder or a URL"):
+        open_store(place)
+
+
 @pytest.mark.parametrize("url", ["s3://[x", "file:///", "file://", "s3://[::1]x/a"])
 def test_a_url_that_names_nothing_is_one_line(url, tmp_path):
     with pytest.raises(StoreError, match=r"^store "):

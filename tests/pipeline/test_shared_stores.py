@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from stores import KEY, OTHER, commit, ended, flip, names, start, text_of
+from stores import KEY, OTHER, RECORDS, commit, ended, flip, names, start, text_of
 
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage
@@ -26,7 +26,7 @@ from maskpolicy.pipeline.store.upkeep import prune
 HOLD = """
 import sys
 from maskpolicy.pipeline.store.artifacts import Store
-with Store(sys.argv[1]).lock("a" * 64) as is_mine:
+with Store(sys.argv[1]).lock(sys.argv[-1]) as is_mine:
     print(is_mine, flush=True)
     sys.stdin.read()
 """
@@ -44,7 +44,7 @@ def test_a_key_is_held_by_one_process_until_that_one_ends(store):
     flip(commit(store) / "deep" / "file.txt")
     with store.lock(OTHER), store.lock(OTHER) as again:
         assert again and not store.is_busy(OTHER)
-    holder = start(HOLD, store.root)
+    holder = start(HOLD, store.root, KEY)
     assert holder.stdout.readline() == "True\n"
     fresh = Store(store.root)
     assert fresh.is_busy(KEY)
@@ -61,9 +61,9 @@ def test_a_key_is_held_by_one_process_until_that_one_ends(store):
 
 
 def test_a_process_waits_for_a_key(store):
-    holder = start(HOLD, store.root)
+    holder = start(HOLD, store.root, KEY)
     holder.stdout.readline()
-    waiting = start(HOLD.replace("64)", "64, wait=True)"), store.root)
+    waiting = start(HOLD.replace("-1])", "-1], wait=True)"), store.root, KEY)
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.communicate(timeout=1)
     holder.kill()
@@ -135,16 +135,16 @@ def no_locks(monkeypatch):
 @pytest.mark.parametrize("text", ["first", "second"])
 def test_both_hosts_compute_and_the_first_commit_stays(store, no_locks, monkeypatch, text, caplog):
     there = Store(store.root)
-    with store.write(KEY, {"kind": "train"}) as out:
+    with store.write(KEY, RECORDS[KEY]) as out:
         (out / "deep").mkdir()
         (out / "deep" / "file.txt").write_text(text)
         (out / "same.txt").write_text("the same in all artifacts")
         with monkeypatch.context() as other_host:
             other_host.setattr(Disk, "HOST", "0" * 8)
             assert not there.is_busy(KEY)
-            commit(there, text="first", kind="train")
+            commit(there, text="first")
     assert len(caplog.records) == (text == "second")
-    assert ("train was computed twice" in caplog.text) == (text == "second")
+    assert ("was computed twice" in caplog.text) == (text == "second")
     assert text_of(Store(store.root)) == "first"
     assert Store(store.root).verify(KEY) is None
     assert names(store, "temporary", "quarantine") == []
@@ -168,7 +168,7 @@ def test_an_input_that_another_host_drops_is_computed_again(store, tmp_path):
 
 
 def test_without_locks_nobody_removes_what_another_process_writes(store, no_locks):
-    with store.write(KEY, {}) as out:
+    with store.write(KEY, RECORDS[KEY]) as out:
         Store(store.root).tidy(KEY)
         with Store(store.root).lock(KEY) as is_mine:
             assert is_mine

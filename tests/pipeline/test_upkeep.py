@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 import tiny
-from stores import KEY, OTHER, THIRD, below, commit, flip, names, save, start, text_of
+from stores import KEY, OTHER, RECORDS, THIRD, below, commit, flip, names, save, start, text_of
 
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.store import mirror, upkeep
@@ -54,7 +54,7 @@ def test_size_counts_each_file_once_and_passes_over_what_others_remove(store, mo
     once = size(store)
     assert once["artifacts"] == sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
     assert once["quarantine"] == 0
-    with store.write(OTHER, {}) as out:
+    with store.write(OTHER, RECORDS[OTHER]) as out:
         os.link(path / "deep" / "file.txt", out / "linked")
     manifest = (store.path(OTHER) / "MANIFEST.json").stat().st_size
     assert size(store)["artifacts"] == once["artifacts"] + manifest
@@ -172,7 +172,7 @@ def test_what_a_run_needs_stays_with_all_that_it_was_computed_from(store):
 HOLD = """
 import sys
 from maskpolicy.pipeline.store.artifacts import Store
-with Store(sys.argv[1]).using(["a" * 64]):
+with Store(sys.argv[1]).using([sys.argv[-1]]):
     print("ready", flush=True)
     sys.stdin.read()
 """
@@ -180,7 +180,7 @@ with Store(sys.argv[1]).using(["a" * 64]):
 
 def test_a_dead_process_keeps_nothing(store):
     commit(store)
-    running = start(HOLD, store.root)
+    running = start(HOLD, store.root, KEY)
     assert running.stdout.readline() == "ready\n"
     prune(store, older=0)
     assert (store.committed(), store.in_use()) == ({KEY}, {KEY})

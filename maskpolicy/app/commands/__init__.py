@@ -28,6 +28,7 @@ from maskpolicy.app.commands import (
     showing,
 )
 from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION, MaskpolicyError
+from maskpolicy.core.files import temporary_fault
 from maskpolicy.core.version import VERSION
 
 PROGRAM = "maskpolicy"
@@ -143,7 +144,8 @@ def _line(error: Exception) -> str:
             text = _about_option(text, error)
         return f"{text} (see {context.command_path} --help)"
     if isinstance(error, OSError) and error.strerror:
-        return _printable(f"{error.filename or 'system'}: {error.strerror}")
+        told = temporary_fault(error) or f"{error.filename or 'system'}: {error.strerror}"
+        return _printable(told)
     return f"{type(error).__name__}: {text} (a bug in maskpolicy: --debug shows where)"
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from maskpolicy.core import hub
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
+from maskpolicy.core.files import FULL
 from maskpolicy.core.types import Json
 from maskpolicy.data.datafiles import fields
 from maskpolicy.data.datafiles.rows import (
@@ -404,7 +405,16 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 
     with tempfile.TemporaryFile() as unpacked:
         if isinstance(stream, gzip.GzipFile):  # it is read from its end, which gzip cannot
-            shutil.copyfileobj(stream, unpacked)
+            try:
+                shutil.copyfileobj(stream, unpacked)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                advice = "unpack it, or let $TMPDIR name a folder with room"
+                raise StoreError(
+                    f"{path}: has no room to be unpacked in {tempfile.gettempdir()} "
+                    f"({error.strerror}): {advice}"
+                ) from error
             stream = unpacked
         try:
             file = ParquetFile(stream)

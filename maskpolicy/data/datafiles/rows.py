@@ -20,6 +20,7 @@ Unit: TypeAlias = Literal["line", "block", "unquoted", "group"]
 """A file may be cut after each line, after each blank line, after each line if the file has no
 quotes, or between the row groups of Parquet."""
 
+LONGEST_LINE = 1 << 27  # bytes; a line takes three times its size in memory
 _NAMED = 10  # malformed rows that a message names
 _log = logging.getLogger(__name__)
 
@@ -125,15 +126,20 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def text_lines(stream: IO[bytes], path: Path, part: Part = WHOLE) -> Iterator[Row]:
-    """Yield each line as a row whose value is text without its end."""
+    """Yield each line as a row whose value is text without its end; too long ones have an error."""
     if part.begin:
         stream.seek(part.begin)
-    at = part.begin
-    for number, line in enumerate(stream, start=part.before + 1):
-        if part.end is not None and at >= part.end:
-            return
-        at += len(line)
+    at, number = part.begin, part.before
+    while (part.end is None or at < part.end) and (line := stream.readline(LONGEST_LINE)):
+        at, number = at + len(line), number + 1
         place = f"{path}, line {number}"
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            while (rest := stream.readline(_PIECE)) and not rest.endswith(b"\n"):
+                at += len(rest)
+            at += len(rest)
+            reason = f"has more than {LONGEST_LINE / 1e6:,.0f} MB: break it into several"
+            yield Row(place, number, error=reason)
+            continue
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             yield Row(place, number, text.rstrip("\r\n"))

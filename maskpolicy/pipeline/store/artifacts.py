@@ -126,6 +126,7 @@ class Store:
             return self._pull(key)
         with self.disk.explained():
             sealed = manifest.read(folder, key=key)
+            manifest.compare_key(sealed, str(folder), whole=False)
             self.digests.check(folder, sealed)
         return Artifact(key, folder, sealed)
 
@@ -164,6 +165,7 @@ class Store:
         try:
             with self.disk.explained():
                 sealed = manifest.read(self.path(key), key=key)
+                manifest.compare_key(sealed, str(self.path(key)))
                 self.digests.check(self.path(key), sealed, afresh=True)
         except manifest.Damaged as damage:
             return str(damage)
@@ -274,9 +276,11 @@ class Store:
     def adopt(self, artifact: Artifact) -> None:
         """Commit a copy of another store's artifact, with the facts of its manifest.
 
-        If the copy does not match the manifest, raises manifest.Damaged and commits nothing.
+        If the copy does not match the manifest, or the key the record in it, raises
+        manifest.Damaged and commits nothing.
         """
         key, sealed = artifact.key, artifact.manifest
+        manifest.compare_key(sealed, str(artifact.path))
         facts = {name: value for name, value in sealed.items() if name not in manifest.SEALED}
         with self.lock(key, wait=True), self.disk.temporary(key, ours=True) as folder:
             for entry in sealed["files"]:

@@ -20,15 +20,13 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from maskpolicy.core.errors import MaskpolicyError, StoreError
-from maskpolicy.core.files import sync
+from maskpolicy.core.files import FULL, has_room, sync, temporary_fault
 from maskpolicy.core.types import Json
 
 KEY_LENGTH = 64
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _LOCKLESS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 _FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 27")
-_NOTHING_LEFT = 1 << 16  # bytes; a disk with less free space counts as full
 
 
 def is_key(name: str) -> bool:
@@ -208,6 +206,8 @@ class Disk:
         except MaskpolicyError:
             raise
         except Exception as error:
+            if told := temporary_fault(error, self.root):
+                raise StoreError(told) from error
             reason = self._reason(error, ours)
             if reason is None:
                 raise
@@ -235,12 +235,12 @@ class Disk:
         # on a full disk safetensors and torch raise errors of their own, torch without a reason
         unclear = any(isinstance(one, RuntimeError) for one in (error, error and error.__cause__))
         while error is not None:
-            if isinstance(error, OSError) and error.errno in _FULL:
+            if isinstance(error, OSError) and error.errno in FULL:
                 return True
             if any(text in str(error) for text in _FULL_TEXTS):
                 return True
             error = error.__cause__ or error.__context__
-        return unclear and self.root.is_dir() and shutil.disk_usage(self.root).free < _NOTHING_LEFT
+        return unclear and self.root.is_dir() and not has_room(self.root)
 
     def _is_inside(self, error: Exception) -> bool:
         name = getattr(error, "filename", None)

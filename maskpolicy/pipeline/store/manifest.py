@@ -22,6 +22,8 @@ from maskpolicy.core.version import VERSION
 
 NAME = "MANIFEST.json"
 FORMAT = 1
+_KEYED = ("kind", "version", "params", "inputs")  # of a stage's record: its key is their digest
+FINDINGS, KEYED = "analysis", "keyed"  # findings' kind; in their record, what the key is made of
 SEALED = ("format", "files", "sha256")  # what `seal` adds to the facts
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "accelerate", "safetensors", "datasets"),
@@ -114,6 +116,21 @@ def decode(content: bytes, place: str, **expected: Json) -> Json:
         if manifest.get(name) != value:
             raise Damaged(f"{place} belongs elsewhere: its {name} is not {value}")
     return manifest
+
+
+def compare_key(manifest: Json, place: str, whole: bool = True) -> None:
+    """Raise Damaged unless an artifact's key is the digest of what its record says.
+
+    With `whole`, a record that does not say it is damaged, but for findings of earlier versions.
+    """
+    record = manifest["record"]
+    keyed: Json = {name: record.get(name) for name in _KEYED}
+    if record.get("kind") == FINDINGS:
+        keyed = record.get(KEYED)
+    elif not whole and not record.keys() >= keyed.keys():
+        return
+    if keyed is not None and digest_parsed(keyed) != manifest["key"]:
+        raise Damaged(f"{place} belongs elsewhere: its key is not that of its record")
 
 
 def _is_file(entry: Json) -> bool:

@@ -103,6 +103,7 @@ class Mirror:
             return None
         try:
             sealed = self._decode(name, content, key=key)
+            manifest.compare_key(sealed, f"{self.bucket.url}/{name}", whole=False)
             self._download(BLOBS, folder, sealed)
         except manifest.Damaged:
             with suppress(StoreError):  # of a bucket that may only be read
@@ -119,6 +120,7 @@ class Mirror:
         name = f"artifacts/{key}.json"
         try:
             sealed = self._decode(name, self.bucket.read(name), key=key)
+            manifest.compare_key(sealed, f"{self.bucket.url}/{name}")
         except manifest.Damaged as damage:
             return str(damage)
         names = ", ".join(entry["path"] for entry in self._damaged(sealed["files"]))

@@ -31,6 +31,10 @@ def open_store(place: str | Path, cache: str | Path | None = None) -> Store:
     By default it is in the user's cache. Raises StoreError, before any work, for a bucket that
     cannot be read and for a cache that cannot be written.
     """
+    if not str(place).strip():
+        raise StoreError(
+            "store: its name is empty: name a folder or a URL, or leave the option out"
+        )
     if not isinstance(place, str) or not is_url(place):
         if half := _HALF_URL.match(str(place)):
             rest = str(place)[half.end() :].lstrip("/")
