@@ -114,7 +114,7 @@ def test_spans_that_a_target_has_no_room_for_are_told(call):
     code, _, err = call(*told)
     assert code == 0, err
     (line,) = [each for each in err.splitlines() if "stay visible" in each]
-    says = "as a target has at most 20 tokens: raise intermediate.max_target, lower corpus.words, "
+    says = "as a target has at most 20 tokens: raise intermediate.max_target, lower corpus"
     assert says in line
     work = json.loads(Path("out", "maskpolicy.json").read_text())["work"]
     assert work["spans_without_room"] > 0

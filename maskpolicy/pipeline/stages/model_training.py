@@ -263,7 +263,7 @@ def _warn_of_visible_spans(steps: MaskedSteps, run: StageRun) -> None:
         if count:
             run.warn(
                 f"{count} spans of the first {steps.spec.batch_size} passages stay visible, as "
-                f"{reason}lower corpus.words, or mask fewer or longer spans"
+                f"{reason}lower corpus.words or corpus.tokens, or mask fewer or longer spans"
             )
 
 
@@ -343,7 +343,7 @@ class Validation:
         if not any(steps(number).units for number in range(count)):
             raise DataError(
                 f"policy {params.policy}: masks nothing in the validation text, or only what is "
-                "truncated: give more text, or lower corpus.words"
+                "truncated: give more text, or lower corpus.words or corpus.tokens"
             )
         return cls(steps, count, MODEL_KINDS[params.kind].token_loss)
 
