@@ -1,9 +1,10 @@
 """Mask what makes a corpus different from general text: Difference-Masking (Wilf et al. 2023).
 
 The anchors of a corpus are the words with the highest TF-ICF: their share of its words, times log
-(n + 1) / (m + 1) for the m of n passages of a general corpus that have the word. A word is masked
-with a probability in proportion to the largest cosine of its embedding to that of an anchor. A word
-has the mean of its tokens' vectors in the model's input embeddings.
+(n + 1) / (m + 1) for the m of n passages of a general corpus that have the word. The words of
+a passage are ranked by the largest cosine of their embedding to that of an anchor, and drawn with
+chances of n, n - 1, .., 1, as in the authors' code (https://github.com/abwilf/Difference-Masking,
+`get_masked_indices`). A word has the mean of its tokens' vectors in the model's input embeddings.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class DifferenceMasking:
     ratio: Rate = 0.15  # share of the words to mask
     anchors: Count = 20  # words that stand for what is special about the corpus
     only_select: ClassVar = ("ratio",)  # fields that are read in the training alone
+    version: ClassVar = 2  # weighs by rank
 
     def depends(self) -> Json:
         """Return the version of spaCy, which the stop words come with."""
@@ -114,8 +116,15 @@ class DifferenceMasking:
         return {"weights": [_weights(passage, embeddings, anchors) for passage in passages]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw floor(ratio * w + u) of the w words by their weights, u uniform in [0, 1)."""
-        return draw_weighted(passage.words, passage.columns["weights"], self.ratio, rng)
+        """Draw floor(ratio * w + u) of the w words by the rank of their weights, u in [0, 1).
+
+        Equal weights share the mean of their ranks; those of 0 have rank 0.
+        """
+        weights = passage.columns["weights"]
+        ranked = np.sort(weights[weights > 0])
+        below, up_to = (ranked.searchsorted(weights, side) for side in ("left", "right"))
+        ranks = np.where(weights > 0, (below + up_to + 1) / 2, 0)
+        return draw_weighted(passage.words, ranks, self.ratio, rng)
 
 
 def _content(passage: Passage) -> list[str]:

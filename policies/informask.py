@@ -2,9 +2,12 @@
 
 The informative relevance of a mask is the sum of the pointwise mutual information, PMI = log p(a,
 b) / (p(a) p(b)), of each masked token a with each unmasked token b near it. Several masks are drawn
-at random, and the one with the highest relevance is used. The faster form does so once for each
-passage, and gives each token of the vocabulary the share of its occurrences that were masked as its
-rate.
+at random, and the one with the highest relevance is used. That is done in parts of a passage as
+long as a sentence: the best of 30 masks of 100 tokens is hardly better than any. The faster form
+does so once for each passage, and gives each token of the vocabulary the share of its occurrences
+that were masked as its rate. With parts of 30 tokens, rates are closest to the released ones
+(https://github.com/NafisSadeq/InforMask): .06 to .09 for "of", "and", "in" and "a", and a median of
+.25 over all types.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import Count, Passage, Rate, Share, Spans, Statistics, policy
+from maskpolicy import Count, Json, Passage, Rate, Share, Spans, Statistics, omitted, policy
 
 Pairs: TypeAlias = NDArray[np.int64]
 """(n, 2) ids of tokens, the smaller one first."""
@@ -35,7 +38,10 @@ class InforMask:
     ratio: Rate = 0.15  # share of the tokens to mask
     masks: Count = 30  # random masks of which the best one is used
     window: Count = 10  # tokens on either side of a token whose mutual information counts
-    only_select: ClassVar = ("ratio", "masks")  # fields that neither count nor annotate reads
+    part: Count = omitted(30)  # tokens, roughly, of each part whose best mask is used
+    # fields that neither count nor annotate reads
+    only_select: ClassVar = ("ratio", "masks", "part")
+    version: ClassVar = 2  # chooses in parts
 
     def count(self, passages: Sequence[Passage]) -> Counter[Any]:
         """Count tokens, and pairs of tokens that are at most `window` apart."""
@@ -48,9 +54,9 @@ class InforMask:
         return {"pmi": list(neighbours(passages, statistics, self.window))}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Mask floor(ratio * t + u) of the t tokens, u uniform in [0, 1)."""
-        amount = int(self.ratio * len(passage.tokens) + rng.random())
-        return passage.pieces[best_mask(passage.columns["pmi"], amount, self.masks, rng)]
+        """Mask floor(ratio * t + u) of the t tokens of each part, u uniform in [0, 1)."""
+        table = passage.columns["pmi"]
+        return passage.pieces[best_masks(table, self.ratio, self.masks, self.part, rng)]
 
 
 @policy("informask-rates", target="spans")
@@ -61,7 +67,12 @@ class InforMaskRates:
     ratio: Share = 0.15  # share of the tokens that a mask has
     masks: Count = 30  # random masks of which the best one is used
     window: Count = 10  # tokens on either side of a token whose mutual information counts
+    part: Count = omitted(30)  # tokens, roughly, of each part whose best mask is used
     passes: ClassVar = 2  # pairs first, then masks
+
+    def depends(self) -> Json:
+        """Return the version of the rule by which masks are chosen: in parts."""
+        return {"masks": 2}
 
     def count(self, passages: Sequence[Passage], statistics: Statistics | None) -> Counter[Any]:
         """Count pairs of tokens, and then how often each token is there and is masked."""
@@ -71,8 +82,7 @@ class InforMaskRates:
         tables = neighbours(passages, statistics, self.window)
         for passage, table in zip(passages, tables, strict=True):
             rng = np.random.default_rng(crc32(passage.id.encode()))
-            amount = int(self.ratio * len(passage.tokens) + rng.random())
-            chosen = best_mask(table, amount, self.masks, rng)
+            chosen = best_masks(table, self.ratio, self.masks, self.part, rng)
             counts.update((SEEN, token) for token in passage.tokens.tolist())
             counts.update((MASKED, token) for token in passage.tokens[chosen].tolist())
         return counts
@@ -141,6 +151,15 @@ def information(pairs: Pairs, statistics: Statistics) -> NDArray[np.float64]:
     expected = orders * alone[0] * alone[1]
     found[there] = np.log(together[there] / statistics[PAIRS] / expected[there])
     return found
+
+
+def best_masks(
+    table: NDArray[np.float32], ratio: float, masks: int, part: int, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Return the best masks of parts of about `part` of the t tokens, joined, (t,)."""
+    parts = np.array_split(table, max(1, round(len(table) / part)))
+    best = [best_mask(each, int(ratio * len(each) + rng.random()), masks, rng) for each in parts]
+    return np.concatenate(best)
 
 
 def best_mask(

@@ -8,15 +8,18 @@ log-odds-ratio with an informative Dirichlet prior (Monroe et al. 2008, equation
 
 with y, y' the counts of the word in the class and in the others, n, n' the counts of all words
 there, a the word's count in a background and A that of all words there. The background is the
-corpus of the intermediate stage together with the texts of the task, scaled to n + n' words. The
-words of the highest z of each class are masked.
+corpus of the intermediate stage together with the texts of the task. As in the authors' code
+(https://github.com/kornosk/log-odds-ratio) stop words and punctuation count nowhere, and a
+contraction counts as the word before it, because what is contracted ("is", "not", "would", ..) is a
+stop word. The words of the highest z of each class are masked.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 from pathlib import Path
@@ -36,10 +39,12 @@ from maskpolicy import (
     draw,
     policy,
 )
+from maskpolicy.data.corpus import stop_words
 from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 FILE = "words.json"
 ALL = ""  # the key of the number of all words
+CONTRACTED = re.compile(r"(^won't|^can't|n't|'(re|s|d|ll|t|ve|m))$")
 
 
 @policy("ke-mlm", target="spans")
@@ -56,9 +61,15 @@ class KeMlm:
     only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
     learns_from: ClassVar = "labels"
 
+    def depends(self) -> Json:
+        """Return the version of spaCy, which the stop words come with, and that of the rule."""
+        from importlib.metadata import version
+
+        return {"spacy": version("spacy"), "words": 2}
+
     def count(self, passages: Sequence[Passage]) -> Counter[str]:
-        """Count words, and all of them under ""; what has no letter is left out."""
-        found = Counter(word for one in passages for word in _words(one.texts(one.words)))
+        """Count words, and all of them under ""; stop words and punctuation are left out."""
+        found = Counter(word for one in passages for word in _words(one) if word)
         found[ALL] = found.total()
         return found
 
@@ -82,17 +93,19 @@ class KeMlm:
         """Return the best words of each class with their z, best first."""
         counts: dict[str, Counter[str]] = {}
         for context in task.train:
-            counts.setdefault(context.targets[0], Counter()).update(_words(context.words))
+            texts = [context.passage, *([context.second] if context.second else [])]
+            words = (word for text in texts for word in _words(text) if word)
+            counts.setdefault(context.targets[0], Counter()).update(words)
         if len(counts) < 2:
             raise DataError(
                 f"policy ke-mlm: all texts of {task.name} have one label: name a task with two"
             )
         both = sum(counts.values(), Counter[str]())
-        scale = both.total() / (both.total() + corpus[ALL])
-        prior = {word: scale * (number + corpus[word]) for word, number in both.items()}
+        prior = {word: number + corpus[word] for word, number in both.items()}
+        total = both.total() + corpus[ALL]
         found = {}
         for label in sorted(counts):
-            scores = z_scores(counts[label], both - counts[label], prior, both.total())
+            scores = z_scores(counts[label], both - counts[label], prior, total)
             best = sorted(scores, key=lambda word: (-scores[word], word))[: self.words]
             found[label] = {word: round(scores[word], 3) for word in best if scores[word] > 0}
         return found
@@ -126,10 +139,14 @@ def z_scores(
     return found
 
 
-def _words(texts: Iterable[str]) -> list[str]:
-    return [word for word in map(str.lower, texts) if any(map(str.isalpha, word))]
+def _words(passage: Passage) -> list[str]:
+    """Return what each word of a passage counts as, in lower case; "" if it does not count."""
+    stops = stop_words(passage.language)
+    texts = [text.lower().replace("’", "'") for text in passage.texts(passage.words)]
+    words = [CONTRACTED.sub("", text) for text in texts]
+    return [w if w not in stops and any(map(str.isalpha, w)) else "" for w in words]
 
 
 def _occurrences(passage: Passage, telling: set[str]) -> Spans:
-    found = [word.lower() in telling for word in passage.texts(passage.words)]
+    found = [word in telling for word in _words(passage)]
     return as_spans(passage.words[np.asarray(found, bool)])

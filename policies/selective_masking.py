@@ -1,11 +1,12 @@
 """Mask the words that decide a task: selective masking (Gu et al. 2020, "Train No Evil").
 
-The model is fine-tuned on a label task. The words of each of its texts go into a buffer, one by
-one. A word is important if, with it, the probability of the text's label given the buffer comes
-within `threshold` of that given the whole text: P(y | text) - P(y | buffer) < threshold. It is then
-taken out of the buffer again, so that words after it are judged without it. Stop words stay in the
-buffer and are never important. A tagger learns from the words found, and finds such words in text
-without labels.
+The model is fine-tuned on a label task. Of the texts whose label it gets right, the words go into a
+buffer, one by one. A word is important if, with it, the probability of the text's label given the
+buffer comes within `threshold` of that given the whole text: P(y | text) - P(y | buffer) <
+threshold. It is then taken out of the buffer again, so that words after it are judged without it.
+Stop words are judged and taken out, too, but are never important. A tagger learns from the words
+found, and finds such words in text without labels. The rules are those of the released code
+(https://github.com/thunlp/SelectiveMasking, data/sc_mask_gen.py and data/create_data_rule).
 """
 
 from __future__ import annotations
@@ -18,8 +19,27 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import Count, DataError, Example, Json, Passage, Rate, Share, Spans, draw, policy
-from maskpolicy.models.learned import Context, Contexts, Tools, Training, tagger, windows
+from maskpolicy import (
+    Count,
+    DataError,
+    Example,
+    Json,
+    Passage,
+    Rate,
+    Share,
+    Spans,
+    draw_highest,
+    policy,
+)
+from maskpolicy.models.learned import (
+    Classifier,
+    Context,
+    Contexts,
+    Tools,
+    Training,
+    tagger,
+    windows,
+)
 
 DROPOUT = 0.1  # of the tagger, unless the budget `fit` sets `dropout`
 Marks = list[NDArray[np.bool_]]
@@ -30,12 +50,13 @@ Marks = list[NDArray[np.bool_]]
 class SelectiveMasking:
     """Mask words that suffice to tell the label of a text of the task `train_on` (Gu et al. 2020).
 
-    As many of a passage's important words are drawn as `ratio` allows.
+    Of a passage's important words, as many are masked as `ratio` allows: those that the tagger is
+    surest of.
     """
 
     train_on: tuple[str, ...]  # one label task
     ratio: Rate = 0.15  # largest share of a passage's words to mask
-    threshold: Share = 0.05  # of the difference of probabilities below which a word is important
+    threshold: Share = 0.01  # of the difference of probabilities below which a word is important
     texts: Count = 2000  # most examples of train to find important words in; drawn by lot
     hidden: Count = 128  # hidden size of the tagger's LSTM in each direction
     only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
@@ -43,22 +64,22 @@ class SelectiveMasking:
     needs_classifier: ClassVar = True
 
     def depends(self) -> Json:
-        """Return the version of spaCy, which the stop words come with."""
+        """Return the version of spaCy, which the stop words come with, and that of the rules."""
         from importlib.metadata import version
 
-        return {"spacy": version("spacy")}
+        return {"spacy": version("spacy"), "rules": 2}
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
         """Find the important words of the task's texts, and train the tagger on them.
 
-        Raises DataError if no word is important.
+        Raises DataError if the model gets no label right, or if no word is important.
         """
         from maskpolicy.models.learned import extractor
 
         judge = tools.load_classifier(data[0], spec)
         rng = np.random.default_rng(spec.seed)
         chosen = rng.permutation(len(data[0].train))[: self.texts]
-        splits = {"train": [data[0].train[i] for i in np.sort(chosen)], "dev": data[0].dev}
+        read = {"train": [data[0].train[i] for i in np.sort(chosen)], "dev": data[0].dev}
 
         def probability(examples: Sequence[Example]) -> NDArray[np.float64]:
             own = np.asarray([judge.choices.index(one.targets[0]) for one in examples], int)
@@ -66,6 +87,12 @@ class SelectiveMasking:
             chosen: NDArray[np.float64] = found[np.arange(len(own)), own]
             return chosen
 
+        splits = {split: _right(found, judge) for split, found in read.items()}
+        if not splits["train"]:
+            raise DataError(
+                f"policy selective-masking: the model gets no label of {data[0].name} right: raise "
+                "finetune.steps"
+            )
         marks = {split: self.find(found, probability) for split, found in splits.items()}
         cuts = {split: _windows(found, marks[split]) for split, found in splits.items()}
         if not any(len(window.gold) for window in cuts["train"]):
@@ -85,7 +112,8 @@ class SelectiveMasking:
         shares = {f"important_in_{split}": _share(found) for split, found in marks.items()}
         texts = [text for one in splits["train"] for text in (one.passage, one.second) if text]
         least = tagger.save(reader, texts, shares["important_in_train"], out)
-        found = {"texts": len(texts), **shares, "tagged_from": round(least, 4)}
+        right = {"right_in_train": len(splits["train"]) / len(read["train"])}
+        found = {"texts": len(texts), **right, **shares, "tagged_from": round(least, 4)}
         return {**found, **{name: done[name] for name in sorted(done)}}
 
     def find(
@@ -107,23 +135,31 @@ class SelectiveMasking:
             there = [i for i, words in enumerate(skipped) if at < len(words)]
             for i in there:
                 buffers[i][at] = True
-            judged = [i for i in there if not skipped[i][at]]
-            scores = probability([contexts[i].shortened(buffers[i]) for i in judged])
-            for i, score in zip(judged, scores, strict=True):
+            scores = probability([contexts[i].shortened(buffers[i]) for i in there])
+            for i, score in zip(there, scores, strict=True):
                 if whole[i] - score < self.threshold:
-                    found[i][at], buffers[i][at] = True, False
+                    found[i][at], buffers[i][at] = not skipped[i][at], False
         return found
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
-    ) -> dict[str, list[Spans]]:
-        """Return the column "important": the words that the tagger finds important."""
-        return {"important": tagger.tag("selective-masking", fitted, passages)}
+    ) -> dict[str, list[NDArray[Any]]]:
+        """Return the words that the tagger finds important, and the probability of each."""
+        spans, sure = tagger.tag("selective-masking", fitted, passages)
+        return {"important": spans, "sure": sure}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw at most floor(ratio * w + u) important words of w words, u uniform in [0, 1)."""
-        found = passage.columns["important"]
-        return draw(found, self.ratio * len(passage.words) / max(1, len(found)), rng)
+        """Mask the surest floor(ratio * w + u) important words of w words, u uniform in [0, 1)."""
+        found, sure = passage.columns["important"], passage.columns["sure"]
+        share = self.ratio * len(passage.words) / max(1, len(found))
+        return draw_highest(found, sure, share, rng)
+
+
+def _right(contexts: Sequence[Context], judge: Classifier) -> list[Context]:
+    """Return the contexts whose label the classifier gets right."""
+    best = judge.log_probabilities([context.example for context in contexts]).argmax(1).tolist()
+    pairs = zip(contexts, best, strict=True)
+    return [one for one, label in pairs if judge.choices[label] == one.targets[0]]
 
 
 def _windows(contexts: Sequence[Context], marks: Marks) -> list[windows.Window]:

@@ -272,7 +272,7 @@ def test_it_learns_which_words_are_tagged(tmp_path):
     words = other.texts(other.words)
     assert [word for word, p in zip(words, shares[-1], strict=True) if p > 0.5] == ["Oder"]
     tagger.save(module, passages, float(np.concatenate(marks).mean()), tmp_path)
-    found = tagger.tag("it", tmp_path, [other])[0]
+    found = tagger.tag("it", tmp_path, [other])[0][0]
     assert other.texts(found) == ["Oder"]
 
 

@@ -292,6 +292,23 @@ def test_tokens_that_tell_each_other_are_masked_and_independent_ones_are_not():
     assert {found[0, 0] for found in spans} == {0, 1}
 
 
+def test_rare_tokens_that_tell_each_other_have_far_higher_rates_than_common_ones():
+    # released rates, NafisSadeq/InforMask: .06 to .09 for function words, a median of .25: 3 times
+    rng, lines = np.random.default_rng(0), []
+    for _ in range(120):
+        line = rng.integers(0, 8, 120)  # eight words of every text, at random
+        topics = rng.integers(50, 250, 12)  # one topic of two words in each stretch of ten
+        line[np.arange(5, 120, 10)], line[np.arange(7, 120, 10)] = topics, topics + 200
+        lines.append(line.tolist())
+    passages = [small.ids(line, name=str(i)) for i, line in enumerate(lines)]
+    common, rare = {}, {}
+    for part in (30, 10_000):
+        known = statistics_of(InforMaskRates(part=part), passages)
+        common[part] = np.mean([known[token] for token in range(8)])
+        rare[part] = np.median([known[token] for token in range(50, 450)])
+    assert rare[30] > 3 * common[30] and rare[10_000] < 2.5 * common[10_000]
+
+
 def test_rates_are_the_share_of_a_tokens_occurrences_in_the_best_masks():
     policy = InforMaskRates(ratio=0.5, window=2)
     known = statistics_of(policy, PASSAGES)

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from math import log, sqrt
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.ke_mlm import FILE as WORDS_FILE
 from maskpolicy.policies.ke_mlm import KeMlm, z_scores
-from maskpolicy.policies.selective_masking import SelectiveMasking
+from maskpolicy.policies.selective_masking import SelectiveMasking, _right
 from maskpolicy.policies.typhoon import FILE as CHANCES_FILE
 from maskpolicy.policies.typhoon import Typhoon, chances, update
 
@@ -199,20 +200,29 @@ def words_of_classes(out: Path, **fields) -> dict[str, dict[str, float]]:
 
 def test_words_have_the_z_scores_that_the_formula_gives_by_hand(tmp_path):
     # class 1: good 6, fine 4, film 10, of 20; class 0: bad 7, film 8, good 1, fine 2, plot 2, of 20
-    # with the corpus, of 40: good 8, fine 6, film 20, bad 7, plot 20, and 19 others; 80 in all, so
-    # that the prior has half of each
+    # with the corpus: good 8, fine 6, film 20, bad 7, plot 20, 61 in all; "other" is a stop word
     found = words_of_classes(tmp_path)
-    good = (log(10 / 50) - log(5 / 55)) / sqrt(1 / 10 + 1 / 5)
-    film = (log(20 / 40) - log(18 / 42)) / sqrt(1 / 20 + 1 / 18)
-    fine = (log(7 / 53) - log(5 / 55)) / sqrt(1 / 7 + 1 / 5)
-    bad = (log(10.5 / 49.5) - log(3.5 / 56.5)) / sqrt(1 / 10.5 + 1 / 3.5)
-    plot = (log(12 / 48) - log(10 / 50)) / sqrt(1 / 12 + 1 / 10)
+    good = (log(14 / 67) - log(9 / 72)) / sqrt(1 / 14 + 1 / 9)
+    film = (log(30 / 51) - log(28 / 53)) / sqrt(1 / 30 + 1 / 28)
+    fine = (log(10 / 71) - log(8 / 73)) / sqrt(1 / 10 + 1 / 8)
+    bad = (log(14 / 67) - log(7 / 74)) / sqrt(1 / 14 + 1 / 7)
+    plot = (log(22 / 59) - log(20 / 61)) / sqrt(1 / 22 + 1 / 20)
     wanted = {"1": {"good": good, "fine": fine, "film": film}, "0": {"bad": bad, "plot": plot}}
     assert found == {
         label: {word: pytest.approx(z, abs=5e-4) for word, z in words.items()}
         for label, words in wanted.items()
     }
     assert list(found["1"]) == ["good", "fine", "film"]  # best first
+
+
+def test_words_are_prepared_as_in_the_released_code():
+    # kornosk/log-odds-ratio: contractions are expanded, then stop words and punctuation dropped
+    text = small.words(
+        "The film 's plot , it isn't good : critics’ film’s won't stop , they'll sink !"
+    )
+    assert KeMlm(("reviews",)).count([text]) == Counter(
+        {"": 7, "film": 2, "plot": 1, "good": 1, "critics'": 1, "stop": 1, "sink": 1}
+    )
 
 
 def test_z_is_antisymmetric_and_zero_where_shares_are_equal():
@@ -317,18 +327,31 @@ def test_a_word_that_suffices_is_important_and_leaves_the_buffer():
     assert found == ["great", "moving"]
     assert judged == [  # the whole text; then one prefix for each word that is no stop word
         "The film was truly great and moving .",
+        "The",
         "The film",
+        "The film was",
         "The film was truly",
         "The film was truly great",
+        "The film was truly and",
         "The film was truly and moving",
         "The film was truly and .",
     ]
 
 
-def test_a_stop_word_stays_in_the_buffer_and_is_never_important():
+def test_a_stop_word_is_judged_and_taken_out_but_never_important():
+    # thunlp/SelectiveMasking, sc_mask_gen.py: popped from the buffer, skipped by create_mask
     found, judged = important(POLICY, context("Not great"), lambda w: 0.9 if "not" in w else 0.1)
-    assert found == ["great"]
-    assert judged == ["Not great", "Not great"]
+    assert found == []
+    assert judged == ["Not great", "Not", "great"]
+
+
+def test_only_texts_whose_label_the_classifier_gets_right_are_learnt_from():
+    def log_probabilities(examples):
+        return np.log([[0.3, 0.7] if "great" in one.source else [0.6, 0.4] for one in examples])
+
+    judge = SimpleNamespace(choices=("0", "1"), log_probabilities=log_probabilities)
+    texts = [context("great film"), context("dull film"), context("so great")]  # all labelled 1
+    assert _right(texts, judge) == [texts[0], texts[2]]
 
 
 @pytest.mark.parametrize(

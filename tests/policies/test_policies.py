@@ -121,7 +121,7 @@ SHARES = [  # policy, the column that it draws by, how often each of so many tok
     (Typhoon(COLA), "chances", [1, 0.5, 0.25, 0], [1, 0.5, 0.25, 0]),
     (InforMaskRates(), "rates", [0, 1, 0.3], [0, 1, 0.3]),
     (InforMask(ratio=0.25, masks=1), "pmi", np.zeros((40, 3)), [0.25] * 40),
-    (DifferenceMasking(ratio=0.25), "weights", [3, 1, 0, 0], [0.75, 0.25, 0, 0]),
+    (DifferenceMasking(ratio=0.25), "weights", [0.9, 0.2, 0.3, 0], [1 / 2, 1 / 6, 1 / 3, 0]),
     (PosWeighted("any", ratio=0.25), "weights", [3, 1, 0, 4], [0.375, 0.125, 0, 0.5]),
     (SelfEvolution(ratio=0.25), "losses", [0, 3, 0.1, 0.2], [0, 0.5, 0, 0.5]),
     (EntropyAware(ratio=0.5), "entropies", [2.0] * 8, [0.5] * 8),  # nothing learnt yet
@@ -138,15 +138,16 @@ def test_tokens_are_masked_as_often_as_a_column_says(policy, column, values, sha
     assert found == pytest.approx(shares, abs=0.04)
 
 
-@pytest.mark.parametrize(
-    ("policy", "column"), [(KeMlm(COLA), "telling"), (SelectiveMasking(COLA), "important")]
-)
+@pytest.mark.parametrize("policy", [KeMlm(COLA), SelectiveMasking(COLA)])
 @pytest.mark.parametrize(("marked", "count"), [(2, 2), (9, 3), (0, 0)])
-def test_marked_words_are_masked_as_far_as_the_ratio_allows(policy, column, marked, count):
+def test_marked_words_are_masked_as_far_as_the_ratio_allows(policy, marked, count):
     text = small.words("w " * 20)
-    text = replace(text, columns={column: text.words[:marked]})
+    columns = {"telling": text.words[:marked], "important": text.words[:marked]}
+    text = replace(text, columns={**columns, "sure": np.arange(marked)})
     (spans,) = selection.select(policy, [text], 0, [0])
     assert len(spans) == count and set(spans[:, 0]) <= set(range(marked))
+    if isinstance(policy, SelectiveMasking):  # the surest ones
+        assert spans[:, 0].tolist() == list(range(marked - count, marked))
 
 
 @pytest.mark.parametrize(

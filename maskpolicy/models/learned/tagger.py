@@ -64,8 +64,10 @@ def save(module: Extractor, passages: Sequence[Passage], share: float, folder: P
     return least
 
 
-def tag(policy: str, fitted: Path | None, passages: Sequence[Passage]) -> list[Spans]:
-    """Return the tagged words of each passage, each (n, 2) tokens.
+def tag(
+    policy: str, fitted: Path | None, passages: Sequence[Passage]
+) -> tuple[list[Spans], list[NDArray[np.float32]]]:
+    """Return the tagged words of each passage, each (n, 2) tokens, and their probabilities (n,).
 
     `fitted` is the folder of a tagger. Raises ConfigError if it is None.
     """
@@ -75,7 +77,8 @@ def tag(policy: str, fitted: Path | None, passages: Sequence[Passage]) -> list[S
     module = Extractor.load(require(policy, fitted)).to(hardware.device())
     least = json.loads((require(policy, fitted) / _LEAST).read_text())
     found = probabilities(module, passages)
-    return [one.words[share >= least] for one, share in zip(passages, found, strict=True)]
+    spans = [one.words[share >= least] for one, share in zip(passages, found, strict=True)]
+    return spans, [share[share >= least] for share in found]
 
 
 def probabilities(module: Extractor, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
