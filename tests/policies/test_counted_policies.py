@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import small
 from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, DifferenceMasking
+from maskpolicy.policies.frequency import Frequency, spread
 from maskpolicy.policies.informask import (
     InforMask,
     InforMaskRates,
@@ -217,6 +218,34 @@ def test_a_word_of_several_tokens_has_their_mean(tmp_path):
     passage = replace(small.words("one two three"), words=np.asarray([[0, 2], [2, 3]], np.int32))
     weights = DifferenceMasking().annotate([passage], folder)["weights"][0]
     assert weights == pytest.approx([1 / 2**0.5, 0])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "mean", "power", "chances"),
+    [  # by the formula of DespoinaKK/babylm-diffusion, masking_processor.py
+        ([1, 2, 5], 0.25, 1, np.asarray([0, 0.25, 1]) * 0.25 / (1.25 / 3)),
+        ([1, 2, 5], 0.25, 2, np.asarray([0, 0.0625, 1]) * 0.25 / (1.0625 / 3)),
+        ([1, 2, 5], 0.7, 1, 1 - np.asarray([1, 0.75, 0]) * 0.3 / (1.75 / 3)),
+        ([1, 2, 5], 0.15, 0, np.full(3, 0.15)),
+        ([7, 7], 0.4, 1, np.full(2, 0.4)),
+        ([1, 9], 1.0, 1, np.ones(2)),
+        ([], 0.15, 1, np.zeros(0)),
+    ],
+)
+def test_chances_follow_ranks_and_have_the_mean_of_the_rate(ranks, mean, power, chances):
+    found = spread(np.asarray(ranks, np.float32), mean, power)
+    assert found == pytest.approx(chances) and (not ranks or found.mean() == pytest.approx(mean))
+
+
+def test_tokens_are_ranked_by_how_often_the_corpus_has_them():
+    texts = [small.ids([5, 5, 5, 2, 2, 9, 3])] * 10
+    policy = Frequency()
+    ranks = policy.annotate(texts[:1], None, statistics_of(policy, texts))["ranks"][0]
+    assert ranks.tolist() == [1, 1, 1, 2, 2, 4, 3]
+    marked = replace(texts[0], columns={"ranks": ranks})
+    spans = np.concatenate(select(policy, [marked] * 4000, 0, range(4000)))
+    found = np.bincount(spans[:, 0], minlength=7) / 4000
+    assert found == pytest.approx(spread(ranks, 0.15, 1), abs=0.03)
 
 
 NUMBERED_LINES = (
