@@ -277,8 +277,15 @@ def _student(family: Sequence[Difference], runs: Sequence[Floats], most: Floats 
     return stats.holm(np.stack(found))
 
 
+def careful(family: Sequence[Difference]) -> Floats:
+    """Return what the page marks by without a note that it takes runs that vary normally."""
+    verdicts = stats.assess_family(family), stats.assess_family(family, least=stats.FAILING)
+    return np.maximum(*(np.stack([verdict.p_holm for verdict in each]) for each in verdicts))
+
+
 METHODS: Mapping[str, Method] = {
     "ours": ours,
+    "careful": careful,
     "satterthwaite": satterthwaite,
     "bounded": bounded,
     "floored": floored,

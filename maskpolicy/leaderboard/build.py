@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -89,6 +90,8 @@ def _notes(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[str]:
         *_single_run(drafts),
         *_single_general(drafts, rows),
         *_recomputed(drafts),
+        *_needs_steady_runs(rows),
+        *_apart(rows),
         *compatibility.notes(cell for draft in drafts for cell in draft.cells.values()),
         *description.tuning_notes(rows),
         *joined_rows.renamed(drafts),
@@ -273,6 +276,50 @@ def _single_general(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[s
         "more than another: a mark may be about this model alone; if general_seeds is left out, "
         "each intermediate run has its own"
     ]
+
+
+def _needs_steady_runs(rows: Sequence[BoardRow]) -> list[str]:
+    """Return a note with the marks that hold only if runs do not either learn or fail."""
+    places = [
+        f"{row.label} on {task}"
+        for row in rows
+        for task, score in row.scores.items()
+        if score and score.comparison and score.comparison.needs_steady_runs
+    ]
+    if not places:
+        return []
+    return [
+        f"the mark of {listed(places)} holds if runs vary normally, but not if some runs learn and "
+        "others fail: so few runs may agree by chance"
+    ]
+
+
+def _apart(rows: Sequence[BoardRow]) -> list[str]:
+    """Return a note with the seeds that lie far from all others of their row: 1 logit, 10 points.
+
+    The others must differ by less than half of that.
+    """
+    places = []
+    for row in rows:
+        for task, score in row.scores.items():
+            seeds = {} if score is None else score.seeds
+            known = sorted((value, seed) for seed, value in seeds.items() if value is not None)
+            for alone, others in ((known[:1], known[1:]), (known[-1:], known[-2::-1])):
+                if len(others) > 1 and _lies_apart(alone[0][0], others[0][0], others[-1][0]):
+                    places.append(f"seed {alone[0][1]} of {row.label} on {task}")
+    if not places:
+        return []
+    return [
+        f"{listed(places)} {'lies' if len(places) == 1 else 'lie'} apart from the other seeds of "
+        "the row: if runs either learn or fail, marks are wrong more often than 1 in 20 boards"
+    ]
+
+
+def _lies_apart(alone: float, near: float, far: float) -> bool:
+    """Whether a score lies apart from others that reach from `near` to `far`, in percent."""
+    shares = (min(98.0, max(2.0, value)) / 100 for value in (alone, near, far))
+    one, first, last = (math.log(share / (1 - share)) for share in shares)
+    return abs(alone - near) >= 10 and abs(one - first) >= max(1.0, 2 * abs(last - first))
 
 
 def _recomputed(drafts: Sequence[Draft]) -> list[str]:

@@ -65,6 +65,7 @@ class Comparison:
     seeds: int  # shared by both rows
     estimate: Estimate | None = None  # set by `assess_family`
     p_holm: float | None = None  # adjusted over all tests of the family
+    p_failing: float | None = None  # the same if runs either learn or fail, see `stats.FAILING`
     reason: str | None = None
     pair: Difference | None = field(default=None, compare=False, repr=False)
     is_average: bool = False  # over tasks
@@ -76,6 +77,11 @@ class Comparison:
     def is_significant(self) -> bool:
         """Whether the adjusted p-value is below `stats.LEVEL`."""
         return self.p_holm is not None and self.p_holm < stats.LEVEL
+
+    @property
+    def needs_steady_runs(self) -> bool:
+        """Whether the difference is marked, but would not be if runs either learn or fail."""
+        return self.is_significant and (self.p_failing or 0.0) >= stats.LEVEL
 
 
 def condition(comparisons: Iterable[Comparison | None]) -> str:
@@ -168,11 +174,13 @@ def assess_family(comparisons: Sequence[Comparison | None]) -> list[Comparison |
     single = [each.pair for each in tested.values() if each.pair and not each.is_average]
     means = [each.pair for each in tested.values() if each.pair and each.is_average]
     verdicts = dict(zip(order, stats.assess_family(single, means), strict=True))
+    failing = dict(zip(order, stats.assess_family(single, means, stats.FAILING), strict=True))
     return [
         replace(
             each,
             estimate=_estimate(each.pair, verdicts[index], len(tested)),
             p_holm=float(verdicts[index].p_holm),
+            p_failing=float(failing[index].p_holm),
         )
         if each and each.pair
         else each

@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 LEVEL = 0.05  # significance level; intervals have the confidence level 1 - LEVEL
 POWER = 0.8  # the power at which a difference is reported as detectable
 _NODES = 2000  # of the quadrature in `planned`
+# Runs that learn or fail, 2 logits apart, may all agree by chance. Families with fewer than MANY
+# rows, or 3 tests of each, need at least FAILING logits between runs to hold their level then.
+MANY = 7
+FAILING = 0.8
 SHARED = 2  # weight of the family's run noise, relative to a pair's own
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
@@ -112,8 +116,9 @@ def average(pairs: Sequence[Difference]) -> Difference:
 def combined(parts: Sequence[tuple[int, Difference]], number: int = 1) -> Difference:
     """Return the sum of differences of the same seeds, each times 1 or -1, divided by `number`.
 
-    Run noise is assumed to be common to all differences, groups of different ones to be
-    independent. So the noise of parts with opposite signs adds up: this is an upper bound.
+    Run noise is assumed to be common to all differences, and so is what groups add, because tasks
+    may ask about the same subjects: standard errors add up, also of parts with opposite signs. This
+    is an upper bound. Chance is independent.
     """
     pairs = [each for _, each in parts]
     signed: Floats = sum((sign * each.of_seed for sign, each in parts), np.zeros(()))
@@ -121,7 +126,8 @@ def combined(parts: Sequence[tuple[int, Difference]], number: int = 1) -> Differ
         rows=pairs[0].rows,
         of_seed=signed / number,
         chance=sum((each.chance for each in pairs), np.zeros(())) / number**2,
-        interaction=sum((each.interaction for each in pairs), np.zeros(())) / number**2,
+        interaction=(sum((np.sqrt(each.interaction) for each in pairs), np.zeros(())) / number)
+        ** 2,
         slope=(sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,
         groups=sum(each.groups for each in pairs),
         group_freedom=min(each.group_freedom for each in pairs),
@@ -130,7 +136,7 @@ def combined(parts: Sequence[tuple[int, Difference]], number: int = 1) -> Differ
 
 
 def assess_family(
-    pairs: Sequence[Difference], averages: Sequence[Difference] = ()
+    pairs: Sequence[Difference], averages: Sequence[Difference] = (), least: float = 0.0
 ) -> list[Verdict]:
     """Test all differences of one family, e.g. a leaderboard; verdicts are in the given order.
 
@@ -141,23 +147,28 @@ def assess_family(
     far too small. It is therefore averaged with the noise of the family on the logit scale, which
     has SHARED times its weight (Smyth 2004, with fixed weights), but is never lowered: a row or
     task that is noisier than others keeps its own noise. docs/statistics.md has simulations.
+
+    In a small family (see MANY), runs are taken to differ by `least` logits or more.
     """
     if not pairs:
         return []
     tested = (*pairs, *averages)
-    known = errors(tested, pairs)
+    known = errors(tested, pairs, least)
     alone = [two_sided(each.mean, *one) for each, one in zip(tested, known, strict=True)]
     found = zip(known, alone, holm(np.stack(alone)), strict=True)
     return [Verdict(*one, p, p_holm) for one, p, p_holm in found]
 
 
-def errors(tested: Sequence[Difference], pairs: Sequence[Difference]) -> list[tuple[Floats, float]]:
+def errors(
+    tested: Sequence[Difference], pairs: Sequence[Difference], least: float = 0.0
+) -> list[tuple[Floats, float]]:
     """Return the standard error and the degrees of freedom of each of the `tested` differences.
 
     The run noise of the family is estimated from `pairs`; see `assess_family`.
     """
     rows, noise = _contrasts(pairs), run_noise(pairs)
-    return [_error(each, noise, rows) for each in tested]
+    least = least if rows < MANY or len(pairs) < 3 * rows else 0.0
+    return [_error(each, noise, rows, least) for each in tested]
 
 
 def two_sided(mean: Floats, error: Floats, freedom: float) -> Floats:
@@ -287,7 +298,7 @@ def _shared(rows: int) -> int:
     return min(SHARED, rows - 1)
 
 
-def _error(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float]:
+def _error(pair: Difference, noise: Floats, rows: int, least: float = 0.0) -> tuple[Floats, float]:
     """Return the standard error of a difference, and its degrees of freedom.
 
     Where every seed has the same mean, the variance between seeds is what single examples explain:
@@ -297,6 +308,8 @@ def _error(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float]:
     shared = _shared(rows)
     own = np.where(are_equal(pair.of_seed), pair.chance, pair.runs)
     runs = np.maximum(own, (own + shared * family) / (1 + shared))
+    if least:  # of one of the two rows: the other may have no intermediate runs
+        runs = np.maximum(runs, least**2 * pair.slope / 2 + pair.chance)
     error = np.sqrt(runs / pair.seeds + pair.interaction)
     return error, freedom(pair.seeds, rows, pair.group_freedom)
 

@@ -164,6 +164,38 @@ def test_a_board_whose_tests_rest_on_one_general_model_says_so(tmp_path):
         assert ("a mark may be about this model alone" in text) == (folder == one)
 
 
+def test_a_board_names_marks_that_need_runs_that_vary_normally(tmp_path):
+    shares = {"none": 0.2, "random": 0.32, "span": 0.95}
+    folders.write(tmp_path, shares, ("zsre",), seeds=5, n=300)
+    both = [compared(tmp_path, row=row) for row in (1, 2)]
+    assert [each.is_significant for each in both] == [True, True]
+    assert [each.needs_steady_runs for each in both] == [True, False]
+    text = report.to_markdown(build_leaderboard([read_run(tmp_path)]))
+    assert "the mark of random on zsre holds if runs vary normally, but not if" in text
+
+
+@pytest.mark.parametrize(
+    ("scores", "apart"),
+    [
+        ((50, 52, 20), 2),
+        ((20, 52, 51), 0),
+        ((50, 40, 20), None),
+        ((50, 52, 43), None),
+        ((9, 60), 0),
+    ],
+)
+def test_a_board_names_a_seed_that_lies_apart(tmp_path, scores, apart):
+    folders.write(tmp_path, {"none": 0.5, "random": 0.5}, ("zsre",), seeds=len(scores))
+    for seed, score in enumerate(scores):
+        path = tmp_path / "predictions" / f"random--zsre--{seed}.jsonl"
+        path.unlink()
+        total = {"metrics": {"score": score / 100, "mean": None}}
+        folders.change(tmp_path, f"random--zsre--{seed}.json", **total)
+    notes = "\n".join(build_leaderboard([read_run(tmp_path)]).notes)
+    assert ("lies apart" in notes) == (apart is not None and len(scores) > 2)
+    assert (f"seed {apart} of random on zsre lies apart" in notes) == ("lies apart" in notes)
+
+
 def test_one_seed_of_two_general_models_is_refused(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.1, "random": 0.8}, seeds=3)
     other = folders.write(tmp_path / "other", {"none": 0.1, "span": 0.8}, seeds=3, general_seeds=3)

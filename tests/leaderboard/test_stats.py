@@ -193,6 +193,24 @@ def test_a_weighted_sum_of_two_rows_is_their_difference():
     np.testing.assert_allclose(slope.slope, pair.slope / 4)
 
 
+@pytest.mark.parametrize(("rows", "tasks", "is_small"), [(1, 1, True), (6, 4, True), (7, 3, False)])
+def test_small_families_may_be_taken_to_have_runs_that_fail(rows, tasks, is_small):
+    rng = np.random.default_rng(3)
+    groups, names = np.repeat(np.arange(20), 3), [str(row) for row in range(rows)]
+    base = rng.random((5, 60)) < 0.3
+    better = [
+        stats.pair(
+            (rng.random((5, 60)) < 0.6).astype(float), base.astype(float), groups, (name, "")
+        )
+        for name in names
+        for _ in range(tasks)
+    ]
+    usual = np.stack([each.p for each in stats.assess_family(better)])
+    failing = np.stack([each.p for each in stats.assess_family(better, least=stats.FAILING)])
+    assert (failing > usual).all() == is_small
+    assert (failing == usual).all() == (not is_small)
+
+
 def test_a_difference_of_differences_has_the_noise_of_both():
     rng = np.random.default_rng(4)
     groups = np.repeat(np.arange(10), 3)
@@ -202,6 +220,7 @@ def test_a_difference_of_differences_has_the_noise_of_both():
     less = stats.combined([(1, one), (-1, other)])
     np.testing.assert_allclose(less.of_seed, one.of_seed - other.of_seed)
     np.testing.assert_allclose(less.chance, one.chance + other.chance)
-    np.testing.assert_allclose(less.interaction, one.interaction + other.interaction)
+    both = np.sqrt(one.interaction) + np.sqrt(other.interaction)  # perhaps the same subjects
+    np.testing.assert_allclose(less.interaction, both**2)
     assert less.groups == 20
     np.testing.assert_allclose(less.slope, (np.sqrt(one.slope) + np.sqrt(other.slope)) ** 2)
