@@ -6,17 +6,23 @@ with s3.serve() as server: the environment of a client is `server.environment()`
 from __future__ import annotations
 
 import hashlib
+import os
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from socket import SO_LINGER, SOL_SOCKET
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 from xml.sax.saxutils import escape
 
+WAYS = ("503", "reset", "lost")  # of spoiling a request
 PAGE = 3  # objects in one page of a listing, so that tests meet several pages
 
 
@@ -31,6 +37,10 @@ class Bucket:
     denied: set[str] = field(default_factory=set)  # methods that the credentials do not allow
     truncated: set[str] = field(default_factory=set)  # objects of which half is sent, once
     lost_answers: set[str] = field(default_factory=set)  # PUTs that succeed with a 500, once
+    outage: float = 0.0  # until this time of `time.monotonic`, all requests are spoilt
+    spoilt: float = 0.0  # the share of the other requests that are: see `_spoil`
+    ways: list[str] = field(default_factory=list)  # how the next requests are spoilt
+    random: Random = field(default_factory=lambda: Random(0))
     is_unconditional: bool = False  # If-None-Match is ignored, as old servers do
     guard: threading.Lock = field(default_factory=threading.Lock)
     port: int = 0
@@ -51,11 +61,11 @@ class Bucket:
 
 
 @contextmanager
-def serve() -> Iterator[Bucket]:
-    """Run a server with an empty bucket until the block ends."""
+def serve(port: int = 0) -> Iterator[Bucket]:
+    """Run a server with an empty bucket until the block ends; port 0: any that is free."""
     bucket = Bucket()
     handler = type("Handler", (_Handler,), {"bucket": bucket})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = True
     bucket.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -72,12 +82,16 @@ class _Handler(BaseHTTPRequestHandler):
     bucket: Bucket
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    is_lost = False  # whether nothing is answered on this connection any more
 
     def handle_one_request(self) -> None:
         try:
             super().handle_one_request()
         except (BrokenPipeError, ConnectionResetError):  # the client was killed
             self.close_connection = True
+        if self.is_lost:
+            self.connection.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())  # before the server ends the connection in order
 
     def do_GET(self) -> None:
         name, query = self._parse()
@@ -98,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
             more = {"Content-Range": f"bytes {first}-{end}/{len(content)}"}
             status, content = 206, content[int(first) : end + 1]
         self._head(status, len(content), _tag(found[0]), modified, more)
-        if self.command == "HEAD":
+        if self.command == "HEAD" or self.is_lost:
             return
         if name in self.bucket.truncated:
             self.bucket.truncated.discard(name)
@@ -167,6 +181,8 @@ class _Handler(BaseHTTPRequestHandler):
         query = {k: v[0] for k, v in parse_qs(parts.query, keep_blank_values=True).items()}
         bucket, _, name = unquote(parts.path).lstrip("/").partition("/")
         self.bucket.requests.append((self.command, name))
+        if self._spoil():
+            return None, {}
         if self.command in self.bucket.denied:
             self._fail(403, "AccessDenied")
             return None, {}
@@ -174,6 +190,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(404, "NoSuchBucket")
             return None, {}
         return name, query
+
+    def _spoil(self) -> bool:
+        """Spoil a request, if that is its lot: answer 503, reset its connection, or do so late.
+
+        With the last, the request is carried out, and the connection reset instead of an answer.
+        """
+        with self.bucket.guard:
+            is_out = time.monotonic() < self.bucket.outage
+            is_spoilt = is_out or self.bucket.random.random() < self.bucket.spoilt
+            way = self.bucket.random.choice(WAYS) if is_spoilt else ""
+            way = self.bucket.ways.pop(0) if self.bucket.ways else way
+        if way == "503":
+            self._fail(503, "SlowDown")
+        elif way:
+            self.close_connection = self.is_lost = True
+        return way in ("503", "reset")
 
     def _list(self, query: dict[str, str]) -> None:
         after = query.get("continuation-token") or query.get("start-after", "")
@@ -203,12 +235,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, content: bytes, tag: str = "") -> None:
         self._head(status, len(content), tag, datetime.now(UTC), {})
-        if self.command != "HEAD":
+        if self.command != "HEAD" and not self.is_lost:
             self.wfile.write(content)
 
     def _head(
         self, status: int, size: int, tag: str, modified: datetime, more: dict[str, str]
     ) -> None:
+        if self.is_lost:
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(size))
         self.send_header("Last-Modified", format_datetime(modified, usegmt=True))

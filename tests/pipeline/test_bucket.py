@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import os
 import socket
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from uuid import uuid4
@@ -14,7 +16,10 @@ import s3
 from stores import below
 
 from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.store import bucket as bucket_module
 from maskpolicy.pipeline.store.bucket import CHUNK, FORMAT, MARKER, now, open_bucket, prepare
+
+OUTAGE = float(os.environ.get("OUTAGE", "5"))  # seconds; obstore's own retries end after 2
 
 
 @pytest.fixture
@@ -109,6 +114,66 @@ def test_a_request_whose_answer_is_lost_or_breaks_off_is_sent_again(server, tmp_
     assert not bucket.write("a", b"other", new=True)
     server.truncated.add("some/prefix/a")
     assert bucket.download("a", tmp_path / "a") == hashlib.sha256(b"0123456789").hexdigest()
+
+
+def every_request(bucket, folder, number):
+    """Make every kind of request, and compare what it returns."""
+    content, name = f"{number}".encode(), f"all/{number}"
+    assert bucket.write(name, content, new=True)
+    assert not bucket.write(name, b"other", new=True)
+    assert bucket.read(name) == content
+    assert name in below(bucket, "all")
+    large = folder / "large"
+    large.write_bytes(content * (CHUNK + 1 if number == 0 else 9))
+    bucket.upload(large, f"blobs/{number}")
+    assert bucket.download(f"blobs/{number}", folder / "back") is not None
+    assert (folder / "back").read_bytes() == large.read_bytes()
+    bucket.delete([name, f"blobs/{number}"])
+    assert bucket.read(name) is None
+
+
+@pytest.mark.parametrize("way", s3.WAYS)
+def test_a_creation_that_fails_several_times_is_sent_again(server, way):
+    bucket = open_bucket(server.url)
+    server.ways = [way] * 4
+    assert bucket.write("a", b"1", new=True)
+    assert bucket.read("a") == b"1" and not server.ways
+
+
+def test_spoilt_requests_of_every_kind_are_sent_again(server, tmp_path):
+    server.spoilt = 0.15
+    bucket = open_bucket(server.url)
+    for number in range(12):
+        every_request(bucket, tmp_path, number)
+
+
+def test_an_outage_is_survived(server, tmp_path, caplog):
+    bucket = open_bucket(server.url)
+    for number in range(2):
+        server.outage = time.monotonic() + OUTAGE
+        every_request(bucket, tmp_path, number)
+    assert "it is asked again for 180 s" in caplog.text
+
+
+def test_a_server_that_is_started_again_is_found(monkeypatch, tmp_path):
+    with s3.serve() as first:
+        for name, value in first.environment().items():
+            monkeypatch.setenv(name, value)
+        bucket = open_bucket(first.url)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(bucket.write, "a", b"1", new=True)  # nobody listens there
+        time.sleep(OUTAGE)
+        with s3.serve(first.port):
+            assert written.result()
+            assert bucket.read("a") == b"1"
+
+
+def test_an_outage_that_does_not_end_is_one_line(server, monkeypatch):
+    monkeypatch.setattr(bucket_module, "_FIRST", 1)
+    server.outage = time.monotonic() + 60
+    assert "cannot be reached" in said(server.url)
+    server.outage = time.monotonic() + OUTAGE
+    assert open_bucket(server.url, is_known=True).read("a") is None  # by a worker of a run
 
 
 def test_a_server_without_create_if_absent_is_one_line(server):

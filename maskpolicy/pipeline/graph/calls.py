@@ -236,7 +236,7 @@ def _arrive(call: Call) -> Store:
 def _opened(place: str, folder: str | None) -> Store:
     from maskpolicy.pipeline.store.opening import open_store
 
-    return open_store(place, folder)
+    return open_store(place, folder, is_known=True)
 
 
 def _set_threads(count: int) -> None:

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import random
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -39,14 +43,22 @@ SCHEMES = (*CREDENTIALS, "file", "memory")
 CHUNK = 8 << 20  # bytes; larger files travel in parts of this size
 _CONNECTIONS = 16
 _PARTS = 2  # of one file at a time, so that no more than _CONNECTIONS * _PARTS chunks are in memory
-_FIRST = (1, 20)  # retries, and seconds for all of them: a wrong address fails soon
-_LATER = (10, 180)  # after the first request: a run survives an outage of minutes
+_FIRST = 5  # seconds for which a first request is sent again: a wrong address fails soon
+_LATER = 180  # a run survives an outage of minutes
+_PAUSES = (0.5, 15)  # seconds: the first pause between two requests, and the longest
+_RETRY = (2, 20)  # obstore's own: times and seconds, over within two; it repeats no creation
+_REFUSED = re.compile(r"(?<!\d)4(?!08|29)\d\d [A-Z]|NotFound|Unauth|Generic LocalFileSystem")
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _SHOWN = 400  # characters of an error
 _FULL_TEXTS = ("os error 28", "os error 122", "No space left", "quota")
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+class Outage(StoreError):
+    """A bucket did not answer as it should; the same request may succeed later."""
 
 
 class Entry(NamedTuple):
@@ -60,20 +72,27 @@ class Entry(NamedTuple):
 class Bucket:
     """The objects below the prefix of one URL. Methods raise StoreError with one line."""
 
-    def __init__(self, url: str, objects: ObjectStore) -> None:
-        """Take a connected object store; `open_bucket` connects one."""
+    def __init__(self, url: str, objects: ObjectStore, patience: float = 0) -> None:
+        """Take a connected object store; `open_bucket` connects one.
+
+        Requests that fail for another reason than what they ask for are sent again for `patience`
+        seconds.
+        """
         self.url = url
+        self.patience = patience
         self._objects = objects
 
     def read(self, name: str) -> bytes | None:
         """Return an object's bytes, or None if there is no such object."""
         import obstore
 
-        with self._explained():
+        def request() -> bytes | None:
             try:
                 return bytes(obstore.get(self._objects, name).bytes())
             except FileNotFoundError:
                 return None
+
+        return self._lasting(request)
 
     def write(self, name: str, content: bytes, *, new: bool = False) -> bool:
         """Write or replace an object; return whether this call has written it.
@@ -85,12 +104,14 @@ class Bucket:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        with self._explained():
+        def request() -> bool:
             try:
                 obstore.put(self._objects, name, content, mode="create" if new else "overwrite")
             except AlreadyExistsError:
                 return self.read(name) == content
-        return True
+            return True
+
+        return self._lasting(request)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; names without an object are ignored."""
@@ -99,7 +120,8 @@ class Bucket:
         wanted = list(names)
         if not wanted:
             return
-        with self._explained():
+
+        def request() -> None:
             try:
                 obstore.delete(self._objects, wanted)
             except FileNotFoundError:  # never by S3; some of the others may not be deleted yet
@@ -107,13 +129,17 @@ class Bucket:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._objects, name)
 
+        self._lasting(request)
+
     def entries(self, prefix: str) -> list[Entry]:
         """Return the objects below a prefix (of whole folders), sorted by name."""
         import obstore
 
-        with self._explained():
+        def request() -> list[Entry]:
             listed = obstore.list(self._objects, prefix, chunk_size=1000)
             return sorted(_entry(about) for some in listed for about in some)
+
+        return self._lasting(request)
 
     def upload(self, path: Path, name: str) -> bool:
         """Write a file as an object, which becomes visible when it is complete.
@@ -124,7 +150,8 @@ class Bucket:
         import obstore
 
         old = datetime.now(UTC) - GRACE / 2  # half a day: more than clocks of machines differ
-        with self._explained():
+
+        def request() -> bool:
             try:
                 there = _entry(obstore.head(self._objects, name))
                 if there.size == path.stat().st_size and there.modified >= old:
@@ -132,7 +159,9 @@ class Bucket:
             except FileNotFoundError:
                 pass
             obstore.put(self._objects, name, path, chunk_size=CHUNK, max_concurrency=_PARTS)
-        return True
+            return True
+
+        return self._lasting(request)
 
     def download(self, name: str, path: Path | None) -> str | None:
         """Write an object to a file and return the sha256 of what arrived; None if it is absent.
@@ -141,20 +170,40 @@ class Bucket:
         """
         import obstore
 
-        digest = hashlib.sha256()
-        with self._explained(), path.open("wb") if path else nullcontext() as file:
-            try:
-                chunks = obstore.get(self._objects, name).stream(min_chunk_size=1 << 20)
-            except FileNotFoundError:
-                return None
-            for chunk in chunks:
-                digest.update(chunk)
+        def request() -> str | None:
+            digest = hashlib.sha256()
+            with path.open("wb") if path else nullcontext() as file:
+                try:
+                    chunks = obstore.get(self._objects, name).stream(min_chunk_size=1 << 20)
+                except FileNotFoundError:
+                    return None
+                for chunk in chunks:
+                    digest.update(chunk)
+                    if file is not None:
+                        file.write(chunk)
                 if file is not None:
-                    file.write(chunk)
-            if file is not None:
-                file.flush()
-                os.fsync(file.fileno())
-        return digest.hexdigest()
+                    file.flush()
+                    os.fsync(file.fileno())
+            return digest.hexdigest()
+
+        return self._lasting(request)
+
+    def _lasting(self, request: Callable[[], T]) -> T:
+        """Return what a request returns; in an outage, send it again, with growing pauses."""
+        pause, longest = _PAUSES
+        end, is_told = time.monotonic() + self.patience, False
+        while True:
+            try:
+                with self._explained():
+                    return request()
+            except Outage as error:
+                if time.monotonic() + pause > end:
+                    raise
+                if not is_told and pause >= 2:
+                    _log.warning("%s; it is asked again for %.0f s", error, self.patience)
+                    is_told = True
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, longest)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -176,7 +225,7 @@ class ReadOnly(Bucket):
 
     def __init__(self, bucket: Bucket) -> None:
         """Take the bucket."""
-        super().__init__(bucket.url, bucket._objects)
+        super().__init__(bucket.url, bucket._objects, bucket.patience)
 
     def write(self, name: str, content: bytes, *, new: bool = False) -> bool:
         """Do nothing."""
@@ -249,8 +298,11 @@ def in_parallel(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
         return list(pool.map(work, items))
 
 
-def open_bucket(url: str) -> Bucket:
-    """Connect to a bucket and check that it can be read; raises StoreError, within seconds."""
+def open_bucket(url: str, *, is_known: bool = False) -> Bucket:
+    """Connect to a bucket and check that it can be read; raises StoreError.
+
+    That takes seconds, unless another process has used this address before (`is_known`).
+    """
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
@@ -269,11 +321,13 @@ def open_bucket(url: str) -> Bucket:
         raise StoreError(
             f"store {url}: needs the package obstore: pip install 'maskpolicy[bucket]'"
         ) from None
-    _probe(Bucket(url, _connect(url, _FIRST)))
-    return Bucket(url, _connect(url, _LATER))
+    objects, is_remote = _connect(url), scheme in CREDENTIALS
+    bucket = Bucket(url, objects, _LATER if is_remote else 0)
+    _probe(bucket if is_known else Bucket(url, objects, _FIRST if is_remote else 0))
+    return bucket
 
 
-def _connect(url: str, retries: tuple[int, int]) -> ObjectStore:
+def _connect(url: str) -> ObjectStore:
     from obstore.exceptions import BaseError
     from obstore.store import LocalStore, from_url
 
@@ -290,7 +344,7 @@ def _connect(url: str, retries: tuple[int, int]) -> ObjectStore:
     plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
     client: Any = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "1h"}
     client["allow_http"] = plain  # "read_timeout" is from one byte to the next
-    retry: RetryConfig = {"max_retries": retries[0], "retry_timeout": timedelta(seconds=retries[1])}
+    retry: RetryConfig = {"max_retries": _RETRY[0], "retry_timeout": timedelta(seconds=_RETRY[1])}
     try:
         return from_url(url, client_options=client, retry_config=retry)
     except (BaseError, ValueError) as error:
@@ -316,7 +370,8 @@ def _explanation(url: str, error: Exception) -> StoreError:
         ("is full: free some space there, or name another --store", _FULL_TEXTS),
         (f"no permission: check {needed}", denied),
         ("no such bucket: create it, or correct its name", ("NoSuchBucket", "404 Not Found")),
-        ("cannot be reached: check the address and the network", ("",)),
+        (unreached := "cannot be reached: check the address and the network", ("",)),
     )
     advice = next(reason for reason, texts in reasons if any(text in said for text in texts))
-    return StoreError(f"store {url}: {advice} ({said[:_SHOWN]})")
+    may_pass = advice == unreached and not _REFUSED.search(said)
+    return (Outage if may_pass else StoreError)(f"store {url}: {advice} ({said[:_SHOWN]})")

@@ -24,12 +24,15 @@ def is_url(place: str | Path) -> bool:
     return isinstance(place, str) and _URL.match(place) is not None
 
 
-def open_store(place: str | Path, cache: str | Path | None = None) -> Store:
+def open_store(
+    place: str | Path, cache: str | Path | None = None, *, is_known: bool = False
+) -> Store:
     """Return the store at a place: a folder, or the URL of a bucket.
 
     `cache` is the folder for copies of what lies in buckets; each bucket has a sub-folder of it.
     By default it is in the user's cache. Raises StoreError, before any work, for a bucket that
-    cannot be read and for a cache that cannot be written.
+    cannot be read and for a cache that cannot be written. If `is_known`, another process of the
+    run uses the place, so that an outage of a bucket is waited for.
     """
     if not str(place).strip():
         raise StoreError(
@@ -42,7 +45,7 @@ def open_store(place: str | Path, cache: str | Path | None = None) -> Store:
         return Store(place)
     from maskpolicy.pipeline.store.bucket import open_bucket
 
-    bucket = open_bucket(place.rstrip("/"))
+    bucket = open_bucket(place.rstrip("/"), is_known=is_known)
     folder = (Path(cache) if cache else _default_cache()) / slug(place.rstrip("/"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
