@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -49,6 +49,7 @@ class Parts:
     examples: int | None  # of the test split; None if unknown, EXAMPLES is assumed
     source: str  # of these numbers, in words
     assumed: int = EXAMPLES  # examples, where their number is unknown
+    freedom: float = 0.0  # degrees of freedom of `runs`; 0: assumed, not measured
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Power:
     seeds: int  # planned ones, at least FEWEST
     finds: float  # difference found with a probability of 80%
     needed: int | None  # seeds that find WANTED points; None: more than MOST
+    between: tuple[float, float] | None = None  # `finds` for 8 of 10 pilots; None: no runs stored
 
 
 def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
@@ -103,10 +105,12 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
         cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
         split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
         parts = _parts(stored[task], noise, split, bool(noisy), limits[task])
-        find = partial(finds, parts, rows=len(rows), tests=family)
+        find = partial(finds, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
-        needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(n))
-        powers.append(Power(task, parts, seeds, find(seeds), needed if needed <= MOST else None))
+        needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(parts, n))
+        needed_seeds = needed if needed <= MOST else None
+        ends = between(parts, seeds, find)
+        powers.append(Power(task, parts, seeds, find(parts, seeds), needed_seeds, ends))
     return powers
 
 
@@ -131,6 +135,19 @@ def finds(parts: Parts, seeds: int, rows: int, tests: int) -> float:
     freedom = stats.freedom(seeds, rows, parts.group_freedom)
     error = np.sqrt(parts.runs / seeds + parts.interaction)
     return float(100 * error * stats.planned(seeds, rows, freedom, tests))
+
+
+def between(
+    parts: Parts, seeds: int, find: Callable[[Parts, int], float]
+) -> tuple[float, float] | None:
+    """Return the differences found if the noise is at the ends of its 80% confidence interval."""
+    from scipy.special import chdtri
+
+    if not parts.freedom:
+        return None
+    low, high = (parts.freedom / float(chdtri(parts.freedom, tail)) for tail in (0.1, 0.9))
+    ends = [find(replace(parts, runs=parts.runs * factor), seeds) for factor in (low, high)]
+    return ends[0], min(100.0, ends[1])
 
 
 def _stored(
@@ -191,7 +208,7 @@ def _parts(
     limit: int = 0,
 ) -> Parts:
     if stored:
-        return _stored_parts(stored, noise)
+        return stored_parts(stored, noise)
     assumed = min(limit or EXAMPLES, EXAMPLES)
     groups = np.ones(assumed)  # examples in each group
     if split is not None:
@@ -209,8 +226,8 @@ def _parts(
     )
 
 
-def _stored_parts(stored: Sequence[StoredDifference], noise: float) -> Parts:
-    """Return the mean parts of stored differences, with scores clamped to EDGE from 0 and 1.
+def stored_parts(stored: Sequence[StoredDifference], noise: float) -> Parts:
+    """Return the mean parts of a task's differences, with scores clamped to EDGE from 0 and 1.
 
     As in the test, a task that is noisier than all tasks together keeps its own noise.
     """
@@ -228,6 +245,7 @@ def _stored_parts(stored: Sequence[StoredDifference], noise: float) -> Parts:
         first.group_freedom,
         first.examples,
         CLAMPED if rows else RUNS,
+        freedom=stats.freedom(first.seeds, len(stored), np.inf),
     )
 
 
@@ -278,12 +296,16 @@ def to_rows(powers: Sequence[Power]) -> list[Mapping[str, str]]:
         {
             "task": each.task,
             "test examples": str(each.parts.examples or f"{each.parts.assumed}?"),
-            f"{each.seeds} seeds find": f"±{each.finds:.1f} points",
+            f"{each.seeds} seeds find": f"±{each.finds:.1f} points{_range(each.between)}",
             f"seeds for {WANTED:g} points": str(each.needed or f"more than {MOST}"),
             "noise from": each.parts.source,
         }
         for each in powers
     ]
+
+
+def _range(between: tuple[float, float] | None) -> str:
+    return "" if between is None else " ({:.1f} to {:.1f})".format(*between)
 
 
 def to_json(powers: Sequence[Power]) -> list[dict[str, Json]]:
@@ -295,6 +317,7 @@ def to_json(powers: Sequence[Power]) -> list[dict[str, Json]]:
             "assumed_examples": each.parts.assumed if each.parts.examples is None else None,
             "seeds": each.seeds,
             "finds_points": round(each.finds, 3),
+            "finds_between": each.between and [round(end, 3) for end in each.between],
             "wanted_points": WANTED,
             "seeds_for_wanted": each.needed,
             "noise_from": each.parts.source,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -64,6 +65,7 @@ def test_a_limit_bounds_the_examples_that_are_assumed():
             "assumed_examples": 60,
             "seeds": 3,
             "finds_points": 12.346,
+            "finds_between": None,
             "wanted_points": power.WANTED,
             "seeds_for_wanted": None,
             "noise_from": "defaults",
@@ -115,6 +117,19 @@ def test_noise_does_not_vanish_at_floor_and_ceiling(share):
     assert power.finds(found, 3, 2, 6) > 5
     table = [power.Power("zsre", found, 3, power.finds(found, 3, 2, 6), None)]
     assert "scores taken as 5 to 95" in power.to_rows(table)[0]["noise from"]
+
+
+def test_a_plan_from_few_runs_gives_a_range():
+    known = [seen(0.5, 0.6, loose) for loose in (2, 6)]
+    find = partial(power.finds, rows=2, tests=6)
+    few = power._parts(known, 0.04, None, True)
+    low, high = power.between(few, 3, find) or (0, 0)
+    assert low < find(few, 3) < high
+    more = power.between(replace(few, freedom=20), 3, find) or (0, 0)
+    assert low < more[0] < more[1] < high
+    row = power.to_rows([power.Power("zsre", few, 3, find(few, 3), None, (low, high))])[0]
+    assert row["3 seeds find"].endswith(f" points ({low:.1f} to {high:.1f})")
+    assert power.between(PARTS, 3, find) is None
 
 
 @pytest.mark.parametrize("base", [0.0, 1.0])
