@@ -94,3 +94,12 @@ class SalientSpan:
         drawn = rng.permutation(len(found))[: self.spans]
         drawn.sort()
         return found.take(drawn, axis=0)
+
+
+@policy("temporal", target="spans")
+@dataclass(frozen=True)
+class Temporal(SalientSpan):
+    """Mask dates and times: temporal span masking (TSM, Cole et al. 2023, arXiv 2303.12860)."""
+
+    # those of OntoNotes's pipelines and of the built-in rules
+    labels: tuple[str, ...] | Literal["all"] = ("DATE", "TIME")

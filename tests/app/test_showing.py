@@ -288,7 +288,7 @@ def test_a_gallery_has_the_policies_of_plugins_and_says_what_is_not_there(call, 
     assert "`column` needs `column`; " in out and "`supervised` learns from a model" in out
     entries = [registry.entry("policy", name) for name in registry.names("policy")]
     own = {each.name for each in entries if registry.is_builtin(each.plugin)}
-    assert {*re.findall(r"`([a-z0-9-]+)` (?:\||needs|learns)", out)} == {*own, "fitted-too"}
+    assert {*re.findall(r"`([a-z0-9-]+)` (?:\| `|needs|learns)", out)} == {*own, "fitted-too"}
 
 
 @pytest.mark.slow

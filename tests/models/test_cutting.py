@@ -162,7 +162,7 @@ def untrained():
         entry.name
         for entry in entries
         if hooks.FIT.of(entry.plugin) is None and hooks.REANNOTATE.of(entry.plugin) is None
-        if registry.is_builtin(entry.plugin) and entry.name != "phrases"
+        if registry.is_builtin(entry.plugin) and entry.name not in ("phrases", "pos")
     ]
 
 
@@ -193,7 +193,7 @@ def random_collator(rng, count):
         asked = {"replacement": {"mask": 0.8, "random": 0.1, "keep": 0.1}}
     sentences = lines(language)
     texts = ["".join(rng.permutation(sentences)[:9]) for _ in range(count)]
-    if name == "salient-span" and language != "en":
+    if name in ("salient-span", "temporal") and language != "en":
         name = "whole-word"
     made = MaskingCollator(
         {"name": name, **FIELDS.get(name, {})},

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import small
 from maskpolicy.policies.entropy_aware import EntropyAware
+from maskpolicy.policies.part_of_speech import PartOfSpeech
 from maskpolicy.policies.pos_weighted import PosWeighted
 from maskpolicy.policies.self_evolution import SelfEvolution
 from small import current
@@ -47,6 +48,10 @@ def test_each_token_has_the_tag_of_its_word(pipeline):
     expected = ("NOUN", "VERB", "DET", "NOUN")
     for (begin, end), tag in zip(passage.words.tolist(), expected, strict=True):
         assert {TAGS[place] for place in tags[begin:end].tolist()} == {tag}
+    words = PartOfSpeech(pipeline, ("NOUN", "DET")).annotate([passage])["tagged"][0]
+    assert passage.texts(words) == ["Boats", "the", "river"]
+    with pytest.raises(ConfigError, match="tags: unknown tag 'NOUNS': did you mean 'NOUN'"):
+        PartOfSpeech(pipeline, ("NOUNS",))
 
 
 def averages(losses, passages):

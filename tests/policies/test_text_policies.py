@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from maskpolicy.policies.gap_sentences import GapSentences
 from maskpolicy.policies.keywords import FILE, Keywords
 from maskpolicy.policies.phrases import Phrases
-from maskpolicy.policies.salient_span import SalientSpan
+from maskpolicy.policies.salient_span import SalientSpan, Temporal
 from small import words as passage
 
 from maskpolicy.core.errors import ConfigError
@@ -202,6 +202,13 @@ def masked_sentences(policy: GapSentences, seed: int = 0, text: str = LOOMS) -> 
     passage = with_importance(policy, text)
     spans = selection.select(policy, [passage], seed, [0])[0].tolist()
     return [passage.sentences.tolist().index(span) for span in spans]
+
+
+def test_temporal_masks_dates_and_times_alone():
+    text = "Ada Lovelace met him on 5 June 1891 at 4.30 pm ."
+    found = Temporal().entities([text])[0]
+    assert next(text[a:b] for a, b, _ in found) == "5 June 1891"
+    assert {label for *_, label in found} <= {"DATE", "TIME"}
 
 
 def importance(**fields) -> list[float]:
