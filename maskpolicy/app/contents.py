@@ -139,12 +139,12 @@ CONTENTS = (  # in the order in which they are written
     Content("predictions/*.jsonl", "each cell's predictions, written with the results"),
     Content("steps/*.json", "results of `checkpoint_steps`, written with the results"),
     Content("experiment.json", "all resolved settings, written with the results"),
+    Content("run.json", "seconds, versions and hardware of this run", _record),
     Content(
         "leaderboard.*",
         "the leaderboard as JSON, Markdown, CSV and LaTeX",
         lambda finished: save_report(finished.board, finished.folder),
     ),
-    Content("run.json", "seconds, versions and hardware of this run", _record),
     Content(
         "questions/*.jsonl",
         "the ids and sources of each task's test examples",

@@ -25,8 +25,10 @@ from maskpolicy.leaderboard.board import (
 )
 from maskpolicy.leaderboard.comparisons import Comparison
 from maskpolicy.leaderboard.joined_rows import Draft, join_rows
-from maskpolicy.leaderboard.results import compatibility, predictions
+from maskpolicy.leaderboard.results import compatibility, predictions, run_folder
 from maskpolicy.leaderboard.results.cell import Result, Run, listed, named_apart
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "numpy")  # that may change scores
 
 
 def build_leaderboard(
@@ -59,6 +61,7 @@ def build_leaderboard(
         *absent,
         *_counted_twice(drafts, groups),
         *_run_notes(runs),
+        *_version_notes(runs),
         *joined_rows.mixed(unlike),
     ]
     cells = {
@@ -366,6 +369,29 @@ def _counted_twice(drafts: Sequence[Draft], groups: Mapping[str, Sequence[str]])
             for same in columns.values()
             if len(same) > 1
         ]
+    return notes
+
+
+def _version_notes(runs: Sequence[Run]) -> list[str]:
+    """Return a note for each package of which the rows' stages had different versions."""
+    rows: dict[str, set[tuple[str, str]]] = {}  # the packages and versions of each row's stages
+    for run in runs:
+        known = run_folder.versions_of(run.folder)
+        for result in run.results:
+            label = f"{run.name}: {result.policy}" if len(runs) > 1 else result.policy
+            made = [known.get(key, {}) for key in result.stages.values()]
+            pairs = {(name, each[name]) for each in made for name in _PACKAGES if name in each}
+            rows.setdefault(label, set()).update(pairs)
+    notes = []
+    for name in _PACKAGES:
+        by_version: dict[str, list[str]] = {}
+        for label, pairs in rows.items():
+            versions = " and ".join(sorted(version for of, version in pairs if of == name))
+            by_version.setdefault(versions, []).append(label)
+        by_version.pop("", None)
+        if len(by_version) > 1:
+            told = "; ".join(f"{version} ({listed(of)})" for version, of in by_version.items())
+            notes.append(f"rows were made with different versions of {name}: {told}")
     return notes
 
 

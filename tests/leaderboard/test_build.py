@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import folders
 import pytest
 from payloads import PAYLOADS
 from rich.console import Console
@@ -18,7 +19,8 @@ from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import build, page, report
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.comparisons import baseline_of, nearest_baseline
-from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.leaderboard.results import run_folder
+from maskpolicy.leaderboard.results.cell import Result, Run, read_run
 
 GROUPS = {"triviaqa": "closed-book", "zsre": "knowledge-intensive", "wow": "knowledge-intensive"}
 
@@ -525,3 +527,21 @@ def test_a_row_is_compared_with_the_baseline_that_is_most_like_it(name, rows, co
 def test_the_baseline_of_a_row_of_a_run():
     cells = run(result("none", "zsre", 0, 0.5), result("random", "zsre", 0, 0.5))
     assert [baseline_of(cells, label) for label in ("none", "random", "absent")] == ["none"] * 3
+
+
+def test_rows_made_with_other_versions_are_noted(tmp_path):
+    home = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.6}, seeds=1)
+    record = json.loads((home / "run.json").read_text())
+    made = {"versions": folders.VERSIONS | {"torch": "2.12.0", "python": "3.12.1"}, "commit": None}
+    for stage in record["stages"]:
+        if stage["label"].startswith("intermediate random"):
+            stage["made_with"] = made
+    assert not [each for each in build_leaderboard([read_run(home)]).notes if "versions of" in each]
+    (home / "run.json").write_text(json.dumps(record))
+    notes = [each for each in build_leaderboard([read_run(home)]).notes if "versions of" in each]
+    told = "rows were made with different versions of torch: 2.13.0 (none); 2.12.0 and 2.13.0"
+    assert notes == [f"{told} (random)"]
+    other = folders.write(tmp_path / "two", {"none": 0.2}, seeds=1)
+    for broken in ("[", "[]", '{"stages": [1, {"made_with": 2}, {"key": [], "versions": 3}]}'):
+        (other / "run.json").write_text(broken)
+        assert run_folder.versions_of(other) == {}

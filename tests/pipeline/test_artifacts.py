@@ -10,6 +10,7 @@ import pytest
 from stores import KEY, OTHER, THIRD, commit, flip, names, save, text_of
 
 from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreError
+from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 
 
@@ -196,3 +197,10 @@ def test_a_store_that_cannot_be_created_is_one_line(tmp_path):
         commit(Store(tmp_path / "file" / "store"))
     with pytest.raises(StoreError, match="is a file: name a folder with --store"):
         Store(tmp_path / "file")
+
+
+def test_a_manifest_says_what_chose_the_instructions(store, monkeypatch):
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    monkeypatch.setattr(manifest, "surroundings", manifest.surroundings.__wrapped__)
+    commit(store)
+    assert store.get(KEY).manifest["machine"]["settings"]["ATEN_CPU_CAPABILITY"] == "default"

@@ -201,6 +201,22 @@ def policy_summaries(folder: Path) -> dict[str, str]:
     return {str(name): str(sentence) for name, sentence in known}
 
 
+def versions_of(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the versions that each stage of a run was computed with, by key, as far as known."""
+    try:
+        record = read_record(folder) or {}
+    except DataError:  # a damaged run.json; the results do not need it
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    stages = record.get("stages")
+    for stage in stages if isinstance(stages, list) else ():
+        made = stage.get("made_with") if isinstance(stage, dict) else None
+        versions = (made if isinstance(made, dict) else record).get("versions")
+        if isinstance(stage, dict) and isinstance(versions, dict):
+            found[str(stage.get("key"))] = {str(k): str(v)[:40] for k, v in versions.items()}
+    return found
+
+
 def stage_keys(folder: Path) -> list[str]:
     """Return the keys of the stages of a run; raises DataError if the folder holds no run."""
     try:

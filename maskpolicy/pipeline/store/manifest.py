@@ -31,6 +31,10 @@ PACKAGES = (
 )
 
 
+_ROUNDING = (  # variables that choose instructions or threads, and so the order of sums
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR"),
+    *("MKL_ENABLE_INSTRUCTIONS", "MKL_NUM_THREADS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"),
+)
 _OF_CHECKPOINTS: dict[str, Any] = {"key": str, "seconds": int | float, "files": list}
 _OF_ARTIFACTS = _OF_CHECKPOINTS | {"record": dict, "machine": dict}
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -210,6 +214,7 @@ def surroundings() -> dict[str, Json]:
         "system": platform.platform(),
         "cpus": os.cpu_count(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
+        "settings": {name: os.environ[name] for name in _ROUNDING if name in os.environ},
     }
     return {"versions": versions, "commit": _commit(), "machine": machine}
 
