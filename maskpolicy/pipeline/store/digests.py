@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ MOUNTS = Path("/proc/self/mountinfo")  # of Linux
 _OVERLAY = "overlay"
 _KEEP_CTIME = {  # file systems that set the ctime at each write; others may show a fixed one
     *("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", _OVERLAY),
-    *("nfs", "nfs4", "lustre", "gpfs", "ceph"),
+    *("nfs", "nfs4", "lustre", "gpfs", "ceph", "apfs"),
 }
 
 
@@ -68,7 +69,7 @@ def _mount(path: Path, device: int) -> str:
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return ""
+        return "apfs" if sys.platform == "darwin" else ""
     inside, number = f"{os.path.realpath(path)}/", f"{os.major(device)}:{os.minor(device)}"
     best, found = (False, 0), ""
     for line in lines:
