@@ -185,4 +185,4 @@ def test_they_are_for_encoders_built_from_scratch(refused, tmp_path, name):
     made = name.format(folder=tmp_path / "model")
     change = f"model={{kind: {kind}, name: {made}, relative_positions: true}}"
     line = refused("plan", tmp_path / "it.yaml", change)
-    assert "model.relative_positions: is for an encoder built from scratch" in line
+    assert "model.relative_positions: is for a preset of kind: encoder" in line

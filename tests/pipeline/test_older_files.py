@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -54,5 +55,9 @@ def test_what_the_older_version_computed_is_done_or_outdated(place, call):
 
 def test_the_run_can_be_read(place, call, tmp_path):
     assert call("leaderboard", "run", "--out", "page")[0] == 0
-    board = (tmp_path / "page" / "leaderboard.json").read_bytes()
-    assert board == (FILES / "run" / "leaderboard.json").read_bytes()
+    board, before = (
+        json.loads((folder / "leaderboard.json").read_text())
+        for folder in (tmp_path / "page", FILES / "run")
+    )
+    assert len(board.pop("notes")) == len(before.pop("notes"))  # their words may change
+    assert board == before
