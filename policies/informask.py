@@ -5,9 +5,8 @@ b) / (p(a) p(b)), of each masked token a with each unmasked token b near it. Sev
 at random, and the one with the highest relevance is used. That is done in parts of a passage as
 long as a sentence: the best of 30 masks of 100 tokens is hardly better than any. The faster form
 does so once for each passage, and gives each token of the vocabulary the share of its occurrences
-that were masked as its rate. With parts of 30 tokens, rates are closest to the released ones
-(https://github.com/NafisSadeq/InforMask): .06 to .09 for "of", "and", "in" and "a", and a median of
-.25 over all types.
+that were masked as its rate. The released rates (https://github.com/NafisSadeq/InforMask) are .06
+to .09 for "of", "and", "in" and "a", with a median of .25 over all types.
 """
 
 from __future__ import annotations

@@ -8,19 +8,7 @@ from maskpolicy import Example, Json, task
 from maskpolicy.data.taskfiles import digest, glue, text
 
 
-@task(
-    "boolq",
-    kind="label",
-    group="superglue",
-    metric="accuracy",
-    labels=glue.BINARY,
-    editions=("superglue", glue.BABYLM),
-    files=glue.SUPERGLUE_FILES,
-    others=glue.of_babylm("boolq"),
-    folders=("BoolQ",),
-    mark="passage",
-    hub=glue.superglue("boolq"),
-)
+@task("boolq", mark="passage", **glue.superglue("boolq", "BoolQ"))
 @dataclass(frozen=True)
 class BoolQ:
     """Question and passage; 1: yes. Questions about one passage are one group."""

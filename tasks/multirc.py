@@ -10,18 +10,10 @@ from maskpolicy.data.taskfiles import digest, glue, text
 
 @task(
     "multirc",
-    kind="label",
-    group="superglue",
-    metric="accuracy",
     besides=("accuracy_f1",),
-    labels=glue.BINARY,
-    editions=("superglue", glue.BABYLM),
-    files=glue.SUPERGLUE_FILES,
-    others=glue.of_babylm("multirc"),
-    folders=("MultiRC",),
     at="passage.questions.answers",
     mark="question",
-    hub=glue.superglue("multirc"),
+    **glue.superglue("multirc", "MultiRC"),
 )
 @dataclass(frozen=True)
 class MultiRC:

@@ -8,19 +8,7 @@ from maskpolicy import Example, Json, task
 from maskpolicy.data.taskfiles import block, digest, glue, text
 
 
-@task(
-    "wsc",
-    kind="label",
-    group="superglue",
-    metric="accuracy",
-    labels=glue.BINARY,
-    editions=("superglue", glue.BABYLM),
-    files=glue.SUPERGLUE_FILES,
-    others=glue.of_babylm("wsc"),
-    folders=("WSC",),
-    mark="target",
-    hub=glue.superglue("wsc"),
-)
+@task("wsc", mark="target", **glue.superglue("wsc", "WSC"))
 @dataclass(frozen=True)
 class Wsc:
     """The question of BabyLM's pipeline, and the text; 1: it does.

@@ -10,6 +10,7 @@ import os
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Bucket:
     outage: float = 0.0  # until this time of `time.monotonic`, all requests are spoilt
     spoilt: float = 0.0  # the share of the other requests that are: see `_spoil`
     ways: list[str] = field(default_factory=list)  # how the next requests are spoilt
+    spoilings: Counter[str] = field(default_factory=Counter)  # by way
     random: Random = field(default_factory=lambda: Random(0))
     is_unconditional: bool = False  # If-None-Match is ignored, as old servers do
     guard: threading.Lock = field(default_factory=threading.Lock)
@@ -201,6 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
             is_spoilt = is_out or self.bucket.random.random() < self.bucket.spoilt
             way = self.bucket.random.choice(WAYS) if is_spoilt else ""
             way = self.bucket.ways.pop(0) if self.bucket.ways else way
+            self.bucket.spoilings[way] += bool(way)
         if way == "503":
             self._fail(503, "SlowDown")
         elif way:

@@ -90,8 +90,8 @@ class ModelBlock:
         return is_scratch(self.name, self.kind)
 
     @property
-    def divided_into(self) -> int:
-        """The attention heads of an architecture; without `heads`, the most of 64 or wider."""
+    def attention_heads(self) -> int:
+        """The heads of an architecture; without `heads`, the most of width 64 that divide it."""
         width = self.width or WIDTH
         usual = (n for n in range(max(1, width // 64), 0, -1) if width % n == 0)
         return self.heads or next(usual)

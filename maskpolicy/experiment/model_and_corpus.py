@@ -158,7 +158,7 @@ def _check_sizes(model: ModelBlock, where: str) -> None:
 
 def _check_own(model: ModelBlock, where: str) -> None:
     """Raise ConfigError for sizes or a tokenizer that cannot be built."""
-    width, heads = model.width or WIDTH, model.divided_into
+    width, heads = model.width or WIDTH, model.attention_heads
     if width % heads:
         raise ConfigError(
             f"{at(where, 'heads')}: {heads} heads cannot divide a width of {width}: set "

@@ -225,7 +225,7 @@ def config_of(model: ModelBlock, presets: Mapping[str, Preset]) -> dict[str, Jso
     values = {
         "layers": model.layers or 4,
         "width": width,
-        "heads": model.divided_into,
+        "heads": model.attention_heads,
         "feed_forward": model.feed_forward or 4 * width,
     }
     config = {key: values[name] for name in shape.sizes for key in shape.sizes[name]}

@@ -111,6 +111,6 @@ def test_an_architecture_is_not_a_folder_of_its_name(tmp_path):
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert" / "config.json").write_text(json.dumps(write))
     found = model_block({"architecture": "bert", "width": 130}, "it", [tmp_path])
-    assert (found.name, found.is_scratch, found.divided_into) == ("bert", True, 2)
+    assert (found.name, found.is_scratch, found.attention_heads) == ("bert", True, 2)
     assert model_block("bert", "it", [tmp_path]).name == str(tmp_path / "bert")
-    assert replace(found, width=193).divided_into == 1
+    assert replace(found, width=193).attention_heads == 1

@@ -145,6 +145,7 @@ def test_spoilt_requests_of_every_kind_are_sent_again(server, tmp_path):
     bucket = open_bucket(server.url)
     for number in range(12):
         every_request(bucket, tmp_path, number)
+    assert all(server.spoilings[way] for way in s3.WAYS)
 
 
 def test_an_outage_is_survived(server, tmp_path, caplog):

@@ -13,7 +13,6 @@ from maskpolicy.data.taskfiles.sources import Hub
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
 FILES = {"train": "train.tsv", "dev": "dev.tsv"}
-SUPERGLUE_FILES = {"train": "train.jsonl", "dev": "val.jsonl"}
 BABYLM = "babylm"  # the edition of BabyLM's evaluation pipeline
 
 
@@ -22,9 +21,16 @@ def hub(config: str) -> Hub:
     return Hub("nyu-mll/glue", config)
 
 
-def superglue(config: str) -> Hub:
-    """Return the Hub's dataset of a task of SuperGLUE."""
-    return Hub("aps/super_glue", config)
+def superglue(name: str, folder: str) -> dict[str, Any]:
+    """Return the facts that tasks of SuperGLUE share; `folder` is that of its files."""
+    return {
+        **{"kind": "label", "group": "superglue", "metric": "accuracy", "labels": BINARY},
+        "editions": ("superglue", BABYLM),
+        "files": {"train": "train.jsonl", "dev": "val.jsonl"},
+        "others": of_babylm(name),
+        "folders": (folder,),
+        "hub": Hub("aps/super_glue", name),
+    }
 
 
 def of_babylm(name: str) -> dict[str, dict[str, str]]:

@@ -6,6 +6,7 @@ a part of the context, which is read in windows that overlap.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,7 @@ def token_types(batch: Batch) -> torch.Tensor:
     return (ends.cumsum(1) - ends).clamp(max=1) * batch.seen.long()
 
 
-class _EncoderTask:
+class _EncoderTask(ABC):
     """What label and span tasks share; see `finetuning.Head`."""
 
     auto_class: str  # of Transformers, for the encoder with its head
@@ -143,17 +144,17 @@ class _EncoderTask:
 
         return load_whole(getattr(transformers, self.auto_class), str(folder))
 
+    @abstractmethod
     def logits(self, model: Any, batch: Batch) -> torch.Tensor:
         """Return the logits of a batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the same of the body's last states, (b, n, d)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
         """Return the summed loss of logits, and its units."""
-        raise NotImplementedError
 
     def loss(self, model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
         """Return the summed loss of a batch, and its units."""
