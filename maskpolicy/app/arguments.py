@@ -153,12 +153,17 @@ class PushOptions:
         elif self.private:
             raise ConfigError("--private: is for --push OWNER/NAME: give both")
 
-    def upload(self, path: Path, kind: Literal["model", "dataset"]) -> None:
-        """Upload a file or folder to a repository of the Hub, if there is a name; print where."""
+    def upload(
+        self, path: Path, kind: Literal["model", "dataset"], branches: Sequence[str] = ()
+    ) -> None:
+        """Upload a file or folder to a repository of the Hub, if there is a name; print where.
+
+        The folders in it that `branches` names go to branches of these names.
+        """
         from maskpolicy.app import packing
 
         if self.push:
-            address = packing.push(path, self.push, kind, private=self.private)
+            address = packing.push(path, self.push, kind, branches, private=self.private)
             console().print(f"pushed to {address}", soft_wrap=True)
 
 

@@ -228,12 +228,20 @@ def check_name(name: str) -> None:
         raise ConfigError(f"--push {name}: write OWNER/NAME, with your name on the Hub as OWNER")
 
 
-def push(path: Path, name: str, kind: Literal["model", "dataset"], *, private: bool = False) -> str:
+def push(
+    path: Path,
+    name: str,
+    kind: Literal["model", "dataset"],
+    branches: Sequence[str] = (),
+    *,
+    private: bool = False,
+) -> str:
     """Upload a file or the files of a folder to a repository of the Hub, and return its address.
 
-    A repository that does not exist is created, `private` or not; in one that does, files of the
-    same names are replaced. The token is that of `hf auth login` or of $HF_TOKEN. Raises
-    ConfigError if the Hub refuses it or cannot be reached.
+    The folders in it that `branches` names go to branches of these names. A repository that does
+    not exist is created, `private` or not; in one that does, files of the same names are replaced.
+    The token is that of `hf auth login` or of $HF_TOKEN. Raises ConfigError if the Hub refuses it
+    or cannot be reached.
     """
     from huggingface_hub import HfApi, constants, is_offline_mode
 
@@ -250,8 +258,21 @@ def push(path: Path, name: str, kind: Literal["model", "dataset"], *, private: b
         address = api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
         if path.is_dir():
             api.upload_folder(
-                repo_id=name, folder_path=path, repo_type=kind, commit_message=message
+                repo_id=name,
+                folder_path=path,
+                repo_type=kind,
+                commit_message=message,
+                ignore_patterns=[f"{branch}/*" for branch in branches],
             )
+            for branch in branches:
+                api.create_branch(name, branch=branch, repo_type=kind, exist_ok=True)
+                api.upload_folder(
+                    repo_id=name,
+                    folder_path=path / branch,
+                    repo_type=kind,
+                    commit_message=message,
+                    revision=branch,
+                )
         else:
             api.upload_file(
                 path_or_fileobj=path,

@@ -24,7 +24,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.experiment.definition import ENCODER, RELATIVE, ModelKind
 from maskpolicy.experiment.task_kinds import TEXT, kind_of
 from maskpolicy.leaderboard import description
-from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.leaderboard.results.cell import STEP, Result, Run
 from maskpolicy.models.encoders import masked_lm_class
 from maskpolicy.models.families import limits
 from maskpolicy.models.loading import is_relative, load_weights, refuse_code
@@ -110,26 +110,34 @@ def place(
     record: Json,
     positions: int | None = None,
     base: str = "",
+    inside: Mapping[str, Sequence[Path]] | None = None,
 ) -> None:
     """Write the files of artifacts, a model card and the record to the folder `out`, atomically.
 
     The tokenizer's maximum length is lowered to the model's `positions`. What sentence-transformers
-    added to a folder `base` is copied. A folder that the same command wrote is replaced. Raises
-    StoreError.
+    added to a folder `base` is copied. `inside` has the parts of folders within it, by name. A
+    folder that the same command wrote is replaced. Raises StoreError.
     """
     claim_folder(out.absolute().parent)
     with _alone_in(out.absolute().parent), _replacing(out, _verb(record)) as folder:
-        for part in parts:
-            for path in part.iterdir():
-                if path.name not in (manifest.NAME, WORK):
-                    shutil.copyfile(path, folder / path.name)
+        for name, own in {"": parts, **(inside or {})}.items():
+            _copy(own, folder / name, positions)
         for name in _of_sentences(Path(base)):
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(Path(base, name), folder / name)
-        if positions is not None:
-            _bound(folder / TOKENIZER, positions)
         (folder / CARD).write_text(card, encoding="utf-8")
         (folder / RECORD).write_text(_json(record), encoding="utf-8")
+
+
+def _copy(parts: Sequence[Path], folder: Path, positions: int | None) -> None:
+    """Copy the files of a model and its tokenizer to a folder."""
+    folder.mkdir(exist_ok=True)
+    for part in parts:
+        for path in part.iterdir():
+            if path.name not in (manifest.NAME, WORK):
+                shutil.copyfile(path, folder / path.name)
+    if positions is not None:
+        _bound(folder / TOKENIZER, positions)
 
 
 def _of_sentences(base: Path) -> Iterator[str]:
@@ -207,12 +215,15 @@ def export_model(
     *,
     command: str,
     name: str = "",
-) -> None:
+    checkpoints: bool = False,
+) -> list[str]:
     """Write the model of a row to the folder `out`: pre-trained, or fine-tuned on `task`.
 
     `command` is shown in the card, with the model's `name` on the Hub if it is to have one. `seed`
-    selects a fine-tuning seed, and with it the intermediate run. Raises ConfigError if the run does
-    not have the row, task or seed, and StoreError if the store does not have the model any more.
+    selects a fine-tuning seed, and with it the intermediate run. With `checkpoints`, the models of
+    `checkpoint_steps` are written to folders in `out`, whose names are returned. Raises ConfigError
+    if the run does not have the row, task, seed or checkpoints, and StoreError if the store does
+    not have a model any more.
     """
     cells = _cells(run, policy, task, seed)
     keys = {kind: cells[0].stage_key(kind) for kind in _KINDS}
@@ -237,7 +248,8 @@ def export_model(
     if stage is not None:  # its corpus, for the card alone
         manifests["corpus"] = store.recall(stage["record"]["inputs"]["corpus"])
     parts = (tokenizer.path, model.path)
-    for part in parts:
+    early = _early(run, cells[0], store) if checkpoints else {}
+    for part in (*parts, *early.values()):
         refuse_code(str(part))  # a store that came with the run may contain any file
     about = _about(run, cells, manifests, task, model.path, command, name or out.name)
     record = {
@@ -251,7 +263,30 @@ def export_model(
         "scores": [asdict(score) for score in about.scores],
         "work": cells[0].work,
     }
-    place(out, parts, cards.card(about), record, about.limits[0], about.model)
+    inside = {name: (tokenizer.path, path) for name, path in early.items()}
+    place(out, parts, cards.card(about), record, about.limits[0], about.model, inside)
+    return list(inside)
+
+
+def _early(run: Run, cell: Result, store: Store) -> dict[str, Path]:
+    """Return the models of the checkpoints of a cell's intermediate run, by name."""
+    number = cell.config.get("intermediate_seed")
+    keys = {
+        result.config[STEP]: result.stage_key("intermediate")
+        for result in run.early
+        if result.policy == cell.policy and result.config.get("intermediate_seed") == number
+    }
+    if not keys:
+        raise ConfigError(
+            f"{run.folder}: {cell.policy} has no checkpoints: set checkpoint_steps in the "
+            "experiment and run it again"
+        )
+    return {
+        f"step_{step}": available(
+            store, str(key), f"the model of {cell.policy} at step {step}"
+        ).path
+        for step, key in sorted(keys.items())
+    }
 
 
 def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from fnmatch import fnmatch
 from pathlib import Path
 
 import huggingface_hub
@@ -51,9 +52,25 @@ class Hub:
     ) -> None:
         self.files[f"{repo_type}s/{repo_id}"][path_in_repo] = path_or_fileobj.read_bytes()
 
-    def upload_folder(self, *, folder_path: Path, **more: str) -> None:
-        for path in folder_path.iterdir():
-            self.upload_file(path_or_fileobj=path, path_in_repo=path.name, **more)
+    def create_branch(self, name: str, *, branch: str, repo_type: str, exist_ok: bool) -> None:
+        assert exist_ok
+        self.files.setdefault(f"{repo_type}s/{name}@{branch}", {})
+
+    def upload_folder(
+        self,
+        *,
+        folder_path: Path,
+        repo_id: str,
+        revision: str | None = None,
+        ignore_patterns: Sequence[str] = (),
+        **more: str,
+    ) -> None:
+        name = f"{repo_id}@{revision}" if revision else repo_id
+        paths = [path for path in folder_path.rglob("*") if path.is_file()]
+        for path in paths:
+            inside = path.relative_to(folder_path).as_posix()
+            if not any(fnmatch(inside, pattern) for pattern in ignore_patterns):
+                self.upload_file(path_or_fileobj=path, path_in_repo=inside, repo_id=name, **more)
 
     def snapshot_download(self, name: str, *, repo_type: str, **more: object) -> str:
         if f"{repo_type}s/{name}" not in self.files:

@@ -100,6 +100,10 @@ def export(
     seed: Annotated[
         int | None, Option(metavar="N", help="The fine-tuning seed; default: the first.")
     ] = None,
+    checkpoints: Annotated[
+        bool,
+        Option("--checkpoints", help="The models of `checkpoint_steps`, too; --push: as branches."),
+    ] = False,
     store: RunStoreOptions,
     plugin: Plugins = None,
     hub: PushOptions,
@@ -112,9 +116,12 @@ def export(
 
     log_to(console(err=True))
     hub.check()
+    if checkpoints and task:
+        raise ConfigError("--checkpoints: are models before fine-tuning: leave out --task")
     discovery.load_files(plugin or (), fresh=True)
     words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
     words += ["--seed", str(seed)] if seed is not None else []
+    words += ["--checkpoints"] if checkpoints else []
     commands = [as_typed(*words, *repeated("--plugin", plugin), "--out", out)]
     if (Path(run) / WRITTEN).is_file():
         commands.insert(0, as_typed("run", Path(public(run)) / WRITTEN))
@@ -123,11 +130,20 @@ def export(
     with packing.opened([run]) as runs:
         artifacts = store.open(runs.kept)
         results = read_run(runs.only())
-        about = {"command": "\n".join(commands), "name": hub.push or ""}
         with runs.naming(artifacts):
-            transformers_folders.export_model(results, policy, artifacts, out, task, seed, **about)
+            early = transformers_folders.export_model(
+                results,
+                policy,
+                artifacts,
+                out,
+                task,
+                seed,
+                command="\n".join(commands),
+                name=hub.push or "",
+                checkpoints=checkpoints,
+            )
     console().print(f"written to {out}", soft_wrap=True)
-    hub.upload(out, "model")
+    hub.upload(out, "model", early)
 
 
 def pack(
