@@ -1,4 +1,4 @@
-"""A stage that several processes compute together, and ways for it to fail."""
+"""Stages that several processes compute together, and ways for them to fail."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from maskpolicy.core.errors import DataError
+from maskpolicy.core.errors import DataError, StageError
 from maskpolicy.pipeline.graph.nodes import Local, Stage, stage
 
 
@@ -30,7 +30,7 @@ class GroupLocal(Local):
     notes: str = ""
 
 
-@stage("grouped-sum", shared=True)
+@stage("grouped-sum")
 def add(params: Sum, inputs, out, run):
     """Add up numbers; each process adds its share, and a checkpoint is kept after each step."""
     import torch
@@ -42,8 +42,7 @@ def add(params: Sum, inputs, out, run):
     saved = run.checkpoints.latest()
     if saved is not None:
         done, total = saved[0], json.loads((saved[1] / "total.json").read_text())
-    with (notes / "starts").open("a") as file:
-        file.write(f"{rank}: {done}\n")
+    _note_start(notes, rank, done)
     for step in range(done + 1, params.steps + 1):
         if rank == 1 and step == run.local.at:
             _fail(run.local, notes)
@@ -58,6 +57,11 @@ def add(params: Sum, inputs, out, run):
         torch.distributed.barrier()  # so that process 1 fails after the checkpoint
     run.facts["threads"] = torch.get_num_threads()
     _writer(total)(out)
+
+
+def _note_start(notes, rank, done):
+    with (notes / "starts").open("a") as file:
+        file.write(f"{rank}: {done}\n")
 
 
 def _writer(total):
@@ -84,3 +88,54 @@ def node(notes, steps=6, processes=2, **local):
         "grouped-sum", f"of {steps}", Sum(steps), {}, told, "grouped", byproducts={"half": half}
     )
     return half, whole
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A training: how many steps, and after how many of them it is validated (0: never)."""
+
+    steps: int
+    every: int = 0
+
+
+@stage("grouped-training")
+def train(params: Loop, inputs, out, run):
+    """Train a small model; each process keeps its weights and its record in the notes."""
+    import small
+    import torch
+    from safetensors.torch import save_file
+
+    from tests.models import test_loop as alone
+
+    rank, notes = torch.distributed.get_rank(), Path(run.local.notes)
+    scores = iter([0.5 + rank, 0.9 - rank, 0.2, 0.1])
+    saved = run.checkpoints.latest()
+    _note_start(notes, rank, saved[0] if saved else 0)
+
+    def fail(where):
+        if rank == 1 and run.local.how == where:
+            raise StageError("the outer loss of example 'q7' became nan")
+
+    def loss(module, batch):
+        fail("loss")
+        return alone.token_loss(module, batch)
+
+    def validate(module):
+        fail("validate")
+        return next(scores)
+
+    def on_step(done, module):
+        if rank == 1 and done == run.local.at:
+            _fail(run.local, notes)
+
+    about = {"steps": params.steps, "batch_size": 8, "eval_every": params.every}
+    spec = replace(alone.SPEC, checkpoint_every=1e-9, **about)
+    options = {"loss": loss, "validate": validate if params.every else None, "on_step": on_step}
+    try:
+        model, done = alone.run(spec, run.checkpoints, small.bart(dropout=0.2), **options)
+    except StageError as error:
+        (notes / f"raised{rank}").write_text(str(error))
+        raise
+    save_file({"w": alone.weights(model)}, notes / f"{rank}.safetensors")
+    (notes / f"{rank}.json").write_text(json.dumps(done))
+    (out / "done.json").write_text(json.dumps(done))

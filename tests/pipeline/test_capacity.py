@@ -54,24 +54,22 @@ def test_small_models_are_those_whose_preset_says_so(model, small):
 
 
 @pytest.mark.parametrize(
-    ("model", "gigabytes", "gpus", "launched", "missing", "jobs"),
+    ("model", "gigabytes", "gpus", "missing", "jobs"),
     [
-        ("mini", 64, 0, 1, 100, 8),  # a process for each core
-        ("mini", 4, 0, 1, 100, 2),  # that memory holds
-        ("mini", 1, 0, 1, 100, 1),
-        ("mini", 64, 0, 1, 3, 3),  # and not more than there are stages
-        ("mini", 64, 0, 1, 0, 1),
-        ("mini", 64, 0, 2, 100, 1),  # a launcher has started processes
-        ("mini", 64, 2, 1, 100, 2),  # one for each GPU
-        (BART, 64, 0, 1, 100, 1),
-        (BART, 64, 2, 1, 100, 2),
+        ("mini", 64, 0, 100, 8),  # a process for each core
+        ("mini", 4, 0, 100, 2),  # that memory holds
+        ("mini", 1, 0, 100, 1),
+        ("mini", 64, 0, 3, 3),  # and not more than there are stages
+        ("mini", 64, 0, 0, 1),
+        ("mini", 64, 2, 100, 2),  # one for each GPU
+        (BART, 64, 0, 100, 1),
+        (BART, 64, 2, 100, 2),
     ],
 )
-def test_the_default_number_of_jobs(monkeypatch, model, gigabytes, gpus, launched, missing, jobs):
+def test_the_default_number_of_jobs(monkeypatch, model, gigabytes, gpus, missing, jobs):
     monkeypatch.setattr(hardware, "cores", lambda: 8)
     monkeypatch.setattr(hardware, "memory", lambda: gigabytes * 2**30)
     monkeypatch.setattr(hardware, "gpus", lambda: gpus)
-    monkeypatch.setenv("WORLD_SIZE", str(launched))
     assert default_jobs(experiment(model), range(missing)) == jobs
     wide = replace(experiment(model), resources=Resources(finetune=Need(gpus=2)))
     assert default_jobs(wide, range(missing)) == (1 if gpus else jobs)

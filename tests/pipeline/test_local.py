@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -193,17 +192,11 @@ def test_a_process_computes_until_it_is_ended_or_killed():
 
 
 @pytest.mark.parametrize(
-    ("jobs", "variables", "gpus", "starts"),
-    [(2, {}, False, True), (1, {}, False, False), (None, {"WORLD_SIZE": "2"}, False, False),
-     (2, {}, True, False)],
-)  # fmt: skip
-def test_one_process_starts_early_if_several_will_compute(
-    monkeypatch, jobs, variables, gpus, starts
-):
+    ("jobs", "gpus", "starts"), [(2, False, True), (1, False, False), (2, True, False)]
+)
+def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpus, starts):
     """With GPUs, a process must first be told which."""
     monkeypatch.setattr(hardware, "may_have_gpus", lambda: gpus)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
     with local.one_early(jobs) as early:
         assert (early is not None) == starts
     if early is not None:
@@ -250,17 +243,3 @@ def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
     records = [json.loads((out / "out" / "run.json").read_text()) for out in (one, two)]
     assert not any(stage["from_store"] for stage in records[0]["stages"])
     assert any(stage["from_store"] for stage in records[1]["stages"])
-
-
-def test_jobs_under_a_launcher_are_an_error(tmp_path):
-    file = tmp_path / "it.yaml"
-    file.write_text("model: mini\ncorpus: world\npolicies: [none]\ntasks: [zsre]\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "maskpolicy", "run", str(file), "--jobs", "2"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "WORLD_SIZE": "2", "RANK": "0"},
-    )
-    assert done.returncode == 2
-    assert "--jobs" in done.stderr

@@ -1,3 +1,5 @@
+"""Stages that several processes of this machine compute together: losses, errors, the one loop."""
+
 from __future__ import annotations
 
 import json
@@ -10,10 +12,13 @@ from pathlib import Path
 import ended
 import grouped
 import pytest
+import torch
 from clusters import until
+from safetensors.torch import load_file
 
 from maskpolicy.pipeline.executors.local import member
 from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 
@@ -89,3 +94,50 @@ def test_the_processes_end_with_the_one_that_started_them(tmp_path):
     os.kill(running.pid, signal.SIGKILL)
     running.join()
     ended.wait(pids)
+
+
+# the training loop
+
+
+def train(folder: Path, steps: int, every: int = 0, **local):
+    """Train in two processes; returns the error, the folder of notes, and weights and records."""
+    notes = folder / "notes"
+    notes.mkdir(parents=True)
+    told = grouped.GroupLocal(processes=2, notes=str(notes), **local)
+    stage = Stage("grouped-training", "", grouped.Loop(steps, every), {}, told, "grouped")
+    (outcome,) = execute([stage], Store(folder / "store"), group=member).values()
+    made = [
+        (load_file(path)["w"], json.loads(path.with_suffix(".json").read_text()))
+        for path in sorted(notes.glob("*.safetensors"))
+    ]
+    return outcome.error, notes, made
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_from_its_checkpoint_with_the_same_bits(tmp_path):
+    _, _, whole = train(tmp_path / "whole", 12)
+    error, notes, made = train(tmp_path / "killed", 12, how="killed", at=8)
+    assert error is None
+    starts = (notes / "starts").read_text().split()
+    assert len(starts) == 8
+    assert sum(int(step) >= 7 for step in starts[1::2]) == 2
+    for (weights, done), (same, record) in zip(made, whole, strict=True):
+        assert torch.equal(weights, same)
+        assert done == record
+    assert torch.equal(made[0][0], made[1][0])
+
+
+@pytest.mark.slow
+def test_the_first_process_judges_for_all(tmp_path):
+    _, _, made = train(tmp_path, 12, every=3)
+    assert [done["best_step"] for _, done in made] == [6, 6]
+    assert torch.equal(made[0][0], made[1][0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["loss", "validate"])
+def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
+    error, notes, made = train(tmp_path, 3, every=2, how=where)
+    assert error == "the outer loss of example 'q7' became nan"
+    assert [(notes / f"raised{rank}").read_text() for rank in (0, 1)] == [error, error]
+    assert made == []

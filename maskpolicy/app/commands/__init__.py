@@ -27,7 +27,7 @@ from maskpolicy.app.commands import (
     running,
     showing,
 )
-from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION, MaskpolicyError
+from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION, ConfigError, MaskpolicyError
 from maskpolicy.core.files import temporary_fault
 from maskpolicy.core.version import VERSION
 
@@ -55,6 +55,7 @@ class Commands(TyperGroup):
         debug = "--debug" in words
         words = [word for word in words if word != "--debug"] or ["--help"]
         try:
+            _check_alone()
             with _orderly_end():
                 name = prog_name or PROGRAM
                 code = super().main(words, name, complete_var, False, windows_expand_args, **extra)
@@ -85,6 +86,15 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def _check_alone() -> None:
+    """Raise ConfigError in a process that torchrun or accelerate launch started among others."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ConfigError(
+            "a launcher has started several processes (WORLD_SIZE): start the command without it, "
+            "and set resources: {intermediate: {gpus: ..}}"
+        )
+
+
 def _is_experiment(word: str) -> bool:
     from maskpolicy.experiment import verbatim
 
@@ -92,33 +102,23 @@ def _is_experiment(word: str) -> bool:
 
 
 def _exit(code: int) -> NoReturn:
-    """End the process; one of several that share trainings without Python's own way of ending.
-
-    Threads of their collective library may abort that.
-    """
+    """End the process, also where nobody reads its output any more."""
     try:
         sys.stdout.flush()
     except OSError:  # reported already; Python would try again, and end with another code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if "LOCAL_RANK" in os.environ:
-        sys.stderr.flush()
-        os._exit(code)
     sys.exit(code)
 
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """Let signals of schedulers and terminals raise SystemExit, so that claims are given back.
-
-    A process that a launcher such as torchrun started keeps its handlers, because it would wait for
-    the others.
-    """
+    """Let signals of schedulers and terminals raise SystemExit, so that claims are given back."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = _SIGNALS if is_main and not os.environ.get("LOCAL_RANK") else ()
+    numbers = _SIGNALS if is_main else ()
     replaced = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
     for number in replaced:
         signal.signal(number, end)

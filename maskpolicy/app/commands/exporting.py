@@ -53,7 +53,6 @@ def pretrain(
     started = time.monotonic()
     from maskpolicy.app import own_text, progress
     from maskpolicy.app.progress import RunProgress
-    from maskpolicy.pipeline.graph import calls
 
     notes, amount = detail.notes()
     hub.check()
@@ -71,13 +70,9 @@ def pretrain(
         tuple(validation or ()),
     )
     prepared = own_text.prepare(asked, store.open())
-    if not calls.is_first_process():
-        calls.follow_first(prepared.order, prepared.store, workers)
-        return
     targets, artifacts = prepared.targets, prepared.store
     bars = RunProgress(notes, targets, artifacts, failures=False, detail=amount)  # `end` tells them
     outcomes = own_text.compute(prepared, workers, bars)
-    calls.dismiss_others()
     end(outcomes)
     own_text.export(prepared, hub.push or "")
     seconds, screen = time.monotonic() - started, console()

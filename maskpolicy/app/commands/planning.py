@@ -126,10 +126,7 @@ def check(
     from maskpolicy.analyses.masked_sample import Sampling
     from maskpolicy.app import data_check, file_to_folder
     from maskpolicy.app.progress import RunProgress
-    from maskpolicy.pipeline.graph import calls
 
-    if not calls.is_first_process():  # of several that a launcher started
-        return
     notes, amount = detail.notes()
     prepared = file_to_folder.prepare(experiment, is_dry=True)
     checked = data_check.DataCheck(prepared, Sampling(passages))

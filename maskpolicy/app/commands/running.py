@@ -69,7 +69,6 @@ def run(
     with local.one_early(jobs if chosen.name == LOCAL else 1) as early:
         from maskpolicy.app import file_to_folder
         from maskpolicy.app.progress import RunProgress
-        from maskpolicy.pipeline.graph import calls
 
         prepared, notes, amount = _prepared(experiment, out, detail, is_dry=dry_run, verify=verify)
         if chosen.name == LOCAL:
@@ -77,14 +76,11 @@ def run(
         if dry_run:
             _print_scripts(prepared)
             return
-        if _is_follower(prepared, workers):
-            return
         jobs, chosen = jobs or 1, replace(chosen, early=early)
         bars = RunProgress(notes, prepared.part.targets, prepared.store, jobs, detail=amount)
         outcomes = file_to_folder.compute(
             prepared, chosen, bars, jobs=jobs, workers=workers, threads=threads
         )
-        calls.dismiss_others()
     seconds = time.monotonic() - started
     # before anything is printed, because output may be cut off, as by `| head`
     finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs)
@@ -102,16 +98,6 @@ def _prepared(
     notes, amount = detail.notes()
     with Display(notes, "run", (0.0, "reading the experiment and its files"), amount):
         return file_to_folder.prepare(experiment, out, **how), notes, amount
-
-
-def _is_follower(prepared: Prepared, workers: int) -> bool:
-    """Compute with the first process of several that a launcher started, unless this is it."""
-    from maskpolicy.pipeline.graph import calls
-
-    if calls.is_first_process():
-        return False
-    calls.follow_first(prepared.order, prepared.store, workers)
-    return True
 
 
 def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:

@@ -19,7 +19,7 @@ from maskpolicy.experiment.budgets import Resources, check_machine, widest
 from maskpolicy.experiment.definition import Experiment
 from maskpolicy.models.model_kinds import preset
 from maskpolicy.pipeline.executors import local
-from maskpolicy.pipeline.graph import calls, planning
+from maskpolicy.pipeline.graph import planning
 from maskpolicy.pipeline.graph.execution import Engine
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
@@ -41,8 +41,6 @@ def default_jobs(experiment: Experiment, missing: Collection[str]) -> int:
     cores for a small model (fewer if memory is short) and 1 for a large one. It is never more than
     the number of `missing` stages.
     """
-    if calls.process_count() > 1:
-        return 1
     most = hardware.gpus() // max(1, widest(experiment.resources))
     if not most and is_small(experiment):
         most = hardware.small_processes()
@@ -52,16 +50,10 @@ def default_jobs(experiment: Experiment, missing: Collection[str]) -> int:
 def check_resources(
     resources: Resources, order: Iterable[Stage], targets: Iterable[Stage], store: Store
 ) -> None:
-    """Raise ConfigError if this machine lacks the GPUs of a missing stage.
-
-    Also raises ConfigError if the experiment asks for several processes and a launcher has started
-    some already.
-    """
+    """Raise ConfigError if this machine lacks the GPUs of a missing stage."""
     if resources == Resources():
         return
     stages = list(order)
-    if any(stage.local.processes > 1 for stage in stages):
-        _check_not_launched("resources", "remove the launcher, or `processes` and `gpus`")
     lacking = planning.missing(targets, store)
     kinds = {stage.kind for stage in stages if stage.key in lacking}
     check_machine(resources, kinds, hardware.gpus())
@@ -73,20 +65,10 @@ def remote_threads(experiment: Experiment, threads: int | None) -> int | None:
 
 
 def check_jobs(count: int) -> None:
-    """Raise ConfigError for more jobs than cores, or for jobs under a multi-process launcher."""
+    """Raise ConfigError for more jobs than cores."""
     most = max(2, os.cpu_count() or 1)  # two processes help even one core
     if count > most:
         raise ConfigError(f"--jobs {count}: name at most {most}, as many as there are cores")
-    if count > 1:
-        _check_not_launched(f"--jobs {count}", "remove --jobs or the launcher")
-
-
-def _check_not_launched(what: str, advice: str) -> None:
-    if (count := calls.process_count()) > 1:
-        raise ConfigError(
-            f"{what}: torchrun or accelerate launch has started {count} processes that share each "
-            f"training: {advice}"
-        )
 
 
 @contextmanager
@@ -143,8 +125,6 @@ def parsed(executor: str, jobs: int | None) -> Executor:
         return Executor()
     if jobs is not None and jobs > 1:
         raise ConfigError(f"--jobs {jobs}: {name} decides how many run at a time: leave it out")
-    advice = "remove the launcher, and set resources: {intermediate: {gpus: ..}}"
-    _check_not_launched(f"--executor {executor}", advice)
     return Executor(name, address)
 
 

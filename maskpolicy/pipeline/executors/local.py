@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.budgets import Resources
-from maskpolicy.pipeline.graph import calls
 from maskpolicy.pipeline.graph.calls import Answer, Call, Report, SentLogs, answer_elsewhere, seldom
 
 T = TypeVar("T")
@@ -176,7 +175,7 @@ def one_early(jobs: int | None) -> Iterator[Process | None]:
     """
     wanted = hardware.small_processes() if jobs is None else jobs
     # with GPUs, CUDA_VISIBLE_DEVICES must be known before PyTorch is imported
-    is_wanted = wanted > 1 and calls.process_count() == 1 and not hardware.may_have_gpus()
+    is_wanted = wanted > 1 and not hardware.may_have_gpus()
     process = Process() if is_wanted else None
     try:
         yield process

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import pickle
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -34,7 +33,6 @@ from maskpolicy.pipeline.graph.nodes import (
     compute,
     kind_of,
     params_from,
-    topological,
 )
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import changed_files, discovery, isolation
@@ -43,7 +41,6 @@ Report: TypeAlias = Callable[[int, int, str], None]
 """report(done, total, note): how far a stage is, in units such as steps; total 0: unknown."""
 T = TypeVar("T")
 KILLED = "its process was killed"
-_LAUNCHED_TIMEOUT = timedelta(days=30)  # the first process may annotate or evaluate for a long time
 _GRACE = 5.0  # seconds in which members of a group report their errors after one has failed
 _TIMEOUT = timedelta(days=1)  # of collective operations: the first member may evaluate meanwhile
 
@@ -143,8 +140,6 @@ def _compute(
             if call.local.processes > 1 and group is not None:
                 run.facts.update(_together(call, out, group, report))
             else:
-                if kind_of(call.kind).shared:
-                    call_others(call.key)
                 compute(call.kind, call.record["params"], inputs, out, run)
     except (StoreError, Lost):
         raise
@@ -294,7 +289,7 @@ Group: TypeAlias = Callable[[Report], AbstractContextManager[Member]]
 
 
 def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, Json]:
-    """Compute a stage in `call.local.processes` processes, as torchrun would; returns its facts.
+    """Compute a stage in `call.local.processes` processes; returns its facts.
 
     Raises what the stage function raises, and Lost if a member was killed.
     """
@@ -359,72 +354,3 @@ def _member(call: Call, out: Path, rank: int, count: int, port: int, report: Rep
     with suppress(Exception):
         torch.distributed.destroy_process_group()
     return run.facts
-
-
-# In a command that torchrun or accelerate launch started in several processes: the first runs the
-# graph; the others wait, compute shared stages together with it, and write no artifacts
-
-
-def process_count() -> int:
-    """Return the number of processes of this command, as set by their launcher."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_first_process() -> bool:
-    """Return whether this process is the one that runs the graph."""
-    return process_count() == 1 or os.environ.get("RANK", "0") == "0"
-
-
-def call_others(key: str) -> None:
-    """Make the other processes compute a stage; the first process then computes it too.
-
-    Does nothing if there are no others.
-    """
-    if process_count() > 1:
-        _broadcast(key)
-
-
-def dismiss_others() -> None:
-    """End `follow_first` in the other processes."""
-    if process_count() > 1:
-        _broadcast(None)
-
-
-def follow_first(stages: Iterable[Stage], store: Store, workers: int = 1) -> None:
-    """Compute stages together with the first process, until it dismisses this process.
-
-    An error that a stage raises is raised and reported in the first process too. Raises
-    ConfigError if the two processes plan different stages.
-    """
-    known = {stage.key: stage for stage in topological(stages)}
-    while (key := _broadcast(None)) is not None:
-        if key not in known:
-            raise ConfigError(
-                "this process plans other stages than the first one: a file was changed while the "
-                "command started: run the command again"
-            )
-        stage = known[key]
-        inputs = {name: store.path(needed.key) for name, needed in stage.inputs.items()}
-        run = StageRun(store.checkpoints(key), stage.local, workers)
-        with TemporaryDirectory() as out:
-            try:
-                compute(stage.kind, stage.keyed, inputs, Path(out), run)
-            except MaskpolicyError:
-                continue
-
-
-def _broadcast(key: str | None) -> Any:
-    """Return the `key` that the first process calls this with; all processes must call it."""
-    from accelerate.utils import broadcast_object_list
-
-    _join_launched()
-    return broadcast_object_list([key])[0]
-
-
-@cache
-def _join_launched() -> None:
-    """Connect to the other processes, and leave them when this one exits."""
-    from accelerate import PartialState
-
-    state = PartialState(cpu=hardware.device().type == "cpu", timeout=_LAUNCHED_TIMEOUT)
-    atexit.register(state.destroy_process_group)  # its threads would abort the exit

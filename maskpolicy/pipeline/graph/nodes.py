@@ -140,7 +140,6 @@ class Kind:
     params: Any  # the dataclass of its parameters, or a union of several
     where: str
     version: int
-    shared: bool
     urgent: bool
     picks: bool
 
@@ -154,18 +153,16 @@ def stage(
     kind: str,
     version: int = 1,
     *,
-    shared: bool = False,
     urgent: bool = False,
     picks: bool = False,
 ) -> Callable[[F], F]:
     """Return a decorator that registers a module-level function as the one that computes `kind`.
 
-    `version` stands for the code: raise it whenever the same arguments give another result. If a
-    command runs in several processes (`processes`), all of them compute a `shared` stage together.
-    An `urgent` stage is computed as early as possible. A stage that `picks` needs one of several
+    `version` stands for the code: raise it whenever the same arguments give another result. An
+    `urgent` stage is computed as early as possible. A stage that `picks` needs one of several
     inputs (`options`).
     """
-    return partial(_register, kind, version=version, shared=shared, urgent=urgent, picks=picks)
+    return partial(_register, kind, version=version, urgent=urgent, picks=picks)
 
 
 def kind_of(name: str) -> Kind:

@@ -71,7 +71,7 @@ class _Texts(Sequence[str]):
         return self._rows.text(index)
 
 
-@stage("fit", version=2, shared=True)
+@stage("fit", version=2)
 def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fit a learned policy.
 

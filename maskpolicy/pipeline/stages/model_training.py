@@ -63,7 +63,7 @@ def pretrained(
         hub.note("model", params.name, run.local.revision, params.revision)
 
 
-@stage("general", version=6, shared=True)
+@stage("general", version=6)
 def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Build a model and pre-train it on the general corpus with a policy."""
     tokenizer, seed = load_tokenizer(str(inputs["tokenizer"])), params.spec.seed
@@ -74,7 +74,7 @@ def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: S
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate", version=7, shared=True)
+@stage("intermediate", version=7)
 def intermediate(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -88,7 +88,7 @@ def intermediate(
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate-part", version=5, shared=True)
+@stage("intermediate-part", version=5)
 def intermediate_part(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -374,7 +374,7 @@ class Validation:
         }
 
 
-@stage("finetune", version=6, shared=True)
+@stage("finetune", version=6)
 def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fine-tune on a task's train examples.
 
@@ -384,7 +384,7 @@ def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run:
     _finetune(params, splits, inputs, out, run)
 
 
-@stage("finetune-classifier", version=5, shared=True)
+@stage("finetune-classifier", version=5)
 def finetune_classifier(
     params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
