@@ -42,7 +42,7 @@ def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
     by_row = partial(_by_row, board, most)
     texts = {"model": by_row(_model)}
     for name, title in _STAGES.items():
-        told = partial(lambda name, result: stage(result.config, name), name)
+        told = partial(_stage, name)
         texts[title] = by_row(told, of_all=name == "general")
     texts[CHOICE] = by_row(choice)
     texts[COST] = by_row(cost)
@@ -65,10 +65,16 @@ def of_row(row: BoardRow, task: str) -> dict[str, str]:
     return {
         "data": f"{WORLD}: {INVENTED}" if first.origin == WORLD else first.origin,
         "model": _model(first),
-        **{name: stage(first.config, name) for name in _STAGES},
+        **{name: _stage(name, first) for name in _STAGES},
         "tuned": choice(first),
         "tuning cost": cost(first),
     }
+
+
+def _stage(name: str, result: Result) -> str:
+    if name == "finetune" and not result.is_fine_tuned:
+        return ""
+    return stage(result.config, name)
 
 
 def stage(config: Json, name: str) -> str:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maskpolicy.core.types import Json
+from maskpolicy.experiment.task_kinds import PAIRS, kind_of
 from maskpolicy.leaderboard import comparisons, stats
 from maskpolicy.leaderboard.comparisons import FEWEST, WHOLE
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.leaderboard.results.predictions import CellAnswers
 from maskpolicy.leaderboard.stats import Difference
-from maskpolicy.plugins.discovery import find_metric
+from maskpolicy.plugins.discovery import find_metric, find_plugin
 
 if TYPE_CHECKING:
     from maskpolicy.experiment.definition import Experiment
@@ -32,6 +33,7 @@ MOST = 200  # the largest number of seeds considered
 # Assumptions without stored runs; docs/statistics.md simulates run noise of 0 to 0.4 logits.
 NOISE = 0.2  # standard deviation between runs, in logits
 SHARE = 0.3  # share of right answers
+PAIRS_SHARE = 0.5  # of pairs, of which guessing gets half right
 EXAMPLES = 300  # in a test split, each in a group of its own
 # Noise vanishes at scores of 0 or 1, but not at the score after a difference from there.
 EDGE = 0.05  # scores are clamped to this distance from 0 and 1
@@ -49,6 +51,7 @@ class Parts:
     examples: int | None  # of the test split; None if unknown, EXAMPLES is assumed
     source: str  # of these numbers, in words
     assumed: int = EXAMPLES  # examples, where their number is unknown
+    share: float = SHARE  # of right answers, where it is unknown
     freedom: float = 0.0  # degrees of freedom of `runs`; 0: assumed, not measured
 
 
@@ -95,6 +98,7 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     if not rows:
         return []
     limits = {block.label: block.limit.test for block in experiment.tasks}
+    shares = {block.label: _share(block.name) for block in experiment.tasks}
     stored = {task: _stored(experiment, graph, store, task) for task in labels}
     noisy = [each.pair for known in stored.values() for each in known if each.shows_noise]
     noise = float(stats.run_noise(noisy)) if noisy else NOISE**2
@@ -104,7 +108,7 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     for task in labels:
         cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
         split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
-        parts = _parts(stored[task], noise, split, bool(noisy), limits[task])
+        parts = _parts(stored[task], noise, split, bool(noisy), limits[task], shares[task])
         find = partial(finds, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(parts, n))
@@ -206,6 +210,7 @@ def _parts(
     split: Path | None,
     any_stored: bool,
     limit: int = 0,
+    share: float = SHARE,
 ) -> Parts:
     if stored:
         return stored_parts(stored, noise)
@@ -215,7 +220,7 @@ def _parts(
         names = [json.loads(line)["group"] for _, line in predictions.lines(split)]
         groups = np.unique(names, return_counts=True)[1].astype(np.float64)
     weights = groups / groups.sum()
-    spread = SHARE * (1 - SHARE)
+    spread = share * (1 - share)
     return Parts(
         2 * (noise * spread**2 + spread / 2 / groups.sum()),
         float(2 * (NOISE * spread) ** 2 * (weights**2).sum()),
@@ -223,7 +228,13 @@ def _parts(
         int(groups.sum()) if split is not None else None,
         "noise of other tasks' runs in the store" if any_stored else "defaults",
         assumed,
+        share,
     )
+
+
+def _share(task: str) -> float:
+    """Return the share of right answers that is assumed of a task."""
+    return PAIRS_SHARE if kind_of(find_plugin("task", task)) == PAIRS else SHARE
 
 
 def stored_parts(stored: Sequence[StoredDifference], noise: float) -> Parts:
@@ -275,12 +286,11 @@ def lines(powers: Sequence[Power], experiment: Experiment) -> list[str]:
             f"taken as at {100 * EDGE:.0f} or {100 - 100 * EDGE:.0f}"
             f" ({NOISE} logits between runs if no run shows them)"
         )
-    if any(each.parts.source == "defaults" for each in powers):
+    if default := [each.parts for each in powers if each.parts.source == "defaults"]:
         unknown = sorted({each.parts.assumed for each in powers if each.parts.examples is None})
         examples = f", {' or '.join(map(str, unknown))} test examples" if unknown else ""
-        remarks.append(
-            f"defaults: {NOISE} logits between runs, {100 * SHARE:.0f}% right answers{examples}"
-        )
+        shares = " or ".join(f"{100 * share:.0f}%" for share in sorted({p.share for p in default}))
+        remarks.append(f"defaults: {NOISE} logits between runs, {shares} right answers{examples}")
     return remarks
 
 

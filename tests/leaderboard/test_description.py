@@ -49,6 +49,20 @@ def folder(tmp_path):
     return folders.write(tmp_path / "a", POLICIES, ("triviaqa", "nq"), seeds=2, world=WORLD)
 
 
+def test_tasks_without_fine_tuning_name_none_and_are_joined_whatever_its_budget_is(tmp_path):
+    names = ("a", "b", "c")
+    one, two, three = (folders.write(tmp_path / name, POLICIES, ("zsre",)) for name in names)
+    for folder in (one, two):  # as of pairs, whose cells have no such stage
+        for path in (folder / "results").glob("*"):
+            cell = json.loads(path.read_text())
+            stages = {name: key for name, key in cell["stages"].items() if "finetune" not in name}
+            path.write_text(json.dumps({**cell, "stages": stages}))
+    folders.change(two, "*", config={"finetune": {"lr": 1e-5}})
+    assert "fine-tuning" not in description.facts(board(one))
+    assert "fine-tuning" in description.facts(board(three))
+    assert [row.label for row in board(one, two).rows] == list(POLICIES)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_says_model_budgets_seeds_and_that_the_data_are_invented(folder, form):
     text = shown(board(folder), form)

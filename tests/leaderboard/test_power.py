@@ -12,6 +12,8 @@ from scipy.stats import t as student
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import power, stats
 from maskpolicy.leaderboard.power import Parts, StoredDifference
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.store.artifacts import Store
 
 PARTS = Parts(runs=0.03**2, interaction=0.0, group_freedom=300.0, examples=300, source="defaults")
 
@@ -71,6 +73,22 @@ def test_a_limit_bounds_the_examples_that_are_assumed():
             "noise_from": "defaults",
         }
     ]
+
+
+def test_half_of_pairs_are_assumed_to_be_right(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        "model: {kind: encoder, name: mini, head: own}\ncorpus: world\npolicies: [none, random]\n"
+        "tasks: [{name: blimp, data: .}, {name: squad, data: world}]\n"
+        "seeds: [0, 1, 2]\nintermediate_seeds: 3\n"
+    )
+    (tmp_path / "blimp").mkdir()
+    (tmp_path / "blimp" / "island.jsonl").write_text("")
+    made = load_experiment(path)
+    found = power.plan(made, stages.build(made), Store(tmp_path / "store"))
+    assert [each.parts.share for each in found] == [0.5, 0.3]
+    assert found[0].finds > found[1].finds
+    assert power.lines(found, made)[-1].endswith("30% or 50% right answers, 300 test examples")
 
 
 def test_seeds_that_share_some_general_models_will_not_be_tested(tmp_path):

@@ -144,7 +144,8 @@ class Mismatch(Sampling):
         missing = False
         for run in runs:
             tasks, absent = column_examples(run, store)
-            sliced = [task for task in tasks if any(self.slice in e.slices for e in task.examples)]
+            trained = [task for task in tasks if "train" in task.splits]  # pairs have none
+            sliced = [t for t in trained if any(self.slice in e.slices for e in t.examples)]
             found, more, gone = samples([run], self.sampling, store) if sliced else ([], [], False)
             missing |= gone or bool(absent)
             notes += [*absent, *more]

@@ -102,6 +102,11 @@ class Result:
         return values
 
     @property
+    def is_fine_tuned(self) -> bool:
+        """Whether the model was fine-tuned on the task; True if the stages are unknown."""
+        return not self.stages or self.stage_key("finetune") is not None
+
+    @property
     def trained_as(self) -> str:
         """The row's label in the names of its stages: for a tuned row, that of its candidate."""
         return self.policy if self.tuning is None else str(self.tuning["label"])

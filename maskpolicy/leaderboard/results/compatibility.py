@@ -90,7 +90,7 @@ def parts(result: Result) -> dict[str, ComparedPart]:
     found = {
         name: ComparedPart(_settings(name, config[name], HARMLESS), _reads(result, name))
         for name in ("model", "world", "general", *_CORPORA, "fit", "intermediate", "finetune")
-        if name in config
+        if name in config and (name != "finetune" or result.is_fine_tuned)
     }
     found["tokenizer"] = ComparedPart({}, result.stage_key("tokenizer"))
     if "general" in config:  # differences are paired by seed, and so by general model
@@ -103,11 +103,11 @@ def parts(result: Result) -> dict[str, ComparedPart]:
 def identity(result: Result) -> dict[str, Json]:
     """Return what all results of one row have in common, besides its label.
 
-    What a row chooses on dev is left out: each task may have another choice, and a cell that failed
-    has none.
+    Fine-tuning is left out, because some tasks have none. What a row chooses on dev is left out:
+    each task may have another choice, and a cell that failed has none.
     """
     numbers = [f"{stage}_{end}" for stage in ("general", "intermediate") for end in _NUMBERS]
-    left_out = ("task", "world", "train_on", "trainings", *numbers)
+    left_out = ("task", "world", "train_on", "trainings", "finetune", *numbers)
     tune = result.config.get("tune", {})
     found: dict[str, Json] = {
         name: ComparedPart(_settings(name, block, {*_MERGED, *tune}), _reads(result, name)).identity
@@ -124,11 +124,14 @@ def identity(result: Result) -> dict[str, Json]:
 def loose(result: Result) -> dict[str, Json]:
     """Return what the results of one row have in common if they state it at all.
 
-    This is the world, which not all columns read; the questions and the metric of each column; and
-    versions and code.
+    This is the world, which not all columns read; fine-tuning, which pairs do without; the
+    questions and the metric of each column; and versions and code.
     """
     shared = identity(result)
     found = {name: part.identity for name, part in parts(result).items() if name not in shared}
+    if "finetune" in found:
+        left_out = {*_MERGED, *result.config.get("tune", {})}
+        found["finetune"] = _settings("finetune", result.config["finetune"], left_out)
     code = (result.code or {}).get("policy")
     found |= {} if code is None else {"code": code}
     if result.chosen is not None:

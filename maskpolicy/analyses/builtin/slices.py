@@ -1,0 +1,84 @@
+"""Scores on the slices of a task's test examples, such as BLiMP's fields and phenomena."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from maskpolicy import Findings, Json, Run, Store, analysis
+from maskpolicy.analyses.plots import Grid
+from maskpolicy.leaderboard.results import predictions
+
+_COLUMNS = ("run", "task", "slice", "value", "policy", "score", "std", "examples", "seeds")
+_MOST = 40  # values of a slice: more of them are names rather than kinds
+Scores: TypeAlias = Mapping[tuple[str, str], Mapping[str, Sequence[Sequence[float]]]]
+"""By slice and value, and by row: for each seed the scores of the examples."""
+
+
+@analysis("slices", heading="Scores by kind of example", place=55)
+@dataclass(frozen=True)
+class Slices:
+    """Score of each policy on the slices of a task, such as BLiMP's fields and phenomena.
+
+    Means over the examples of a slice and over seeds, in percent, with the standard deviation over
+    seeds; differences are not tested. Tasks whose metric is no mean over examples are left out.
+    """
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Average the scores of stored predictions by slice."""
+        rows: list[Json] = []
+        panels = []
+        for run in runs:
+            for task in run.columns:
+                found = _scores(run, task)
+                of_task = [
+                    {"run": run.name, "task": task, "slice": name, "value": value, "policy": label}
+                    | _means(seeds)
+                    for (name, value), by_row in found.items()
+                    for label, seeds in by_row.items()
+                ]
+                rows += of_task
+                title = f"{task} ({run.name})" if len(runs) > 1 else task
+                for name in dict.fromkeys(row["slice"] for row in of_task):
+                    panels.append(_panel(f"{title}: score (%) by {name}", name, of_task))
+        columns = _COLUMNS if len(runs) > 1 else _COLUMNS[1:]
+        notes = () if rows else ("no task has slices and a metric that is a mean over examples",)
+        return Findings(columns, tuple(rows), notes, tuple(panels))
+
+
+def _scores(run: Run, task: str) -> Scores:
+    """Return the scores of a task's examples; none of a slice with too many values."""
+    found: dict[tuple[str, str], dict[str, list[list[float]]]] = defaultdict(dict)
+    for label in run.rows:
+        for cell in run.results:
+            path = replace(cell, folder=run.folder).answers
+            is_mean = cell.metrics is not None and cell.metrics.mean is None
+            if (cell.policy, cell.task) != (label, task) or not is_mean or not path.is_file():
+                continue
+            own: dict[tuple[str, str], list[float]] = defaultdict(list)
+            for row in predictions.rows(path):
+                for place in (row.get("slices") or {}).items():
+                    own[place].append(row["score"])
+            for place, scores in own.items():
+                found[place].setdefault(label, []).append(scores)
+    names = [name for name, _ in found]
+    return {place: found[place] for place in sorted(found) if names.count(place[0]) <= _MOST}
+
+
+def _means(seeds: Sequence[Sequence[float]]) -> dict[str, Json]:
+    means = [100 * statistics.fmean(scores) for scores in seeds]
+    return {
+        "score": statistics.fmean(means),
+        "std": statistics.stdev(means) if len(means) > 1 else None,
+        "examples": len(seeds[0]),
+        "seeds": len(means),
+    }
+
+
+def _panel(title: str, name: str, rows: Sequence[Mapping[str, Json]]) -> Grid:
+    own = {(row["value"], row["policy"]): row["score"] for row in rows if row["slice"] == name}
+    values, labels = (list(dict.fromkeys(each)) for each in zip(*own, strict=True))
+    return Grid(title, values, labels, [[own.get((v, row)) for row in labels] for v in values])
