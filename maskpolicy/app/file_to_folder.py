@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from maskpolicy.app.arguments import ExperimentOptions
     from maskpolicy.app.contents import FinishedRun
     from maskpolicy.experiment.definition import Experiment
+    from maskpolicy.experiment.text_budgets import TextSize
     from maskpolicy.experiment.verbatim import WrittenExperiment
     from maskpolicy.pipeline.executors.engines import Executor
     from maskpolicy.pipeline.stages import Graph
@@ -62,15 +64,15 @@ def prepare(
 
     written = verbatim.read_experiment(asked.file, asked.keys or (), asked.plugin or ())
     written = written.without_file() if is_temporary else written
-    experiment = experiment_of(written, asked.file)
+    store = open_store(asked.store, asked.cache)
+    if verify:
+        store.digests.distrust()
+    experiment = experiment_of(written, asked.file, partial(corpus_size, store=store))
     folder = out or _default_folder(written)
     if not is_dry:
         run_folder.check(folder, written)
         for blocks in (experiment.policies, experiment.tasks):
             run_folder.check_labels(folder, [block.label for block in blocks])
-    store = open_store(asked.store, asked.cache)
-    if verify:
-        store.digests.distrust()
     whole = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
     check_installed(experiment.tracker)
@@ -78,6 +80,24 @@ def prepare(
     order = topological(part.targets)
     damaged = tuple(_damaged(order, store)) if verify else ()
     return Prepared(asked, written, experiment, whole, part, order, store, folder, damaged)
+
+
+def corpus_size(experiment: Experiment, store: Store) -> TextSize:
+    """Return the size of the corpus that an experiment's first row reads.
+
+    It is computed on this machine if the store lacks it. Raises the error of a stage that fails.
+    """
+    from maskpolicy.app.preview import computed
+    from maskpolicy.data.corpus.passages import Passages
+    from maskpolicy.experiment.text_budgets import TextSize
+    from maskpolicy.pipeline import stages
+    from maskpolicy.pipeline.stages.preparation import WORDS_FACT
+
+    stage = stages.corpus(experiment, store.hash_file, store.cut_file)
+    [folder] = computed([stage], store)
+    passages, manifest = Passages.open(folder), store.peek(stage.key) or {"record": {"facts": {}}}
+    words = manifest["record"]["facts"].get(WORDS_FACT) or passages.count_words()
+    return TextSize(len(passages), words)
 
 
 def _default_folder(written: WrittenExperiment) -> Path:

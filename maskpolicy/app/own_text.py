@@ -7,12 +7,14 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.app import cards
 from maskpolicy.app.arguments import as_typed, policy_keys, repeated
 from maskpolicy.app.cards import ModelHistory, validation_of, validation_sentence
+from maskpolicy.app.file_to_folder import corpus_size
 from maskpolicy.app.transformers_folders import (
     PRETRAIN,
     architecture,
@@ -26,7 +28,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.experiment import learned_policies, parse, policy_blocks
 from maskpolicy.experiment.definition import NONE, WORLD, Experiment
 from maskpolicy.experiment.model_and_corpus import corpus_block
-from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.experiment.parse import make_experiment, with_steps
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.models.model_kinds import check_folder
 from maskpolicy.pipeline import stages
@@ -47,7 +49,7 @@ _TIMES = 10  # evaluations, if intermediate.eval_every is not set
 log = logging.getLogger(__name__)
 _OURS = {
     *("model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune"),
-    *("keep_models", "checkpoint_steps", "grid", "zip", "tune"),
+    *("keep_models", "checkpoint_steps", "checkpoint_words", "grid", "zip", "tune"),
 }
 
 
@@ -73,7 +75,7 @@ class Request:
         return as_typed("pretrain", *named, *files, "--out", self.out)
 
 
-def _experiment(asked: Request) -> Experiment:
+def _experiment(asked: Request, store: Store) -> Experiment:
     """Return the experiment that pre-trains a model once with one policy; raises ConfigError."""
     policy, keys = policy_keys(asked.policy, asked.keys)
     discovery.load_files(asked.plugins, fresh=True)
@@ -107,6 +109,8 @@ def _experiment(asked: Request) -> Experiment:
         "tasks": [],
         "baseline": block.name,
     }
+    size = partial(corpus_size, store=store)
+    settings = with_steps(settings, "", folders, asked.plugins, size)
     planned = make_experiment(settings, PRETRAIN, "", folders, asked.plugins, needs=("corpus",))
     if asked.validation:
         return _with_validation(planned, asked.validation, folders)
@@ -205,7 +209,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
     from maskpolicy.models.training.loop import check_installed
     from maskpolicy.pipeline.executors.engines import check_resources, set_threads
 
-    planned = _experiment(asked)
+    planned = _experiment(asked, store)
     out = asked.out.resolve()
     check_out(out, model=asked.model)
     plan = stages.build(planned, store.hash_file, store.cut_file)

@@ -255,7 +255,7 @@ def tokenizer_of(name: str, artifacts: Store) -> Any:
     experiment = _of_world(name, [NONE])
     if not experiment.model.is_scratch:
         return load_tokenizer(experiment.model.name)
-    [folder] = _computed([stages.tokenizer(experiment, artifacts.hash_file)], artifacts)
+    [folder] = computed([stages.tokenizer(experiment, artifacts.hash_file)], artifacts)
     return load_tokenizer(str(folder))
 
 
@@ -281,7 +281,7 @@ def statistics_of(
         return _statistics_of_run(of_run, len(leaves), artifacts)
     experiment = _of_world(model, [resolved_policy(block)], baseline=block.label)
     counting = stages.statistics(experiment, 0, artifacts.hash_file)
-    folders = iter(_computed([stage for stage in counting if stage is not None], artifacts))
+    folders = iter(computed([stage for stage in counting if stage is not None], artifacts))
     return [Statistics.open(next(folders)) if stage else None for stage in counting]
 
 
@@ -291,7 +291,7 @@ def _of_world(model: str, policies: list[Any], **more: Any) -> Experiment:
     return make_experiment(keys, "show", "", (), needs=())
 
 
-def _computed(wanted: Sequence[Stage], artifacts: Store) -> list[Path]:
+def computed(wanted: Sequence[Stage], artifacts: Store) -> list[Path]:
     """Return the folders of stages' artifacts; computes those that are not in the store.
 
     Raises the error of a stage that fails.

@@ -15,6 +15,7 @@ from maskpolicy.core.schema import Count, Seed, Stated, Steps, at
 from maskpolicy.experiment import (
     learned_policies,
     sweeps,
+    text_budgets,
     verbatim,
     world_settings,
     yaml_file,
@@ -54,6 +55,7 @@ from maskpolicy.experiment.policy_blocks import (
 )
 from maskpolicy.experiment.row_blocks import OfFile, Usual, baseline_row, row_blocks
 from maskpolicy.experiment.task_blocks import data_source, task_blocks, warn_of_missing_answers
+from maskpolicy.experiment.text_budgets import SizeOf
 from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
@@ -100,6 +102,8 @@ class File:
     keep_models: tuple[Literal["finetune"], ...] = ()
     # steps of the intermediate stage after which its model is fine-tuned as well
     checkpoint_steps: tuple[Count, ...] = ()
+    # the same, by the words of the corpus that were read until then: numbers, or 500k, 10M
+    checkpoint_words: Annotated[Any, Stated("a list of numbers of words")] = ()
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: Tracker | None = None  # writes the losses of every training below logs/
     # GPUs, processes and cores of each kind of stage; they change no result beyond rounding
@@ -118,20 +122,56 @@ def load_experiment(
     return experiment_of(verbatim.read_experiment(Path(path), overrides, plugin_files), path)
 
 
-def experiment_of(asked: WrittenExperiment, path: str | Path) -> Experiment:
-    """Return the experiment that the file `path` states; see `load_experiment`."""
+def experiment_of(
+    asked: WrittenExperiment, path: str | Path, size: SizeOf | None = None
+) -> Experiment:
+    """Return the experiment that the file `path` states; see `load_experiment`.
+
+    `size` counts a corpus, for budgets in words and epochs.
+    """
     given = yaml_file.values(asked.experiment, f"{path}: ", asked.keys)
     _prefer_overrides(given, asked.keys)
-    return make_experiment(given, asked.name, f"{path}: ", asked.folders, asked.plugins)
+    place = f"{path}: "
+    given = with_steps(given, place, asked.folders, asked.plugins, size)
+    return make_experiment(given, asked.name, place, asked.folders, asked.plugins)
+
+
+def with_steps(
+    given: dict[str, Any],
+    where: str,
+    folders: Sequence[Path],
+    plugin_files: Sequence[str | Path],
+    size: SizeOf | None,
+) -> dict[str, Any]:
+    """Return the keys of a file with steps in place of budgets in words and epochs."""
+    if not text_budgets.is_stated(given):
+        return given
+    if size is None:
+        raise ConfigError(f"{where}words and epochs are not known before the text is counted")
+
+    def make(draft: dict[str, Any]) -> Experiment:
+        return make_experiment(draft, "text", where, folders, plugin_files, needs=("policies",))
+
+    return text_budgets.in_steps(given, where, make, size)
+
+
+_ALTERNATIVES = (  # keys of which a file has one at most
+    ("intermediate_runs", "intermediate_seeds"),
+    ("intermediate.steps", "intermediate.words", "intermediate.epochs"),
+    ("checkpoint_steps", "checkpoint_words"),
+)
 
 
 def _prefer_overrides(given: dict[str, Any], overrides: Sequence[str]) -> None:
-    """If an override sets one of the two keys of intermediate runs, drop the file's other one."""
-    pair = ("intermediate_runs", "intermediate_seeds")
+    """If an override sets one of several keys that exclude each other, drop the file's others."""
     stated = {override.partition("=")[0] for override in overrides}
-    for key, other in (pair, pair[::-1]):
-        if key in stated and given.get(key) and other not in stated:
-            given.pop(other, None)
+    for group in _ALTERNATIVES:
+        for key in stated.intersection(group):
+            for other in set(group) - stated:
+                *path, last = other.split(".")
+                block = given.get(path[0]) if path else given
+                if isinstance(block, dict) and (path or given.get(key)):
+                    block.pop(last, None)
 
 
 def make_experiment(

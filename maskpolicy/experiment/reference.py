@@ -20,6 +20,7 @@ from maskpolicy.experiment.definition import CorpusBlock, ModelBlock, PolicyBloc
 from maskpolicy.experiment.parse import File
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS, GeneralKeys
 from maskpolicy.experiment.sweeps import RowKeys
+from maskpolicy.experiment.text_budgets import TextBudget
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.plugins.registry import Registered
 
@@ -53,6 +54,10 @@ _ABOUT = {
     "for what the block of a policy states in a `fit`, `intermediate` or `finetune` of its own.",
     "general": "The block `general` takes these keys besides. They are for models built from "
     "scratch: [world.md](world.md#a-general-stage-on-several-objectives).",
+    "intermediate": "The block `intermediate`, of the file and of a row, takes one of these keys "
+    "in place of `steps`. The corpus is read first, and its words are counted; results and the "
+    "keys of stages hold the steps. The block of a row counts the corpus of that row, the block of "
+    "the file the corpus of the file.",
     RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one stands for all kinds of stages "
     "without a block of their own. `resources: {intermediate: {gpus: 4}}` computes each "
     "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",
@@ -101,6 +106,7 @@ def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[
         *_keys("corpus", CorpusBlock),
         *_trainings(),
         *_keys("general", GeneralKeys),
+        *_keys("intermediate", TextBudget),
         *_keys(RESOURCES, Need),
         *_keys("slurm", Slurm),
         *_keys("policies", PolicyBlock, without=_OF_POLICIES),

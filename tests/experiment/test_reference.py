@@ -74,7 +74,9 @@ def test_every_key_of_a_resolved_experiment_is_listed(keys):
     config = resolved(load_experiment(ROOT / "experiments" / "learned.yaml", LEFT_OUT))
     known = {block: {key.name for key in keys if key.block == block} for block in BLOCKS}
     # not in results: sweeps, which rows stand for, and what changes no result
-    assert {*config, "grid", "zip", "tune", "resources", "slurm"} == known["file"]
+    assert {*config, "grid", "zip", "tune", "resources", "slurm", "checkpoint_words"} == known[
+        "file"
+    ]
     for block in ("model", "world"):
         assert paths(config[block]) == known[block]
     left_out = {"mix", "language", "tokens"}  # at their defaults

@@ -104,6 +104,15 @@ class Passages(Sequence[Passage]):
     def __len__(self) -> int:
         return len(self.arrays["tokens"])
 
+    def count_words(self) -> int:
+        """Return the number of words between blanks; see `cut_document`."""
+        texts, languages = self.arrays["texts"], self.arrays.get(LANGUAGE)
+        count = 0
+        for index in range(len(self)):
+            rules = segmenter(ENGLISH if languages is None else languages.text(index))
+            count += sum(1 for _ in rules.cuts.finditer(texts.text(index)))
+        return count
+
     @overload
     def __getitem__(self, index: int) -> Passage: ...
     @overload

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from maskpolicy.pipeline.stages.assembly import Graph, build, choose_cells, statistics, tokenizer
+from maskpolicy.pipeline.stages.assembly import (
+    Graph,
+    build,
+    choose_cells,
+    corpus,
+    statistics,
+    tokenizer,
+)
 
-__all__ = ["Graph", "build", "choose_cells", "statistics", "tokenizer"]
+__all__ = ["Graph", "build", "choose_cells", "corpus", "statistics", "tokenizer"]

@@ -81,6 +81,11 @@ def tokenizer(experiment: Experiment, digest: Digest = sha256) -> Stage:
     return Inputs(experiment, digest, cut=None).tokenizer
 
 
+def corpus(experiment: Experiment, digest: Digest, cut: CutFile) -> Stage:
+    """Return the stage of the passages that an experiment's first row reads."""
+    return Inputs(experiment, digest, cut).text(experiment.policies[0]).corpus
+
+
 def statistics(experiment: Experiment, row: int, digest: Digest = sha256) -> list[Stage | None]:
     """Return the stages of the statistics that a row's policy reads, or each that it draws."""
     builder = _Builder(Inputs(experiment, digest, cut=None))

@@ -38,6 +38,7 @@ from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
 SHARD = "shard-"  # inputs of corpus, annotate and count: shard-00000, shard-00001, ..
+WORDS_FACT = "words"  # of a corpus; those of earlier versions lack it
 MIXED = "mix-"  # inputs of corpus: mix-general, ..
 SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
 _TOKENIZER_TEXTS = 200_000  # documents of each corpus to train a tokenizer on
@@ -90,6 +91,11 @@ def corpus_shard(
 @stage("corpus")
 def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Split a corpus into passages and tokenize them, merge its shards, or mix texts into it."""
+    _passages(params, inputs, out, run)
+    run.facts[WORDS_FACT] = Passages.open(out).count_words()
+
+
+def _passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     source = params.corpus
     if params.mix:
         texts = {each.name: inputs[f"{MIXED}{each.name}"] for each in params.mix}

@@ -1,0 +1,85 @@
+"""Budgets in words and epochs: the text is counted, and becomes steps."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from refusals import refused
+
+from maskpolicy.app.arguments import ExperimentOptions
+from maskpolicy.app.file_to_folder import prepare
+
+# 24 passages of 10 words in the file's corpus, and 6 in that of a row
+YAML = """
+model: mini
+corpus: {files: [it.txt], words: 10}
+policies:
+  - none
+  - random
+  - {name: original, label: short, corpus: {files: [short.txt]}, intermediate: {epochs: 4}}
+  - {name: original, label: words, intermediate: {words: 121, batch_size: 3}}
+tasks: [triviaqa]
+intermediate: {epochs: 2.5, batch_size: 8}
+"""
+LINE = "one two three four five six seven eight nine ten\n\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("it.txt").write_text(24 * LINE)
+    Path("short.txt").write_text(6 * LINE)
+    Path("it.yaml").write_text(YAML)
+
+
+def load(*keys: str):
+    """Return the experiment of the file with overrides, as every command reads it."""
+    return prepare(ExperimentOptions(Path("it.yaml"), list(keys), Path("store")), is_dry=True)
+
+
+def test_words_and_epochs_become_steps():
+    experiment = load().experiment
+    steps = [experiment.budget("intermediate", row).steps for row in experiment.policies]
+    # 2.5 x 24 / 8 passages; 4 x 6 / 8; 121 of 240 words are 12.1 passages, in steps of 3
+    assert steps[1:] == [8, 3, 5]
+    assert experiment.intermediate.warmup == 0  # of 8 steps, as where `steps: 8` is written
+
+
+def test_keys_are_those_of_the_same_steps():
+    asked, written = load(), load("intermediate.steps=8")
+    assert {stage.key for stage in asked.order} == {stage.key for stage in written.order}
+
+
+def test_checkpoints_are_counted_in_words():
+    found = load("checkpoint_words=[81, 0.17k]").experiment
+    assert found.checkpoint_steps == (2, 3)  # 80 words to a step
+
+
+def test_more_words_than_the_corpus_has_are_named(caplog):
+    with caplog.at_level(logging.WARNING):
+        assert load("intermediate.words=0.001M").experiment.intermediate.steps == 13
+    assert "it.yaml: intermediate.words: the corpus has 240 words, and is read 4.2 times" in (
+        caplog.messages
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (["intermediate.words=10", "intermediate.epochs=1"], "intermediate.epochs: words is given"),
+        (["intermediate.words=ten"], "intermediate.words: must be a number, or one such as 500k"),
+        (["intermediate.epochs=0"], "intermediate.epochs: must be > 0"),
+        (["intermediate.epochs=null"], "a number of words or epochs"),
+        (["checkpoint_words=10k"], "checkpoint_words: must be a list of numbers of words"),
+        (["checkpoint_words=[10k]"], "checkpoint_steps[0]: 125 must be smaller than"),
+        (["checkpoint_words=[8]", "checkpoint_steps=[5]"], "checkpoint_words: checkpoint_steps is"),
+        (["checkpoint_words=[0]"], "checkpoint_words[0]: must be >= 1"),
+        (["policies.3.intermediate.steps=2"], "policies[3].intermediate.words: steps is given too"),
+        (["finetune.epochs=3"], "finetune.epochs: unknown key 'epochs'"),
+        (["grid={intermediate.words: [10, 20]}"], "words: unknown key 'words'"),
+    ],
+)
+def test_a_budget_that_cannot_be_read_is_one_line(keys, says):
+    assert says in refused(load, *keys)
