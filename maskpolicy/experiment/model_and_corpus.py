@@ -42,6 +42,7 @@ _Share = Annotated[float, Range(ge=0, lt=1)]
 _USUAL = 0.2  # the share in messages about a text that has none
 OF_WORLD = CorpusBlock(name="world")  # all corpora of the world have the same columns
 # models on the Hub that people name without their owner: how the names begin
+_NAMED = 4  # the most files that a corpus in words names
 _OWNERS = {
     "google-bert": ("bert-",),
     "FacebookAI": ("roberta-", "xlm-roberta-"),
@@ -210,6 +211,8 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
             f"{where}.columns: is for rows of files and of the Hub; the world always has its "
             "columns: leave it out"
         )
+    if values["pack"] and values["name"] == WORLD:
+        raise ConfigError(f"{where}.pack: is for files and the Hub: leave it out")
     if values["language"] != CorpusBlock.language and values["name"] == WORLD:
         raise ConfigError(f"{where}.language: the world is written in English: leave it out")
     check_language(values["language"], f"{where}.language")
@@ -426,7 +429,10 @@ def shown(settings: Mapping[str, Any]) -> dict[str, Json]:
 
 def in_words(settings: Mapping[str, Json], world: str = "the embedded world") -> str:
     """Return a corpus in words: where its text is from, and the shares of what is mixed in."""
-    source = ", ".join(Path(name).name for name in settings.get("files") or ())
+    names = [Path(name).name for name in settings.get("files") or ()]
+    if len(names) > _NAMED:
+        names = [names[0], "..", f"{names[-1]} ({len(names)} files)"]
+    source = ", ".join(names)
     if settings.get("name") == WORLD:
         source = world
     elif settings.get("hub"):

@@ -117,7 +117,9 @@ def _model(result: Result) -> str:
 
 def _corpus(result: Result) -> str:
     block = result.config.get("corpus") or {}
-    return model_and_corpus.in_words(block, f"the embedded world ({INVENTED})")
+    text = model_and_corpus.in_words(block, f"the embedded world ({INVENTED})")
+    sizes = (f"{count:,} {unit}" for unit, count in sorted((result.text or {}).items()))
+    return ", ".join([text, *sizes])
 
 
 def _world(result: Result) -> str:

@@ -21,6 +21,7 @@ from maskpolicy.data.corpus.passages import (
     build_passages,
     cut_document,
     encode,
+    packed,
     passage_rows,
     tokenize,
     write_passages,
@@ -139,6 +140,23 @@ def test_cutting_keeps_the_text_of_every_column_that_fits(text, words, data):
     if len(pieces) == 1 and pieces[0].text == text:
         assert sorted(kept) == sorted(wanted)
     assert all(0 <= a < b <= len(p.text) for p in pieces for a, b in p.columns["c"])
+
+
+@given(st.lists(TEXT, max_size=6), st.integers(1, 60))
+def test_packed_documents_have_the_words_and_columns_of_all(texts, most):
+    texts = [text for text in texts if text.strip()]
+    documents = [
+        Document(f"{'ab'[n // 4]}:{n}", text, {"c": [[0, len(text)]]})
+        for n, text in enumerate(texts)
+    ]
+    made = list(packed(documents, most))
+    found = [document.text[a:b] for document in made for a, b in document.columns["c"]]
+    assert found == texts
+    assert " ".join(document.text for document in made).split() == " ".join(texts).split()
+    # files stay apart, and what is joined ends with the document that completes it
+    files = [document.id[0] for document in made]
+    full = [len(document.text) >= most - 2 for document in made]
+    assert all(full[n] or files[n + 1] != files[n] for n in range(len(made) - 1))
 
 
 def test_a_column_that_a_cut_goes_through_is_left_out():

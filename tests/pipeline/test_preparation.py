@@ -123,6 +123,22 @@ def write(tmp_path, name, data):
     return path
 
 
+def test_packed_passages_run_across_documents_and_are_full(folder, tmp_path):
+    files = [write(tmp_path, f"{name}.txt", b"one two three.\n\n" * 9) for name in "ab"]
+    found = {}
+    for pack in (False, True):
+        corpus, _, store = plan(folder, files, 0, "random", pack=pack)
+        assert execute([corpus], store)[corpus.key].error is None
+        passages = Passages.open(store.path(corpus.key))
+        found[pack] = [len(passage.text.split()) for passage in passages]
+        assert store.peek(corpus.key)["record"]["facts"]["size"] == {
+            "passages": len(passages),
+            "words": 54,
+        }
+    assert found[False] == 18 * [3]
+    assert found[True] == [12, 12, 3, 12, 12, 3]  # documents of two files are not joined
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_shards_of_a_file_have_the_passages_and_columns_of_the_whole(
     folder, tmp_path, name, monkeypatch

@@ -44,6 +44,7 @@ class _Rows:
     on_error: OnError
     words: int | None = omitted(None)
     tokens: int | None = omitted(None)
+    pack: bool = omitted(False)
     language: str = omitted(ENGLISH)
     rules: str = ""  # version of what words and sentences are
     limit: int
@@ -91,6 +92,7 @@ class ShardSource:
     columns: tuple[str, ...]
     words: int | None = omitted(None)
     tokens: int | None = omitted(None)
+    pack: bool = omitted(False)
     language: str = omitted(ENGLISH)
     rules: str = ""
 

@@ -32,6 +32,8 @@ _BLANK = re.compile(r"\S+")
 _REMEMBERED = 50_000  # largest corpus, in passages, that is cached in memory
 _OPEN = 16_384  # files open at a time: a corpus may have hundreds, and as many for each column
 _CHUNK = 1000  # documents tokenised in one call
+_PACKED = 100_000  # characters that are cut into passages at a time
+_BORDER = "\n\n"  # between documents that are joined
 _LONGEST = 10_000  # longest word, in characters, that is not split
 PASSAGES_FILE = "passages.safetensors"
 INDEX_FILE = "index.json"  # of passages in several files
@@ -202,6 +204,38 @@ def passage_rows(
         progress(done, 0, "passages")
     if not done and not is_shard:
         raise DataError("the corpus holds no text: check its files and corpus.column")
+
+
+def packed(documents: Iterable[Document], most: int = _PACKED) -> Iterator[Document]:
+    """Join documents of one file, which follow each other, to at least `most` characters each.
+
+    The result has the id of its first document, and the columns of all.
+    """
+    parts: list[Document] = []
+    size = 0
+    for document in documents:
+        is_other = parts and _file_of(parts[0]) != _file_of(document)
+        if is_other or size >= most:
+            yield _as_one(parts)
+            parts, size = [], 0
+        parts.append(document)
+        size += len(document.text) + len(_BORDER)
+    if parts:
+        yield _as_one(parts)
+
+
+def _file_of(document: Document) -> str:
+    return document.id.rpartition(":")[0]
+
+
+def _as_one(parts: Sequence[Document]) -> Document:
+    columns: dict[str, list[Sequence[int]]] = {name: [] for name in parts[0].columns}
+    at = 0
+    for part in parts:
+        for name, spans in part.columns.items():
+            columns[name] += [[at + begin, at + end] for begin, end in spans]
+        at += len(part.text) + len(_BORDER)
+    return replace(parts[0], text=_BORDER.join(part.text for part in parts), columns=columns)
 
 
 def build_passages(

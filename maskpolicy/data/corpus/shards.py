@@ -94,6 +94,7 @@ def _shard(corpus: CorpusBlock, pieces: Sequence[Piece]) -> tuple[ShardSource, C
         column=corpus.column,
         columns=corpus.columns,
         **corpus.passage_size,
+        pack=corpus.pack,
         language=corpus.language,
         rules=rules_version(corpus.language),
     )

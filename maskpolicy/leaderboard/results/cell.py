@@ -29,6 +29,7 @@ _FORMS: Mapping[str, Any] = {
     **dict.fromkeys(("metrics", "code", "majority", "audit", "tuning", "shrunk"), dict | None),
     "weights": str | None,
     "work": dict[str, float] | None,
+    "text": dict[str, int] | None,
 }
 _METRICS: Mapping[str, Any] = {"metric": str, "score": float, "n": int, "parts": dict[str, float]}
 _CONFIG: Mapping[str, Any] = {
@@ -64,6 +65,8 @@ class Result:
     tuning: Json = None  # of a tuned row: what was tried, chosen, and spent (`collecting.chosen`)
     shrunk: Json = None  # by training: {"micro_tokens", "step"}, if memory ran out; else None
     weights: str | None = None  # digest of the general model's weights; None if not in the store
+    # passages and words of the intermediate stage's corpus; None if not in the store
+    text: Mapping[str, int] | None = None
     folder: Path = Path()  # of its run; not in the file
 
     def __hash__(self) -> int:
@@ -121,7 +124,7 @@ class Result:
         """Return the contents of the cell's file, without the version."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         del values["folder"]
-        for name in ("tuning", "shrunk", "weights"):
+        for name in ("tuning", "shrunk", "weights", "text"):
             if values[name] is None:
                 del values[name]
         return {**values, "metrics": self.metrics and self.metrics.to_json()}

@@ -59,7 +59,7 @@ from maskpolicy.pipeline.stages.params import (
     IntermediateParams,
     ReaderParams,
 )
-from maskpolicy.pipeline.stages.preparation import SHARD_KINDS
+from maskpolicy.pipeline.stages.preparation import SHARD_KINDS, SIZE_FACT
 from maskpolicy.pipeline.stages.tuned_rows import is_by_task
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import find_plugin
@@ -168,6 +168,7 @@ def _result(
         audit=_about_task(graph.audits.get(task.label), AUDIT, store),
         shrunk=_shrunk(behind, store),
         weights=_weights(behind, store),
+        text=_text(behind, store),
     )
     outcome = outcomes.get(stage.key)
     if outcome is None:
@@ -246,6 +247,13 @@ def _weights(behind: Iterable[Stage], store: Store) -> str | None:
         return None
     files = {one["path"]: one["sha256"] for one in known["files"]}
     return keys.digest({name: files[name] for name in files if name.endswith(".safetensors")})
+
+
+def _text(behind: Iterable[Stage], store: Store) -> Json:
+    """Return passages and words of the intermediate stage's corpus, or None without a record."""
+    corpus = next((each.inputs["corpus"] for each in behind if each.kind == "intermediate"), None)
+    known = None if corpus is None else store.recall(corpus.key)
+    return known and (known["record"].get("facts") or {}).get(SIZE_FACT)
 
 
 def _shrunk(behind: Iterable[Stage], store: Store) -> Json:

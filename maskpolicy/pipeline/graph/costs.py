@@ -37,7 +37,7 @@ class Costs:
             self._foreign.remove(kind)
             sizes = [each.size for each in self._known.pop(kind)]
             size = size or round(mean(sizes))
-        self._known[kind].append(Cost(seconds / _work(params), size))
+        self._known[kind].append(Cost(seconds / _work(kind, params), size))
 
     def learn_manifests(self, found: Iterable[Json], *, foreign: bool = False) -> None:
         """Add the stages of manifests, oldest first; `foreign`: of other experiments."""
@@ -54,7 +54,7 @@ class Costs:
         known = tuple(self._known.get(stage.kind, ()))  # another thread may add one meanwhile
         if not known:
             return None
-        seconds = mean(each.seconds for each in known) * _work(stage.keyed)
+        seconds = mean(each.seconds for each in known) * _work(stage.kind, stage.keyed)
         return Cost(seconds, round(mean(each.size for each in known)))
 
     def unknown(self, stages: Iterable[Stage]) -> set[str]:
@@ -66,10 +66,10 @@ class Costs:
         return sum(len(self._known.get(kind, ())) for kind in {stage.kind for stage in stages})
 
 
-def _work(params: Json) -> float:
+def _work(kind: str, params: Json) -> float:
     """Return the passages or examples that a training sees, and 1 for any other stage."""
     spec = params.get("spec") if isinstance(params, Mapping) else None
-    if not isinstance(spec, Mapping):
+    if not isinstance(spec, Mapping) or kind == "evaluate":  # whose budget is that of fine-tuning
         return 1.0
     return float(spec.get("steps") or 1) * float(spec.get("batch_size") or 1)
 

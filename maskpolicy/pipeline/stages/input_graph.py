@@ -122,7 +122,7 @@ class Inputs:
         params = NewTokenizer(
             vocabulary=model.vocabulary or shape.vocabulary,
             # it is trained on documents, so the length of passages does not matter
-            corpora=tuple(replace(source, words=None, tokens=None) for source in corpora),
+            corpora=tuple(map(_unsized, corpora)),
             algorithm=cast(Algorithm, model.tokenizer or shape.algorithm),
             style=shape.style,
         )
@@ -342,6 +342,12 @@ class Inputs:
         """The fields of `ModelParams`."""
         model = self.experiment.model
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}
+
+
+def _unsized(source: Source) -> Source:
+    """Return a corpus without what the size of its passages depends on."""
+    plain = replace(source, words=None, tokens=None)
+    return plain if isinstance(plain, WorldSource) else replace(plain, pack=False)
 
 
 def _min_count(policy: Any) -> int:

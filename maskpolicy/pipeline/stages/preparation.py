@@ -17,6 +17,7 @@ from maskpolicy.data.corpus.passages import (
     Passages,
     mix,
     open_arrays,
+    packed,
     passage_rows,
     write_passages,
 )
@@ -38,7 +39,7 @@ from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
 SHARD = "shard-"  # inputs of corpus, annotate and count: shard-00000, shard-00001, ..
-WORDS_FACT = "words"  # of a corpus; those of earlier versions lack it
+SIZE_FACT = "size"  # of a corpus: passages and words; those of earlier versions lack it
 MIXED = "mix-"  # inputs of corpus: mix-general, ..
 SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
 _TOKENIZER_TEXTS = 200_000  # documents of each corpus to train a tokenizer on
@@ -82,6 +83,7 @@ def corpus_shard(
     malformed = documents.malformed_rows(corpus)
     found = documents.read_shard(source, corpus, malformed)
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    found = packed(found) if source.pack else found
     size = source.words, source.tokens
     rows = passage_rows(found, tokenizer, *size, run.progress, is_shard=True)
     write_passages(out / PASSAGES_FILE, rows)
@@ -92,7 +94,8 @@ def corpus_shard(
 def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Split a corpus into passages and tokenize them, merge its shards, or mix texts into it."""
     _passages(params, inputs, out, run)
-    run.facts[WORDS_FACT] = Passages.open(out).count_words()
+    made = Passages.open(out)
+    run.facts[SIZE_FACT] = {"passages": len(made), "words": made.count_words()}
 
 
 def _passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
@@ -106,6 +109,7 @@ def _passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: 
         _merge_corpus(source, documents.located(run.local.corpus), folders, out, run)
         return
     found = documents.read(source, inputs, run.local.corpus, malformed)
+    found = packed(found) if getattr(source, "pack", False) else found
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     rows = passage_rows(found, tokenizer, source.words, source.tokens, run.progress)
     write_passages(out / PASSAGES_FILE, rows)
