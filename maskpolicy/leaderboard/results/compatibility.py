@@ -44,6 +44,7 @@ HARMLESS: Mapping[str, str] = {
     "plugins": "the files of plugins; other code of a policy makes another row",
     "keep_models": "which models stay in the store",
     "checkpoint_steps": "checkpoints, which leaderboards do not read",
+    "checkpoint_words": "becomes checkpoint_steps",
     "tracker": "writes loss curves",
     "resources": "processes and devices of stages; in no result",
     "slurm": "jobs of a cluster; in no result",
