@@ -79,7 +79,7 @@ def test_every_key_of_a_resolved_experiment_is_listed(keys):
     ]
     for block in ("model", "world"):
         assert paths(config[block]) == known[block]
-    left_out = {"mix", "language", "tokens"}  # at their defaults
+    left_out = {"mix", "language", "tokens", "pack"}  # at their defaults
     assert {*paths(config["corpus"]), *left_out} == known["corpus"]
     for stage in reference.TRAININGS.split(", "):
         assert paths(config[stage]) == known[reference.TRAININGS]
