@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from maskpolicy.analyses import Findings
     from maskpolicy.app.finished import Runs
     from maskpolicy.app.notebook import load, mask, pretrain, run
+    from maskpolicy.core.distribution import Distribution
     from maskpolicy.core.errors import (
         ConfigError,
         DataError,
@@ -56,6 +57,7 @@ __all__ = [
     "ConfigError",
     "Count",
     "DataError",
+    "Distribution",
     "Example",
     "Findings",
     "Hub",
@@ -103,6 +105,7 @@ _HOMES = {  # the same names, for the interpreter
     "maskpolicy.analyses": ["Findings"],
     "maskpolicy.app.finished": ["Runs"],
     "maskpolicy.app.notebook": ["load", "mask", "pretrain", "run"],
+    "maskpolicy.core.distribution": ["Distribution"],
     "maskpolicy.core.errors": (
         ["ConfigError", "DataError", "MaskpolicyError", "StageError", "StoreError", "unknown"]
     ),

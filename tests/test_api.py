@@ -25,7 +25,7 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
         *("Passage", "Spans", "Example", "Json", "Statistics", "as_spans"),
         *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
         *("MaskpolicyError", "ConfigError", "DataError", "StageError", "StoreError", "unknown"),
-        "omitted",
+        *("Distribution", "omitted"),
         *("choose", "draw", "draw_highest", "draw_weighted", "fill", "scatter", "file_of", "Hub"),
         *("Findings", "Run", "Result", "Store"),
         *("Runs", "load", "mask", "pretrain", "run"),

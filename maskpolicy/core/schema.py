@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
+from maskpolicy.core.distribution import Distribution
 from maskpolicy.core.errors import ConfigError, unknown
 
 T = TypeVar("T")
@@ -128,8 +129,9 @@ Count = Annotated[int, Range(ge=1)]
 NotNegative = Annotated[float, Range(ge=0)]
 Positive = Annotated[float, Range(gt=0)]
 Share = Annotated[float, Range(ge=0, le=1)]
-Rate = Annotated[float, Schedule, Range(ge=0, le=1)]  # a block may hold a schedule in its place
-Weight = Annotated[float, Schedule, Range(ge=0)]  # the same
+# a block may hold a schedule in its place, or a distribution
+Rate = Annotated[float, Schedule, Distribution, Range(ge=0, le=1)]
+Weight = Annotated[float, Schedule, Range(ge=0)]  # or a schedule
 Seed = Annotated[int, Range(ge=0, lt=2**32)]
 
 
@@ -255,10 +257,12 @@ def check(value: Any, annotation: Any, where: str) -> Any:
     if annotation is Any:
         return value
     if origin is Annotated:
-        scheduled = Schedule in args[1:] and isinstance(value, Mapping)
-        if isinstance(value, bool) and args[0] in (int, float):
+        kind = args[0]
+        if isinstance(value, Mapping) and Schedule in args[1:]:
+            kind = Distribution if Distribution in args and "distribution" in value else Schedule
+        if isinstance(value, bool) and kind in (int, float):
             raise wrong(value, words(annotation), where)
-        checked = check(value, Schedule if scheduled else args[0], where)
+        checked = check(value, kind, where)
         for extra in args[1:]:
             if isinstance(extra, Range):
                 _check_range(checked, extra, where)
@@ -275,13 +279,21 @@ def check(value: Any, annotation: Any, where: str) -> Any:
         if isinstance(value, Mapping):  # keys of stages have the former names
             names = {old_name(field): field.name for field in dataclasses.fields(annotation)}
             value = {names.get(key, key): item for key, item in value.items()}
-        return typing.cast(Any, annotation)(**block(annotation, value, where))
+        return _made(annotation, block(annotation, value, where), where)
     kind = origin or annotation
     if kind in (tuple, list) or kind is Sequence:
         return _sequence(value, kind, args, where)
     if kind is dict or kind is Mapping:
         return _mapping(value, args, where)
     return _scalar(value, kind, where)
+
+
+def _made(kind: Any, values: Mapping[str, Any], where: str) -> Any:
+    """Return an instance of a dataclass; what it says of its values is preceded by their place."""
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        raise ConfigError(at(where, str(error))) from error
 
 
 def words(annotation: Any) -> str:
@@ -292,7 +304,8 @@ def words(annotation: Any) -> str:
     if origin is Annotated:
         stated = [extra.words for extra in args[1:] if isinstance(extra, Stated)]
         if Schedule in args[1:]:
-            stated = [f"{words(args[0])} or a schedule"]
+            drawn = ", a schedule or a distribution" if Distribution in args else " or a schedule"
+            stated = [f"{words(args[0])}{drawn}"]
         bounds = [str(extra) for extra in args[1:] if isinstance(extra, Range)]
         return " ".join([*(stated or [words(args[0])]), *bounds])
     if origin in (typing.Union, types.UnionType):
@@ -325,7 +338,7 @@ def _check_range(value: Any, bounds: Range, where: str) -> None:
     if isinstance(value, Schedule):
         for name in ("start", "end"):
             _check_range(getattr(value, name), bounds, at(where, name))
-    elif value is not None and not bounds.holds(value):
+    elif not isinstance(value, Distribution | None) and not bounds.holds(value):
         is_share = {bounds.le, bounds.lt} == {1, None} and {bounds.ge, bounds.gt} == {0, None}
         percent = is_share and 2 <= value < 100
         instead = f": write {value / 100:g} for {value:g}%" if percent else ""

@@ -86,6 +86,7 @@ class Passage:
 Corruption: TypeAlias = Literal["span", "token", "delete"]
 Target: TypeAlias = Literal["full", "spans"]
 Join: TypeAlias = Literal["mask", "none"]
+LossWeight: TypeAlias = Literal["equal", "rate", "likelihood"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,9 @@ class Denoising:
     shallow_decoder: bool = False  # kind encoder: use MAE-LM's decoder even if no mask is excluded
     # what stands in place of a span: {mask: 0.8, random: 0.1, keep: 0.1} in BERT; null: <mask>
     replacement: Replacement | None = omitted(None)
+    # of a passage whose rate r is drawn with density p: rate: 1 / r, likelihood: 1 / (r p), as in
+    # masked diffusion; the mean is then over all tokens of the passages
+    loss_weight: LossWeight = omitted("equal")
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from maskpolicy.core import keys, schema
+from maskpolicy.core.distribution import drawn_fields
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Stated, at, is_scheduled
 from maskpolicy.core.types import Denoising, Json, Replacement
@@ -32,7 +33,7 @@ AT_POSITIONS = Denoising(corruption="token", target="spans", join="none")
 """The denoising objective of an encoder: it predicts each masked token at its own position."""
 
 GENERAL_POLICY = "original"
-_FREE = ("mask_exclusion", "shallow_decoder", "replacement")
+_FREE = ("mask_exclusion", "shallow_decoder", "replacement", "loss_weight")
 log = logging.getLogger(__name__)
 
 
@@ -81,6 +82,15 @@ def check_objective(denoising: Denoising, where: str) -> None:
         )
 
 
+def _check_loss_weight(denoising: Denoising, policy: Any, where: str) -> None:
+    """Raise ConfigError for a weight that follows from a drawn rate, and a policy without one."""
+    if denoising.loss_weight != "equal" and len(drawn_fields(policy)) != 1:
+        raise ConfigError(
+            f"{at(where, 'loss_weight')}: {denoising.loss_weight} is for a policy with one rate "
+            "that is drawn for each passage: set e.g. ratio: {distribution: uniform}"
+        )
+
+
 def policy_block(
     given: Mapping[str, Any], where: str, shared: Mapping[str, Any], kind: str = ""
 ) -> PolicyBlock:
@@ -114,6 +124,7 @@ def policy_block(
         if kind:
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
         check_objective(denoising, where)
+        _check_loss_weight(denoising, policy, where)
     else:
         _refuse_objective(asked, name, where)
         members = member_blocks(policy, where, shared, kind)
@@ -136,6 +147,7 @@ def instance_block(policy: Any, asked: Mapping[str, Any], where: str, kind: str)
     name = type(policy).__name__
     denoising = of_kind(denoising_block(asked, where, {}), asked, kind, where)
     check_objective(denoising, where)
+    _check_loss_weight(denoising, policy, where)
     if members := member_blocks(policy, where, {}, kind):
         _refuse_objective(asked, name, where)
         policy = replace(policy, **{hooks.MEMBERS.name: tuple(map(resolved_member, members))})
@@ -227,10 +239,12 @@ def _check_schedules(policy: Any, where: str) -> None:
         return
     read = "before the training" if hooks.REANNOTATE.of(policy) is None else "by reannotate"
     for name in schema.fields_of(type(policy)):
-        if name not in hooks.ONLY_SELECT.of(policy) and is_scheduled(getattr(policy, name)):
+        if name in hooks.ONLY_SELECT.of(policy):
+            continue
+        if is_scheduled(getattr(policy, name)) or name in drawn_fields(policy):
             raise ConfigError(
-                f"{at(where, name)}: is read {read}, so that it cannot follow a schedule: give a "
-                "number"
+                f"{at(where, name)}: is read {read}, so that it cannot follow a schedule or a "
+                "distribution: give a number"
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Masked, Passage, Replacement, Spans
 from maskpolicy.masking.sentinels import Marks, numbered, spans_after_sentinels
 
+PLACE = 1 << 30  # above all token ids: stands for a token's place while passages are written
 _RANDOM, _KEPT = 1, 2  # what stands in place of a span, in the order of `Replacement`; 0: a mask
 
 
@@ -226,6 +227,16 @@ def mixed_pairs(
         left_out=sum(each.left_out for each in found),
         without_room=sum(each.without_room for each in found),
     )
+
+
+def placed(passages: Sequence[Passage]) -> list[Passage]:
+    """Return passages whose tokens are PLACE and their numbers, counted over all passages.
+
+    Written in the same way, they tell which token each label is.
+    """
+    ends = np.cumsum([len(passage.tokens) for passage in passages], dtype=np.int32) + PLACE
+    places = [np.arange(end - len(p.tokens), end) for p, end in zip(passages, ends, strict=True)]
+    return [replace(p, tokens=own) for p, own in zip(passages, places, strict=True)]
 
 
 def _joined(parts: Sequence[Ragged]) -> Ragged:

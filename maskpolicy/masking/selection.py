@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.core.distribution import at_draw, drawn_fields
 from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.core.schema import at_progress, scheduled_fields
 from maskpolicy.core.seeding import Streams
-from maskpolicy.core.types import Denoising, Passage, Policy, Spans, as_spans
+from maskpolicy.core.types import Denoising, LossWeight, Passage, Policy, Spans, as_spans
 from maskpolicy.experiment.policy_blocks import member_blocks
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.registry import plugin_error, plugin_name, statistics_for
@@ -116,6 +117,7 @@ def _starts(
     return starts, starts + lengths
 
 
+_LOWEST = 1e-6  # rate that a weight is computed with
 _SPANS = {(2, (2,), True)}  # number of dimensions, size of the last one, integer or not
 
 
@@ -147,8 +149,9 @@ def select(
     more: dict[str, Any] = statistics_for(hooks.SELECT, policy, statistics)
     if "progress" in hooks.SELECT.extra(policy):
         more["progress"] = progress
-    now = at_progress(policy, progress)
+    drawn = _Drawn.of(policy, progress, seed, streams)
     for passage, epoch in zip(passages, epochs, strict=True):
+        now = drawn.at(passage, epoch)
         rng = streams.at(seed, epoch, passage.id)
         try:
             spans.append(now.select(passage, rng, **more))
@@ -159,6 +162,74 @@ def select(
             raise plugin_error("policy", policy, doing, error) from error
     check(spans, passages, policy)
     return spans
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A policy whose fields may follow a schedule, or be drawn for each passage."""
+
+    policy: Any
+    names: list[str]  # of the fields that are drawn
+    seed: int
+    streams: Streams
+
+    @classmethod
+    def of(cls, policy: Any, progress: float, seed: int, streams: Streams) -> _Drawn:
+        """Return the policy when the share `progress` of the training is done."""
+        now = at_progress(policy, progress)
+        return cls(now, drawn_fields(now), seed, streams)
+
+    def at(self, passage: Passage, epoch: int) -> Any:
+        """Return the policy with the numbers drawn for a passage, always the same in an epoch."""
+        if not self.names:
+            return self.policy
+        rng = self.streams.at(self.seed, epoch, passage.id, "distribution")
+        return at_draw(self.policy, self.names, rng)
+
+    def loss_weight(self, kind: LossWeight, passage: Passage, epoch: int) -> float:
+        """Return the weight that the denoising objective gives a passage."""
+        if kind == "equal":
+            return 1.0
+        (name,) = self.names
+        rate: float = max(getattr(self.at(passage, epoch), name), _LOWEST)
+        density: float = 1.0 if kind == "rate" else getattr(self.policy, name).density(rate)
+        return 1 / (rate * density)
+
+
+def loss_weights(
+    policy: Any,
+    denoising: Denoising,
+    selected: tuple[Sequence[Passage], Sequence[Spans], Sequence[int]],
+    seed: int,
+    streams: Streams,
+    progress: float,
+) -> list[Any]:
+    """Return the weight of the loss of each passage, a number, or those of its tokens, (t,).
+
+    `selected` are the passages, their spans and their epochs. Raises PluginError if a user's
+    `weigh` fails, and ConfigError for weights that are no numbers from 0.
+    """
+    weigh, drawn = hooks.WEIGH.of(policy), _Drawn.of(policy, progress, seed, streams)
+    weights: list[Any] = []
+    for passage, spans, epoch in zip(*selected, strict=True):
+        of_objective = drawn.loss_weight(denoising.loss_weight, passage, epoch)
+        own: Any = 1.0
+        if weigh is not None:
+            try:
+                own = np.asarray(drawn.at(passage, epoch).weigh(passage, spans), np.float64)
+            except Exception as error:
+                doing = f"weigh of passage {passage.id!r}"
+                raise plugin_error("policy", policy, doing, error) from error
+            if (
+                own.shape not in ((), passage.tokens.shape)
+                or not (np.isfinite(own) & (own >= 0)).all()
+            ):
+                raise ConfigError(
+                    f"{plugin_name('policy', policy)}, passage {passage.id!r}: weigh must return "
+                    f"a number from 0, or one for each of its {len(passage.tokens)} tokens"
+                )
+        weights.append(own * of_objective)
+    return weights
 
 
 def unrepeatable(policy: Policy) -> ConfigError:
@@ -226,6 +297,8 @@ class Selection:
     passages: list[Passage]
     spans: list[Spans]
     denoisings: list[Denoising]
+    # of the loss of each passage, a number, or of each of its tokens, (t,)
+    weights: list[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,6 +342,14 @@ class Masker:
         return tuple(leaf for member in self.members for leaf in member.leaves)
 
     @property
+    def weighs(self) -> bool:
+        """Whether the losses of passages or tokens have weights."""
+        return any(
+            leaf.denoising.loss_weight != "equal" or hooks.WEIGH.of(leaf.policy) is not None
+            for leaf in self.leaves
+        )
+
+    @property
     def follows_progress(self) -> bool:
         """Whether what is masked depends on the progress of the training."""
         return any(map(follows_progress, [self.policy, *(leaf.policy for leaf in self.leaves)]))
@@ -292,7 +373,12 @@ class Masker:
             passages = [views[0][item] for item in items]
             arguments = (seed, epochs, streams, progress, self.statistics)
             spans = select(self.policy, passages, *arguments)
-            return Selection(passages, spans, [self.denoising] * len(items))
+            weights: list[Any] = [1.0] * len(items)
+            if self.weighs:
+                found = (passages, spans, epochs)
+                how = self.denoising
+                weights = loss_weights(self.policy, how, found, seed, streams, progress)
+            return Selection(passages, spans, [self.denoising] * len(items), weights)
         drawn = self._draw([views[0][item] for item in items], seed, epochs, streams, progress)
         parts, order, first = [], np.argsort(drawn, kind="stable"), 0
         for number, member in enumerate(self.members):
@@ -333,6 +419,6 @@ class Masker:
 
 
 def _merged(parts: Sequence[Selection], back: Sequence[int]) -> Selection:
-    names = ("passages", "spans", "denoisings")
+    names = ("passages", "spans", "denoisings", "weights")
     columns = [[row for part in parts for row in getattr(part, name)] for name in names]
     return Selection(*([column[i] for i in back] for column in columns))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear
+from torch.nn.functional import cross_entropy, linear
 
 _SMALLEST = 1e-30  # likelihood whose logarithm is exact in single precision
 
@@ -23,24 +23,33 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        of_labels: Tensor | None,
     ) -> Tensor:
-        value, gradient = with_gradient(states, weight, bias, labels)
+        value, gradient = with_gradient(states, weight, bias, labels, of_labels)
         ctx.save_for_backward(states, weight, gradient)
         return value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         states, weight, gradient = ctx.saved_tensors
         scale = scale.to(states.dtype)
-        return (gradient @ weight) * scale, gradient.t() @ (states * scale), None, None
+        return (gradient @ weight) * scale, gradient.t() @ (states * scale), None, None, None
 
 
 def with_gradient(
-    states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    of_labels: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy, and its gradient by the logits, (n, v)."""
+    """Return the summed cross-entropy, and its gradient by the logits, (n, v); see `summed`."""
     logits, places = linear(states, weight, bias).float(), labels[:, None]
     gradient = logits.softmax(1)
     likelihoods = gradient.gather(1, places)
@@ -49,14 +58,29 @@ def with_gradient(
     else:
         losses = -likelihoods.log()
     gradient.scatter_(1, places, likelihoods - 1)
+    if of_labels is not None:
+        losses, gradient = losses * of_labels[:, None], gradient * of_labels[:, None]
     return losses.sum(), gradient.to(states.dtype)
 
 
-def summed(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+def summed(
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    of_labels: Tensor | None = None,
+) -> Tensor:
     """Return the summed cross-entropy of n labels, a scalar in single precision.
 
-    Shapes: states (n, d), weight (v, d), bias (v,) or None, labels (n,) of int64. The bias receives
-    no gradient.
+    Shapes: states (n, d), weight (v, d), bias (v,) or None, labels (n,) of int64, and `of_labels`
+    (n,), by which the losses are multiplied, or None. The bias receives no gradient.
     """
     apply: Callable[..., Tensor] = _Summed.apply
-    return apply(states, weight, bias, labels)
+    return apply(states, weight, bias, labels, of_labels)
+
+
+def of_logits(logits: Tensor, labels: Tensor, of_labels: Tensor | None) -> Tensor:
+    """Return the same for logits, (n, v), by PyTorch's cross-entropy."""
+    if of_labels is None:
+        return cross_entropy(logits.float(), labels, reduction="sum")
+    return cross_entropy(logits.float(), labels, reduction="none") @ of_labels

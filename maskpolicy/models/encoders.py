@@ -182,12 +182,12 @@ def has_new_head(model: Any, denoising: Denoising) -> bool:
 
 
 def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
-    """Return the summed cross-entropy of the masked tokens, and their number."""
-    from torch.nn.functional import cross_entropy
+    """Return the summed cross-entropy of the masked tokens, weighted, and their number."""
+    from maskpolicy.models import crossentropy
 
     labels = batch.labels[batch.labels != IGNORE]
     logits = label_logits(module, batch)
-    return cross_entropy(logits.float(), labels, reduction="sum"), len(labels)
+    return crossentropy.of_logits(logits, labels, batch.label_weights), len(labels)
 
 
 def _gradients(module: Any) -> PretrainingGradients | None:

@@ -21,7 +21,7 @@ from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Passage, Spans, as_spans
 from maskpolicy.data.corpus.annotation import check_columns, named
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.masking.denoising import PLACE, denoising_pairs, placed
 from maskpolicy.models.loading import set_attention
 from maskpolicy.models.model_kinds import Kind
 from maskpolicy.models.training.batching import IGNORE, Batch, Loss, Pairs, collate, micro_batches
@@ -31,7 +31,6 @@ from maskpolicy.plugins import hooks
 from maskpolicy.plugins.registry import plugin_error, plugin_fault, plugin_name
 
 _CHUNK = 256  # passages that are masked at a time
-_PLACE = 1 << 30  # above all token ids: stands for a token's place while passages are written
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +74,8 @@ def smoothed(kind: Kind, reference: Any, share: float) -> Loss:
         known = kind.label_logits(module, batch).float().log_softmax(1)
         with torch.no_grad():
             guess = kind.label_logits(reference, batch).float().softmax(1)
+        if (weights := batch.label_weights) is not None:
+            known = known * weights[:, None]
         right = nll_loss(known, labels, reduction="sum")
         return (1 - share) * right - share * (guess * known).sum(), len(labels)
 
@@ -143,18 +144,13 @@ class Guesser:
         Tokens are numbered over all passages of the chunk; -1 is any other label. The passages are
         written twice in the same way: with their tokens, and with the places of these.
         """
-        start, places = 0, []
-        for passage in chunk:
-            numbers = np.arange(start, start + len(passage.tokens), dtype=np.int32)
-            places.append(replace(passage, tokens=_PLACE + numbers))
-            start += len(numbers)
-        pairs, placed = (self._pairs(each, spans, draw) for each in (chunk, places))
+        pairs, places = (self._pairs(each, spans, draw) for each in (chunk, placed(chunk)))
         budget = self.spec.micro_tokens
-        both = zip(micro_batches(pairs, budget), micro_batches(placed, budget), strict=True)
+        both = zip(micro_batches(pairs, budget), micro_batches(places, budget), strict=True)
         for cut, cut_places in both:
             table = cut_places.targets.padded(IGNORE)
             batch = collate(cut, self.specials.pad, self.specials.start)
-            yield batch, np.where(table >= _PLACE, table - _PLACE, -1)
+            yield batch, np.where(table >= PLACE, table - PLACE, -1)
 
     def _pairs(self, passages: list[Passage], spans: list[Spans], draw: int) -> Pairs:
         seed, epochs = self.spec.seed, [draw] * len(passages)

@@ -228,24 +228,23 @@ def _layers(encoder: Any, embedded: torch.Tensor, visible: torch.Tensor) -> torc
 
 
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
-    """Return the summed cross-entropy of a batch's labels and their number.
+    """Return the summed cross-entropy of a batch's labels, weighted, and their number.
 
     The LM head runs on labelled positions only. Excluded tokens are not in the encoder's input.
     """
-    from torch.nn.functional import cross_entropy
-
     from maskpolicy.models import crossentropy
 
     kept = batch.labels != IGNORE
     labels = batch.labels[kept]
     if family_of(model.config).head != "linear":
-        found = logits(model, batch, kept).float()
-        return cross_entropy(found, labels, reduction="sum"), len(labels)
+        found = logits(model, batch, kept)
+        return crossentropy.of_logits(found, labels, batch.label_weights), len(labels)
     labelled = states(model, batch)[kept]
     weight = model.lm_head.weight
     bias = getattr(model, "final_logits_bias", None)
     bias = None if bias is None else bias[0].to(weight.dtype)
-    return crossentropy.summed(labelled, weight, bias, labels), len(labels)
+    losses = crossentropy.summed(labelled, weight, bias, labels, batch.label_weights)
+    return losses, len(labels)
 
 
 def _gradients(model: Any) -> BartGradients | None:

@@ -92,6 +92,17 @@ CHOOSE_MEMBER: Hook[Callable[[Passage, np.random.Generator], int] | None] = Hook
     gives="int",
     needs="members",
 )
+WEIGH: Hook[Callable[[Passage, Spans], Any] | None] = Hook(
+    "weigh",
+    None,
+    "the weight of the loss, 0 or more: one number for a passage, or one for each of its tokens, "
+    "(t,). `spans` are those that `select` returned; fields that follow a schedule, or are drawn, "
+    "have the same values as there. The loss of a step is the weighted mean over its target tokens "
+    "(those that are no token of the passage, such as `</s>`, have the mean weight of the passage)",
+    takes=("passage", "spans"),
+    gives="float | NDArray",
+    needs="select",
+)
 MEMBERS: Hook[Sequence[Any]] = Hook(
     "members",
     (),
@@ -347,7 +358,7 @@ FILES: Hook[Sequence[str]] = Hook(
 
 HOOKS: dict[str, tuple[Hook[Any], ...]] = {
     "policy": (
-        *(SELECT, CHOOSE_MEMBER, MEMBERS, ANNOTATE, REANNOTATE, EVERY, SMOOTHING),
+        *(SELECT, CHOOSE_MEMBER, WEIGH, MEMBERS, ANNOTATE, REANNOTATE, EVERY, SMOOTHING),
         *(DEPENDS, ONLY_SELECT, VERSION, CORPUS_COLUMNS),
         *OF_STATISTICS,
         *(FIT, TRAIN_ON, LEARNS_FROM, NEEDS_CLASSIFIER, INIT, FITS_TO_DENOISING, FILES),

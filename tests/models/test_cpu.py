@@ -118,6 +118,19 @@ def test_a_bias_of_the_logits(is_used):
     assert is_used[0].head.bias is not None
 
 
+def weighted(given):
+    """The same batch, with a weight for each label."""
+    weights = torch.arange(given.labels.numel()).view(given.labels.shape) / 5
+    return replace(given, weights=weights)
+
+
+def test_weights_of_labels(is_used):
+    check([weighted(batch())] * 2)
+    check_encoder([weighted(masked_batch())] * 2)
+    check_encoder([weighted(masked_batch())], family="bert")
+    assert [each is not None for each in is_used] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     "config",
     [{"attn_implementation": "sdpa"}, {"encoder_layerdrop": 0.5}, {"activation_function": "tanh"}],

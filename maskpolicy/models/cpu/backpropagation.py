@@ -100,7 +100,8 @@ class TokenHead:
         places = (batch.labels != IGNORE).flatten().nonzero()[:, 0]
         labels = batch.labels.flatten()[places]
         chosen, to_chosen = before(states[places])
-        loss, slopes = crossentropy.with_gradient(chosen, self.weight, self.bias, labels)
+        weights = batch.label_weights
+        loss, slopes = crossentropy.with_gradient(chosen, self.weight, self.bias, labels, weights)
         shape = states.shape
 
         def backward(scale: float) -> Tensor:

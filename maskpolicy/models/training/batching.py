@@ -31,7 +31,7 @@ class Step:
     """Data of one optimizer step: micro-batches, their number of units, and the work counted."""
 
     batches: Sequence[Any]  # each has .to(device)
-    units: int  # over all micro-batches; the loss is divided by it
+    units: float  # over all micro-batches; the loss is divided by it
     work: Mapping[str, int] = field(default_factory=dict)  # e.g. passages, hidden_tokens
     tokens: int = 0  # that the model reads and writes, without padding; 0: not counted
 
@@ -101,6 +101,8 @@ class Pairs(Sequence[Pair]):
     sources: Ragged
     targets: Ragged
     excluded: NDArray[np.bool_] | None = None  # aligned with sources.flat
+    # of the loss of each target token, aligned with targets.flat; None: 1
+    weights: NDArray[np.float32] | None = None
 
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Pairs:
@@ -119,7 +121,10 @@ class Pairs(Sequence[Pair]):
         excluded = None
         if self.excluded is not None:
             excluded = Ragged(self.excluded, self.sources.bounds).take(rows).flat
-        return Pairs(self.sources.take(rows), self.targets.take(rows), excluded)
+        weights = self.weights
+        if weights is not None:
+            weights = Ragged(weights, self.targets.bounds).take(rows).flat
+        return Pairs(self.sources.take(rows), self.targets.take(rows), excluded, weights)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -141,6 +146,12 @@ class Batch:
     decoder: torch.Tensor | None  # (b, m) decoder input ids; None without a decoder
     labels: torch.Tensor  # (b, m), IGNORE at padding
     excluded: torch.Tensor | None = None  # (b, n) bool
+    weights: torch.Tensor | None = None  # (b, m) of the losses of the labels; None: 1
+
+    @property
+    def label_weights(self) -> torch.Tensor | None:
+        """The weights of the k labels, (k,), row by row; None: 1."""
+        return None if self.weights is None else self.weights[self.labels != IGNORE]
 
     @property
     def kept(self) -> torch.Tensor:
@@ -204,7 +215,10 @@ def collate(pairs: Pairs, pad: int, start: int | None) -> Batch:
         table[seen] = pairs.excluded
         excluded = torch.from_numpy(table)
     plain = [torch.from_numpy(array) for array in (source, seen, labels)]
-    return Batch(plain[0], plain[1], decoder, plain[2], excluded)
+    weights = None
+    if pairs.weights is not None:
+        weights = torch.from_numpy(Ragged(pairs.weights, pairs.targets.bounds).padded(0))
+    return Batch(plain[0], plain[1], decoder, plain[2], excluded, weights)
 
 
 def shifted(labels: NDArray[np.int64], pad: int, start: int) -> NDArray[np.int64]:

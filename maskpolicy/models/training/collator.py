@@ -397,6 +397,11 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
             "without <mask> in the encoder, which plain Transformers models cannot do: use "
             "`maskpolicy pretrain`"
         )
+    if leaf.weighs:
+        raise ConfigError(
+            f"MaskingCollator: {name} weighs the losses of passages or tokens, which the loss of "
+            "plain Transformers models cannot do: use `maskpolicy pretrain`"
+        )
     if hooks.REANNOTATE.of(leaf.policy) is not None:
         raise ConfigError(
             f"MaskingCollator: {name} masks by what the model in training predicts, which a "

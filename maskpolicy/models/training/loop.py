@@ -322,8 +322,8 @@ def held_out_losses(
     steps: Callable[[int], Step],
     count: int,
     progress: Progress = lambda done, total, note: None,
-) -> tuple[list[float], list[int]]:
-    """Return the summed loss and the number of units of each of the first `count` steps.
+) -> tuple[list[float], list[float]]:
+    """Return the summed loss and the units of each of the first `count` steps.
 
     The module must be on the device; it is in evaluation mode afterwards.
     """
@@ -333,9 +333,10 @@ def held_out_losses(
     sums, units = [], []
     with torch.no_grad():
         for number in range(count):
-            found = [loss(module, each.to(hardware.device())) for each in steps(number).batches]
+            step = steps(number)
+            found = [loss(module, each.to(hardware.device())) for each in step.batches]
             sums.append(float(sum(value.item() for value, _ in found)))
-            units.append(sum(size for _, size in found))
+            units.append(step.units)
             progress(number + 1, count, "")
     return sums, units
 

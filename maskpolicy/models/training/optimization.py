@@ -127,7 +127,7 @@ class Optimization:
         try:
             for batch in data.batches[rank::ranks]:
                 value, _ = loss(self.module, batch.to(self.device))
-                (value / max(1, data.units)).backward()
+                (value / (data.units or 1)).backward()
                 part += value.detach()
         except Exception as error:
             if _ran_out(error):

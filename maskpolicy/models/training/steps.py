@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Example, Policy
 from maskpolicy.data.corpus.passages import Passages, encode
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
+from maskpolicy.masking.denoising import PLACE, DenoisingPairs, mixed_pairs, placed
 from maskpolicy.masking.selection import Masker, Selection
 from maskpolicy.models.training.batching import IGNORE, Order, Pairs, Step, collate, micro_batches
 from maskpolicy.models.training.specials import Specials
@@ -89,8 +89,13 @@ class MaskedSteps:
 
     def __call__(self, number: int) -> Step:
         """Return the data of one step: its passages, masked."""
-        written = self.written(number)
+        found, epochs = self._selected(number), [epoch for _, epoch in self.order.step(number)]
+        written = self._written(found, epochs)
         pairs = self.pairs(self.specials, written, self.spec)
+        units: float = _units(pairs)
+        if self.masker.weighs:
+            pairs = replace(pairs, weights=self._weights(found, epochs, pairs))
+            units = _weighted_units(found, pairs)
         work = Counter(
             passages=len(written),
             passages_without_span=int((written.spans == 0).sum()),
@@ -107,7 +112,7 @@ class MaskedSteps:
             lengths = self.passages.lengths[[item for item, _ in self.order.step(number)]]
             work["passage_tokens"] = int(lengths.sum())
             work["cut_tokens"] = int(np.maximum(lengths - self.room, 0).sum())
-        return _step(pairs, self.specials, self.spec, work)
+        return _step(pairs, self.specials, self.spec, work, units)
 
     def too_long(self) -> tuple[int, str]:
         """Return how many passages are cut, and by which key.
@@ -147,7 +152,11 @@ class MaskedSteps:
 
     def written(self, number: int) -> DenoisingPairs:
         """Return the passages of one step, masked."""
-        found, epochs = self._selected(number), [epoch for _, epoch in self.order.step(number)]
+        return self._written(
+            self._selected(number), [epoch for _, epoch in self.order.step(number)]
+        )
+
+    def _written(self, found: Selection, epochs: Sequence[int]) -> DenoisingPairs:
         return mixed_pairs(
             found.passages,
             found.spans,
@@ -158,6 +167,20 @@ class MaskedSteps:
             self.room,
             self.specials.target_room(self.spec),
         )
+
+    def _weights(
+        self, found: Selection, epochs: Sequence[int], pairs: Pairs
+    ) -> NDArray[np.float32]:
+        """Return the weight of the loss of each target token, aligned with pairs.targets.flat."""
+        means = [np.mean(each) for each in found.weights]
+        weights = np.repeat(means, pairs.targets.lengths).astype(np.float32)
+        if any(np.ndim(each) for each in found.weights):
+            places = self._written(replace(found, passages=placed(found.passages)), epochs)
+            at = self.pairs(self.specials, places, self.spec).targets.flat
+            rows = zip(found.weights, found.passages, strict=True)
+            own = np.concatenate([np.broadcast_to(each, len(p.tokens)) for each, p in rows])
+            weights[at >= PLACE] = own[at[at >= PLACE] - PLACE]
+        return weights
 
     def _selected(self, number: int) -> Selection:
         """Return the passages of one step with the spans to mask.
@@ -204,7 +227,8 @@ class ExampleSteps:
     def __call__(self, number: int) -> Step:
         """Return the data of one step: its examples, collated."""
         pairs = self.pairs.take(np.asarray([item for item, _ in self.order.step(number)]))
-        return _step(pairs, self.specials, self.spec, Counter(examples=len(pairs)))
+        work = Counter(examples=len(pairs))
+        return _step(pairs, self.specials, self.spec, work, _units(pairs))
 
 
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged:
@@ -213,12 +237,27 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged
     return Ragged.of(ids, np.int32)
 
 
-def _step(pairs: Pairs, specials: Specials, spec: Training, work: Counter[str]) -> Step:
+def _step(
+    pairs: Pairs, specials: Specials, spec: Training, work: Counter[str], units: float
+) -> Step:
     cuts = micro_batches(pairs, spec.micro_tokens)
     batches = [collate(cut, specials.pad, specials.start) for cut in cuts]
     written = len(pairs.targets.flat) if specials.start is not None else 0  # by a decoder
-    return Step(batches, _units(pairs), work, len(pairs.sources.flat) + written)
+    return Step(batches, units, work, len(pairs.sources.flat) + written)
 
 
 def _units(pairs: Pairs) -> int:
     return int((pairs.targets.flat != IGNORE).sum())
+
+
+def _weighted_units(found: Selection, pairs: Pairs) -> float:
+    """Return what the weighted loss of passages is divided by.
+
+    That is the sum of the weights of their labels, or for passages weighted by their objective, as
+    in masked diffusion, the number of their tokens, masked or not.
+    """
+    assert pairs.weights is not None
+    is_equal = np.asarray([each.loss_weight == "equal" for each in found.denoisings])
+    counted = (pairs.targets.flat != IGNORE) & is_equal.repeat(pairs.targets.lengths)
+    tokens = np.asarray([len(passage.tokens) for passage in found.passages])
+    return float(pairs.weights[counted].sum(dtype=np.float64) + tokens[~is_equal].sum())

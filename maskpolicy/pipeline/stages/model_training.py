@@ -340,7 +340,7 @@ class Validation:
         # as many steps as batches, so that a policy's schedule runs from its beginning to its end
         size = passages // count
         steps = replace(steps, spec=replace(spec, steps=count, batch_size=size, seed=0))
-        if not any(steps(number).units for number in range(count)):
+        if not any(steps(number).work["target_tokens"] for number in range(count)):
             raise DataError(
                 f"policy {params.policy}: masks nothing in the validation text, or only what is "
                 "truncated: give more text, or lower corpus.words or corpus.tokens"
