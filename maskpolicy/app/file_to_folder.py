@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,8 @@ from maskpolicy.pipeline.store.artifacts import Store
 if TYPE_CHECKING:
     from maskpolicy.app.arguments import ExperimentOptions
     from maskpolicy.app.contents import FinishedRun
-    from maskpolicy.experiment.definition import Experiment
+    from maskpolicy.core.types import Json
+    from maskpolicy.experiment.definition import Experiment, TaskBlock
     from maskpolicy.experiment.text_budgets import TextSize
     from maskpolicy.experiment.verbatim import WrittenExperiment
     from maskpolicy.pipeline.executors.engines import Executor
@@ -67,7 +67,7 @@ def prepare(
     store = open_store(asked.store, asked.cache)
     if verify:
         store.digests.distrust()
-    experiment = experiment_of(written, asked.file, partial(corpus_size, store=store))
+    experiment = experiment_of(written, asked.file, StoreCounter(store))
     folder = out or _default_folder(written)
     if not is_dry:
         run_folder.check(folder, written)
@@ -82,23 +82,43 @@ def prepare(
     return Prepared(asked, written, experiment, whole, part, order, store, folder, damaged)
 
 
-def corpus_size(experiment: Experiment, store: Store) -> TextSize:
-    """Return the size of the corpus that an experiment's first row reads.
+@dataclass(frozen=True)
+class StoreCounter:
+    """Counts texts and examples, which are computed on this machine if the store lacks them."""
 
-    It is computed on this machine if the store lacks it. Raises the error of a stage that fails.
-    """
-    from maskpolicy.app.preview import computed
-    from maskpolicy.data.corpus.passages import Passages
-    from maskpolicy.experiment.text_budgets import TextSize
-    from maskpolicy.pipeline import stages
-    from maskpolicy.pipeline.stages.preparation import SIZE_FACT
+    store: Store
 
-    stage = stages.corpus(experiment, store.hash_file, store.cut_file)
-    [folder] = computed([stage], store)
-    if (manifest := store.peek(stage.key)) and (size := manifest["record"]["facts"].get(SIZE_FACT)):
-        return TextSize(**size)
-    passages = Passages.open(folder)
-    return TextSize(len(passages), passages.count_words())
+    def text(self, experiment: Experiment) -> TextSize:
+        """Return the size of the corpus that the first row reads.
+
+        Raises the error of a stage that fails.
+        """
+        from maskpolicy.data.corpus.passages import Passages
+        from maskpolicy.experiment.text_budgets import TextSize
+        from maskpolicy.pipeline import stages
+        from maskpolicy.pipeline.stages.preparation import SIZE_FACT
+
+        stage = stages.corpus(experiment, self.store.hash_file, self.store.cut_file)
+        folder, facts = self._computed(stage)
+        if size := facts.get(SIZE_FACT):
+            return TextSize(**size)
+        passages = Passages.open(folder)
+        return TextSize(len(passages), passages.count_words())
+
+    def examples(self, experiment: Experiment, task: TaskBlock) -> int:
+        """Return the number of train examples of a task; raises the error of a stage that fails."""
+        from maskpolicy.pipeline import stages
+        from maskpolicy.pipeline.stages.evaluation import read_examples
+
+        stage = stages.train_examples(experiment, task, self.store.hash_file)
+        return len(read_examples(self._computed(stage)[0], "train"))
+
+    def _computed(self, stage: Stage) -> tuple[Path, Json]:
+        from maskpolicy.app.preview import computed
+
+        [folder] = computed([stage], self.store)
+        manifest = self.store.peek(stage.key)
+        return folder, manifest["record"]["facts"] if manifest else {}
 
 
 def _default_folder(written: WrittenExperiment) -> Path:

@@ -7,14 +7,13 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.app import cards
 from maskpolicy.app.arguments import as_typed, policy_keys, repeated
 from maskpolicy.app.cards import ModelHistory, validation_of, validation_sentence
-from maskpolicy.app.file_to_folder import corpus_size
+from maskpolicy.app.file_to_folder import StoreCounter
 from maskpolicy.app.transformers_folders import (
     PRETRAIN,
     architecture,
@@ -109,8 +108,7 @@ def _experiment(asked: Request, store: Store) -> Experiment:
         "tasks": [],
         "baseline": block.name,
     }
-    size = partial(corpus_size, store=store)
-    settings = with_steps(settings, "", folders, asked.plugins, size)
+    settings = with_steps(settings, "", folders, asked.plugins, StoreCounter(store))
     planned = make_experiment(settings, PRETRAIN, "", folders, asked.plugins, needs=("corpus",))
     if asked.validation:
         return _with_validation(planned, asked.validation, folders)

@@ -187,6 +187,8 @@ class TaskBlock:
     limit: Limit = omitted(Limit())
     # the metric that ranks, then those that are reported beside it; none given: the task's own
     metrics: tuple[str, ...] = omitted(())
+    # what differs from the file's `finetune` in this column
+    finetune: dict[str, Any] | None = omitted(None)
 
 
 @dataclass(frozen=True)
@@ -240,10 +242,11 @@ class Experiment:
         """Whether a model is built from scratch on the general text of the world."""
         return self.model.is_scratch and self.general_text is None
 
-    def budget(self, stage: str, block: PolicyBlock) -> Training:
-        """Return a row's budget of the training `stage`."""
+    def budget(self, stage: str, block: PolicyBlock, task: TaskBlock | None = None) -> Training:
+        """Return a row's budget of the training `stage`; that of fine-tuning also by task."""
         spec: Training = getattr(self, stage)
-        return replace(spec, **block.trainings.get(stage, {}))
+        own = task.finetune if task is not None and stage == "finetune" else None
+        return replace(spec, **{**(own or {}), **block.trainings.get(stage, {})})
 
     def corpus_of(self, block: PolicyBlock) -> CorpusBlock:
         """Return the corpus that a row reads."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -35,6 +35,7 @@ from maskpolicy.experiment.definition import (
     Experiment,
     ModelBlock,
     PolicyBlock,
+    TaskBlock,
     Tracker,
 )
 from maskpolicy.experiment.model_and_corpus import (
@@ -55,7 +56,7 @@ from maskpolicy.experiment.policy_blocks import (
 )
 from maskpolicy.experiment.row_blocks import OfFile, Usual, baseline_row, row_blocks
 from maskpolicy.experiment.task_blocks import data_source, task_blocks, warn_of_missing_answers
-from maskpolicy.experiment.text_budgets import SizeOf
+from maskpolicy.experiment.text_budgets import Counter
 from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
@@ -123,16 +124,16 @@ def load_experiment(
 
 
 def experiment_of(
-    asked: WrittenExperiment, path: str | Path, size: SizeOf | None = None
+    asked: WrittenExperiment, path: str | Path, counter: Counter | None = None
 ) -> Experiment:
     """Return the experiment that the file `path` states; see `load_experiment`.
 
-    `size` counts a corpus, for budgets in words and epochs.
+    `counter` counts what is read, for budgets in words and epochs.
     """
     given = yaml_file.values(asked.experiment, f"{path}: ", asked.keys)
     _prefer_overrides(given, asked.keys)
     place = f"{path}: "
-    given = with_steps(given, place, asked.folders, asked.plugins, size)
+    given = with_steps(given, place, asked.folders, asked.plugins, counter)
     return make_experiment(given, asked.name, place, asked.folders, asked.plugins)
 
 
@@ -141,23 +142,24 @@ def with_steps(
     where: str,
     folders: Sequence[Path],
     plugin_files: Sequence[str | Path],
-    size: SizeOf | None,
+    counter: Counter | None,
 ) -> dict[str, Any]:
     """Return the keys of a file with steps in place of budgets in words and epochs."""
     if not text_budgets.is_stated(given):
         return given
-    if size is None:
-        raise ConfigError(f"{where}words and epochs are not known before the text is counted")
+    if counter is None:
+        raise ConfigError(f"{where}words and epochs are not known before what is read is counted")
 
     def make(draft: dict[str, Any]) -> Experiment:
         return make_experiment(draft, "text", where, folders, plugin_files, needs=("policies",))
 
-    return text_budgets.in_steps(given, where, make, size)
+    return text_budgets.in_steps(given, where, make, counter)
 
 
 _ALTERNATIVES = (  # keys of which a file has one at most
     ("intermediate_runs", "intermediate_seeds"),
     ("intermediate.steps", "intermediate.words", "intermediate.epochs"),
+    ("finetune.steps", "finetune.epochs"),
     ("checkpoint_steps", "checkpoint_words"),
 )
 
@@ -221,7 +223,10 @@ def make_experiment(
     for seed in file.seeds:
         if file.seeds.count(seed) > 1:
             raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is given twice")
-    tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
+    tasks = tuple(
+        _with_budget(block, given, model.is_scratch, f"{at(where, 'tasks')}[{index}]")
+        for index, block in enumerate(task_blocks(file.tasks, at(where, "tasks"), folders, data))
+    )
     contrast = None
     if file.contrast_corpus is not None:
         contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
@@ -259,6 +264,16 @@ def make_experiment(
     )
     _check_texts(made, rows)
     return made
+
+
+def _with_budget(
+    task: TaskBlock, given: Mapping[str, Any], is_scratch: bool, where: str
+) -> TaskBlock:
+    """Return a column with what its fine-tuning has in place of the file's, checked."""
+    if task.finetune is None:
+        return task
+    found = row_trainings({"finetune": task.finetune}, given, is_scratch, where)
+    return replace(task, finetune=found["finetune"])
 
 
 def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:

@@ -20,7 +20,7 @@ Place = Literal["top", "row", "task"]
 _OF_TRAINING = {
     "top": "set it there, e.g. intermediate.{0} or finetune.{0}",
     "row": "write intermediate: {{{0}: ..}}",
-    "task": "all tasks share it: write finetune.{0}",
+    "task": "write finetune: {{{0}: ..}}",
 }
 _OF_CORPUS = {"top": "write corpus.{0}", "row": "write corpus: {{{0}: ..}}"}
 

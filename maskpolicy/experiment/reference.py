@@ -20,7 +20,7 @@ from maskpolicy.experiment.definition import CorpusBlock, ModelBlock, PolicyBloc
 from maskpolicy.experiment.parse import File
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS, GeneralKeys
 from maskpolicy.experiment.sweeps import RowKeys
-from maskpolicy.experiment.text_budgets import TextBudget
+from maskpolicy.experiment.text_budgets import TextBudget, TuningBudget
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.plugins.registry import Registered
 
@@ -58,6 +58,8 @@ _ABOUT = {
     "in place of `steps`. The corpus is read first, and its words are counted; results and the "
     "keys of stages hold the steps. The block of a row counts the corpus of that row, the block of "
     "the file the corpus of the file.",
+    "finetune": "The block `finetune`, of the file and of a task, takes this key in place of "
+    "`steps`. Each task then has steps of its own, by the number of its train examples.",
     RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one stands for all kinds of stages "
     "without a block of their own. `resources: {intermediate: {gpus: 4}}` computes each "
     "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",
@@ -107,6 +109,7 @@ def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[
         *_trainings(),
         *_keys("general", GeneralKeys),
         *_keys("intermediate", TextBudget),
+        *_keys("finetune", TuningBudget),
         *_keys(RESOURCES, Need),
         *_keys("slurm", Slurm),
         *_keys("policies", PolicyBlock, without=_OF_POLICIES),

@@ -75,6 +75,8 @@ def task_block(
                 f"{at(where, 'metrics')}: does not name {chosen}, the metric that other keys of "
                 "this task choose: name it too, or drop those keys"
             )
+    if block["finetune"] is not None and TASK_KINDS[kind_of(entry)].zero_shot:
+        raise ConfigError(f"{at(where, 'finetune')}: {name} has no fine-tuning: leave it out")
     block["fields"] = keys.plain(values, where)
     return TaskBlock(**block)
 

@@ -1,4 +1,4 @@
-"""Budgets of the intermediate stage in words or epochs: steps, once the text has been counted."""
+"""Budgets in words and epochs, which become steps once texts and train examples are counted."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Positive, at
-from maskpolicy.experiment.definition import Experiment
+from maskpolicy.experiment.definition import Experiment, TaskBlock
+from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
+from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import CORPUS
 
 log = logging.getLogger(__name__)
 
-INTERMEDIATE, STEPS = "intermediate", "steps"
+ROWS = "policies"
+INTERMEDIATE, FINETUNE, STEPS, EPOCHS = "intermediate", "finetune", "steps", "epochs"
 CHECKPOINTS, CHECKPOINT_WORDS = "checkpoint_steps", "checkpoint_words"
-_TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)  # keys of a file
+_TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)  # what a step reads
+_TASKS = ("data", "tasks", FINETUNE)  # and in fine-tuning
 _UNITS = {"k": 1_000, "M": 1_000_000}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kM])")
 
@@ -35,6 +39,14 @@ class TextBudget:
 
 
 @dataclass(frozen=True)
+class TuningBudget:
+    """The key of a block `finetune` that stands for its steps."""
+
+    # passes over a task's train examples, in place of `steps`; rounded up
+    epochs: Positive | None = None
+
+
+@dataclass(frozen=True)
 class TextSize:
     """The size of a corpus."""
 
@@ -42,30 +54,39 @@ class TextSize:
     words: int  # between blanks, as `corpus.words` counts them
 
 
+class Counter(Protocol):
+    """Counts what the trainings of an experiment read."""
+
+    def text(self, experiment: Experiment) -> TextSize:
+        """Return the size of the corpus that the first row reads."""
+
+    def examples(self, experiment: Experiment, task: TaskBlock) -> int:
+        """Return the number of train examples of a task."""
+
+
 Make = Callable[[dict[str, Any]], Experiment]
-"""make(keys) -> the experiment of the keys of a file that has neither tasks nor seeds."""
-SizeOf = Callable[[Experiment], TextSize]
-"""size(experiment) -> the size of the corpus that its only row reads."""
+"""make(keys) -> the experiment of the keys of a file that has no seeds, and maybe no tasks."""
 
 
 def is_stated(given: Mapping[str, Any]) -> bool:
     """Return whether the keys of a file hold a budget in words or epochs."""
-    rows = [block.get(INTERMEDIATE) for block in _blocks(given)]
-    return CHECKPOINT_WORDS in given or any(map(_states, [given.get(INTERMEDIATE), *rows]))
+    blocks = [given.get(INTERMEDIATE), *(row.get(INTERMEDIATE) for row in _blocks(given, ROWS))]
+    return CHECKPOINT_WORDS in given or any(map(_states, blocks)) or _tunes_by_epochs(given)
 
 
-def in_steps(given: Mapping[str, Any], where: str, make: Make, size: SizeOf) -> dict[str, Any]:
+def in_steps(given: Mapping[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
     """Return the keys of a file with steps in place of its words and epochs.
 
-    A budget of the file counts the file's corpus, that of a row's block the row's. Raises
-    ConfigError at `where`. Logs a warning of more words than the corpus has.
+    A budget of the file counts the file's corpus, that of a row's block the row's; epochs of
+    fine-tuning become steps of each task. Raises ConfigError at `where`. Logs a warning of more
+    words than the corpus has.
     """
     found = deepcopy(dict(given))
 
     def text(row: Mapping[str, Any]) -> _Text:
         experiment = make(_draft(found, row))
         batch = experiment.budget(INTERMEDIATE, experiment.policies[0]).batch_size
-        return _Text(size(experiment), batch)
+        return _Text(counter.text(experiment), batch)
 
     if _states(found.get(INTERMEDIATE)) or CHECKPOINT_WORDS in found:
         usual = text({})
@@ -73,11 +94,42 @@ def in_steps(given: Mapping[str, Any], where: str, make: Make, size: SizeOf) -> 
             found[INTERMEDIATE] = usual.converted(found[INTERMEDIATE], at(where, INTERMEDIATE))
         if CHECKPOINT_WORDS in found:
             found[CHECKPOINTS] = usual.checkpoints(found, where)
-    for number, block in enumerate(_blocks(found)):
+    for number, block in enumerate(_blocks(found, ROWS)):
         if _states(own := block.get(INTERMEDIATE)):
-            place = at(f"{where}policies[{number}]", INTERMEDIATE)
+            place = at(f"{where}{ROWS}[{number}]", INTERMEDIATE)
             block[INTERMEDIATE] = text(block).converted(own, place)
-    return found
+    return _with_tuning(found, where, make, counter) if _tunes_by_epochs(found) else found
+
+
+def _with_tuning(found: dict[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
+    """Return the keys of a file with steps of each task in place of epochs of fine-tuning."""
+    experiment = make(_draft(found, {}, with_tasks=True))
+    usual, plain = _epochs(found.get(FINETUNE), at(where, FINETUNE))
+    tasks = found["tasks"] if isinstance(found["tasks"], list | tuple) else [found["tasks"]]
+    made: list[Any] = []
+    for number, (task, item) in enumerate(zip(experiment.tasks, tasks, strict=True)):
+        item = dict(item) if isinstance(item, Mapping) else {"name": item}
+        own, rest = _epochs(item.get(FINETUNE), at(f"{where}tasks[{number}]", FINETUNE))
+        epochs = own or (None if STEPS in rest else usual)
+        if epochs and not TASK_KINDS[kind_of(find_plugin("task", task.name))].zero_shot:
+            batch = experiment.budget(FINETUNE, experiment.policies[0], task).batch_size
+            steps = _rounded_up(epochs * counter.examples(experiment, task) / batch)
+            item[FINETUNE] = {**rest, STEPS: steps}
+        made.append(item)
+    return {**found, "tasks": made, **({FINETUNE: plain} if FINETUNE in found else {})}
+
+
+def _epochs(block: Any, place: str) -> tuple[float | None, dict[str, Any]]:
+    """Return the epochs of a block `finetune`, and its other keys."""
+    if not _tunes(block):
+        return None, dict(block) if isinstance(block, Mapping) else {}
+    if STEPS in block:
+        raise ConfigError(f"{at(place, EPOCHS)}: {STEPS} is given too: keep one of them")
+    rest = {key: value for key, value in block.items() if key != EPOCHS}
+    asked = schema.block(TuningBudget, {EPOCHS: block[EPOCHS]}, place)
+    if asked[EPOCHS] is None:
+        raise schema.wrong(None, "a number of epochs", at(place, EPOCHS))
+    return asked[EPOCHS], rest
 
 
 @dataclass(frozen=True)
@@ -92,7 +144,7 @@ class _Text:
         return self._of_epochs(words / self.size.words)
 
     def _of_epochs(self, epochs: float) -> int:
-        return math.ceil(round(epochs * self.size.passages / self.batch, 6))
+        return _rounded_up(epochs * self.size.passages / self.batch)
 
     def converted(self, block: Mapping[str, Any], place: str) -> dict[str, Any]:
         """Return a block `intermediate` with steps in place of its words or epochs."""
@@ -130,27 +182,45 @@ class _Text:
         ]
 
 
-def _draft(given: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a file that decide what a row reads in a step, as an experiment's."""
+def _draft(
+    given: Mapping[str, Any], row: Mapping[str, Any], *, with_tasks: bool = False
+) -> dict[str, Any]:
+    """Return the keys of a file that decide what a row, and its fine-tuning, read in a step."""
     own = {key: block for key, block in row.items() if key in (INTERMEDIATE, CORPUS)}
+    names = (*_TEXT, *(_TASKS if with_tasks else ()))
     keys: dict[str, Any] = {
-        **{key: given[key] for key in _TEXT if key in given},
-        "policies": [{"name": "random", **own}],
         "tasks": [],
+        **{key: given[key] for key in names if key in given},
+        ROWS: [{"name": "random", **own}],
         "baseline": "random",
     }
-    for block in (keys, keys["policies"][0]):
-        if isinstance(budget := block.get(INTERMEDIATE), Mapping):
-            budgets = schema.fields_of(TextBudget)
-            block[INTERMEDIATE] = {key: budget[key] for key in budget if key not in budgets}
-    return deepcopy(keys)
+    keys = deepcopy(keys)
+    for block in (keys, *keys[ROWS], *_blocks(keys, "tasks")):
+        for training, budget in ((INTERMEDIATE, TextBudget), (FINETUNE, TuningBudget)):
+            if isinstance(block.get(training), Mapping):
+                for key in schema.fields_of(budget):
+                    block[training].pop(key, None)
+    return keys
 
 
-def _blocks(given: Mapping[str, Any]) -> list[Any]:
-    """Return the blocks of the rows of a file; {} for a row that is none."""
-    rows = given.get("policies")
-    rows = rows if isinstance(rows, list | tuple) else []
-    return [row if isinstance(row, Mapping) else {} for row in rows]
+def _blocks(given: Mapping[str, Any], key: str) -> list[Any]:
+    """Return the blocks of the rows or columns of a file; {} for one that is a name alone."""
+    items = given.get(key)
+    items = items if isinstance(items, list | tuple) else []
+    return [item if isinstance(item, Mapping) else {} for item in items]
+
+
+def _tunes_by_epochs(given: Mapping[str, Any]) -> bool:
+    columns = (column.get(FINETUNE) for column in _blocks(given, "tasks"))
+    return any(map(_tunes, [given.get(FINETUNE), *columns]))
+
+
+def _tunes(block: Any) -> bool:
+    return isinstance(block, Mapping) and EPOCHS in block
+
+
+def _rounded_up(steps: float) -> int:
+    return math.ceil(round(steps, 6))
 
 
 def _states(block: Any) -> bool:

@@ -74,7 +74,9 @@ def of_row(row: BoardRow, task: str) -> dict[str, str]:
 def _stage(name: str, result: Result) -> str:
     if name == "finetune" and not result.is_fine_tuned:
         return ""
-    return stage(result.config, name)
+    text = stage(result.config, name)
+    own = name == "finetune" and result.config["task"].get("finetune")
+    return f"{result.task} {text}" if own else text
 
 
 def stage(config: Json, name: str) -> str:

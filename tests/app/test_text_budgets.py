@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -20,7 +21,12 @@ policies:
   - random
   - {name: original, label: short, corpus: {files: [short.txt]}, intermediate: {epochs: 4}}
   - {name: original, label: words, intermediate: {words: 121, batch_size: 3}}
-tasks: [triviaqa]
+tasks:
+  - {name: table, label: all, data: tables}
+  - {name: table, label: few, data: tables, limit: {train: 9}, finetune: {batch_size: 2}}
+  - {name: table, label: own, data: tables, finetune: {epochs: 1.5}}
+  - {name: table, label: steps, data: tables, finetune: {steps: 7}}
+finetune: {batch_size: 4}
 intermediate: {epochs: 2.5, batch_size: 8}
 """
 LINE = "one two three four five six seven eight nine ten\n\n"
@@ -32,6 +38,10 @@ def here(tmp_path, monkeypatch):
     Path("it.txt").write_text(24 * LINE)
     Path("short.txt").write_text(6 * LINE)
     Path("it.yaml").write_text(YAML)
+    Path("tables").mkdir()
+    for split, count in (("train", 13), ("dev", 2), ("test", 2)):
+        rows = [{"question": f"What is {n} in {split}?", "answer": str(n)} for n in range(count)]
+        Path("tables", f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
 def load(*keys: str):
@@ -50,6 +60,24 @@ def test_words_and_epochs_become_steps():
 def test_keys_are_those_of_the_same_steps():
     asked, written = load(), load("intermediate.steps=8")
     assert {stage.key for stage in asked.order} == {stage.key for stage in written.order}
+
+
+def test_epochs_of_fine_tuning_become_steps_of_each_task():
+    made = load("finetune.epochs=2").experiment
+    row = made.policies[0]
+    steps = [made.budget("finetune", row, task).steps for task in made.tasks]
+    # of 13 rows 2 become dev: 2 x 11 / 4, 2 x 9 / 2, 1.5 x 11 / 4, and as stated
+    assert steps == [6, 9, 5, 7]
+    cells = {
+        name[1]: stage.inputs["model"]
+        for name, stage in load("finetune.epochs=2").whole.cells.items()
+    }
+    assert {name: stage.params.spec.steps for name, stage in cells.items()} == {
+        "all": 6,
+        "few": 9,
+        "own": 5,
+        "steps": 7,
+    }
 
 
 def test_checkpoints_are_counted_in_words():
@@ -77,7 +105,10 @@ def test_more_words_than_the_corpus_has_are_named(caplog):
         (["checkpoint_words=[8]", "checkpoint_steps=[5]"], "checkpoint_words: checkpoint_steps is"),
         (["checkpoint_words=[0]"], "checkpoint_words[0]: must be >= 1"),
         (["policies.3.intermediate.steps=2"], "policies[3].intermediate.words: steps is given too"),
-        (["finetune.epochs=3"], "finetune.epochs: unknown key 'epochs'"),
+        (["finetune.epochs=3", "finetune.steps=2"], "finetune.epochs: steps is given too"),
+        (["tasks.2.finetune.epochs=0"], "tasks[2].finetune.epochs: must be > 0"),
+        (["tasks.2.finetune.lrr=0"], "tasks[2].finetune.lrr: unknown key 'lrr'"),
+        (["policies.1={name: random, finetune: {epochs: 1}}"], "finetune.epochs: unknown key"),
         (["grid={intermediate.words: [10, 20]}"], "words: unknown key 'words'"),
     ],
 )

@@ -345,7 +345,7 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     only in that stage.
     """
     specs: dict[str, Any] = {"general": experiment.general}
-    specs |= {name: experiment.budget(name, policy) for name in ROW_TRAININGS}
+    specs |= {name: experiment.budget(name, policy, task) for name in ROW_TRAININGS}
     specs = {name: settled(spec, name) for name, spec in specs.items()}
     corpus = experiment.corpus_of(policy)
     whole = resolved(replace(experiment, corpus=corpus, **specs))

@@ -9,6 +9,7 @@ from maskpolicy.pipeline.stages.assembly import (
     corpus,
     statistics,
     tokenizer,
+    train_examples,
 )
 
-__all__ = ["Graph", "build", "choose_cells", "corpus", "statistics", "tokenizer"]
+__all__ = ["Graph", "build", "choose_cells", "corpus", "statistics", "tokenizer", "train_examples"]

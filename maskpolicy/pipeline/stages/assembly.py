@@ -86,6 +86,11 @@ def corpus(experiment: Experiment, digest: Digest, cut: CutFile) -> Stage:
     return Inputs(experiment, digest, cut).text(experiment.policies[0]).corpus
 
 
+def train_examples(experiment: Experiment, task: TaskBlock, digest: Digest) -> Stage:
+    """Return the stage of the train and dev examples of a task."""
+    return TaskInputs(Inputs(experiment, digest, cut=None)).examples(task, "train")
+
+
 def statistics(experiment: Experiment, row: int, digest: Digest = sha256) -> list[Stage | None]:
     """Return the stages of the statistics that a row's policy reads, or each that it draws."""
     builder = _Builder(Inputs(experiment, digest, cut=None))
@@ -351,9 +356,8 @@ class _Builder:
         if self.columns.is_zero_shot(task):
             self.columns.check_head(task, block)
         else:
-            spec = settled(
-                replace(self.experiment.budget("finetune", block), seed=seed), "finetune"
-            )
+            budget = self.experiment.budget("finetune", block, task)
+            spec = settled(replace(budget, seed=seed), "finetune")
             model = self.finetune(task, model, spec, label)
         evaluate = EvaluateParams(
             **column.params,

@@ -123,7 +123,7 @@ class PolicyInputs:
 
         A text-to-text model learns the labels as texts.
         """
-        made, spec = sources.task(task), self.experiment.budget("finetune", block)
+        made, spec = sources.task(task), self.experiment.budget("finetune", block, task)
         seed = self.experiment.budget("fit", block).seed
         spec = settled(replace(spec, seed=seed + run), "finetune")
         is_text = self.experiment.model.kind == TASK_KINDS[TEXT].model

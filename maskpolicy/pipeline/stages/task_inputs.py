@@ -92,7 +92,7 @@ class TaskInputs:
     ) -> Stage:
         """A stage that reads `splits` of a task; with `contexts`, also those in separate files."""
         params = TaskParams(
-            task=replace(block, label="", metrics=()),
+            task=replace(block, label="", metrics=(), finetune=None),
             code=code_digests(find_plugin("task", block.name)),
             version=sources.task(block).facts.version,
             labels=labels,
@@ -198,7 +198,8 @@ class Columns:
 
     def audit(self, task: TaskBlock) -> Stage:
         """The audit of a task's data; no score depends on it."""
-        model, spec = self.experiment.model, self.experiment.finetune
+        model = self.experiment.model
+        spec = replace(self.experiment.finetune, **(task.finetune or {}))
         positions = preset(model).positions if model.is_scratch else None
         params = AuditParams(
             max_source=spec.max_source,
