@@ -34,7 +34,7 @@ test: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 test-all: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not cluster"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not cluster"
 
 # kills nodes of a Ray cluster of this machine; alone, because Ray's own time limits need idle cores
 test-cluster: install

@@ -98,8 +98,12 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move tests that start a Ray cluster to the end: they take gigabytes and many processes."""
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is not None)
+    """Begin with the files that have slow tests, so that all processes end at about one time.
+
+    Tests that start a Ray cluster come last: they take gigabytes and many processes.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (bool(item.get_closest_marker("cluster")), item.path not in slow))
 
 
 # where the variable is set, as .ci/run does, a test with the fixture must not be skipped

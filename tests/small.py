@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from maskpolicy.core.types import Passage, as_spans
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages, tokenize
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models.scratch import train_tokenizer
+
+if TYPE_CHECKING:
+    from maskpolicy.experiment.definition import Experiment
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of `mini`; their ids are 0 to 4
 
@@ -95,6 +99,22 @@ def bart(dropout: float = 0.0, seed: int = 0, **settings: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return BartForConditionalGeneration(config)
+
+
+def saved(folder: Path, model: Any = None) -> Path:
+    """Save a model, by default the BART, with the tokenizer as Transformers does."""
+    (model or bart()).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def without_tasks(folder: Path, *rows: Any, where: str = "", **keys: Any) -> Experiment:
+    """Return an experiment that pre-trains the model in folder/bart with some policies."""
+    from maskpolicy.experiment.parse import make_experiment
+
+    first = rows[0] if isinstance(rows[0], str) else rows[0].get("label", rows[0]["name"])
+    own = {"model": str(folder / "bart"), "policies": list(rows), "tasks": [], "baseline": first}
+    return make_experiment(own | keys, "it", where, (folder,), needs=())
 
 
 def roberta(**settings):

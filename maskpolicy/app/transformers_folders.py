@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
-import os
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +16,7 @@ from uuid import uuid4
 from maskpolicy.app import cards
 from maskpolicy.app.cards import CardScore, ModelHistory
 from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
-from maskpolicy.core.files import check_folder, claim_folder, sync
+from maskpolicy.core.files import check_folder, claim_folder, locked, sync
 from maskpolicy.core.keys import to_json
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.definition import ENCODER, RELATIVE, ModelKind
@@ -119,7 +117,7 @@ def place(
     folder that the same command wrote is replaced. Raises StoreError.
     """
     claim_folder(out.absolute().parent)
-    with _alone_in(out.absolute().parent), _replacing(out, _verb(record)) as folder:
+    with locked(out.absolute().parent), _replacing(out, _verb(record)) as folder:
         for name, own in {"": parts, **(inside or {})}.items():
             _copy(own, folder / name, positions)
         for name in _of_sentences(Path(base)):
@@ -158,18 +156,6 @@ def _bound(path: Path, positions: int) -> None:
     longest = settings.get(LONGEST)
     if not isinstance(longest, int | float) or longest > positions:
         path.write_text(_json({**settings, LONGEST: positions}), encoding="utf-8")
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes that call `place`, without leaving a lock file."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system may not support locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 @contextmanager

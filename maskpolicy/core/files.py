@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import hashlib
 import json
@@ -12,8 +13,8 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -166,6 +167,18 @@ def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
         raise StoreError(
             f"{folder}: cannot be created: {error.strerror}; choose another --out"
         ) from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes that do so, without leaving a lock file."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system may not support locks, e.g. NFS
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def link(source: Path, target: Path) -> None:

@@ -13,10 +13,6 @@ from maskpolicy.core import keys
 from maskpolicy.core.schema import Count, NotNegative, Steps, omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment.budgets import (
-    FINETUNE,
-    FIT,
-    GENERAL,
-    INTERMEDIATE,
     TRAININGS,
     Resources,
     Slurm,
@@ -200,29 +196,29 @@ class Experiment:
     corpus: CorpusBlock
     policies: tuple[PolicyBlock, ...]
     tasks: tuple[TaskBlock, ...]
-    contrast_corpus: CorpusBlock | None = None  # None: the general stage's, if there is one
-    validation_corpus: CorpusBlock | None = None  # of `pretrain` alone
-    data: str = WORLD  # the source of tasks whose block names none: world | hub | a folder
-    seeds: tuple[int, ...] = (0,)
-    intermediate_seeds: int = 1
-    intermediate_runs: tuple[int, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
-    general_seeds: int = 1  # general models; intermediate run r starts from number r mod this
-    baseline: str = NONE
-    general: Training = GENERAL
-    intermediate: Training = INTERMEDIATE
-    finetune: Training = FINETUNE
-    fit: Training = FIT
-    general_policy: PolicyBlock | None = None  # of the general stage; None: original
-    general_corpus: CorpusBlock | None = None  # of the general stage; None: see `general_text`
-    plugins: tuple[str, ...] = ()  # absolute paths
-    keep_models: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
+    contrast_corpus: CorpusBlock | None  # None: the general stage's, if there is one
+    data: str  # the source of tasks whose block names none: world | hub | a folder
+    seeds: tuple[int, ...]
+    intermediate_seeds: int
+    intermediate_runs: tuple[int, ...]  # the numbers of these runs; empty: 0, 1, ..
+    general_seeds: int  # general models; intermediate run r starts from number r mod this
+    baseline: str
+    general: Training
+    intermediate: Training
+    finetune: Training
+    fit: Training
+    general_policy: PolicyBlock | None  # of the general stage; None: original
+    general_corpus: CorpusBlock | None  # of the general stage; None: see `general_text`
+    plugins: tuple[str, ...]  # absolute paths
+    keep_models: tuple[str, ...]  # stages whose weights stay, e.g. "finetune"
     # steps of the intermediate stage after which its model is fine-tuned as well
-    checkpoint_steps: tuple[int, ...] = ()
-    world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
-    tracker: str | None = None  # e.g. tensorboard: writes the losses of every training to logs/
-    resources: Resources = field(default_factory=Resources)  # in no key and in no result
-    slurm: Slurm = field(default_factory=Slurm)  # the same
+    checkpoint_steps: tuple[int, ...]
+    world: dict[str, Any]  # settings of the embedded world
+    tracker: str | None  # e.g. tensorboard: writes the losses of every training to logs/
+    resources: Resources  # in no key and in no result
+    slurm: Slurm  # the same
     where: str = field(default="", compare=False)  # the file and ": ", for messages
+    validation_corpus: CorpusBlock | None = None  # of `pretrain` alone
 
     @property
     def runs(self) -> tuple[int, ...]:

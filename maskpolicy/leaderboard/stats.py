@@ -173,12 +173,7 @@ def errors(
 
 def two_sided(mean: Floats, error: Floats, freedom: float) -> Floats:
     """Return the two-sided p-value of Student's t for a mean with this standard error."""
-    from scipy.special import stdtr
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.where(mean == 0, 0.0, np.abs(mean) / error)
-    p: Floats = 2 * stdtr(freedom, -size)
-    return p
+    return 2 * one_sided(np.abs(mean), error, freedom)
 
 
 def one_sided(mean: Floats, error: Floats, freedom: float) -> Floats:

@@ -84,8 +84,7 @@ def test_rows_that_differ_in_more_than_returned_masks_are_nothing_to_show(tmp_pa
 
 
 def test_a_folder_of_a_model_is_analysed(call, tmp_path):
-    small.bart().save_pretrained(tmp_path / "bart")
-    small.tokenizer().save_pretrained(tmp_path / "bart")
+    small.saved(tmp_path / "bart")
     (tmp_path / "text.txt").write_text("\n\n".join(small.TEXTS * 4))
     words = ("rank", tmp_path / "bart", f"text=[{tmp_path / 'text.txt'}]", "words=10")
     code, out, _ = call("analyze", *words, "--out", tmp_path / "out", "--store", tmp_path / "s")
@@ -103,8 +102,7 @@ def test_a_folder_of_a_model_is_analysed(call, tmp_path):
 
 
 def test_text_that_cannot_be_read_is_named(refused, capfd, tmp_path):
-    small.roberta().save_pretrained(tmp_path / "model")
-    small.tokenizer().save_pretrained(tmp_path / "model")
+    small.saved(tmp_path / "model", small.roberta())
     capfd.readouterr()  # of Transformers
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
     for name, says in (("bad.txt", ", line 1: not UTF-8"), ("no.txt", ": cannot be read")):

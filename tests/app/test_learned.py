@@ -24,8 +24,7 @@ NO_CONTEXT = "no train example of task 'triviaqa' has a context: put the task's 
 def folder(tmp_path_factory) -> Path:
     """A folder with a BART, a text and a world of tasks."""
     folder = tmp_path_factory.mktemp("learned")
-    small.bart().save_pretrained(folder / "bart")
-    small.tokenizer().save_pretrained(folder / "bart")
+    small.saved(folder / "bart")
     (folder / "it.txt").write_text("\n\n".join(small.TEXTS))
     write(make({"people": 12, "general_people": 6, "kinds": ["people"]}), folder / "world")
     return folder

@@ -79,8 +79,7 @@ def place(tmp_path_factory) -> Path:
     (place / "nothing" / "notes.txt").touch()
     with Store(place / "store").write("a" * 64, {}):
         pass
-    small.tokenizer().save_pretrained(place / "bart")
-    small.bart(max_position_embeddings=512).save_pretrained(place / "bart")
+    small.saved(place / "bart", small.bart(max_position_embeddings=512))
     for name in ("mine", "finished"):
         folders.write(place / name, {"none": 0.2, "random": 0.6}, n=12)
     packed = packing.pack(place / "mine", place / "it.zip")

@@ -24,8 +24,7 @@ SHORT = ("intermediate.steps=3", "intermediate.batch_size=4", "intermediate.warm
 def bart(tmp_path_factory) -> Path:
     """A folder with a BART and its tokenizer, as Transformers writes them."""
     folder = tmp_path_factory.mktemp("models") / "small-bart"
-    small.tokenizer().save_pretrained(folder)
-    small.bart(max_position_embeddings=512).save_pretrained(folder)
+    small.saved(folder, small.bart(max_position_embeddings=512))
     return folder
 
 

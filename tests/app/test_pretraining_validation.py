@@ -29,8 +29,7 @@ SHORT = ("intermediate.steps=4", "intermediate.batch_size=8", "intermediate.warm
 @pytest.fixture(scope="module")
 def bart(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "small-bart"
-    small.tokenizer().save_pretrained(folder)
-    small.bart(init_std=0.02).save_pretrained(folder)
+    small.saved(folder, small.bart(init_std=0.02))
     return folder
 
 

@@ -38,8 +38,7 @@ RARE = RARE.partition("# rare.py\n")[2].partition("```")[0].replace('"rare"', '"
 def folder(tmp_path_factory) -> Path:
     """A small model, two corpora, and an own policy."""
     folder = tmp_path_factory.mktemp("made")
-    small.bart().save_pretrained(folder / "bart")
-    small.tokenizer().save_pretrained(folder / "bart")
+    small.saved(folder / "bart")
     texts = [f"{text} Number {number}." for number in range(4) for text in small.TEXTS]
     (folder / "it.txt").write_text("\n\n".join(texts))
     (folder / "general.txt").write_text("Boats go down the river.\n\nIt rained in the town.")

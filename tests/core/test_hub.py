@@ -90,8 +90,7 @@ class Server(BaseHTTPRequestHandler):
 def endpoint(tmp_path_factory):
     """Serve a BART on a port of this machine; returns the address."""
     Server.folder = tmp_path_factory.mktemp("hub")
-    small.bart().save_pretrained(Server.folder)
-    small.tokenizer().save_pretrained(Server.folder)
+    small.saved(Server.folder)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"

@@ -36,8 +36,7 @@ QUESTION = "What river is Lindau on?"
 def folder(tmp_path):
     """Return a folder with a small encoder and its tokenizer."""
     plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    small.roberta(num_hidden_layers=1, initializer_range=0.3, **plain).save_pretrained(tmp_path)
-    small.tokenizer().save_pretrained(tmp_path)
+    small.saved(tmp_path, small.roberta(num_hidden_layers=1, initializer_range=0.3, **plain))
     return tmp_path
 
 

@@ -71,8 +71,7 @@ def test_a_tokenizer_of_more_tokens_than_embeddings_is_refused():
 
 
 def test_a_folder_loads_here_and_with_plain_transformers(tmp_path):
-    small.bart().half().save_pretrained(tmp_path)
-    small.tokenizer().save_pretrained(tmp_path)
+    small.saved(tmp_path, small.bart().half())
     ours = text_to_text.load(str(tmp_path))
     theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     assert ours.dtype == torch.float32
@@ -95,8 +94,7 @@ def tokenizer_without(name, folder):
 
 def bart_with(content, name, folder):
     """Save a small BART and its tokenizer, one file of which is overwritten."""
-    small.bart().save_pretrained(folder)
-    small.tokenizer().save_pretrained(folder)
+    small.saved(folder)
     (folder / name).write_bytes(content)
 
 

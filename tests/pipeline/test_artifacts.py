@@ -13,12 +13,6 @@ from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreErro
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
 # what is committed
 
 

@@ -8,12 +8,6 @@ from tiny import node
 from maskpolicy.pipeline.graph.costs import Costs, expected, known_costs
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.planning import missing
-from maskpolicy.pipeline.store.artifacts import Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
 
 
 def test_a_training_costs_by_its_passages():

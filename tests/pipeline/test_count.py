@@ -53,8 +53,7 @@ SHORT = {"steps": 2, "batch_size": 4, "precision": "fp32", "max_source": 64, "ma
 def folder(tmp_path_factory):
     """A model with its tokenizer, a corpus, and a policy of the user's own."""
     folder = tmp_path_factory.mktemp("it")
-    small.bart().save_pretrained(folder / "bart")
-    small.tokenizer().save_pretrained(folder / "bart")
+    small.saved(folder / "bart")
     rows = (json.dumps({"text": text}) + "\n" for text in TEXTS)
     (folder / "text.jsonl").write_text("".join(rows))
     (folder / "general.txt").write_text("The town is a town.\n\nBoats go down the river.")
@@ -65,17 +64,12 @@ def folder(tmp_path_factory):
 def plan(folder: Path, *policies: Any, mb: float = 0, store: str = "store", **more: Any):
     """Return the intermediate stage of the first row, and the store."""
     settings = {
-        "model": str(folder / "bart"),
         "corpus": {"files": [str(folder / "text.jsonl")], "words": 12, "shard_mb": mb},
-        "policies": list(policies),
-        "tasks": [],
-        "baseline": policies[0] if isinstance(policies[0], str) else policies[0]["label"],
         "plugins": [str(folder / "own.py")],
         "intermediate": SHORT,
         "fit": {"steps": 0},
-        **more,
     }
-    made = make_experiment(settings, "it", "", (folder,), needs=())
+    made = small.without_tasks(folder, *policies, **settings | more)
     artifacts = Store(folder / store)
     graph = stages.build(made, artifacts.hash_file, artifacts.cut_file)
     return graph.pretrained[made.policies[0].label, 0], artifacts
@@ -159,9 +153,7 @@ def test_a_contrasting_corpus_in_shards_gives_the_same_bytes(folder):
 
 
 def test_an_encoder_is_trained_with_statistics_too(folder):
-    small.roberta().save_pretrained(folder / "roberta")
-    small.tokenizer().save_pretrained(folder / "roberta")
-    model = {"kind": "encoder", "name": str(folder / "roberta")}
+    model = {"kind": "encoder", "name": str(small.saved(folder / "roberta", small.roberta()))}
     trained, store = plan(folder, {**PMI, "mask_exclusion": 1.0}, model=model)
     work = json.loads((run(trained, store) / "work.json").read_text())
     assert work["spans"] > 0 and work["source_tokens"] > work["target_tokens"]

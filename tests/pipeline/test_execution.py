@@ -20,11 +20,6 @@ from maskpolicy.pipeline.store.disk import Disk
 
 
 @pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
-@pytest.fixture
 def count(tmp_path):
     return tmp_path / "count"
 

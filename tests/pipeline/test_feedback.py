@@ -13,7 +13,6 @@ import small
 from maskpolicy import MaskingCollator
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data.corpus.passages import Passages
-from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
@@ -102,8 +101,7 @@ def folder(tmp_path):
     """A folder with models and a corpus."""
     made = {"seq2seq": small.bart(dropout=0.1), "encoder": small.roberta()}
     for name, model in made.items():
-        model.save_pretrained(tmp_path / name)
-        small.tokenizer().save_pretrained(tmp_path / name)
+        small.saved(tmp_path / name, model)
     (tmp_path / "it.txt").write_text("\n\n".join(small.TEXTS))
     return tmp_path
 
@@ -111,18 +109,13 @@ def folder(tmp_path):
 def built(folder, *rows, kind="seq2seq", where="", **given):
     """Return the graph of an experiment without tasks."""
     spec = {"steps": 30, "batch_size": 3, "warmup": 3, "precision": "fp32", "lr": 1e-2}
+    layers = {"decoder_layers": 1} if kind == "encoder" else {}
     keys = {
-        "model": {"kind": kind, "name": str(folder / kind), "decoder_layers": 1},
+        "model": {"kind": kind, "name": str(folder / kind), **layers},
         "corpus": {"files": [str(folder / "it.txt")], "words": 12},
-        "policies": list(rows),
-        "tasks": [],
-        "baseline": rows[0] if isinstance(rows[0], str) else rows[0].get("label", rows[0]["name"]),
         "intermediate": spec | given.pop("intermediate", {}),
-        **given,
     }
-    if kind == "seq2seq":
-        del keys["model"]["decoder_layers"]
-    return stages.build(make_experiment(keys, "it", where, (folder,), needs=()))
+    return stages.build(small.without_tasks(folder, *rows, where=where, **keys | given))
 
 
 def done(store, *wanted):

@@ -29,11 +29,6 @@ from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def no_imports():
     """Let processes not import PyTorch, which tiny stages do not need."""

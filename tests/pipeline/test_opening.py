@@ -32,12 +32,6 @@ def test_a_store_has_a_name(place, tmp_path, monkeypatch):
         open_store(place)
 
 
-@pytest.mark.parametrize("url", ["s3://[x", "file:///", "file://", "s3://[::1]x/a"])
-def test_a_url_that_names_nothing_is_one_line(url, tmp_path):
-    with pytest.raises(StoreError, match=r"^store "):
-        open_store(url, tmp_path)
-
-
 @pytest.mark.parametrize("place", ["s3:bucket/prefix", "s3:/bucket/prefix"])
 def test_an_address_without_two_slashes_is_told(place):
     with pytest.raises(StoreError, match=f"^store {place}: write s3://bucket/prefix for a bucket"):
@@ -52,12 +46,6 @@ def test_without_a_home_the_cache_is_asked_for(monkeypatch):
     monkeypatch.setattr(Path, "home", home)
     with pytest.raises(StoreError, match=r"home directory.*--cache or \$MASKPOLICY_CACHE"):
         open_store("memory://x")
-
-
-def test_a_folder_is_opened_without_being_created(tmp_path):
-    store = open_store(str(tmp_path / "store"))
-    assert store.place == str(tmp_path / "store")
-    assert not store.root.exists()
 
 
 # a store that cannot be written: what is computed goes to a temporary one

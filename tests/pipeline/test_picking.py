@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-import pytest
 from tiny import Nothing, node
 
 from maskpolicy.pipeline.graph import nodes, planning
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
-from maskpolicy.pipeline.store.artifacts import Store
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,6 @@ def counted(tmp_path):
     return found
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
 MODELS = ["model 0", "model 1", "model 2"]
 LOOKS = ["dev 0", "dev 1", "dev 2"]
 
@@ -85,13 +78,6 @@ def test_only_the_option_that_is_chosen_is_computed(tmp_path, store):
     results = [store.path(key) / "result.json" for key in (made.key, made.inputs["option-1"].key)]
     assert results[0].read_text() == results[1].read_text()
     assert not any(store.has(made.inputs[f"option-{i}"].inputs["model"].key) for i in range(COUNT))
-
-
-def test_a_second_run_computes_nothing(tmp_path, store):
-    execute([graph(tmp_path)], store)
-    counted(tmp_path)
-    execute([graph(tmp_path)], store)
-    assert counted(tmp_path) == []
 
 
 def test_another_choice_computes_only_what_it_takes(tmp_path, store):

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from tiny import diamond, node
 
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.graph.planning import plan
 from maskpolicy.pipeline.store.artifacts import Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
 
 
 def states(stages, store, **options):

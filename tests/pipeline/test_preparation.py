@@ -57,27 +57,13 @@ BAD = {
 @pytest.fixture
 def folder(tmp_path):
     """Return a folder with a model and its tokenizer."""
-    small.bart().save_pretrained(tmp_path / "bart")
-    small.tokenizer().save_pretrained(tmp_path / "bart")
-    return tmp_path / "bart"
+    return small.saved(tmp_path / "bart")
 
 
 def plan(folder, files, shard_mb, policy="salient-span", **corpus):
     """Return the stages of the corpus of some files, and of its annotations, and their store."""
     keys = {"files": [str(path) for path in files], "words": 12, "shard_mb": shard_mb, **corpus}
-    made = make_experiment(
-        {
-            "model": str(folder),
-            "corpus": keys,
-            "policies": [{"name": policy}],
-            "tasks": [],
-            "baseline": policy,
-        },
-        "it",
-        "",
-        (folder.parent,),
-        needs=(),
-    )
+    made = small.without_tasks(folder.parent, policy, corpus=keys)
     store = Store(folder.parent / "store")
     graph = stages.build(made, store.hash_file, store.cut_file)
     inputs = graph.pretrained[made.policies[0].label, 0].inputs

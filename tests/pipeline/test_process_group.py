@@ -66,16 +66,6 @@ def test_a_killed_process_costs_one_line_and_the_steps_since_the_checkpoint(tmp_
     )
 
 
-@pytest.mark.slow
-def test_a_process_that_is_killed_again_and_again_fails_the_stage_alone(tmp_path):
-    outcomes, store, (half, whole) = run(tmp_path, how="killed", at=1, times=3)
-    sentence = "its process was killed, 3 times in a row: if memory ran out, lower resources."
-    assert outcomes[whole.key].error.startswith(sentence)
-    assert outcomes[half.key].error is None  # it is computed by itself, after three failures
-    assert starts(tmp_path).count("1: 0") == 4  # the other one may be ended before it says so
-    assert not list((store.root / "temporary").iterdir())
-
-
 def test_the_error_of_one_process_is_that_of_the_stage(tmp_path):
     outcomes, _, (_, whole) = run(tmp_path, how="wrong", at=5)
     assert outcomes[whole.key].error == "row 7 of it.jsonl has no answer"

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from benchmarks import raylets
-
 YAML = """
 model: mini
 corpus: world
@@ -56,9 +54,9 @@ def intermediate(folder: Path) -> tuple[Path, dict]:
 
 
 @pytest.mark.slow
-def test_two_processes_reach_the_loss_of_one_in_this_process_or_another(tmp_path):
+def test_two_processes_reach_the_loss_of_one(tmp_path):
     folders = {}
-    words = {"one": (), "two": (TWO, "--jobs", "1"), "jobs": (TWO, "--jobs", "2")}
+    words = {"one": (), "two": (TWO, "--jobs", "2")}
     for name in words:
         folders[name] = tmp_path / name
         folders[name].mkdir()
@@ -73,9 +71,6 @@ def test_two_processes_reach_the_loss_of_one_in_this_process_or_another(tmp_path
     weights, same = (load_file(each / "model.safetensors") for each in (one, two))
     for name, weight in weights.items():
         assert abs(weight - same[name]).mean() < 1e-4
-    found, jobs = (raylets.artifacts(folders[name] / "store") for name in ("two", "jobs"))
-    assert len(found) > 12
-    assert found == jobs
 
 
 @pytest.mark.slow

@@ -65,13 +65,11 @@ def killed(folder: Path, pattern: str, *words: object) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Run one experiment untouched, and once killed in eight stages; returns folder and graph."""
+    """Run one experiment untouched, and once killed in five stages; returns folder and graph."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "it.yaml").write_text(YAML)
     built = stages.build(load_experiment(folder / "it.yaml"))
-    cell = built.cells["salient-span", "zsre", 0]
     intermediate = built.pretrained["salient-span", 0]
-    general = built.pretrained["none", 0]
     fits = [
         built.pretrained[label, 0].inputs["annotate"].inputs["fit"]
         for label in ("supervised", "meta-learned")
@@ -83,15 +81,13 @@ def runs(tmp_path_factory):
     ]  # trained in parts, between which the policy asks the model
     own = ("run", folder / "it.yaml", "--only", "asked")
     parts = {stage: own for stage in (asked.inputs["state"], asked)}
-    for stage in (general, *parts, *fits, intermediate):
+    for stage in (*parts, *fits, intermediate):
         if stage is asked:
             killed(folder, f"store/temporary/{asked.inputs['feedback'].key}-*", *own)
         words = parts.get(stage, ())
         killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json", *words)
         assert store.get(stage.key) is None
         assert store.checkpoints(stage.key).latest() is not None
-    killed(folder, f"store/temporary/{cell.key}-*")
-    assert store.get(cell.key) is None
     for running in (start(folder, "killed"), whole):
         clusters.finish(running)
     return folder, built
@@ -141,8 +137,7 @@ def test_every_artifact_has_the_same_files_and_nothing_is_left_over(runs):
 
 @pytest.mark.slow
 def test_pretrain_killed_in_two_places_writes_the_same_folder(tmp_path):
-    small.bart(dropout=0.1).save_pretrained(tmp_path / "bart")
-    small.tokenizer().save_pretrained(tmp_path / "bart")
+    small.saved(tmp_path / "bart", small.bart(dropout=0.1))
     (tmp_path / "it.txt").write_text("\n\n".join(small.TEXTS))
     keys = {"steps": 400, "batch_size": 4, "warmup": 5, "checkpoint_every": 0.01}
     words = ("pretrain", "--model", tmp_path / "bart", "--corpus", tmp_path / "it.txt")

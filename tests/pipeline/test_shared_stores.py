@@ -32,11 +32,6 @@ with Store(sys.argv[1]).lock(sys.argv[-1]) as is_mine:
 """
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
 # one host
 
 

@@ -21,11 +21,6 @@ from maskpolicy.pipeline.store.artifacts import Store
 
 
 @pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
-@pytest.fixture
 def count(tmp_path):
     (tmp_path / "count").write_text("")
     return tmp_path / "count"

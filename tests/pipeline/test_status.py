@@ -15,14 +15,8 @@ from maskpolicy.pipeline.graph import events
 from maskpolicy.pipeline.graph.events import Event, plan_digest, read_events, recorded, silent
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
-from maskpolicy.pipeline.store.artifacts import Store
 
 HERE = os.uname().nodename
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
 
 
 def status(store, *stages):

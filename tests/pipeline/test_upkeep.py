@@ -22,11 +22,6 @@ DAY = 86_400
 
 
 @pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
-@pytest.fixture
 def url():
     return f"memory://{uuid4().hex}"
 

@@ -279,8 +279,7 @@ def test_a_key_that_is_a_path_moves_no_folder_of_the_user(refused, stranger, tmp
 
 
 def _folder(path: Path) -> Path:
-    small.bart().save_pretrained(path)
-    small.tokenizer().save_pretrained(path)
+    small.saved(path)
     return path
 
 

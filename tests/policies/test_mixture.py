@@ -103,8 +103,7 @@ def test_ul2_draws_its_denoisers_alike_and_masks_exact_counts():
 def made(tmp_path_factory):
     """An experiment with members that annotate, are learned, and that a user wrote; its store."""
     folder = tmp_path_factory.mktemp("made")
-    small.bart().save_pretrained(folder / "bart")
-    small.tokenizer().save_pretrained(folder / "bart")
+    small.saved(folder / "bart")
     (folder / "mine.py").write_text(MINE)
     path = folder / "it.yaml"
     path.write_text(EXPERIMENT.format(model=folder / "bart"))

@@ -37,8 +37,7 @@ fit: {{steps: 6, batch_size: 8, eval_every: 3, precision: fp32}}
 def made(tmp_path_factory):
     """A BART and a world of tasks."""
     folder = tmp_path_factory.mktemp("made")
-    small.bart().save_pretrained(folder / "bart")
-    small.tokenizer().save_pretrained(folder / "bart")
+    small.saved(folder / "bart")
     kinds = ["people", "birds"]
     write(make({"people": 12, "general_people": 6, "birds": 12, "kinds": kinds}), folder / "world")
     return folder

@@ -324,8 +324,7 @@ def test_stop_words_numbers_and_letters_are_no_keywords(tmp_path):
 
 
 def test_an_experiment_keeps_the_models_embeddings_and_hides_keywords(tmp_path):
-    small.bart().save_pretrained(tmp_path / "bart")
-    small.tokenizer().save_pretrained(tmp_path / "bart")
+    small.saved(tmp_path / "bart")
     path = tmp_path / "it.yaml"
     path.write_text(YAML.format(model=tmp_path / "bart"))
     graph, store = stages.build(load_experiment(path)), Store(tmp_path / "store")

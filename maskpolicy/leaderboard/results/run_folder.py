@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
@@ -18,6 +17,7 @@ from maskpolicy.core.files import (
     PART,
     check_folder,
     claim_folder,
+    locked,
     nearest_folder,
     part_of,
     read_json,
@@ -114,25 +114,13 @@ def writing(folder: Path) -> Iterator[None]:
     A command that writes the same folder waits, so that all files are those of one of both.
     """
     mark = folder / BEING_WRITTEN
-    with _alone(folder):
+    claim_folder(folder)
+    with locked(folder):
         write_file(mark, _TEXT)
         sync(folder)
         yield
         sync(folder)
         mark.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes, as far as its file system can."""
-    claim_folder(folder)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # e.g. on NFS
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def check_whole(folder: Path) -> None:

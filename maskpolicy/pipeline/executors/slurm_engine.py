@@ -213,11 +213,8 @@ def scripts(experiment: Experiment, order: Sequence[Stage], logs: Path) -> list[
     for room, stages in ((room, kinds[room]) for room in widest):
         executor = Unsubmitted(folder=logs, max_num_timeout=experiment.slurm.requeues)
         asked = _for_slurm(experiment.slurm, room, experiment.name)
-        names = executor._equivalence_dict()
         given = {key.removeprefix("slurm_"): value for key, value in asked.items()}
-        executor.update_parameters(
-            **executor._convert_parameters({key: value for key, value in given.items() if names})
-        )
+        executor.update_parameters(**executor._convert_parameters(given))
         executor.parameters["map_count"] = min(experiment.slurm.tasks, len(stages))
         text = executor._make_submission_file_text(executor._submitit_command_str, "")
         texts.append(f"# {room} for {', '.join(sorted(set(stages)))}\n{text}")
