@@ -20,7 +20,9 @@ import yaml
 
 from benchmarks import entities
 from benchmarks import published as comparison
+from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.commands import app
+from maskpolicy.app.file_to_folder import prepare
 from maskpolicy.data.corpus.spacy_pipelines import find_entities
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.leaderboard.results.cell import read_run
@@ -195,3 +197,19 @@ def test_the_built_in_rules_find_most_names_that_the_pipeline_finds(published, r
     assert "rules" in said
     [name] = [line.split(" | ") for line in tables.splitlines() if line.startswith("| NAME")]
     assert float(name[-2]) > 85  # the recall of names, by overlap
+
+
+def test_the_experiments_on_english_share_their_trainings(published, real_data, tmp_path):
+    keys = [f"model={published}", f"data={real_data / 'english'}"]
+    trained, steps = {}, {}
+    for name in ("checkpoint", "glue"):
+        asked = ExperimentOptions(Path("english", name), keys, tmp_path / "store")
+        made = prepare(asked, is_dry=True)
+        trained[name] = {stage.key for stage in made.order if stage.kind == "intermediate"}
+        row = made.experiment.policies[0]
+        for task in made.experiment.tasks:
+            steps[task.label] = made.experiment.budget("finetune", row, task).steps
+    assert (len(trained["checkpoint"]), len(trained["glue"])) == (20, 12)
+    assert trained["glue"] < trained["checkpoint"]
+    # two epochs: of CoLA's 8,551 examples a tenth, with all that share a group, is dev
+    assert (steps["cola"], steps["sst2"]) == (482, 500)
