@@ -126,12 +126,12 @@ def _limit(name: str) -> str:
 
 
 def has_bf16() -> bool:
-    """Return whether the GPU, or else the CPU's matrix units, compute in bf16."""
+    """Return whether the GPU, or else the CPU's matrix units, compute in bf16 without emulation."""
     if not is_cuda():
         return bool(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
     import torch
 
-    return bool(torch.cuda.is_bf16_supported())
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 @cache
