@@ -1,4 +1,4 @@
-"""Mask one named entity or date and recover it: salient span masking (Guu et al. 2020)."""
+"""Mask named entities and dates: salient span masking (Guu et al. 2020), and orders by it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from maskpolicy import ConfigError, Json, Passage, Spans, policy, unknown
+from maskpolicy import (
+    ConfigError,
+    Json,
+    Passage,
+    Rate,
+    Spans,
+    as_spans,
+    fill,
+    omitted,
+    policy,
+    unknown,
+)
 from maskpolicy.data.corpus import Labelled, entity_labels, find_entities, pipeline_identity
 
 NAMES_AND_DATES = (
@@ -21,21 +32,16 @@ NAMES_AND_DATES = (
 """Labels of salient span masking (Guu et al. 2020), without times, numbers, shares and prices."""
 
 
-@policy("salient-span", target="spans")
 @dataclass(frozen=True)
-class SalientSpan:
-    """Mask named entities and dates, drawn uniformly from those of the passage (+SSM)."""
+class Entities:
+    """The entities of passages, by rules or by a spaCy pipeline."""
 
     pipeline: str | None = None  # name or folder of a spaCy pipeline; null: the built-in rules
     # labels of the entities to mask; all (or an empty list): also numbers and times of day
     labels: tuple[str, ...] | Literal["all"] = NAMES_AND_DATES
-    spans: int = 1  # number of entities to mask
-    only_select: ClassVar = ("spans",)  # fields that annotate does not read
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for `spans` below 1, or labels that the built-in rules do not have."""
-        if self.spans < 1:
-            raise ConfigError(f"spans: must be 1 or more, not {self.spans}")
+        """Raise ConfigError for labels that the built-in rules do not have."""
         if self.pipeline is None and not self._takes_all:
             ours = entity_labels()
             known = {*ours, *NAMES_AND_DATES} if ours & {*self.labels} else ours
@@ -88,9 +94,42 @@ class SalientSpan:
             for each in find_entities(texts, self.pipeline)
         ]
 
-    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+
+@policy("salient-span", target="spans")
+@dataclass(frozen=True)
+class SalientSpan(Entities):
+    """Mask named entities and dates, drawn uniformly from those of the passage (+SSM)."""
+
+    spans: int = 1  # number of entities to mask
+    # one: a passage is one example in each epoch; each: one example for each of its entities (T5)
+    examples: Literal["one", "each"] = omitted("one")
+    # of a passage without an entity: keep: it has its place in the batch and adds no loss
+    without: Literal["keep", "drop"] = omitted("keep")
+    only_select: ClassVar = ("spans", "examples", "without")  # annotate does not read them
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for `spans` below 1, or above 1 with an example for each entity."""
+        super().__post_init__()
+        if self.spans < 1:
+            raise ConfigError(f"spans: must be 1 or more, not {self.spans}")
+        if self.spans > 1 and self.examples == "each":
+            raise ConfigError("spans: examples: each masks one entity at a time: leave spans out")
+
+    def examples_of(self, passages: Sequence[Passage]) -> list[int] | None:
+        """Return the number of examples of each passage; None: one of each."""
+        if (self.examples, self.without) == ("one", "keep"):
+            return None
+        least, most = int(self.without == "keep"), None if self.examples == "each" else 1
+        counts = (len(passage.columns["entities"]) for passage in passages)
+        return [max(least, count if most is None else min(most, count)) for count in counts]
+
+    def select(
+        self, passage: Passage, rng: np.random.Generator, example: int | None = None
+    ) -> Spans:
         """Draw `spans` entities without replacement; no span if the passage has no entity."""
         found = passage.columns["entities"]
+        if example is not None and self.examples == "each":
+            return found[example : example + 1]
         drawn = rng.permutation(len(found))[: self.spans]
         drawn.sort()
         return found.take(drawn, axis=0)
@@ -103,3 +142,26 @@ class Temporal(SalientSpan):
 
     # those of OntoNotes's pipelines and of the built-in rules
     labels: tuple[str, ...] | Literal["all"] = ("DATE", "TIME")
+
+
+@policy("salient-first", target="spans")
+@dataclass(frozen=True)
+class SalientFirst(Entities):
+    """Mask a share of the tokens: named entities and dates first, then other words."""
+
+    ratio: Rate = 0.15  # share of the tokens to mask
+    only_select: ClassVar = ("ratio",)  # fields that annotate does not read
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw entities, and words when none is left, until they hold the share of the tokens.
+
+        That is floor(ratio * t + u) of t tokens, u uniform in [0, 1). The last one is drawn whole.
+        """
+        budget = int(self.ratio * len(passage.tokens) + rng.random())
+        found = passage.columns["entities"]
+        inside = np.searchsorted(found[:, 0], passage.words[:, 0], side="right") - 1
+        is_free = passage.words[:, 0] >= np.append(found[:, 1], 0)[inside]
+        first = fill(found, budget, rng)
+        rest = budget - int((first[:, 1] - first[:, 0]).sum())
+        spans = np.concatenate([first, fill(passage.words[is_free], rest, rng)])
+        return as_spans(spans[np.argsort(spans[:, 0])])

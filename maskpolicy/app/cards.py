@@ -237,8 +237,11 @@ def validation_sentence(record: Json) -> str:
     count, times = record["passages"], len(record["losses"])
     passages = f"{count} passage{'s' if count > 1 else ''}"
     lowest = f", the lowest of {times}" if times > 1 else ""
+    what = "Validation loss (nats per target token"
+    if record.get("bound"):
+        what = "Bound on the negative log-likelihood (NELBO, nats per token"
     return (
-        f"Validation loss (nats per target token, {passages}): {before}{record['after']:.3f} after "
+        f"{what}, {passages}): {before}{record['after']:.3f} after "
         f"step {record['step']} of {record['steps']}{lowest}."
     )
 

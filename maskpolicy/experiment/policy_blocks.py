@@ -125,6 +125,8 @@ def policy_block(
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
         check_objective(denoising, where)
         _check_loss_weight(denoising, policy, where)
+        if hooks.REANNOTATE.of(policy) is not None and hooks.gives_examples(policy):
+            raise ConfigError(f"{where}: {name}: has `reannotate`, so each passage is one example")
     else:
         _refuse_objective(asked, name, where)
         members = member_blocks(policy, where, shared, kind)
@@ -187,6 +189,11 @@ def member_blocks(
             raise ConfigError(
                 f"{place}: {member.name} is annotated again in the course of its training, "
                 "which no member of another policy can be: give it a row of its own"
+            )
+        if hooks.gives_examples(member.policy):
+            raise ConfigError(
+                f"{place}: {member.name} decides how many examples a passage gives, which no "
+                "member of another policy can: give it a row of its own"
             )
         members.append(member)
     if not members:

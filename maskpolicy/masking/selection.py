@@ -135,14 +135,15 @@ def select(
     streams: Streams | None = None,
     progress: float = 0.0,
     statistics: Statistics | None = None,
+    examples: Sequence[int] | None = None,
 ) -> list[Spans]:
     """Return the spans that `policy` masks in each passage, validated as one batch.
 
-    `progress` is the share of the training that is done, in [0, 1), and `statistics` those of the
-    corpus, for a policy that reads them. Pass `streams` to reuse them over batches. Raises
-    PluginError with the policy and the passage if a user's `select` fails, and ConfigError if the
-    spans are not an integer array of shape (n, 2) with sorted, disjoint, non-empty ranges within
-    the passage.
+    `progress` is the share of the training that is done, in [0, 1), `statistics` are those of the
+    corpus, for a policy that reads them, and `examples` the number of each passage's example. Pass
+    `streams` to reuse them over batches. Raises PluginError with the policy and the passage if a
+    user's `select` fails, and ConfigError if the spans are not an integer array of shape (n, 2)
+    with sorted, disjoint, non-empty ranges within the passage.
     """
     streams = streams or Streams()
     spans: list[Spans] = []
@@ -150,7 +151,10 @@ def select(
     if "progress" in hooks.SELECT.extra(policy):
         more["progress"] = progress
     drawn = _Drawn.of(policy, progress, seed, streams)
-    for passage, epoch in zip(passages, epochs, strict=True):
+    numbers = examples if hooks.EXAMPLE_NUMBER in hooks.SELECT.extra(policy) else None
+    for i, (passage, epoch) in enumerate(zip(passages, epochs, strict=True)):
+        if numbers is not None:
+            more[hooks.EXAMPLE_NUMBER] = numbers[i]
         now = drawn.at(passage, epoch)
         rng = streams.at(seed, epoch, passage.id)
         try:
@@ -362,16 +366,17 @@ class Masker:
         epochs: Sequence[int],
         streams: Streams | None = None,
         progress: float = 0.0,
+        examples: Sequence[int] | None = None,
     ) -> Selection:
         """Return what is masked in the passages `items` in their `epochs`; see `selection.select`.
 
-        `views` holds the same passages for each leaf. Raises ConfigError as `select` does, and for
-        a drawn member that does not exist.
+        `views` holds the same passages for each leaf; members get no `examples`. Raises ConfigError
+        as `select` does, and for a drawn member that does not exist.
         """
         streams = streams or Streams()
         if not self.members:
             passages = [views[0][item] for item in items]
-            arguments = (seed, epochs, streams, progress, self.statistics)
+            arguments = (seed, epochs, streams, progress, self.statistics, examples)
             spans = select(self.policy, passages, *arguments)
             weights: list[Any] = [1.0] * len(items)
             if self.weighs:

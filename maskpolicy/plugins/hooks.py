@@ -27,6 +27,7 @@ Lookup: TypeAlias = Callable[[Json, Example], str | None]
 """(row, its example) -> the context of the example, or None."""
 
 STATISTICS, CONTRAST = "statistics", "contrast"  # parameters that get statistics of a corpus
+EXAMPLE_NUMBER = "example"
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,11 @@ SELECT: Hook[Callable[[Passage, np.random.Generator], Spans] | None] = Hook(
     None,
     "the token spans of a passage to mask. Runs in every epoch. A method with a parameter "
     "`progress` gets the share of the training that is done, in [0, 1): a function of the step "
-    "alone. A parameter `statistics` gets those of the corpus, as that of `annotate` does",
+    "alone. A parameter `statistics` gets those of the corpus, as that of `annotate` does, and "
+    "`example` the number of the passage's example, from 0, of a policy with `examples_of` (None "
+    "where texts are only shown)",
     takes=("passage", "rng"),
-    may_take=("progress", STATISTICS),
+    may_take=("progress", STATISTICS, EXAMPLE_NUMBER),
     gives="Spans",
     required=True,
     instead="choose_member",
@@ -91,6 +94,16 @@ CHOOSE_MEMBER: Hook[Callable[[Passage, np.random.Generator], int] | None] = Hook
     may_take=("progress",),
     gives="int",
     needs="members",
+)
+EXAMPLES_OF: Hook[Callable[[Sequence[Passage]], Sequence[int] | None] | None] = Hook(
+    "examples_of",
+    None,
+    "how many examples each passage gives in an epoch, 0 or more; None: one each, whatever the "
+    "passages. They have the columns of `annotate`. A step has `batch_size` examples, in an order "
+    "of their own. `select` gets the same random numbers for all examples of a passage",
+    takes=("passages",),
+    gives="Sequence[int] | None",
+    needs="select",
 )
 WEIGH: Hook[Callable[[Passage, Spans], Any] | None] = Hook(
     "weigh",
@@ -358,7 +371,8 @@ FILES: Hook[Sequence[str]] = Hook(
 
 HOOKS: dict[str, tuple[Hook[Any], ...]] = {
     "policy": (
-        *(SELECT, CHOOSE_MEMBER, WEIGH, MEMBERS, ANNOTATE, REANNOTATE, EVERY, SMOOTHING),
+        *(SELECT, CHOOSE_MEMBER, EXAMPLES_OF, WEIGH, MEMBERS),
+        *(ANNOTATE, REANNOTATE, EVERY, SMOOTHING),
         *(DEPENDS, ONLY_SELECT, VERSION, CORPUS_COLUMNS),
         *OF_STATISTICS,
         *(FIT, TRAIN_ON, LEARNS_FROM, NEEDS_CLASSIFIER, INIT, FITS_TO_DENOISING, FILES),
@@ -375,6 +389,12 @@ HOOKS: dict[str, tuple[Hook[Any], ...]] = {
 def field_names(plugin: Any) -> set[str]:
     """Return the names of a dataclass's fields, class variables not among them."""
     return {field.name for field in fields(plugin)} if is_dataclass(plugin) else set()
+
+
+def gives_examples(policy: Any) -> bool:
+    """Return whether a policy decides how many examples a passage gives."""
+    count = EXAMPLES_OF.of(policy)
+    return count is not None and count([]) is not None
 
 
 def reads_statistics(plugin: Any) -> bool:

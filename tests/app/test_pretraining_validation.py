@@ -157,6 +157,21 @@ def test_a_head_that_is_drawn_anew_has_no_loss_before(validated, tmp_path):
     assert "before" not in next(line for line in out.splitlines() if "Validation loss" in line)
 
 
+def test_weights_by_a_drawn_rate_are_validated_by_the_bound_on_the_likelihood(validated, tmp_path):
+    folder = tiny.saved("bert", tmp_path / "small")
+    keys = ("--model", folder, "model.kind=encoder")
+    record, out, _ = validated(*keys, policy="diffusion")
+    found = record["validation_loss"]
+    assert found["bound"] is True
+    vocabulary = json.loads(Path("out", "config.json").read_text())["vocab_size"]
+    assert found["before"] == pytest.approx(math.log(vocabulary), rel=0.3)  # 34 rates
+    assert "Bound on the negative log-likelihood (NELBO, nats per token, 34 passages): " in out
+    bell = ("policy.ratio={distribution: bell, mean: 0.3, sd: 0.1}", "loss_weight=rate")
+    other, _, _ = validated(*keys, *bell, policy="whole-word", out="other")
+    assert other["validation_loss"]["before"] == found["before"]  # the same masks
+    assert other["validation_loss"]["after"] != found["after"]
+
+
 def test_text_in_which_nothing_is_masked_is_one_line(call, words):
     Path("other.txt").write_text("nothing here\n\nand nothing there")
     policy = ("--policy", "regex", r"policy.pattern=\d{4}")

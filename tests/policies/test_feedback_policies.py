@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import small
+from maskpolicy.policies.amlm import AMLM
 from maskpolicy.policies.entropy_aware import EntropyAware
 from maskpolicy.policies.part_of_speech import PartOfSpeech
 from maskpolicy.policies.pos_weighted import PosWeighted
@@ -52,6 +53,38 @@ def test_each_token_has_the_tag_of_its_word(pipeline):
     assert passage.texts(words) == ["Boats", "the", "river"]
     with pytest.raises(ConfigError, match="tags: unknown tag 'NOUNS': did you mean 'NOUN'"):
         PartOfSpeech(pipeline, ("NOUNS",))
+
+
+def test_amlm_weighs_types_by_accuracy():
+    # released: (right + 0.5) / (seen + 1), then 0.2 of the old weight and 0.8 of (1 - accuracy)
+    seen, right = np.asarray([9, 0, 1, 3]), np.asarray([9, 0, 0, 3])
+    found = AMLM().updated(np.ones(4), right, seen)
+    accuracy = np.asarray([0.95, 0.5, 0.25, 0.875])
+    new = np.asarray([0.24, 0.6, 0.8, 0.3])
+    assert 0.2 + 0.8 * (1 - accuracy) == pytest.approx(new)
+    assert found == pytest.approx(new / 0.485)
+    assert AMLM(least=0.7).updated(np.ones(4), right, seen) == pytest.approx(
+        [0.97, 0.97, 1.11, 0.97], abs=0.01
+    )
+
+
+def test_amlm_asks_the_model_after_its_first_steps():
+    passages, start = small.passages(), current()
+    assert {1.0} == {w for each in AMLM().reannotate(passages, start)["weights"] for w in each}
+    later = current(steps=200)
+    weights = AMLM().reannotate(passages, later)["weights"]
+    tokens = np.concatenate([passage.tokens for passage in passages])
+    best = np.concatenate(later.guess(passages, 0.3).best)
+    right, seen = (
+        np.bincount(each, minlength=later.vocabulary) for each in (tokens[best == tokens], tokens)
+    )
+    assert np.concatenate(weights) == pytest.approx(
+        AMLM().updated(np.ones(later.vocabulary), right, seen)[tokens]
+    )
+    text = small.words("w " * 4, weights=np.asarray([1.0, 2.0, 1.0, 0.0]))
+    spans = select(AMLM(0.25), [text] * 4000, 0, range(4000))
+    found = np.bincount(np.concatenate(spans)[:, 0], minlength=4) / 4000
+    assert found == pytest.approx([0.25, 0.5, 0.25, 0], abs=0.03)  # 0.25 on average
 
 
 def averages(losses, passages):

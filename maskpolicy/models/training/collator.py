@@ -397,6 +397,11 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
             "without <mask> in the encoder, which plain Transformers models cannot do: use "
             "`maskpolicy pretrain`"
         )
+    if hooks.gives_examples(leaf.policy):
+        raise ConfigError(
+            f"MaskingCollator: {name} decides how many examples a passage gives, and a collator "
+            "makes one of each row: use `maskpolicy pretrain`"
+        )
     if leaf.weighs:
         raise ConfigError(
             f"MaskingCollator: {name} weighs the losses of passages or tokens, which the loss of "

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Example, Policy
@@ -20,6 +21,8 @@ from maskpolicy.masking.denoising import PLACE, DenoisingPairs, mixed_pairs, pla
 from maskpolicy.masking.selection import Masker, Selection
 from maskpolicy.models.training.batching import IGNORE, Order, Pairs, Step, collate, micro_batches
 from maskpolicy.models.training.specials import Specials
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.registry import plugin_name
 from maskpolicy.plugins.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -78,9 +81,33 @@ class MaskedSteps:
         return bool((self.passages.lengths > self.room).any())
 
     @cached_property
+    def examples(self) -> NDArray[np.int64] | None:
+        """The passage of each example, and its number in the passage, (n, 2); None: one each.
+
+        Raises DataError for a policy that gives no example at all.
+        """
+        count: Any = hooks.EXAMPLES_OF.of(self.policy)
+        if not hooks.gives_examples(self.policy):
+            return None
+        counts = np.asarray(count(self.shown[0]), np.int64)
+        if not counts.sum():
+            raise DataError(
+                f"{plugin_name('policy', self.policy)}: gives no example of any passage: use a "
+                "corpus in which it masks something"
+            )
+        numbers = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
+        return np.stack([np.arange(len(counts)).repeat(counts), numbers], axis=1)
+
+    @cached_property
     def order(self) -> Order:
-        """The order of the passages, which is the same for every policy."""
-        return Order(self.passages.lengths, self.spec.batch_size, self.spec.seed)
+        """The order of the passages, or of their examples.
+
+        For one example of each passage it is the same for every policy.
+        """
+        lengths = self.passages.lengths
+        if self.examples is not None:
+            lengths = lengths[self.examples[:, 0]]
+        return Order(lengths, self.spec.batch_size, self.spec.seed)
 
     @cached_property
     def streams(self) -> Streams:
@@ -109,7 +136,7 @@ class MaskedSteps:
         if written.without_room:
             work["spans_without_room"] = written.without_room
         if self.is_cut:
-            lengths = self.passages.lengths[[item for item, _ in self.order.step(number)]]
+            lengths = self.order.lengths[[item for item, _ in self.order.step(number)]]
             work["passage_tokens"] = int(lengths.sum())
             work["cut_tokens"] = int(np.maximum(lengths - self.room, 0).sum())
         return _step(pairs, self.specials, self.spec, work, units)
@@ -187,9 +214,15 @@ class MaskedSteps:
 
         The progress of the training is that of the whole budget, also where it stops earlier.
         """
-        items, epochs = zip(*self.order.step(number), strict=True)
+        chosen, epochs = zip(*self.order.step(number), strict=True)
+        items: Sequence[int] = chosen
+        examples: Sequence[int] | None = None
+        if self.examples is not None:
+            items, examples = self.examples[list(chosen)].T.tolist()
         progress = number / self.spec.steps
-        return self.masker.select(self.shown, items, self.spec.seed, epochs, self.streams, progress)
+        return self.masker.select(
+            self.shown, items, self.spec.seed, epochs, self.streams, progress, examples
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from maskpolicy.core.errors import ConfigError, DataError, StageError
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Example, Json
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.models import scratch
 from maskpolicy.models.families import bounded
@@ -45,10 +46,12 @@ from maskpolicy.pipeline.stages.training_text import (
     open_views,
 )
 from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import instance
 
 WORK = "work.json"
 _PASSAGES = 1024  # the most passages to validate on
 _BATCH = 32  # the most of them at a time
+_BOUND = "diffusion"  # the policy whose masks give the NELBO
 _EPOCHS = 100  # of a training; more of them are worth a warning
 
 
@@ -223,11 +226,12 @@ def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> 
 
 def _warn_of_repetition(steps: MaskedSteps, run: StageRun) -> None:
     """Warn of passages that are read very often."""
-    spec, count = steps.spec, len(steps.passages)
+    spec, count = steps.spec, len(steps.order.lengths)
     times = spec.steps * spec.batch_size / count
     if times > _EPOCHS:
+        what = "passages" if steps.examples is None else "examples"
         run.warn(
-            f"reads each of {count} passages {times:.0f} times ({spec.steps} steps of "
+            f"reads each of {count} {what} {times:.0f} times ({spec.steps} steps of "
             f"{spec.batch_size} passages): give more text, or lower {run.kind}.steps"
         )
 
@@ -306,6 +310,10 @@ def masked_steps(
 class Validation:
     """The loss of a model on text that it is not trained on, always with the same masks.
 
+    For an objective that weighs passages by their rates, as masked diffusion does, the masks are
+    those of the policy `diffusion`, whatever the row's: the loss is then the bound on the negative
+    log-likelihood of a token (NELBO), and rows with other orders of tokens can be compared.
+
     The text has up to 1,024 passages, drawn at random from more of them. They are measured in
     batches of equal size, so that a few may be left over.
     """
@@ -313,6 +321,7 @@ class Validation:
     steps: MaskedSteps
     count: int  # batches
     loss: Loss
+    is_bound: bool = False  # it is the NELBO
 
     @classmethod
     def of(
@@ -334,6 +343,11 @@ class Validation:
         }
         if not own:
             return None
+        is_bound = params.kind == ENCODER and params.how.loss_weight != "equal"
+        if is_bound:
+            policy = instance("policy", _BOUND, {})
+            how = replace(params.how, loss_weight="likelihood", replacement=None)
+            params = replace(params, how=how)
         steps = masked_steps(policy, specials, spec, params, {**inputs, **own})
         passages = min(_PASSAGES, len(steps.passages))
         count = -(-passages // _BATCH)
@@ -345,7 +359,7 @@ class Validation:
                 f"policy {params.policy}: masks nothing in the validation text, or only what is "
                 "truncated: give more text, or lower corpus.words or corpus.tokens"
             )
-        return cls(steps, count, MODEL_KINDS[params.kind].token_loss)
+        return cls(steps, count, MODEL_KINDS[params.kind].token_loss, is_bound)
 
     def __call__(self, module: Any) -> float:
         """Return the mean loss of a target token, in nats; raises StageError if it is not finite.
@@ -371,6 +385,7 @@ class Validation:
             "step": done["best_step"],
             "steps": done["steps"],
             "losses": [[step, -score] for step, score in done["scores"]],
+            **({"bound": True} if self.is_bound else {}),
         }
 
 
