@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from maskpolicy.experiment.verbatim import WrittenExperiment
     from maskpolicy.pipeline.executors.engines import Executor
     from maskpolicy.pipeline.stages import Graph
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def prepare(
     part = stages.choose_cells(whole, asked.only or ())
     order = topological(part.targets)
     damaged = tuple(_damaged(order, store)) if verify else ()
+    _warn_of_edited_plugins(order, store)
     return Prepared(asked, written, experiment, whole, part, order, store, folder, damaged)
 
 
@@ -131,6 +136,29 @@ def _default_folder(written: WrittenExperiment) -> Path:
 
     name = written.file and verbatim.name_of(written.file)
     return written.home or Path("runs") / (name or written.name)
+
+
+def _warn_of_edited_plugins(order: Iterable[Stage], store: Store) -> None:
+    """Log a warning of each built-in policy and task that was edited since a stage used it."""
+    from maskpolicy.core.version import VERSION
+    from maskpolicy.pipeline.graph.calls import BUILTIN_FACT
+    from maskpolicy.plugins.changed_files import builtin_code
+
+    edited: Counter[str] = Counter()
+    for stage in order:
+        known = store.peek(stage.key) if store.path(stage.key).exists() else None
+        if known is None or known["versions"]["maskpolicy"] != VERSION:
+            continue
+        before = known["record"]["facts"].get(BUILTIN_FACT, {})
+        now = builtin_code(stage.params) if before else {}
+        edited.update(name for name in before if before[name] != now.get(name))
+    for name, count in edited.items():
+        log.warning(
+            "%s: was edited since %d of the stages of this run were computed: their results are "
+            "those of the code before; raise its version to compute them again",
+            name,
+            count,
+        )
 
 
 def _damaged(order: Iterable[Stage], store: Store) -> Iterator[Stage]:

@@ -40,6 +40,7 @@ from maskpolicy.plugins import changed_files, discovery, isolation
 Report: TypeAlias = Callable[[int, int, str], None]
 """report(done, total, note): how far a stage is, in units such as steps; total 0: unknown."""
 T = TypeVar("T")
+BUILTIN_FACT = "builtin"  # digests of the code of the built-in plugins that a stage names
 KILLED = "its process was killed"
 _GRACE = 5.0  # seconds in which members of a group report their errors after one has failed
 _TIMEOUT = timedelta(days=1)  # of collective operations: the first member may evaluate meanwhile
@@ -141,6 +142,8 @@ def _compute(
                 run.facts.update(_together(call, out, group, report))
             else:
                 compute(call.kind, call.record["params"], inputs, out, run)
+            if code := changed_files.builtin_code(params):
+                run.facts[BUILTIN_FACT] = code
     except (StoreError, Lost):
         raise
     except Exception as error:  # noqa: BLE001 - only what depends on this stage fails
