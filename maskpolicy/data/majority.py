@@ -21,7 +21,7 @@ from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles import kilt
 from maskpolicy.experiment.task_kinds import LABEL as LABEL_KIND
-from maskpolicy.experiment.task_kinds import SPAN, TEXT
+from maskpolicy.experiment.task_kinds import SPAN, TAGS, TEXT
 
 __all__ = ["FILE", "LABEL", "RULES", "SENTENCE", "Majority", "Material", "best"]
 
@@ -228,6 +228,16 @@ def _label(material: Material) -> Guess:
     return lambda example: constant
 
 
+def _word_tags(material: Material) -> Guess:
+    """Guess the most frequent tag of each word; "O" for a word that train lacks."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for example in material.train:
+        for word, tag in zip(example.source.split(), example.targets[0].split(), strict=True):
+            counts[word][tag] += 1
+    tags = {word: counted.most_common(1)[0][0] for word, counted in counts.items()}
+    return lambda example: " ".join(tags.get(word, "O") for word in example.source.split())
+
+
 def _no_answer(material: Material) -> Guess | None:
     """Guess that the context holds no answer."""
     return (lambda example: "") if material.unanswerable else None
@@ -259,6 +269,7 @@ RULES: Mapping[str, Mapping[str, Learn]] = {
         "place": _place,
     },
     LABEL_KIND: {"commonest label": _label},
+    TAGS: {"commonest tag of a word": _word_tags},
     SPAN: {"no answer": _no_answer, "first words": _opening},
 }
 """By kind of task (COMMONEST if it is not here); of equally good rules the first is taken."""

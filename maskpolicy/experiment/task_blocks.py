@@ -98,7 +98,7 @@ def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: s
             raise ConfigError(f"{place}: {name} is named twice: remove one")
         if name in registry.names("metric"):
             continue
-        if metric.parts and not TASK_KINDS[kind].has_classes:
+        if metric.parts and not TASK_KINDS[kind].has_classes and name != usual:
             raise ConfigError(
                 f"{place}: {name} scores labels, and this task has {kind.rstrip('s')}s: {instead}"
             )

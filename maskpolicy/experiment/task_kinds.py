@@ -14,7 +14,7 @@ from maskpolicy.core.schema import omitted
 from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ
 from maskpolicy.plugins.registry import Registered
 
-TEXT, LABEL, SPAN, PAIRS = "text", "label", "span", "pairs"
+TEXT, LABEL, SPAN, TAGS, PAIRS = "text", "label", "span", "tags", "pairs"
 Choose = Literal[
     "generate", "likelihood", "auto", "pll", "within_word_l2r", "enc_dec_mask", "enc_dec_prefix"
 ]
@@ -43,6 +43,7 @@ TASK_KINDS: Mapping[str, TaskKind] = {
         ENCODER, "AutoModelForSequenceClassification", "text-classification", has_classes=True
     ),
     SPAN: TaskKind(ENCODER, "AutoModelForQuestionAnswering", "question-answering"),
+    TAGS: TaskKind(ENCODER, "AutoModelForTokenClassification", "token-classification"),
     PAIRS: TaskKind("", "", "fill-mask", zero_shot=True),
 }
 

@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy, linear
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.models import crossentropy, encoders, text_to_text
 from maskpolicy.models.cpu import backpropagation
-from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
+from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask, TagTask
 from maskpolicy.models.text_to_text import token_loss, training_loss
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
 from maskpolicy.models.training.optimization import Weights
 
 MASK, PAD, START = 4, 1, 2
-label, span = LabelTask(), SpanTask()
+label, span, tags = LabelTask(), SpanTask(), TagTask()
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "attn_implementation": "eager"}
 DROPOUT = {"dropout": 0.2, "attention_dropout": 0.3, "activation_dropout": 0.1}
 TEXTS = (([0, 7, MASK, 9, 10, 2], [0, 7, 8, 2]), ([0, 11, 12, MASK, 2], [0, 13, 14, 15, 16, 2]))
@@ -229,13 +229,12 @@ def test_other_encoders_are_computed_by_transformers(settings, is_used):
 
 def with_head(family="roberta", task=label, classes=3, **settings):
     """A model with a head for a task, as `start` makes it."""
-    from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
+    import transformers
 
-    auto = AutoModelForSequenceClassification if task is label else AutoModelForQuestionAnswering
     config = tiny.model(family, **settings).config
-    config.num_labels = classes if task is label else 2
+    config.num_labels = classes
     torch.manual_seed(0)
-    model = auto.from_config(config).train()
+    model = getattr(transformers, task.auto_class).from_config(config).train()
     model.set_attn_implementation("eager")
     return model
 
@@ -252,8 +251,13 @@ def examples(labels):
 @pytest.mark.parametrize("dropout", [{}, ENCODER_DROPOUT], ids=["no dropout", "dropout"])
 @pytest.mark.parametrize(
     ("task", "labels", "classes"),
-    [(label, ([2], [0]), 3), (label, ([1.5], [0.5]), 1), (span, ([2, 4], [1, 3]), 2)],
-    ids=["classes", "numbers", "spans"],
+    [
+        (label, ([2], [0]), 3),
+        (label, ([1.5], [0.5]), 1),
+        (span, ([2, 4], [1, 3]), 2),
+        (tags, ([IGNORE, 2, 0, IGNORE, 1, 0, IGNORE], [IGNORE, 1, IGNORE, 1, IGNORE]), 3),
+    ],
+    ids=["classes", "numbers", "spans", "tags"],
 )
 def test_a_task_has_the_loss_and_gradients_of_autograd(task, labels, classes, dropout, is_used):
     given = [examples(labels)] * 2

@@ -22,7 +22,7 @@ from maskpolicy.models.finetuning import TASK_HEADS, encoder_tasks
 from maskpolicy.models.finetuning.text import answer, generate
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.models.text_to_text import token_loss
-from maskpolicy.models.training.batching import Pairs, collate
+from maskpolicy.models.training.batching import IGNORE, Pairs, collate
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import tokenize
 
@@ -168,6 +168,40 @@ def pair_of(target="1", context=None, choices=("0", "1")):
     return Example("a", "a", FIRST, (target,), context=context, choices=choices)
 
 
+NAMED, TAGS = "Anna Kovar left Lindau , unhappily .", "B-PER I-PER O B-LOC O O O"
+
+
+def tagged(words=NAMED, tags=TAGS):
+    return Example("t", "t", words, (tags,))
+
+
+def test_the_first_token_of_each_word_has_its_tag(folder):
+    head, example = TASK_HEADS["tags"], tagged()
+    model = head.start(folder, [example], 0)
+    assert set(model.config.label2id) == set(TAGS.split())
+    batch = head.steps(model, small.tokenizer(), [example], SPEC, PARAMS)(0).batches[0]
+    first = batch.labels[0] != IGNORE
+    assert [model.config.id2label[n] for n in batch.labels[0, first].tolist()] == TAGS.split()
+    places = [*np.flatnonzero(first.numpy()), len(batch.source[0]) - 1]
+    texts = [read(batch.source[0, a:b]).strip() for a, b in pairwise(places)]
+    assert texts == NAMED.split()
+    assert head.steps(model, small.tokenizer(), [example], SPEC, PARAMS)(0).units == 7 * 4
+
+
+def test_tags_are_learnt_and_words_that_are_cut_off_are_outside(folder):
+    head, other = TASK_HEADS["tags"], tagged("Lindau left .", "B-LOC O O")
+    examples = [tagged(), other]
+    model = learn(head, head.start(folder, examples, 0), examples)
+    answers = head.answer(model, small.tokenizer(), examples, PARAMS, SPEC)
+    assert answers == [TAGS, "B-LOC O O"]
+    words = " ".join([NAMED] * 9)
+    cut = head.answer(model, small.tokenizer(), [tagged(words)], PARAMS, SPEC)[0].split()
+    assert len(cut) == len(words.split())
+    assert set(cut[-20:]) == {"O"}
+    (found,) = head.cuts(small.tokenizer(), [tagged(words), other], SPEC, PARAMS, True)
+    assert found.count == 1
+
+
 def question():
     start = SECOND.index("the Oder")
     return Example("q", "q", FIRST, ("the Oder",), context=SECOND, start=start)
@@ -213,7 +247,7 @@ def test_token_types_are_those_of_the_tokenizer(family):
     assert len(seen) == len(steps(0).batches)
 
 
-@pytest.mark.parametrize("kind", ["label", "span"])
+@pytest.mark.parametrize("kind", ["label", "span", "tags"])
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
     folder, made, head = (
@@ -221,7 +255,11 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
         tiny.tokenizer(family),
         TASK_HEADS[kind],
     )
-    examples = [pair_of(), pair_of("0", SECOND)] if kind == "label" else [question(), question()]
+    examples = {
+        "label": [pair_of(), pair_of("0", SECOND)],
+        "span": [question(), question()],
+        "tags": [tagged(), tagged()],
+    }[kind]
     model = head.start(folder, examples, 0)
     steps = head.steps(model, made, examples, BUDGET, PARAMS)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -237,6 +275,8 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
     answers = head.answer(model, made, examples, PARAMS, BUDGET)
     if kind == "label":
         assert set(answers) <= {"0", "1"}
+    elif kind == "tags":
+        assert [len(answer.split()) for answer in answers] == [len(NAMED.split())] * 2
     else:
         assert all(answer in SECOND for answer in answers)
     model.save_pretrained(tmp_path / "tuned")

@@ -73,6 +73,7 @@ _BOTH = {"accuracy": _mean(per_example.label), "f1": per_split.f1}
 _EXACT = {"exact_match": _mean(per_example.exact_match)}
 _EXACT_2 = {"exact_match": _mean(per_example.squad_exact)}
 _F1 = {"f1": _mean(per_example.f1)}
+_ENTITIES = {"precision": per_split.entity_precision, "recall": per_split.entity_recall}
 _CORRELATIONS = {"pearson": per_split.pearson, "spearman": per_split.spearman}
 
 
@@ -101,6 +102,11 @@ METRICS = {
             *("correlation", per_example.closeness, "mean correlation"),
             parts=_CORRELATIONS,
             numbers=True,
+        ),
+        Metric(
+            *("entity_f1", per_example.label, "entity F1"),
+            parts={"f1": per_split.entity_f1},
+            besides=_ENTITIES,
         ),
         Metric("squad_v1", per_example.f1, "SQuAD F1", besides=_EXACT, graded=True),
         Metric("squad", per_example.squad_f1, "SQuAD F1", version=2, besides=_EXACT_2, graded=True),

@@ -1,4 +1,4 @@
-"""GLUE's metrics over all examples at once (Wang et al. 2019): what no single example has."""
+"""GLUE's metrics over all examples at once (Wang et al. 2019), and the F1 of entities."""
 
 from __future__ import annotations
 
@@ -66,3 +66,54 @@ def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     if len(one) < 2 or not one.std() or not other.std():
         return 0.0
     return float(np.corrcoef(one, other)[0, 1])
+
+
+def entity_precision(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return the share of the predicted entities that are right; 0 without any."""
+    right, guessed, _ = _entity_counts(predictions, references)
+    return right / guessed if guessed else 0.0
+
+
+def entity_recall(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return the share of the entities that are predicted; 0 without any."""
+    right, _, known = _entity_counts(predictions, references)
+    return right / known if known else 0.0
+
+
+def entity_f1(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return the F1 of entities, as CoNLL's conlleval (Tjong Kim Sang and De Meulder 2003).
+
+    An entity is right if its words and its type are. A text is the tags of its words, with blanks
+    between them.
+    """
+    right, guessed, known = _entity_counts(predictions, references)
+    return 2 * right / (guessed + known) if guessed + known else 0.0
+
+
+def _entity_counts(
+    predictions: Sequence[str], references: Sequence[Sequence[str]]
+) -> tuple[int, int, int]:
+    """Return how many predicted entities are right, how many there are, and how many are known."""
+    both = zip(predictions, references, strict=True)
+    pairs = [(entities(one), entities(answers[0])) for one, answers in both]
+    right = sum(len(guessed & known) for guessed, known in pairs)
+    guessed, known = (sum(map(len, side)) for side in zip(*pairs, strict=True))
+    return right, guessed, known
+
+
+def entities(tags: str) -> set[tuple[int, int, str]]:
+    """Return the entities (first word, end, type) of tags such as "B-PER I-PER O".
+
+    One begins at B, at I behind another type or none, and at S; it ends behind E and S.
+    """
+    found: set[tuple[int, int, str]] = set()
+    begin, known, was = 0, "", "O"
+    for place, tag in enumerate([*tags.split(), "O"]):
+        mark, _, kind = tag.partition("-")
+        is_new = mark in ("B", "S", "O") or was in ("E", "S", "O") or kind != known
+        if is_new and was != "O":
+            found.add((begin, place, known))
+        if is_new:
+            begin = place
+        was, known = mark, kind
+    return found

@@ -12,6 +12,7 @@ from transformers import (
     RobertaForMaskedLM,
     RobertaForQuestionAnswering,
     RobertaForSequenceClassification,
+    RobertaForTokenClassification,
     RobertaModel,
 )
 
@@ -319,10 +320,16 @@ def pretraining_gradients(module: Any) -> PretrainingGradients | None:
     return PretrainingGradients(module) if all(map(_is_known, parts)) else None
 
 
+_HEADS = (
+    RobertaForQuestionAnswering,
+    RobertaForSequenceClassification,
+    RobertaForTokenClassification,
+)
+
+
 def task_gradients(model: Any, loss: HeadLoss) -> TaskGradients | None:
     """Return the gradients of a RobertaModel under a head; None for any other model."""
-    known = (RobertaForSequenceClassification, RobertaForQuestionAnswering)
-    if type(model) not in known or not _is_known(model.roberta):
+    if type(model) not in _HEADS or not _is_known(model.roberta):
         return None
     return TaskGradients(model.roberta, loss)
 

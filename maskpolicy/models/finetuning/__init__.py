@@ -12,9 +12,17 @@ from typing import Any
 
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.task_kinds import LABEL, PAIRS, SPAN, TEXT, AnswerParams, HeadParams
+from maskpolicy.experiment.task_kinds import (
+    LABEL,
+    PAIRS,
+    SPAN,
+    TAGS,
+    TEXT,
+    AnswerParams,
+    HeadParams,
+)
 from maskpolicy.models.finetuning import pair_scores, text
-from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
+from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask, TagTask
 from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.steps import Cut, ExampleSteps
 
@@ -51,6 +59,7 @@ TASK_HEADS: Mapping[str, Head] = {
     TEXT: _head(text),
     LABEL: _head(LabelTask()),
     SPAN: _head(SpanTask()),
+    TAGS: _head(TagTask()),
 }
 ANSWERING: Mapping[str, Answering] = {
     **TASK_HEADS,
