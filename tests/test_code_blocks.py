@@ -21,13 +21,24 @@ import yaml
 from pages import PAGES, ROOT, Block, blocks
 
 from maskpolicy.app import commands as cli
-from maskpolicy.experiment import reference
-from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.experiment import reference, verbatim
+from maskpolicy.experiment.parse import experiment_of
+from maskpolicy.experiment.text_budgets import TextSize
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 COMMAND: Any = typer.main.get_command(cli.app)
 TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-OTHERS = {"cd", "git", "pip", "ray", "sbatch", "source", "mkdir", "diff"}  # programs not checked
+OTHERS = {
+    "cd",
+    "git",
+    "pip",
+    "ray",
+    "sbatch",
+    "source",
+    "mkdir",
+    "diff",
+    "bash",
+}  # programs not checked
 PROGRAMS = {"maskpolicy", "make", "python", ".venv/bin/pre-commit", *OTHERS}
 EXPERIMENT = {"model": "mini", "corpus": "world", "data": "world"}
 EXPERIMENT |= {"policies": ["none"], "tasks": ["triviaqa"]}
@@ -121,7 +132,8 @@ def test_a_block_of_yaml_is_an_experiment_or_a_part_of_one(block: Block, tmp_pat
     if "none" not in given.get("policies", ["none"]):  # part of a list, without its baseline
         text = text.replace("policies:\n", "policies:\n  - none\n")
     file.write_text(text, encoding="utf-8")
-    assert load_experiment(file).policies
+    size = TextSize(passages=10**5, words=10**7)  # for budgets in words
+    assert experiment_of(verbatim.read_experiment(file), file, lambda _: size).policies
 
 
 def _files(value: Any) -> Iterator[str]:

@@ -19,6 +19,7 @@ from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.core.files import check_folder, claim_folder, locked, sync
 from maskpolicy.core.keys import to_json
 from maskpolicy.core.types import Json
+from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment.definition import ENCODER, RELATIVE, ModelKind
 from maskpolicy.experiment.task_kinds import TEXT, kind_of
 from maskpolicy.leaderboard import description
@@ -207,11 +208,12 @@ def export_model(
 
     `command` is shown in the card, with the model's `name` on the Hub if it is to have one. `seed`
     selects a fine-tuning seed, and with it the intermediate run. With `checkpoints`, the models of
-    `checkpoint_steps` are written to folders in `out`, whose names are returned. Raises ConfigError
+    `checkpoint_steps` and the last one are written to folders in `out` as well, named after the
+    words that they have read, and these names are returned. Raises ConfigError
     if the run does not have the row, task, seed or checkpoints, and StoreError if the store does
     not have a model any more.
     """
-    cells = _cells(run, policy, task, seed)
+    cells = cells_of(run, policy, task, seed)
     keys = {kind: cells[0].stage_key(kind) for kind in _KINDS}
     key = keys["finetune" if task is not None else "intermediate"]
     if key is None:
@@ -234,8 +236,8 @@ def export_model(
     if stage is not None:  # its corpus, for the card alone
         manifests["corpus"] = store.recall(stage["record"]["inputs"]["corpus"])
     parts = (tokenizer.path, model.path)
-    early = _early(run, cells[0], store) if checkpoints else {}
-    for part in (*parts, *early.values()):
+    kept = _early(run, cells[0], store) if checkpoints else {}
+    for part in (*parts, *kept.values()):
         refuse_code(str(part))  # a store that came with the run may contain any file
     about = _about(run, cells, manifests, task, model.path, command, name or out.name)
     record = {
@@ -249,33 +251,65 @@ def export_model(
         "scores": [asdict(score) for score in about.scores],
         "work": cells[0].work,
     }
-    inside = {name: (tokenizer.path, path) for name, path in early.items()}
+    inside = {name: (tokenizer.path, path) for name, path in kept.items()}
     place(out, parts, cards.card(about), record, about.limits[0], about.model, inside)
     return list(inside)
 
 
 def _early(run: Run, cell: Result, store: Store) -> dict[str, Path]:
-    """Return the models of the checkpoints of a cell's intermediate run, by name."""
+    """Return the models of the checkpoints of a cell's intermediate run and its last, by name."""
+    names, label = checkpoint_names(run, cell, store), f"the model of {cell.policy} at step"
+    keys = {result.config[STEP]: result.stage_key("intermediate") for result in early(run, cell)}
+    keys[cell.config["intermediate"]["steps"]] = cell.stage_key("intermediate")
+    return {
+        name: available(store, str(keys[step]), f"{label} {step}").path
+        for step, name in names.items()
+    }
+
+
+def early(run: Run, cell: Result) -> list[Result]:
+    """Return the results of the checkpoints of a cell's intermediate run, on any task."""
     number = cell.config.get("intermediate_seed")
-    keys = {
-        result.config[STEP]: result.stage_key("intermediate")
+    return [
+        result
         for result in run.early
         if result.policy == cell.policy and result.config.get("intermediate_seed") == number
-    }
-    if not keys:
+    ]
+
+
+def checkpoint_names(run: Run, cell: Result, store: Store) -> dict[int, str]:
+    """Return the names of the checkpoints of a cell's intermediate run and its last, by step.
+
+    Raises ConfigError if the run kept none, and StoreError if the store lacks model or corpus.
+    """
+    steps = {result.config[STEP] for result in early(run, cell)}
+    if not steps:
         raise ConfigError(
-            f"{run.folder}: {cell.policy} has no checkpoints: set checkpoint_steps in the "
-            "experiment and run it again"
+            f"{run.folder}: {cell.policy} has no checkpoints: set checkpoint_words or "
+            "checkpoint_steps in the experiment and run it again"
         )
-    return {
-        f"step_{step}": available(
-            store, str(key), f"the model of {cell.policy} at step {step}"
-        ).path
-        for step, key in sorted(keys.items())
-    }
+    budget = cell.config["intermediate"]
+    stage = available(store, str(cell.stage_key("intermediate")), f"the model of {cell.policy}")
+    read = (store.recall(stage.key) or {})["record"]["inputs"]["corpus"]
+    corpus = available(store, read, f"the corpus of {cell.policy}")
+    passages = Passages.open(corpus.path)
+    words = passages.count_words() * budget["batch_size"] / len(passages)  # of a step
+    return {step: checkpoint_name(step, words) for step in sorted({*steps, budget["steps"]})}
 
 
-def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:
+def checkpoint_name(step: int, words: float) -> str:
+    """Return the name of a checkpoint in BabyLM's challenge, such as chck_10M.
+
+    It has the roundest number of words that is reached in the checkpoint's last step, of which each
+    reads `words` on average.
+    """
+    end = round(step * words, 3)
+    rounded = (int(end // 10**digits) * 10**digits for digits in range(len(str(int(end))), -1, -1))
+    number = next(one for one in rounded if one > end - words or one == int(end))
+    return f"chck_{f'{number / 1e6:.6f}'.rstrip('0').rstrip('.')}M"
+
+
+def cells_of(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:
     """Return the cell of a task, or without a task all cells that share the model."""
     own = [result for result in run.results if result.policy == policy]
     if not own:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProcessor
 
+from maskpolicy.app import transformers_folders
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.opening import open_store
 
@@ -24,13 +25,14 @@ intermediate: {steps: 6, warmup: 1, batch_size: 4}
 """
 PAIRS = (("Ada was born.", "Ada were born."), ("It is old.", "It are old."), ("He ran", "He runs"))
 TABLE = "\n".join(["good,bad", *(",".join(pair) for pair in PAIRS)])
+EARLY = ("chck_0.0001M", "chck_0.0002M")
 MODELS = {"encoder": AutoModelForMaskedLM, "seq2seq": AutoModelForSeq2SeqLM}
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def ran(request, run_tiny):
     """Return the folder of a run with checkpoints, and the class that its models are loaded by."""
-    text = f"{YAML}checkpoint_steps: [2, 4]\n"
+    text = f"{YAML}checkpoint_words: [100, 200]\n"
     if request.param == "seq2seq":
         text = text.replace("{kind: encoder, name: mini, head: own}", "mini")
     return run_tiny(text, {"pairs.csv": TABLE}), MODELS[request.param]
@@ -85,12 +87,31 @@ def test_checkpoints_answer_in_the_pipeline_as_in_the_run(call, ran, tmp_path):
     assert choices(out, auto_class) == predicted(folder / "out/predictions/more--pairs--0.jsonl")
     store = open_store(folder / "store")
     early = [cell for cell in read_run(folder / "out").early if cell.policy == "more"]
-    for step, cell in zip((2, 4), early, strict=True):
+    assert len(early) == 2
+    for name, cell in zip(EARLY, early, strict=True):
         evaluated = store.get(cell.stage_key("evaluate")).path
-        found = choices(out / f"step_{step}", auto_class)
-        assert found == predicted(evaluated / "predictions.jsonl")
-    weights = {path.read_bytes() for path in out.rglob("model.safetensors")}
-    assert len(weights) == 3
+        assert choices(out / name, auto_class) == predicted(evaluated / "predictions.jsonl")
+    assert len({path.read_bytes() for path in out.rglob("model.safetensors")}) == 3
+    (last,) = {path.name for path in out.iterdir() if path.is_dir()} - {*EARLY}
+    whole, same = (place / "model.safetensors" for place in (out, out / last))
+    assert whole.read_bytes() == same.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("step", "words", "name"),
+    [
+        (157, 6400.7, "chck_1M"),
+        (15624, 6400.7, "chck_100M"),
+        (79, 6400.7, "chck_0.5M"),
+        (8, 10.0, "chck_0.00008M"),
+        (1, 50.5, "chck_0.00005M"),
+        (2, 1e6, "chck_2M"),
+    ],
+)
+def test_a_checkpoint_has_the_roundest_number_of_words_that_its_last_step_reaches(
+    step, words, name
+):
+    assert transformers_folders.checkpoint_name(step, words) == name
 
 
 def test_checkpoints_are_branches_on_the_hub(call, hub, ran, tmp_path):
@@ -98,15 +119,15 @@ def test_checkpoints_are_branches_on_the_hub(call, hub, ran, tmp_path):
     out, words = tmp_path / "babylm", ("--store", folder / "store", "--checkpoints")
     code, _, err = call("export", folder / "out", "more", "--out", out, *words, "--push", "me/it")
     assert code == 0, err
-    for branch, part in (("", out), ("@step_2", out / "step_2"), ("@step_4", out / "step_4")):
-        files = {path.name: path.read_bytes() for path in part.iterdir() if path.is_file()}
-        assert hub.files[f"models/me/it{branch}"] == files
+    for name in ("", *EARLY):
+        files = {path.name: path.read_bytes() for path in (out / name).iterdir() if path.is_file()}
+        assert hub.files[f"models/me/it@{name}".removesuffix("@")] == files
     assert "--checkpoints" in (out / "README.md").read_text()
 
 
 def test_checkpoints_that_there_are_none_of_are_one_line(refused, ran, unchecked, tmp_path):
     words = ("--out", tmp_path / "babylm", "--checkpoints", "--store", unchecked / "store")
     said = refused("export", unchecked / "out", "more", *words)
-    assert "more has no checkpoints: set checkpoint_steps in the experiment and run it" in said
+    assert "more has no checkpoints: set checkpoint_words or checkpoint_steps in" in said
     said = refused("export", ran[0] / "out", "more", *words, "--task", "pairs")
     assert "--checkpoints: are models before fine-tuning: leave out --task" in said

@@ -230,6 +230,7 @@ for command in (
     inspecting.world,
     results.analyze,
     exporting.export,
+    exporting.submission,
     exporting.pack,
     inspecting.doctor,
 ):

@@ -1,4 +1,4 @@
-"""maskpolicy pretrain, export and pack: models as Transformers folders, and runs as zip files."""
+"""maskpolicy pretrain, export, submission and pack: models as folders, entries, zipped runs."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def export(
     ] = None,
     checkpoints: Annotated[
         bool,
-        Option("--checkpoints", help="The models of `checkpoint_steps`, too; --push: as branches."),
+        Option("--checkpoints", help="Its checkpoints too, chck_1M, ..; --push: as branches."),
     ] = False,
     store: RunStoreOptions,
     plugin: Plugins = None,
@@ -139,6 +139,39 @@ def export(
             )
     console().print(f"written to {out}", soft_wrap=True)
     hub.upload(out, "model", early)
+
+
+def submission(
+    *,
+    runs: Annotated[list[str], Argument(metavar="RUN...", help="Folders that `run` wrote.")],
+    row: Annotated[str, Option(metavar="ROW", help="The label of a row.")],
+    name: Annotated[str, Option(metavar="NAME", help="What the pipeline calls the model.")],
+    out: Annotated[
+        Path, Option(metavar="DIR", help="The folder of the pipeline's results.")
+    ] = Path("results"),
+    seed: Annotated[
+        int | None, Option(metavar="N", help="The fine-tuning seed; default: the first.")
+    ] = None,
+    store: RunStoreOptions,
+    plugin: Plugins = None,
+) -> None:
+    """Write a row's answers to BabyLM's tasks as its pipeline does, and the JSON of an entry."""
+    from maskpolicy.app import packing
+    from maskpolicy.app import submission as entries
+    from maskpolicy.leaderboard.results.cell import read_run
+    from maskpolicy.plugins import discovery
+
+    if Path(name).name != name:
+        raise ConfigError(f"--name {name}: name a folder in that of --out, without a slash")
+    discovery.load_files(plugin or (), fresh=True)
+    with packing.opened(runs) as opened:
+        artifacts = store.open(opened.kept)
+        found = [read_run(folder) for folder in opened.folders]
+        with opened.naming(artifacts):
+            path, missing = entries.write(found, row, seed, artifacts, out / name)
+    if missing:
+        console(err=True).print(f"not in it: {', '.join(missing)}", soft_wrap=True)
+    console().print(f"written to {path}", soft_wrap=True)
 
 
 def pack(

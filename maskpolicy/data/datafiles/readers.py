@@ -435,7 +435,8 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 _READERS: dict[str, tuple[Reader, Unit | None]] = {
     "kilt_knowledgesource*.json": (_kilt, "line"),
     "kilt_knowledgesource*.jsonl": (_kilt, "line"),
-    **{f"?*.{ending}": (_text, "block") for ending in ("txt", "text", "md", "rst")},
+    **{f"?*.{ending}": (_text, "block") for ending in ("txt", "text", "md", "rst", "conll")},
+    **{f"?*.{ending}": (_text, "block") for ending in ("train", "dev", "test")},  # BabyLM's
     "?*.raw": (_text, "block"),
     "?*.jsonl": (_jsonl, "line"),
     "?*.json": (_json, None),

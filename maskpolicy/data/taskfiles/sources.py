@@ -183,8 +183,9 @@ def paths(task: Task) -> Iterator[Path]:
 
 def _places(task: Task, folder: Path) -> tuple[Path, ...]:
     """Return the folders in which a task's files may lie."""
-    bases = (folder, folder / task.name)
-    return tuple(base / sub for base in bases for sub in ("", *task.facts.folders))
+    bases, subs = (folder, folder / task.name), ["", *task.facts.folders]
+    subs += ["glue_filtered"] if "babylm" in task.facts.editions else []  # of its pipeline
+    return tuple(base / sub for base in bases for sub in subs)
 
 
 def find_split(task: Task, split: str, folder: Path) -> SplitSource:

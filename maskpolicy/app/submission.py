@@ -1,0 +1,133 @@
+"""A row's answers in the files of BabyLM's evaluation pipeline, from which its entries are made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from maskpolicy.app.transformers_folders import cells_of, checkpoint_names, early
+from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.files import json_bytes, write_file
+from maskpolicy.core.types import Json
+from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment.definition import ENCODER
+from maskpolicy.leaderboard.results import predictions
+from maskpolicy.leaderboard.results.cell import STEP, Result, Run
+from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins.discovery import find_plugin
+
+ZERO_SHOT = {  # our task -> its benchmark in an entry, and the folder and the data it is read from
+    "blimp": ("blimp", "blimp", "blimp"),
+    "blimp-supplement": ("blimp_supplement", "blimp", "supplement"),
+    "ewok": ("ewok", "ewok", "ewok"),
+}
+GLUE = ("boolq", "mnli", "mrpc", "multirc", "qqp", "rte", "wsc")
+OTHERS = ("entity_tracking", "wug_adj", "wug_past", "comps", "reading", "aoa")
+MAIN, FAST = "main", "fast_eval_results"
+
+
+def write(
+    runs: Sequence[Run], row: str, seed: int | None, store: Store, out: Path
+) -> tuple[Path, list[str]]:
+    """Write the predictions of a row below `out`, and the JSON of an entry.
+
+    A run with checkpoints is of the fast sets: each checkpoint has a folder of its name. One
+    without is of the full sets, in the folder "main". Returns the JSON's path, and the benchmarks
+    that it lacks. Raises ConfigError if no run has the row or a task of the pipeline.
+    """
+    entry: dict[str, Any] = defaultdict(dict)
+    fast: dict[str, list[Json]] = defaultdict(list)
+    backend = ""
+    for run in runs:
+        for cell in _cells(run, row, seed):
+            task = cell.config["task"]["name"]
+            backend = _backend(cell) if task in ZERO_SHOT else backend
+            for revision, path in _answers(run, cell, store):
+                found = _predictions(task, path)
+                place, benchmark = _place(task, backend, is_fast=revision != MAIN)
+                content = {name: {"predictions": answered} for name, answered in found.items()}
+                write_file(out / revision / place / "predictions.json", json_bytes(content))
+                if revision == MAIN:
+                    entry[benchmark] |= content
+                elif task in ZERO_SHOT:
+                    fast[benchmark].append(_accuracies(path))
+    if not entry and not fast:
+        tasks = ", ".join((*ZERO_SHOT, *GLUE))
+        raise ConfigError(f"{runs[0].folder}: has no task of BabyLM's pipeline: {tasks}")
+    wanted = [*(benchmark for benchmark, _, _ in ZERO_SHOT.values()), "glue", *OTHERS, FAST]
+    whole = {**entry, **({FAST: fast} if fast else {})}
+    path = out / f"all_full_preds_and_fast_scores_{backend or 'mlm'}.json"
+    write_file(path, json_bytes(whole))
+    return path, [name for name in wanted if name not in whole]
+
+
+def _cells(run: Run, row: str, seed: int | None) -> Iterator[Result]:
+    """Yield the cells of a row on the pipeline's tasks, of one seed."""
+    cells = cells_of(run, row, None, seed)
+    for cell in cells:
+        is_known = cell.config["task"]["name"] in (*ZERO_SHOT, *GLUE)
+        if cell.seed == cells[0].seed and is_known and cell.metrics is not None:
+            yield cell
+
+
+def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]:
+    """Yield each revision that has answered a cell's task, and the file of its predictions."""
+    if not run.early:
+        yield MAIN, replace(cell, folder=run.folder).answers
+        return
+    names = checkpoint_names(run, cell, store)
+    for step, name in names.items():
+        own = [
+            result
+            for result in early(run, cell)
+            if (result.task, result.seed, result.config[STEP]) == (cell.task, cell.seed, step)
+        ]
+        if not own:
+            yield name, replace(cell, folder=run.folder).answers
+        elif path := store.file(own[0].stage_key("evaluate") or "", "predictions.jsonl"):
+            yield name, path
+        else:
+            raise StoreError(
+                f"{run.folder}: the answers of {cell.policy} at step {step} are not in the store "
+                f"{store.place}: name the store of that run with --store"
+            )
+
+
+def _backend(cell: Result) -> str:
+    """Return the pipeline's name for how a cell's model scores sentences."""
+    if cell.config["model"]["kind"] == ENCODER:
+        return "mlm"
+    choose = str(cell.config["task"].get("choose", "auto"))
+    return "enc_dec_mask" if choose == "auto" else choose
+
+
+def _place(task: str, backend: str, *, is_fast: bool) -> tuple[str, str]:
+    """Return the folder of a task's predictions in that of a revision, and its benchmark."""
+    if task not in ZERO_SHOT:
+        return f"finetune/{task}", "glue"
+    benchmark, folder, data = ZERO_SHOT[task]
+    return f"zero_shot/{backend}/{folder}/{data}_{'fast' if is_fast else 'filtered'}", benchmark
+
+
+def _predictions(task: str, path: Path) -> dict[str, list[Json]]:
+    """Return the answers in a file: sentences by paradigm or domain, or numbers of labels."""
+    labels = sources.facts(find_plugin("task", task)).labels
+    found: dict[str, list[Json]] = defaultdict(list)
+    for row in predictions.rows(path):
+        name = row["group"] if task in ZERO_SHOT else task
+        said = row["prediction"]
+        answer = said if task in ZERO_SHOT else labels.index(said)
+        found[name].append({"id": f"{name}_{len(found[name])}", "pred": answer})
+    return found
+
+
+def _accuracies(path: Path) -> dict[str, float]:
+    """Return the share of right answers by paradigm or domain."""
+    scores: dict[str, list[float]] = defaultdict(list)
+    for row in predictions.rows(path):
+        scores[row["group"]].append(row["score"])
+    return {name: fmean(values) for name, values in scores.items()}
