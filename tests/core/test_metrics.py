@@ -130,6 +130,11 @@ def test_the_evaluate_metrics_give_the_total_in_percent(tmp_path):
             [["4"], ["3"]],
             {"correlation": 100.0, "pearson": 100.0, "spearman": 100.0},
         ),
+        "entity_f1": (
+            ["B-PER O", "O O"],
+            [["B-PER O"], ["O B-LOC"]],
+            {"entity_f1": 66.666667, "precision": 100.0, "recall": 50.0},
+        ),
         "squad": (["York", "Hull"], [["York"], ["Leeds"]], {"squad": 50.0, "exact_match": 50.0}),
         "squad_v1": (["York"], [["a York"]], {"squad_v1": 100.0, "exact_match": 100.0}),
         "exact_match_f1": (["York"], [["York City"]], {"exact_match_f1": 0.0, "f1": 66.666667}),

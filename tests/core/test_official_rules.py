@@ -200,7 +200,7 @@ def test_the_pairs_tell_one_rule_from_another(name, other, may_lack):
 
 
 def test_every_metric_of_answers_has_its_rule():
-    classes = {"accuracy", "accuracy_f1", "matthews", "correlation"}
+    classes = {"accuracy", "accuracy_f1", "matthews", "correlation", "entity_f1"}
     assert set(RULES) | classes == set(metrics.METRICS)
 
 

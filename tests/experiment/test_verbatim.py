@@ -151,7 +151,7 @@ def test_a_name_that_could_be_a_file_here_too_is_refused(tmp_path, monkeypatch, 
         ("closed-book", "did you mean 'paper/closed-book'?"),
         ("closed-bok", "did you mean 'paper/closed-book'?"),
         ("paper/mae-ml", "did you mean 'paper/mae-lm'?"),
-        ("runs/none", "choose from english/checkpoint"),
+        ("runs/none", "choose from babylm/masking"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_choices(tmp_path, monkeypatch, name, said):
