@@ -13,7 +13,7 @@ from maskpolicy.core.version import VERSION
 if TYPE_CHECKING:
     from maskpolicy.analyses import Findings
     from maskpolicy.app.finished import Runs
-    from maskpolicy.app.notebook import load, mask, pretrain, run
+    from maskpolicy.app.notebook import board, load, mask, pretrain, run
     from maskpolicy.core.distribution import Distribution
     from maskpolicy.core.errors import (
         ConfigError,
@@ -84,6 +84,7 @@ __all__ = [
     "__version__",
     "analysis",
     "as_spans",
+    "board",
     "choose",
     "draw",
     "draw_highest",
@@ -104,7 +105,7 @@ __all__ = [
 _HOMES = {  # the same names, for the interpreter
     "maskpolicy.analyses": ["Findings"],
     "maskpolicy.app.finished": ["Runs"],
-    "maskpolicy.app.notebook": ["load", "mask", "pretrain", "run"],
+    "maskpolicy.app.notebook": ["board", "load", "mask", "pretrain", "run"],
     "maskpolicy.core.distribution": ["Distribution"],
     "maskpolicy.core.errors": (
         ["ConfigError", "DataError", "MaskpolicyError", "StageError", "StoreError", "unknown"]

@@ -38,8 +38,11 @@ _TYPES = {  # of columns in which None stands for what is unknown
     "majority": "float64",
     "significant": "boolean",
 }
-_SAME = "baseline cache corpus jobs mixed model only out policy seed store text threads workers"
-_NAMES = {"plugin": "plugins", **{name: name for name in _SAME.split()}}
+_SAME = (
+    "baseline cache corpus jobs mixed model only out policy scale seed shared store text threads "
+    "workers"
+)
+_NAMES = {"plugin": "plugins", "column": "columns", **{name: name for name in _SAME.split()}}
 _VALUE = r"[a-z0-9]+://[^\s,;)]*[^\s,;:).]|[A-Z0-9/.~\'][^\s,;:)]*"
 _OPTION = re.compile(rf"--({'|'.join(_NAMES)})\b(?: ({_VALUE}))?")
 SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
@@ -251,6 +254,14 @@ class Runs:
 
         save_page(self.board, Path(path), "path")
         return Path(path)
+
+    @_method
+    def save(self, folder: str | Path) -> Path:
+        """Write the page, JSON, Markdown, CSV and LaTeX to a folder; raises StoreError."""
+        from maskpolicy.leaderboard.page import save_forms
+
+        save_forms(self.board, Path(folder))
+        return Path(folder)
 
     def __repr__(self) -> str:
         """Return the leaderboard as a table of text."""

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -86,6 +86,35 @@ def run(
         cells = failed_cells(prepared, outcomes)
         raise StageError(cells or f"{failed.stage.name}: {failed.error}") from failed.exception
     return load(prepared.folder, store=store, cache=cache)
+
+
+@in_python
+def board(
+    frame: Any,
+    *,
+    baseline: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    scale: float = 1.0,
+    shared: bool = False,
+) -> Runs:
+    """Return the leaderboard of a pandas or polars frame with scores of single examples.
+
+    It has the columns system, task, example, score and, where there are, seed, run and group;
+    `columns` maps these names to others. The other arguments are the options of `maskpolicy board`.
+    Raises DataError for rows that cannot be used, and ConfigError for an unknown baseline.
+    """
+    from maskpolicy.leaderboard.given_scores import build_board
+    from maskpolicy.leaderboard.score_files import named
+
+    def no_store() -> NoReturn:
+        raise ConfigError("given scores have no store, so there are neither masks nor analyses")
+
+    table = named(frame.to_pandas() if hasattr(frame, "to_pandas") else frame, columns or {})
+    given: dict[str, Any] = {"title": "a frame", "baseline": baseline, "scale": scale}
+    found = build_board(table, shared=shared, **given)
+    runs = Runs(found.runs, no_store)
+    vars(runs)["board"] = found  # in place of that of the runs, which hold no results
+    return runs
 
 
 @in_python

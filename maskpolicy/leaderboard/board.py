@@ -142,6 +142,14 @@ class Guess:
 
 
 @dataclass(frozen=True)
+class Given:
+    """What is said of a board of scores that another program computed (`given_scores`)."""
+
+    above: tuple[str, ...]  # sentences above the table: what the tests generalise to and find
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Board:
     """A whole leaderboard.
 
@@ -157,6 +165,17 @@ class Board:
     pairs: tuple[Versus, ...] = ()  # all pairs of rows on all tasks and averages, one family
     compared_with: str = ""  # the baseline, or all baselines, in words
     runs: tuple[Run, ...] = ()  # the runs with at least one cell on the board
+    given: Given | None = None  # of scores that no run computed
+
+    @property
+    def noun(self) -> str:
+        """What a row is."""
+        return "policy" if self.given is None else "system"
+
+    @property
+    def one_seed(self) -> str:
+        """What is shown where there is one seed."""
+        return "one seed" if self.given is None else "one run of each system"
 
     @cached_property
     def standings(self) -> Mapping[str, Mapping[str, Standing]]:
@@ -194,6 +213,8 @@ class Board:
     @property
     def condition(self) -> str:
         """What the tests generalise to and what they hold fixed; "" without tests."""
+        if self.given is not None:
+            return self.given.above[0]
         return comparisons.condition(score.comparison for score in self._scores)
 
     @property
@@ -233,7 +254,8 @@ class Board:
     def about_tests(self) -> list[str]:
         """What the tests generalise to, if there are any, and why tests are missing."""
         missing = [f"No test on {reason}." for reason in self.untested]
-        return [*([self.condition] if self.tests else []), *missing]
+        said = self.tests and self.given is None  # of given scores, it stands above the table
+        return [*([self.condition] if said else []), *missing]
 
     @property
     def gaps(self) -> tuple[str, ...]:

@@ -93,8 +93,8 @@ def _notes(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[str]:
         *_single_run(drafts),
         *_single_general(drafts, rows),
         *_recomputed(drafts),
-        *_needs_steady_runs(rows),
-        *_apart(rows),
+        *needs_steady_runs(rows),
+        *lying_apart(rows),
         *compatibility.notes(cell for draft in drafts for cell in draft.cells.values()),
         *description.tuning_notes(rows),
         *joined_rows.renamed(drafts),
@@ -281,7 +281,7 @@ def _single_general(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[s
     ]
 
 
-def _needs_steady_runs(rows: Sequence[BoardRow]) -> list[str]:
+def needs_steady_runs(rows: Sequence[BoardRow]) -> list[str]:
     """Return a note with the marks that hold only if runs do not either learn or fail."""
     places = [
         f"{row.label} on {task}"
@@ -297,7 +297,7 @@ def _needs_steady_runs(rows: Sequence[BoardRow]) -> list[str]:
     ]
 
 
-def _apart(rows: Sequence[BoardRow]) -> list[str]:
+def lying_apart(rows: Sequence[BoardRow]) -> list[str]:
     """Return a note with the seeds that lie far from all others of their row: 1 logit, 10 points.
 
     The others must differ by less than half of that.

@@ -40,6 +40,8 @@ def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
         return str(result.config["general_seed"]) if drawn else ""
 
     by_row = partial(_by_row, board, most)
+    if board.given is not None:
+        return dict(board.given.facts)
     texts = {"model": by_row(_model)}
     for name, title in _STAGES.items():
         told = partial(_stage, name)

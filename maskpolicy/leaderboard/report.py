@@ -35,7 +35,7 @@ _ESCAPES = {
 }
 _PREAMBLE = r"""% needs \usepackage{booktabs}; \textquotedbl also \usepackage[T1]{fontenc}
 """
-_HEAD = ("policy", "task", "difference", "95% interval", "finds")
+_HEAD = ("task", "difference", "95% interval", "finds")
 _NOT_SIGNIFICANT = (
     "Differences that are not significant: the confidence interval of each, and the difference "
     f"that would have been significant with a probability of {100 * POWER:.0f}%. "
@@ -130,7 +130,7 @@ def to_pairs(board: Board) -> Table | str:
 
 def to_ranks(board: Board) -> Table:
     """Return the possible ranks of each row as a table for the terminal."""
-    head = ["policy", *map(board.title, board.standings)]
+    head = [board.noun, *map(board.title, board.standings)]
     return _printed(head, [[row.label, *ranks_of(board, row)] for row in board.rows], title=RANKS)
 
 
@@ -181,17 +181,20 @@ def _pair(comparison: Comparison) -> list[str]:
 def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, followed by facts, notes, tests and ranks."""
     head, body = cells(board, work)
-    shown = "one seed" if board.seeds == 1 else "mean ± standard deviation over seeds"
+    shown = board.one_seed if board.seeds == 1 else "mean ± standard deviation over seeds"
     about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
-        about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
+        over = "examples" if board.given and board.seeds == 1 else "seeds and examples"
+        about.append(f"{SIGNIFICANT}: p < {LEVEL} over {over}, after Holm.")
     if board.majority:
         about.append(f"{SENTENCE}.")
     about += map(markdown.plain, board.about_tests)
     facts = description.facts(board)
     about += ["", *(f"* {name}: {markdown.plain(fact)}" for name, fact in facts.items())]
     notes = [f"* {markdown.plain(note)}" for note in board.notes]
+    above = [] if board.given is None else [" ".join(board.given.above), ""]
     parts = [
+        *map(markdown.plain, above),
         markdown.plain_table(head, body, numbers=True),
         "",
         *about,
@@ -199,11 +202,11 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
         *notes,
     ]
     if rows := _not_significant(board):
-        parts += ["", f"{_NOT_SIGNIFICANT}.", "", markdown.plain_table(_HEAD, rows)]
+        parts += ["", f"{_NOT_SIGNIFICANT}.", "", markdown.plain_table([board.noun, *_HEAD], rows)]
     if board.standings:
         lines = [[row.label, *ranks_of(board, row)] for row in board.rows]
         columns = [board.title(column) for column in board.standings]
-        ranks = markdown.plain_table(["policy", *columns], lines, numbers=True)
+        ranks = markdown.plain_table([board.noun, *columns], lines, numbers=True)
         parts += ["", f"{RANKS}.", "", ranks]
     return "\n".join(parts) + "\n"
 
@@ -217,7 +220,7 @@ def to_csv(board: Board, *, work: bool = False) -> str:
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
     )
     head = ["policy", "task", "metric", "mean", "std", "delta", "n", *(f"seed {n}" for n in seeds)]
-    about: tuple[str, ...] = ("data", "model", *TRAININGS)
+    about: tuple[str, ...] = () if board.given else ("data", "model", *TRAININGS)
     if any(row.tuning for row in board.rows):
         about += ("tuned", "tuning cost")
     text = io.StringIO()
@@ -256,7 +259,7 @@ def to_table(board: Board, *, work: bool = False) -> Group:
     from rich.text import Text
 
     head, body = cells(board, work)
-    shown = "one seed" if board.seeds == 1 else "mean ± std over seeds"
+    shown = board.one_seed if board.seeds == 1 else "mean ± std over seeds"
     facts = [f"{name}: {fact}" for name, fact in description.facts(board).items()]
     about = [f"{SENTENCE}."] if board.majority else []
     title = Text(f"percent, {shown} (difference to {board.compared_with})", style="italic")
@@ -268,14 +271,15 @@ def to_table(board: Board, *, work: bool = False) -> Group:
         printed.add_column(name, overflow="fold", **side)
     for index, line in enumerate(body):
         printed.add_row(*line, end_section=index == 0 and bool(board.majority))
-    return Group(title, printed, *(Text(line, style="dim") for line in (*about, *facts)))
+    said = [] if board.given is None else [Text(" ".join(board.given.above)), Text("")]
+    return Group(*said, title, printed, *(Text(line, style="dim") for line in (*about, *facts)))
 
 
 def to_differences(board: Board) -> Table | None:
     """Return the differences that are not significant as a table for the terminal, if any."""
     rows = _not_significant(board)
     settings = {"title": _NOT_SIGNIFICANT, "title_justify": "left", "box": None}
-    return _printed(_HEAD, rows, 2, **settings) if rows else None
+    return _printed([board.noun, *_HEAD], rows, 2, **settings) if rows else None
 
 
 def _not_significant(board: Board) -> list[list[str]]:
@@ -293,7 +297,7 @@ def cells(board: Board, work: bool = False) -> tuple[list[str], list[list[str]]]
     """Return the header and the rows, majority first; columns are tasks, averages and work."""
     whole = table(board).in_order()
     head = [
-        "policy",
+        board.noun,
         *(f"{name}: {', '.join(under)}" if under else name for name, under in _titles(whole)),
     ]
     head += [name.replace("_", " ") for name in WORK] if work else []
@@ -374,7 +378,7 @@ def to_latex(board: Board) -> str:
     lines = [
         rf"\begin{{tabular}}{{l{'r' * len(titles)}}}",
         r"\toprule",
-        _line(["policy", *(title for title, _ in titles)]),
+        _line([board.noun, *(title for title, _ in titles)]),
         *(_line(["", *("".join(under[at : at + 1]) for _, under in titles)]) for at in (0, 1)),
         r"\midrule",
     ]
@@ -385,11 +389,12 @@ def to_latex(board: Board) -> str:
         texts = [cell.to_latex() for cell in cells[:tasks]]
         texts += [cell.score or "--" for cell in cells[tasks:]]
         lines.append(" & ".join([escape(row.label), *texts]) + r" \\")
-    shown = "one seed" if board.seeds == 1 else "mean and standard deviation over seeds"
+    shown = board.one_seed if board.seeds == 1 else "mean and standard deviation over seeds"
     about = f"% percent, {shown}; bold: best of its column\n"
     about += f"% (difference to {escape(board.compared_with)}; dagger: p < {LEVEL} after Holm)\n"
     about += f"% {SENTENCE}\n" if board.majority else ""
-    about += "".join(f"% {escape(line)}\n" for line in board.about_tests)
+    said = () if board.given is None else board.given.above
+    about += "".join(f"% {escape(line)}\n" for line in (*said, *board.about_tests))
     lines += [
         r"\bottomrule",
         rf"\multicolumn{{{1 + len(titles)}}}{{p{{0.9\linewidth}}}}{{\footnotesize",

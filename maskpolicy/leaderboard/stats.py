@@ -25,7 +25,8 @@ class Difference(NamedTuple):
     """The difference of two rows on one task, and its variance components; scores are in [0, 1].
 
     Arrays have the leading axes of the scores: none for one leaderboard, one for a batch of
-    simulated leaderboards.
+    simulated leaderboards, or for many pairs of rows (`assess_together`). With one seed, runs are
+    held fixed: `runs`, `chance` and `slope` are 0, and `interaction` is all of the variance.
     """
 
     rows: tuple[str, str]  # the difference is the first minus the second
@@ -51,8 +52,15 @@ class Difference(NamedTuple):
     @property
     def runs(self) -> Floats:
         """The variance of one seed's mean difference."""
-        found: Floats = self.of_seed.var(-1, ddof=1)
+        found: Floats = self.of_seed.var(-1, ddof=min(1, self.seeds - 1))
         return found
+
+    def of(self, kept: NDArray[Any], signs: Floats | float = 1.0) -> Difference:
+        """Return the pairs `kept` of many, an index or mask of the first axis, times `signs`."""
+        return self._replace(
+            of_seed=self.of_seed[kept] * np.reshape(signs, (-1, 1)),
+            **{name: getattr(self, name)[kept] for name in ("chance", "interaction", "slope")},
+        )
 
 
 class Verdict(NamedTuple):
@@ -80,7 +88,7 @@ def weighted(
 
     `parts` has the weight and the scores (.., seeds, examples) in [0, 1] of each row, of the same
     seeds and examples; the weights have the sum 0. `groups` (examples,) numbers the paragraph,
-    document or dialogue of each example. At least two seeds and two groups are needed. The squared
+    document or dialogue of each example. At least two groups are needed. The squared
     deviation of a group is divided by the share of examples outside it (Bell and McCaffrey 2002,
     CR2). The degrees of freedom use the effective number of groups (Kish 1965), so that a few large
     groups do not count as many.
@@ -94,40 +102,43 @@ def weighted(
     mean = of_seed.mean(-1)
     rest = table - of_group[..., None, :] - of_seed[..., None] + mean[..., None, None]
     factors = weights**2 / (1 - weights)
-    chance = (rest**2).sum(-2) @ factors / (seeds - 1)
+    chance = (rest**2).sum(-2) @ factors / max(1, seeds - 1)
     between = (of_group - mean[..., None]) ** 2 @ factors
     return Difference(
         rows=rows,
         of_seed=of_seed,
         chance=chance,
         interaction=np.maximum(0, between - chance / seeds),
-        slope=sum((weight**2 * _slope(scores) for weight, scores in parts), np.zeros(())),
+        slope=sum((w**2 * _slope(scores) for w, scores in parts), np.zeros(())) * (seeds > 1),
         groups=len(weights),
         group_freedom=effective_groups(weights) - 1,
         examples=examples,
     )
 
 
-def average(pairs: Sequence[Difference]) -> Difference:
+def average(pairs: Sequence[Difference], *, apart: bool = False) -> Difference:
     """Return the mean of differences of the same two rows and seeds over several tasks."""
-    return combined([(1, each) for each in pairs], len(pairs))
+    return combined([(1, each) for each in pairs], len(pairs), apart=apart)
 
 
-def combined(parts: Sequence[tuple[int, Difference]], number: int = 1) -> Difference:
+def combined(
+    parts: Sequence[tuple[int, Difference]], number: int = 1, *, apart: bool = False
+) -> Difference:
     """Return the sum of differences of the same seeds, each times 1 or -1, divided by `number`.
 
     Run noise is assumed to be common to all differences, and so is what groups add, because tasks
     may ask about the same subjects: standard errors add up, also of parts with opposite signs. This
-    is an upper bound. Chance is independent.
+    is an upper bound. Chance is independent, and so are groups if `apart` (none is in two tasks).
     """
     pairs = [each for _, each in parts]
+    within = sum((each.interaction for each in pairs), np.zeros(()))
+    bound = sum((np.sqrt(each.interaction) for each in pairs), np.zeros(())) ** 2
     signed: Floats = sum((sign * each.of_seed for sign, each in parts), np.zeros(()))
     return Difference(
         rows=pairs[0].rows,
         of_seed=signed / number,
         chance=sum((each.chance for each in pairs), np.zeros(())) / number**2,
-        interaction=(sum((np.sqrt(each.interaction) for each in pairs), np.zeros(())) / number)
-        ** 2,
+        interaction=(within if apart else bound) / number**2,
         slope=(sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,
         groups=sum(each.groups for each in pairs),
         group_freedom=min(each.group_freedom for each in pairs),
@@ -157,6 +168,30 @@ def assess_family(
     alone = [two_sided(each.mean, *one) for each, one in zip(tested, known, strict=True)]
     found = zip(known, alone, holm(np.stack(alone)), strict=True)
     return [Verdict(*one, p, p_holm) for one, p, p_holm in found]
+
+
+def assess_together(
+    pairs: Sequence[Difference], averages: Sequence[Difference], rows: int, least: float = 0.0
+) -> list[Verdict]:
+    """Test a family as `assess_family`, where each difference holds many pairs of rows.
+
+    The pairs are the only leading axis (pairs,); a verdict's arrays are those of its difference.
+    `rows` is the number of rows besides one, the independent contrasts.
+    """
+    tests = sum(len(each.of_seed) for each in pairs)
+    over = sum((each.seeds - 1) * float((each.runs - each.chance).sum()) for each in pairs)
+    slopes = sum((each.seeds - 1) * float(each.slope.sum()) for each in pairs)
+    noise = np.asarray(max(0.0, over) / max(slopes, np.finfo(float).tiny))
+    least = least if rows < MANY or tests < 3 * rows else 0.0
+    tested = (*pairs, *averages)
+    known = [_error(each, noise, rows, least) for each in tested]
+    alone = [two_sided(each.mean, *one) for each, one in zip(tested, known, strict=True)]
+    adjusted = holm(np.concatenate(alone)) if alone else np.zeros(0)
+    ends = np.cumsum([0, *map(len, alone)])
+    return [
+        Verdict(*one, p, adjusted[start:end])
+        for one, p, start, end in zip(known, alone, ends[:-1], ends[1:], strict=True)
+    ]
 
 
 def errors(
@@ -272,8 +307,11 @@ def holm(values: Floats | Sequence[float]) -> Floats:
 
 
 def freedom(seeds: int, rows: int, group_freedom: float) -> float:
-    """Return the degrees of freedom of a test between one of `rows` rows and their baseline."""
-    return min((seeds - 1) * (1 + _shared(rows)), group_freedom)
+    """Return the degrees of freedom of a test between one of `rows` rows and their baseline.
+
+    With one seed, runs are held fixed, and those of the groups are all.
+    """
+    return min((seeds - 1) * (1 + _shared(rows)), group_freedom) if seeds > 1 else group_freedom
 
 
 def effective_groups(weights: Floats) -> float:

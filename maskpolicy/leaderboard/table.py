@@ -109,7 +109,7 @@ class Table:
     def summary(self) -> str:
         """The size, e.g. "4 policies × 3 tasks × 2 seeds"."""
         tasks = sum(column.index is not None for column in self.columns)
-        numbers = ((len(self.rows), "policy"), (tasks, "task"), (self.board.seeds, "seed"))
+        numbers = ((len(self.rows), self.board.noun), (tasks, "task"), (self.board.seeds, "seed"))
         return " × ".join(
             f"{n} {word if n == 1 else word.replace('policy', 'policie') + 's'}"
             for n, word in numbers

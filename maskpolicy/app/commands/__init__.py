@@ -222,6 +222,7 @@ for command in (
     planning.check,
     planning.status,
     results.leaderboard,
+    results.board,
     listing.list_,
     showing.show,
     showing.gallery,

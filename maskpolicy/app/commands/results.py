@@ -71,6 +71,55 @@ def leaderboard(
                 console(err=as_json).print(f"written to {path}", soft_wrap=True)
 
 
+def board(
+    *,
+    files: Annotated[
+        list[Path], Argument(metavar="FILE...", help="Tables of scores, or logs of evaluations.")
+    ],
+    out: Annotated[
+        Path | None, Option(metavar="DIR", help="Write leaderboard.html, .json, .md, .csv, .tex.")
+    ] = None,
+    baseline: Annotated[str | None, Option(metavar="SYSTEM", help="Default: the first.")] = None,
+    column: Annotated[
+        list[str] | None,
+        Option(metavar="NAME=COLUMN", help="What the tables call system, task, example, score, .."),
+    ] = None,
+    metric: Annotated[
+        str | None, Option(metavar="NAME", help="A score of the logs, or the one of predictions.")
+    ] = None,
+    scale: Annotated[float, Option(min=1e-9, help="The highest possible score.")] = 1.0,
+    shared: Annotated[
+        bool, Option("--shared", help="Leave out examples that not all systems have.")
+    ] = False,
+    pairs: Annotated[bool, Option("--pairs", help="Print the tests of all pairs of rows.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Test scores of single examples, which another program computed, as a leaderboard."""
+    from maskpolicy.leaderboard import report
+    from maskpolicy.leaderboard.given_scores import build_board
+    from maskpolicy.leaderboard.page import save_forms
+    from maskpolicy.leaderboard.score_files import read_scores
+
+    columns = dict(word.partition("=")[::2] for word in column or ())
+    title = ", ".join(dict.fromkeys(path.name for path in files))
+    with console(err=True).status("reading", refresh_per_second=2) as status:
+        frame, notes = read_scores(files, columns, metric)
+        asked: dict[str, Any] = {"baseline": baseline, "scale": scale, "shared": shared}
+        found = build_board(frame, title=title, notes=notes, told=status.update, **asked)
+        if out is not None:
+            status.update("writing")
+            save_forms(found, out)
+    if as_json:
+        print_json(report.to_json(found))
+    else:
+        printed.leaderboard(found, console())
+        if pairs:
+            console().print(report.to_ranks(found))
+            console().print(report.to_pairs(found))
+    if out is not None:
+        console(err=as_json).print(f"written to {out}", soft_wrap=True)
+
+
 def analyze(
     *,
     name: Annotated[str | None, Argument(metavar="NAME", help="A name of --list, or all.")] = None,

@@ -34,6 +34,12 @@ def save_page(board: Board, path: Path, option: str = "--out") -> None:
     write_file(path, render(board).encode("utf-8", "replace"), option)
 
 
+def save_forms(board: Board, out: Path) -> None:
+    """Write leaderboard.html, .json, .md, .csv and .tex; raises StoreError."""
+    report.save_report(board, out)
+    save_page(board, out / "leaderboard.html")
+
+
 def render(board: Board) -> str:
     """Return the page of a leaderboard.
 
@@ -66,6 +72,8 @@ def render(board: Board) -> str:
         missing=board.gaps,
         notes=[note for note in board.notes if note not in board.gaps],
         measured=description.facts(board),
+        given=board.given,
+        nouns="policies" if board.given is None else "systems",
         reported=_reported(shown),
         policies=page_data.entries(board, analyses),
         counts=list(page_data.COUNTS),

@@ -66,8 +66,9 @@
     for (const row of given) row.hidden = !policies.has(row.dataset.row);
     if (reported) reported.hidden = !controls.elements.reported.checked;
     const count = policies.size === given.length ? "all" : `${policies.size} of`;
-    said.textContent = `${count} ${given.length} policies are shown`;
-    document.getElementById("chosen").textContent = said.textContent;
+    const chosen = document.getElementById("chosen");
+    said.textContent = `${count} ${given.length} ${chosen.dataset.nouns} are shown`;
+    chosen.textContent = said.textContent;
   }
 
   function change(event) {

@@ -1,0 +1,234 @@
+"""Read scores of single examples: tables, predictions, and the logs of evaluation programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.core.errors import ConfigError, DataError, cause
+from maskpolicy.core.files import read_json
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard.given_scores import COLUMNS, NEEDED
+from maskpolicy.leaderboard.results.cell import listed
+from maskpolicy.plugins.discovery import find_metric
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from pyarrow import Table
+
+PREDICTION, REFERENCE = "prediction", "reference"  # of a file whose answers have no scores yet
+NAMES = (*COLUMNS, PREDICTION, REFERENCE)
+_TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
+_KNOWN = (
+    f"name a table ({', '.join(_TABLES)}), a folder of lm-evaluation-harness (--log_samples), or "
+    "logs of inspect_ai (.eval)"
+)
+_GRADES = {
+    "C": 1.0,
+    "P": 0.5,
+    "I": 0.0,
+    "N": 0.0,
+}  # of inspect_ai: correct, partial, incorrect, none
+_BLOCK = 1 << 24  # bytes of a block of a table, which no line may exceed
+
+
+def read_scores(
+    paths: Sequence[Path], columns: Mapping[str, str] | None = None, metric: str | None = None
+) -> tuple[DataFrame, list[str]]:
+    """Return one line for each score of an example, and notes on what was left out.
+
+    `columns` maps NAMES to a table's own. A table without a column system is one system, called as
+    its file; one without a task is one task; in one with neither system, task nor example, lines
+    are numbered. `metric` chooses among the scores of a log, and scores predictions (exact_match).
+    Raises DataError for a file that cannot be used.
+    """
+    import pandas as pd
+    from pandas.api.types import union_categoricals
+
+    notes = list[str]()
+    try:
+        frames = [_read(path, columns or {}, metric, notes) for path in paths]
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    for name in dict.fromkeys(name for frame in frames for name in frame if name != "score"):
+        for frame in frames:
+            if name not in frame and name == "group":
+                frame[name] = frame["task"].astype(str) + " " + frame["example"].astype(str)
+            texts = frame[name] if name in frame else pd.Series("0", frame.index)
+            frame[name] = texts.astype(str).where(texts.notna()).astype("category")
+    joined = {
+        name: union_categoricals([frame[name] for frame in frames])
+        for name in frames[0]
+        if name != "score"
+    }
+    scores = joined["metric"].categories if "metric" in joined else []
+    if metric and not any(name.split(",")[0] == metric.split(",")[0] for name in scores):
+        there = ", ".join(scores) or "nothing: tables have one score"
+        raise ConfigError(f"--metric {metric}: no task has this score: choose from {there}")
+    return pd.DataFrame({**joined, "score": pd.concat([f["score"] for f in frames]).array}), notes
+
+
+def _read(
+    path: Path, columns: Mapping[str, str], metric: str | None, notes: list[str]
+) -> DataFrame:
+    """Return the scores in a file or folder."""
+    import pandas as pd
+
+    inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+    samples = [each for each in inside if each.match("samples_*.jsonl")]
+    logs = [each for each in inside if each.suffix == ".eval"]
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder: {_KNOWN}")
+    if path.is_file() and path.suffix in _TABLES and not samples:
+        return named(_table(path, columns).to_pandas(), columns, path, metric)
+    lines = _lm_eval(samples, metric, notes) if samples else _inspect(logs, metric, notes)
+    frame = pd.DataFrame(list(lines))
+    if frame.empty:
+        raise DataError(f"{path}: holds no scores of single examples: {_KNOWN}")
+    return frame
+
+
+def named(
+    frame: DataFrame,
+    columns: Mapping[str, str],
+    path: Path | None = None,
+    metric: str | None = None,
+) -> DataFrame:
+    """Return a table with the columns that a board reads, under its names.
+
+    Raises DataError, and ConfigError for `columns` that are not NAMES.
+    """
+    where = "" if path is None else f"{path}: "
+    for name, own in columns.items():
+        if name not in NAMES:
+            raise ConfigError(f"--column {name}={own}: choose from {', '.join(NAMES)}")
+        if own not in frame:
+            raise DataError(f"{where}no column {own} (there are: {', '.join(map(str, frame))})")
+    taken = {columns.get(name, name): name for name in NAMES if columns.get(name, name) in frame}
+    if not frame.columns.is_unique:
+        raise DataError(f"{where}two columns have the same name: rename one")
+    frame = frame[list(taken)].rename(columns=taken)
+    if path is not None and "system" not in frame:
+        if not {"task", "example"} & {*frame}:
+            frame["example"] = range(len(frame))
+        frame["system"] = path.stem
+    if path is not None and "task" not in frame:
+        frame["task"] = "task"
+    if "score" not in frame and {PREDICTION, REFERENCE} <= {*frame}:
+        score = find_metric(metric or "exact_match").score
+        pairs = zip(frame.pop(PREDICTION), frame.pop(REFERENCE), strict=True)
+        frame["score"] = [
+            score(str(one), [str(many)] if isinstance(many, str) else [*map(str, many)])
+            for one, many in pairs
+        ]
+        frame["metric"] = metric or "exact_match"
+    for name in NEEDED:
+        if name not in frame:
+            raise DataError(f"{where}no column {name}: --column {name}=NAME says what it is called")
+    return frame[[name for name in COLUMNS if name in frame]]
+
+
+def _table(path: Path, columns: Mapping[str, str]) -> Table:
+    """Return the table in a file; raises DataError."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+    from pyarrow import json as lines
+
+    wanted = {name: columns.get(name, name) for name in NAMES}
+    try:
+        if path.suffix == ".parquet":
+            there = [n for n in parquet.read_schema(path).names if n in wanted.values()]
+            return parquet.read_table(path, columns=there)
+        if path.suffix == ".jsonl":
+            return lines.read_json(path, lines.ReadOptions(block_size=_BLOCK))
+        read = csv.ReadOptions(block_size=_BLOCK)
+        sign = "\t" if path.suffix == ".tsv" else ","
+        parse = csv.ParseOptions(delimiter=sign, newlines_in_values=True)
+        there = csv.open_csv(path, read, parse).schema.names
+        text = pa.dictionary(pa.int32(), pa.string())
+        convert = csv.ConvertOptions(
+            column_types={own: text for name, own in wanted.items() if name != "score"},
+            include_columns=[own for own in dict.fromkeys(there) if own in wanted.values()]
+            or there,
+        )
+        if len(there) > len({*there}):
+            raise DataError(f"{path}: two columns have the same name: rename one")
+        return csv.read_csv(path, read, parse, convert)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"{path}: {cause(error)}") from None
+
+
+def _newest(files: Sequence[tuple[tuple[str, str], Path]], notes: list[str]) -> dict[Any, Path]:
+    """Return the last file of each system and task; the others are noted."""
+    last = dict(files)
+    older = [path.name for key, path in files if last[key] != path]
+    if older:
+        notes.append(f"older logs of a system and task are left out: {listed(older)}")
+    return last
+
+
+def _lm_eval(
+    paths: Sequence[Path], metric: str | None, notes: list[str]
+) -> Iterator[dict[str, Json]]:
+    """Yield the scores in samples_TASK_TIME.jsonl of lm-evaluation-harness."""
+    parts = [path.stem.removeprefix("samples_").rpartition("_") for path in paths]
+    keys = [(str(path.parent), part[0]) for path, part in zip(paths, parts, strict=True)]
+    for (folder, task), path in _newest(list(zip(keys, paths, strict=True)), notes).items():
+        results = Path(folder, f"results_{path.stem.rpartition('_')[2]}.json")
+        about = read_json(results) if results.is_file() else {}
+        system = (isinstance(about, dict) and about.get("model_name")) or path.parent.name
+        asked, _, asked_filter = (metric or "").partition(",")
+        chosen = ("", "")  # the name of the score, and the filter of the answers
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+            try:
+                row = json.loads(line)
+                if not chosen[0]:
+                    name = asked if asked in row["metrics"] else row["metrics"][0]
+                    chosen = (name, asked_filter or row["filter"])
+                name, kept = chosen
+                if row["filter"] == kept:
+                    shown = name if kept == "none" else f"{name},{kept}"
+                    place = {"system": system, "task": task, "example": row["doc_id"]}
+                    yield {**place, "score": row[name], "metric": shown}
+            except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+                raise DataError(
+                    f"{path}, line {number}: cut off, or not written by lm-evaluation-harness"
+                ) from None
+
+
+def _inspect(
+    paths: Sequence[Path], metric: str | None, notes: list[str]
+) -> Iterator[dict[str, Json]]:
+    """Yield the scores in logs of inspect_ai, with epochs as seeds."""
+    logs = []
+    for path in paths:
+        head = _log(path, header_only=True)
+        if head.status == "success":
+            logs.append(((str(head.eval.model), str(head.eval.task)), path))
+        else:
+            notes.append(f"{path.name} is left out: its evaluation has the status {head.status}")
+    for (system, task), path in _newest(logs, notes).items():
+        for sample in _log(path).samples or []:
+            scores: dict[str, Any] = {}
+            for scorer, score in (sample.scores or {}).items():
+                several = score.value if isinstance(score.value, dict) else {"": score.value}
+                scores |= {f"{scorer}/{key}".rstrip("/"): value for key, value in several.items()}
+            chosen = metric if metric in scores else next(iter(scores), "")
+            if scores:  # a sample that failed has none
+                value = _GRADES.get(scores[chosen], scores[chosen])
+                about = {"system": system, "task": task, "example": sample.id, "seed": sample.epoch}
+                yield {**about, "score": value, "metric": chosen}
+
+
+def _log(path: Path, *, header_only: bool = False) -> Any:
+    """Return a log of inspect_ai; raises DataError, or ConfigError without that package."""
+    try:
+        from inspect_ai.log import read_eval_log
+    except ImportError:
+        raise ConfigError(f"{path}: to read it, pip install 'maskpolicy[inspect]'") from None
+    try:
+        return read_eval_log(str(path), header_only=header_only)
+    except Exception as error:  # noqa: BLE001 - whatever a damaged file makes the package raise
+        raise DataError(f"{path}: no whole log of inspect_ai: {cause(error)}") from None
