@@ -111,6 +111,7 @@ NEEDED = {
     "real_data": "MASKPOLICY_REAL_DATA",
     "browser": "MASKPOLICY_BROWSER",
     "published": "MASKPOLICY_PUBLISHED",
+    "evals": "MASKPOLICY_EVALS",
 }
 
 

@@ -28,7 +28,7 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
         *("Distribution", "omitted"),
         *("choose", "draw", "draw_highest", "draw_weighted", "fill", "scatter", "file_of", "Hub"),
         *("Findings", "Run", "Result", "Store"),
-        *("Runs", "load", "mask", "pretrain", "run"),
+        *("Runs", "board", "load", "mask", "pretrain", "run"),
         *("MaskingCollator", "__version__"),
     },
     "maskpolicy.data.corpus": {

@@ -202,7 +202,7 @@ def required() -> dict[str, str]:
 
 
 def test_what_is_imported_is_required():
-    known = {"yaml": "pyyaml"}
+    known = {"yaml": "pyyaml", "inspect_ai": "inspect-ai"}
     imported = set()
     for source in (path for path in shipped().values() if path.suffix == ".py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):

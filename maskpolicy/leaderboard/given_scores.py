@@ -399,16 +399,18 @@ class _Scored:
         said = words.format(why=why, unit=unit, runs=self.runs)
         scores = [(task, score) for row in rows for task, score in row.scores.items() if score]
         tests = [(task, s.comparison.estimate) for task, s in scores if s.comparison]
-        finds = sorted((test.detectable, task) for task, test in tests if test)
+        finds = sorted((min(100.0, test.detectable), task) for task, test in tests if test)
         if not finds:
             return (said,)
         runs = f"With {self.runs} {unit}s, this" if self.runs > 1 else "This"
-        middle = finds[len(finds) // 2][0]
+        ends = dict.fromkeys(
+            f"{least:.1f} points ({task})" for least, task in (finds[0], finds[-1])
+        )
+        middle = f"; median {finds[len(finds) // 2][0]:.1f}" if len(finds) > 2 else ""
         return (
             said,
             f"{runs} board marks a true difference to {self.systems[self.base]} with a probability "
-            f"of {100 * stats.POWER:.0f}% if it is at least {finds[0][0]:.1f} points "
-            f"({finds[0][1]}) to {finds[-1][0]:.1f} points ({finds[-1][1]}); median {middle:.1f}.",
+            f"of {100 * stats.POWER:.0f}% if it is at least {' to '.join(ends)}{middle}.",
         )
 
     def facts(self, title: str, unit: str) -> dict[str, str]:

@@ -1,0 +1,172 @@
+"""Scores of single examples from tables, predictions and real logs of evaluation programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.leaderboard import report
+from maskpolicy.leaderboard.given_scores import build_board
+from maskpolicy.leaderboard.score_files import read_scores
+
+LINES = [
+    {"model": model, "task": "qa", "id": n, "score": float(n % (2 + at) == 0), "kind": f"g{n // 2}"}
+    for at, model in enumerate(("one", "two"))
+    for n in range(12)
+]
+COLUMNS = {"system": "model", "example": "id", "group": "kind"}
+WRITERS = {
+    "csv": lambda frame, path: frame.to_csv(path, index=False),
+    "tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    "parquet": lambda frame, path: frame.to_parquet(path),
+    "jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+}
+
+
+def board_of(*paths, **settings):
+    frame, notes = read_scores(paths, **settings)
+    return report.to_json(build_board(frame, notes=notes, title="same"))
+
+
+def test_all_forms_of_a_table_give_one_board(tmp_path):
+    frame = pd.DataFrame(LINES)
+    boards = []
+    for kind, write in WRITERS.items():
+        write(frame, tmp_path / f"scores.{kind}")
+        boards.append(board_of(tmp_path / f"scores.{kind}", columns=COLUMNS))
+    assert boards == [boards[0]] * len(WRITERS)
+    assert [row["policy"] for row in boards[0]["rows"]] == ["one", "two"]
+    assert boards[0]["rows"][0]["scores"]["qa"]["mean"] == 50.0
+
+
+def test_files_without_systems_are_systems_and_their_lines_are_examples(tmp_path):
+    right, wrong = ("Paris", ["Paris", "Lutetia"]), ("Rome", ["Oslo"])
+    for name, pairs in {"good": [right, right, right], "bad": [right, wrong, wrong]}.items():
+        rows = [json.dumps({"prediction": one, "reference": of}) + "\n" for one, of in pairs]
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+    found = board_of(tmp_path / "bad.jsonl", tmp_path / "good.jsonl")
+    scores = {row["policy"]: row["scores"]["task"] for row in found["rows"]}
+    assert [scores[name]["mean"] for name in ("good", "bad")] == [100.0, pytest.approx(33.3333)]
+    assert scores["good"]["metric"] == "exact_match"
+    overlap = board_of(tmp_path / "bad.jsonl", tmp_path / "good.jsonl", metric="f1")
+    assert overlap["rows"][0]["scores"]["task"]["metric"] == "f1"
+
+
+def test_files_with_and_without_seeds_and_groups_are_joined(tmp_path):
+    one = pd.DataFrame(LINES[:12]).assign(seed=3)
+    two = pd.DataFrame(LINES[12:]).drop(columns="kind")
+    one.to_csv(tmp_path / "one.csv", index=False)
+    two.to_csv(tmp_path / "two.csv", index=False)
+    with pytest.raises(DataError, match=r"two.csv: no column kind \(there are: "):
+        read_scores([tmp_path / "one.csv", tmp_path / "two.csv"], COLUMNS)
+    names = {"system": "model", "example": "id"}
+    frame, _ = read_scores([tmp_path / "one.csv", tmp_path / "two.csv"], names)
+    assert list(frame["seed"]) == ["3"] * 12 + ["0"] * 12
+
+
+BAD = {
+    "nothing.csv": ("", "nothing.csv: "),
+    "half.csv": ('system,task,example,score\na,t,1,1\n"b', "half.csv: "),
+    "wide.csv": ("system,task,example,score\na,t,1\n", "wide.csv: "),
+    "twice.csv": ("system,system,score\na,b,1\n", "two columns have the same name"),
+    "binary.parquet": ("PAR1 and nothing", "binary.parquet: "),
+    "cut.jsonl": ('{"system": "a", "sco', "cut.jsonl: "),
+    "other.csv": ("x,y\n1,2\n", "no column score: --column score=NAME"),
+    "latin.csv": (b"system,task,example,score\n\xe9,t,1,1\n", "latin.csv: "),
+    "notes.txt": ("no table", "holds no scores of single examples"),
+    "samples_x_2026.jsonl": ('{"doc_id": 0}\n', "line 1: cut off, or not written by lm-eval"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_cannot_be_read_is_one_line(name, tmp_path, refused):
+    text, message = BAD[name]
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert message in refused("board", tmp_path / name)
+
+
+def test_the_command_writes_all_forms(tmp_path, call, refused):
+    pd.DataFrame(LINES).to_csv(tmp_path / "scores.csv", index=False)
+    named = [word for name, own in COLUMNS.items() for word in ("--column", f"{name}={own}")]
+    words = ["board", tmp_path / "scores.csv", *named, "--baseline", "two"]
+    code, out, _ = call(*words, "--out", tmp_path / "out", "--pairs")
+    assert code == 0 and out.startswith("The tests generalise to other examples") and "1-2 =" in out
+    forms = {path.suffix for path in (tmp_path / "out").iterdir()}
+    assert forms == {".html", ".json", ".md", ".csv", ".tex"}
+    code, out, _ = call(*words, "--json")
+    assert json.loads(out) == json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert "choose from" in refused(*words[:-1], "three")
+    assert "choose from system, task" in refused(*words, "--column", "x=y")
+    assert "has this score" in refused(*words, "--metric", "acc")
+    assert "no such file or folder" in refused("board", tmp_path / "none.csv")
+
+
+@pytest.fixture(scope="session")
+def evals() -> Path:
+    """A Python that has lm-evaluation-harness, inspect_ai and what maskpolicy needs."""
+    python = os.environ.get("MASKPOLICY_EVALS")
+    if not python:
+        pytest.skip("MASKPOLICY_EVALS names no Python with lm-eval and inspect-ai")
+    return Path(python)
+
+
+def write_logs(evals, program, folder):
+    """Let a program evaluate models; return the folder of its logs."""
+    made = Path(__file__).with_name("evaluations.py")
+    subprocess.run([evals, made, program, folder], check=True, capture_output=True, timeout=1200)
+    return folder / "logs"
+
+
+@pytest.mark.slow
+def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
+    logs = write_logs(evals, "lm-eval", tmp_path)
+    found = board_of(logs)
+    rows = {row["policy"]: row["scores"] for row in found["rows"]}
+    assert {name: one["capitals"]["mean"] for name, one in rows.items()} == {
+        "org/good": 50.0,
+        "org/bad": pytest.approx(33.3333),
+    }
+    assert rows["org/good"]["free_capitals"]["metric"] == "exact_match,whole"
+    letters = board_of(logs, metric="exact_match,capital-letter")["rows"][0]["scores"]
+    assert (letters["free_capitals"]["mean"], letters["capitals"]["metric"]) == (0.0, "acc")
+    assert (
+        board_of(logs, metric="acc_norm")["rows"][0]["scores"]["capitals"]["metric"] == "acc_norm"
+    )
+    with pytest.raises(ConfigError, match="choose from acc, exact_match"):
+        read_scores([logs], metric="bleu")
+    samples = sorted(logs.rglob("samples_capitals_*.jsonl"))[0]
+    older = samples.with_name("samples_capitals_2020-01-01T00-00-00.000000.jsonl")
+    older.write_bytes(samples.read_bytes())
+    assert f"older logs of a system and task are left out: {older.name}" in read_scores([logs])[1]
+    samples.write_bytes(samples.read_bytes()[:-40])
+    assert "cut off, or not written by lm-evaluation-harness" in refused("board", logs)
+
+
+@pytest.mark.slow
+def test_real_logs_of_inspect_ai(evals, tmp_path, refused):
+    logs = write_logs(evals, "inspect", tmp_path)
+    if "inspect_ai" not in sys.modules:
+        assert "pip install 'maskpolicy[inspect]'" in refused("board", logs)
+
+    def board(*words):
+        command = [evals, "-m", "maskpolicy", "board", logs, "--json", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+    found = json.loads(board().stdout)
+    scores = {row["policy"]: row["scores"]["capitals"] for row in found["rows"]}
+    assert scores.keys() == {"mockllm/good", "mockllm/bad"}
+    assert (scores["mockllm/good"]["mean"], scores["mockllm/good"]["metric"]) == (50.0, "match")
+    assert list(scores["mockllm/good"]["seeds"]) == ["1", "2", "3"]
+    assert any("its evaluation has the status error" in note for note in found["notes"])
+    whole = sorted(logs.glob("*.eval"))[0]
+    whole.write_bytes(whole.read_bytes()[:900])
+    broken = board()
+    assert broken.returncode == 2 and len(broken.stderr.splitlines()) == 1
+    assert "no whole log of inspect_ai" in broken.stderr
