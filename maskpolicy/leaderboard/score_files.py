@@ -180,22 +180,23 @@ def _lm_eval(
         about = read_json(results) if results.is_file() else {}
         system = (isinstance(about, dict) and about.get("model_name")) or path.parent.name
         asked, _, asked_filter = (metric or "").partition(",")
-        chosen = ("", "")  # the name of the score, and the filter of the answers
+        rows = []
         for number, line in enumerate(path.read_bytes().splitlines(), 1):
             try:
                 row = json.loads(line)
-                if not chosen[0]:
-                    name = asked if asked in row["metrics"] else row["metrics"][0]
-                    chosen = (name, asked_filter or row["filter"])
-                name, kept = chosen
-                if row["filter"] == kept:
-                    shown = name if kept == "none" else f"{name},{kept}"
-                    place = {"system": system, "task": task, "example": row["doc_id"]}
-                    yield {**place, "score": row[name], "metric": shown}
-            except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+                rows.append((row["doc_id"], row["filter"], {n: row[n] for n in row["metrics"]}))
+            except (KeyError, TypeError, ValueError, RecursionError):
                 raise DataError(
                     f"{path}, line {number}: cut off, or not written by lm-evaluation-harness"
                 ) from None
+        filters = [each for _, each, _ in rows]
+        kept = asked_filter if asked_filter in filters else next(iter(filters), "")
+        for example, filtered, scores in rows:
+            name = asked if asked in scores else next(iter(scores), "")
+            if scores and filtered == kept:
+                shown = name if kept == "none" else f"{name},{kept}"
+                place = {"system": system, "task": task, "example": example}
+                yield {**place, "score": scores[name], "metric": shown}
 
 
 def _inspect(

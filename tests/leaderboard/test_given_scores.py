@@ -74,7 +74,9 @@ def test_all_pairs_are_tested_as_those_of_runs(seeds, groups):
     board = build_board(frame)
     numbers = np.arange(40) % groups if groups else np.arange(40)
     pairs = {
-        (task, *both): stats.pair(*(array(frame, one, task) for one in both), numbers, both)
+        (task, *both): stats.pair(
+            array(frame, both[0], task), array(frame, both[1], task), numbers, both
+        )
         for task in TASKS
         for both in combinations(SYSTEMS, 2)
     }
