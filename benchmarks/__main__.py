@@ -81,7 +81,7 @@ def main() -> None:
         if options.parts == ["gpu"]:
             _GPU_PAGE.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
     if "loop" in options.parts:
-        sections.append(loop.report(options.folder))
+        sections.append(loop.report(options.folder, loop.sizes()))
     if "training" in options.parts:
         sections.append(_training(options))
     if "encoder" in options.parts:

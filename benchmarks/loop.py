@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,17 +36,17 @@ class Size:
     questions: int = 400  # of the test split; a quarter as many to train on
 
 
-def report(folder: Path | None, base: Size = Size(), times: int = 10) -> str:
-    """Measure and return the section; the files lie in `folder` meanwhile."""
-    sizes = (
-        base,
-        replace(base, passages=base.passages * times),
-        replace(base, seeds=base.seeds * times),
-        replace(base, questions=base.questions * times),
-    )
+def sizes(base: Size = Size(), times: int = 10) -> list[Size]:
+    """Return a size, and those with `times` as many passages, seeds and questions."""
+    larger = {name: value * times for name, value in vars(base).items()}
+    return [base, *(replace(base, **{name: value}) for name, value in larger.items())]
+
+
+def report(folder: Path | None, measured: Sequence[Size]) -> str:
+    """Measure runs of these sizes and return the section; the files lie in `folder` meanwhile."""
     lines = [f"| {' | '.join(_HEADS)} |", "|" + "---:|" * len(_HEADS)]
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        for number, size in enumerate(sizes):
+        for number, size in enumerate(measured):
             home = Path(place) / str(number)
             lines.append(_measured(home, size))
             print(lines[-1], file=sys.stderr)

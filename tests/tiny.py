@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from faults import calls
+from faults import calls, forks
 
 from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
@@ -236,17 +236,16 @@ def committed(store, stages):
 
 def in_child(root, moment=None):
     """Run the line in a forked process, killed at its n-th change; say whether it was killed."""
-    child = os.fork()
-    if not child:
+
+    def call():
         calls.signal_before(moment)
         outcomes = execute(line(), Store(root))
-        os._exit(any(outcome.error for outcome in outcomes.values()))
-    status = os.waitpid(child, 0)[1]
-    if os.WIFSIGNALED(status):
-        return True
-    if os.WEXITSTATUS(status):
+        return any(outcome.error for outcome in outcomes.values())
+
+    code = forks.wait(forks.start(call, root.parent / "said"))
+    if code not in (0, -signal.SIGKILL):
         raise SystemExit(f"moment {moment}: the child failed")
-    return False
+    return code != 0
 
 
 if __name__ == "__main__":

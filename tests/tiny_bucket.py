@@ -13,9 +13,11 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import tiny
+from faults import forks
 
 from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
@@ -40,14 +42,16 @@ def run(url, cache, count_file, pause):
 
 def killed(folder, every):
     """Kill the run before and after its requests; another machine resumes it each time."""
+    logging.disable()
     for moment in itertools.count(int(os.environ.get("TINY_FROM", 0)), int(every)):
         there = Path(folder) / str(moment)
         (there / "bucket").mkdir(parents=True)
-        status = os.waitpid(fork(work, there, "one", moment), 0)[1]
+        said = there / "said"
+        code = forks.wait(forks.start(partial(work, there, "one", moment), said))
         for host in ("two", "one"):
-            finish(fork(work, there, host), f"moment {moment}: resumed on {host}")
-        finish(fork(check, there), f"moment {moment}: checked")
-        if not os.WIFSIGNALED(status):
+            finish(partial(work, there, host), said, f"moment {moment}: resumed on {host}")
+        finish(partial(check, there), said, f"moment {moment}: checked")
+        if code != -signal.SIGKILL:
             print(moment)
             return 0
     return 1
@@ -98,9 +102,9 @@ def check(there):
     execute(stages, reference)
     execute(stages, store)
     if tiny.content(store, [kept[1]]) != tiny.content(reference, [kept[1]]):
-        return "other bytes"
+        raise SystemExit("other bytes")
     if store.committed() != {each.key for each in kept} or store.verify(kept[0].key):
-        return "not all artifacts, or too many"
+        raise SystemExit("not all artifacts, or too many")
     bucket = store.mirror.bucket
     left = [entry.name for name in ("checkpoints", "quarantine") for entry in bucket.entries(name)]
     left = [name for name in left if name.endswith(".json")]  # `store prune` removes other files
@@ -108,29 +112,14 @@ def check(there):
         cache = store_of(there, name)
         prune(cache)
         left += cache.root.glob("temporary/*")
-    return f"leftovers {left}" if left else 0
+    if left:
+        raise SystemExit(f"leftovers {left}")
 
 
-def fork(call, *arguments):
-    """Call a function in a forked process; this one never makes a request of its own."""
-    child = os.fork()
-    if child:
-        return child
-    logging.disable()
-    try:
-        result = call(*arguments)
-    except BaseException as error:  # noqa: BLE001 - told by the exit code
-        result = repr(error)
-    if result:
-        print(result, file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(1 if result else 0)
-
-
-def finish(child, what):
-    """Wait for a process, which must end well."""
-    if os.waitpid(child, 0)[1]:
-        raise SystemExit(f"{what}: failed")
+def finish(call, said, what):
+    """Call a function in a forked process, which must end well."""
+    if forks.wait(forks.start(call, said)):
+        raise SystemExit(f"{what}: failed: {said.read_text()[-600:]}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ class Kind:
     share: float = 1.0  # of the kills, or of the fuzzed files, that are asked for
     counts: str = "kills"  # what is counted towards that number
     place: str = ""  # what a trial changes in place, so that one of them at a time is made
+    prepare: Callable[[], object] = lambda: None  # what is computed once, before the trials
 
 
 class Campaign:
@@ -43,9 +44,6 @@ class Campaign:
         """Run the experiment without faults, and write what the fuzzers change."""
         self.folder = folder
         self.kills = Kills(folder / "kills")
-        self.kills.measure(*_JOBS)
-        self.ranks = Kills(folder / "ranks", SHORT + _RANKS)
-        self.ranks.measure(*_JOB)
         self.deep = folder / "fuzz" / "a" / "b"  # so that ../../x stays inside
         self.deep.mkdir(parents=True)
         self._write_originals()
@@ -54,7 +52,10 @@ class Campaign:
     def kinds(self, kills: int, files: int) -> Iterator[tuple[Kind, int]]:
         """Yield the kinds of trials, each with its number of kills or of files."""
         for kind in self._killing():
-            yield kind, round(kills * kind.share)
+            number = round(kills * kind.share)
+            if number:
+                kind.prepare()
+            yield kind, number
         name = "file of a finished store damaged"
         yield Kind(name, "damages", self._corrupt, place="store"), kills
         for kind in self._fuzzing():
@@ -72,8 +73,10 @@ class Campaign:
         )
         yield Kind("two runs without shared locks killed", "kills", run.shared, 0.2)
         jobs = partial(run.grouped, words=_JOBS)
-        yield Kind("run --jobs 2 killed at any time", "kills", jobs, 0.05)
-        yield Kind("training of two processes killed at any time", "kills", self._ranks, 0.02)
+        name, measure = "run --jobs 2 killed at any time", partial(run.measure, *_JOBS)
+        yield Kind(name, "kills", jobs, 0.05, prepare=measure)
+        name = "training of two processes killed at any time"
+        yield Kind(name, "kills", self._ranks, 0.02, prepare=self._measure_ranks)
         yield Kind("tiny graph in a bucket killed at a request", "kills", self._bucket, 0.03)
 
     def _fuzzing(self) -> Iterator[Kind]:
@@ -126,6 +129,10 @@ class Campaign:
         index, how = number % len(self.corruption.files), rng.choice(DAMAGES)
         found = self.corruption.trial(index, how, rng)
         return Counter({**found, "kills": found["trials"]})
+
+    def _measure_ranks(self) -> None:
+        self.ranks = Kills(self.folder / "ranks", SHORT + _RANKS)
+        self.ranks.measure(*_JOB)
 
     def _ranks(self, number: int, rng: random.Random) -> Counter[str]:
         return self.ranks.grouped(number, rng, _JOB)
