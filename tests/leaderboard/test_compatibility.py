@@ -162,6 +162,29 @@ def test_rows_without_an_intermediate_stage_are_compared_too(section):
         build_leaderboard([run(one), run(other, name="b")])
 
 
+def test_columns_may_have_a_fine_tuning_of_their_own(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "model: mini\ncorpus: world\npolicies: [none]\nfinetune: {lr: 0.1}\n"
+        "tasks: [{name: zsre, finetune: {steps: 50}}, triviaqa]\n"
+    )
+
+    def results(*overrides: str) -> list[Result]:
+        made = load_experiment(path, overrides)
+        configs = [cell_config(made, made.policies[0], task, 0) for task in made.tasks]
+        assert [config["finetune"]["steps"] for config in configs][1] == 120
+        return [
+            replace(result("none", task.name, 0, 0.5), config=config)
+            for task, config in zip(made.tasks, configs, strict=True)
+        ]
+
+    [row] = build_leaderboard([run(*results())]).rows
+    assert {task for task, _ in row.cells} == {"zsre", "triviaqa"}
+    other = run(*results("tasks.0.finetune.steps=60"), name="b")
+    with pytest.raises(ConfigError, match=r"zsre\.finetune\.steps: 50 -> 60"):
+        build_leaderboard([run(*results()), other])
+
+
 def test_rows_of_one_run_are_never_refused():
     other = whole()
     other["train_on"][0]["data"] = "hub"

@@ -90,9 +90,13 @@ def parts(result: Result) -> dict[str, ComparedPart]:
     config = result.config
     found = {
         name: ComparedPart(_settings(name, config[name], HARMLESS), _reads(result, name))
-        for name in ("model", "world", "general", *_CORPORA, "fit", "intermediate", "finetune")
-        if name in config and (name != "finetune" or result.is_fine_tuned)
+        for name in ("model", "world", "general", *_CORPORA, "fit", "intermediate")
+        if name in config
     }
+    if "finetune" in config and result.is_fine_tuned:
+        shared, own = _finetuning(result, HARMLESS)
+        found["finetune"] = ComparedPart(shared)
+        found |= {f"{result.task}.finetune": ComparedPart(own)} if own else {}
     found["tokenizer"] = ComparedPart({}, result.stage_key("tokenizer"))
     if "general" in config:  # differences are paired by seed, and so by general model
         found[f"seed {result.seed}"] = ComparedPart({"general_seed": config.get("general_seed", 0)})
@@ -132,7 +136,9 @@ def loose(result: Result) -> dict[str, Json]:
     found = {name: part.identity for name, part in parts(result).items() if name not in shared}
     if "finetune" in found:
         left_out = {*_MERGED, *result.config.get("tune", {})}
-        found["finetune"] = _settings("finetune", result.config["finetune"], left_out)
+        shared_by_columns, _ = _finetuning(result, left_out)
+        del found["finetune"]  # a column may have some of the settings for itself
+        found |= {f"finetune.{key}": value for key, value in shared_by_columns.items()}
     code = (result.code or {}).get("policy")
     found |= {} if code is None else {"code": code}
     if result.chosen is not None:
@@ -202,6 +208,19 @@ def notes(results: Iterable[Result]) -> list[str]:
         for place, found in values.items()
         if len(found) > 1
     ]
+
+
+def _finetuning(result: Result, left_out: Container[str]) -> tuple[Json, Json]:
+    """Return the settings of a result's fine-tuning that all columns share, and its column's own.
+
+    Those of a row come before its columns' own.
+    """
+    settings = _settings("finetune", result.config["finetune"], left_out)
+    of_task = result.config.get("task", {}).get("finetune")
+    stated = set(of_task if isinstance(of_task, Mapping) else ())
+    stated -= set(result.config.get("trainings", {}).get("finetune", ()))
+    own = {key: value for key, value in settings.items() if key in stated}
+    return {key: settings[key] for key in settings.keys() - own.keys()}, own
 
 
 def _questions(result: Result) -> dict[str, ComparedPart]:
