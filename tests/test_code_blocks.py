@@ -9,6 +9,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,6 +111,19 @@ def files_of(page: Path) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class Sized:
+    """A corpus and tasks of known sizes, for budgets in words and epochs."""
+
+    size: TextSize
+
+    def text(self, experiment: Any) -> TextSize:
+        return self.size
+
+    def examples(self, experiment: Any, task: Any) -> int:
+        return 1000
+
+
 @pytest.mark.parametrize("block", of("yaml"))
 def test_a_block_of_yaml_is_an_experiment_or_a_part_of_one(block: Block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -133,7 +147,8 @@ def test_a_block_of_yaml_is_an_experiment_or_a_part_of_one(block: Block, tmp_pat
         text = text.replace("policies:\n", "policies:\n  - none\n")
     file.write_text(text, encoding="utf-8")
     size = TextSize(passages=10**5, words=10**7)  # for budgets in words
-    assert experiment_of(verbatim.read_experiment(file), file, lambda _: size).policies
+    counter = Sized(size)
+    assert experiment_of(verbatim.read_experiment(file), file, counter).policies
 
 
 def _files(value: Any) -> Iterator[str]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
+from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import Json, Passage
 from maskpolicy.data.corpus.annotation import annotate
 from maskpolicy.data.corpus.passages import Document, first_tokens, tokenize
@@ -62,6 +64,7 @@ class MaskedText:
     spans: tuple[tuple[int, int, str], ...]
     source: str
     target: str  # "" if nothing is masked
+    unmasked: str | None = None  # the source with its masks filled by a model; None: not asked
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ class Preview:
         """Return row, seed, text, spans, source and target."""
         masked = self.masked
         about = {"policy": self.row, "seed": self.seed, "text": masked.text}
-        return {**about, "spans": masked.spans, "source": masked.source, "target": masked.target}
+        found = {"spans": masked.spans, "source": masked.source, "target": masked.target}
+        filled = {} if masked.unmasked is None else {"unmasked": masked.unmasked}
+        return {**about, **found, **filled}
 
     @property
     def parts(self) -> Iterator[tuple[bool, str]]:
@@ -134,6 +139,8 @@ class Masking:
     reading: Reading = field(default_factory=Reading)
     statistics: Sequence[Statistics | None] = ()  # that each policy that selects reads
     fitted: Mapping[str, Path] = field(default_factory=dict)  # see `PolicyOfRun`
+    # (source, seed) -> the source with its masks filled by a model; None: they stay
+    unmask: Callable[[NDArray[np.int32], int], NDArray[np.int32]] | None = None
 
     @classmethod
     def of(cls, block: PolicyBlock, model: str, artifacts: Store, language: str) -> Masking:
@@ -172,7 +179,26 @@ class Masking:
             tuple(_characters(passage, *span) for span in drawn.spans[0].tolist()),
             _written(pairs.sources[0], self.tokenizer),
             _written(pairs.targets[0], self.tokenizer),
+            self.unmask and _written(self.unmask(pairs.sources[0], seed), self.tokenizer),
         )
+
+    def filled_by(self, model: str, steps: int) -> Masking:
+        """Return the same, with masks that an encoder fills in `steps` steps.
+
+        `model` is its folder or name on the Hub. Raises ConfigError if it has no head.
+        """
+        from maskpolicy.models import encoders
+        from maskpolicy.models.unmasking import unmasked
+
+        specials, loaded = Specials.of_encoder(self.tokenizer), encoders.load(model, head="own")
+        before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
+
+        def unmask(source: NDArray[np.int32], seed: int) -> NDArray[np.int32]:
+            whole = np.concatenate([before, source, after]).astype(np.int32)
+            filled = unmasked(loaded, whole, specials, steps, generator(seed, 0, "", "unmask"))
+            return filled[len(before) : len(before) + len(source)]
+
+        return replace(self, unmask=unmask)
 
 
 def asks_the_model(block: PolicyBlock) -> bool:

@@ -207,9 +207,12 @@ def previews(masked: Sequence[Preview], screen: Console) -> None:
         for start, end, _ in preview.masked.spans:
             text.stylize("bold black on yellow", start, end)
         spans = " | ".join(part for _, _, part in preview.masked.spans) or "nothing"
-        parts = (text, spans, preview.masked.source, preview.masked.target or "–")
-        for heading, part in zip(("text", "masked", "source", "target"), parts, strict=True):
-            screen.print(f"{heading:<8}", part, sep="", soft_wrap=True)
+        parts = [text, spans, preview.masked.source, preview.masked.target or "–"]
+        headings = ["text    ", "masked  ", "source  ", "target  "]
+        if preview.masked.unmasked is not None:
+            parts, headings = [*parts, preview.masked.unmasked], [*headings, "unmasked "]
+        for heading, part in zip(headings, parts, strict=True):
+            screen.print(heading, part, sep="", soft_wrap=True)
 
 
 def keys(listed: Sequence[Key]) -> Table:

@@ -8,6 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
+import encoders
 import pytest
 import small
 
@@ -264,6 +265,22 @@ def test_policies_and_seeds_stand_side_by_side(call, bart, tmp_path):
     assert "<b>" not in html and html.count("<mark>Mukby</mark>") == 2
     assert html.count("<h2>") == 1 and html.count("the full text") == 4
     assert "regex policy.pattern=Mukby, seed 1\ntext    " in call(*words)[1]
+
+
+def test_an_encoder_fills_the_masks_of_a_text_in_steps(call, refused, bart, tmp_path):
+    folder = encoders.saved("bert", tmp_path / "bert")
+    words = ("show", "whole-word", "policy.ratio=0.5", "--text", TEXT, "--model", folder)
+    seeds = [("--seed", str(seed)) for seed in (0, 0, 1)]
+    found = [call(*words, "--unmask", "3", *seed, "--json") for seed in seeds]
+    assert [code for code, _, _ in found] == [0, 0, 0]
+    first, again, other = (json.loads(out) for _, out, _ in found)
+    assert first["unmasked"] == again["unmasked"] != other["unmasked"]
+    assert "[MASK]" in first["source"] and "[MASK]" not in first["unmasked"]
+    assert first["unmasked"].endswith(first["source"].rpartition("[MASK]")[2].strip())
+    assert "unmasked" in call(*words, "--unmask", "1")[1].splitlines()[-1]
+    assert "unmasked" not in call(*words)[1]
+    why = "--unmask: needs the weights of an encoder: --model NAME_OR_DIR"
+    assert why in refused("show", "random", "--text", TEXT, "--model", bart, "--unmask", "2")
 
 
 @pytest.mark.slow

@@ -65,6 +65,10 @@ def show(
     language: Annotated[
         str | None, Option(metavar="CODE", help="The text's language: en, de, ja, ..")
     ] = None,
+    unmask: Annotated[
+        int | None,
+        Option(min=1, metavar="STEPS", help="Fill the masks by --model, an encoder, in steps."),
+    ] = None,
     html: Annotated[Path | None, Option(metavar="FILE", help="Write a page as well.")] = None,
     store: RunStoreOptions,
     as_json: AsJson = False,
@@ -72,6 +76,7 @@ def show(
     """Show what policies mask in a text, and the resulting source and target."""
     from maskpolicy.app import preview
     from maskpolicy.core.files import write_file
+    from maskpolicy.experiment.definition import ENCODER
     from maskpolicy.experiment.model_and_corpus import check_language
     from maskpolicy.plugins import discovery
 
@@ -82,6 +87,10 @@ def show(
     texts = _texts(text, file)
     discovery.load_files(plugin or (), fresh=True)
     maskings = _maskings(policies, run, model, language, store)
+    if unmask is not None:
+        if model is None or preview.kind_of(model) != ENCODER:
+            raise ConfigError("--unmask: needs the weights of an encoder: --model NAME_OR_DIR")
+        maskings = {row: each.filled_by(model, unmask) for row, each in maskings.items()}
     previews = [
         preview.Preview(row, number, masking(each, number, progress))
         for each in texts
@@ -92,7 +101,8 @@ def show(
         write_file(html, preview.page(previews).encode(), "--html")
     if as_json:
         objects = [each.to_json() for each in previews]
-        alone = {key: objects[0][key] for key in ("spans", "source", "target")}
+        about = ("policy", "seed", "text")
+        alone = {key: value for key, value in objects[0].items() if key not in about}
         typer.echo(json.dumps(objects if len(objects) > 1 else alone, ensure_ascii=False))
     else:
         printed.previews(previews, console())
