@@ -14,6 +14,7 @@ PAIRS = [
     for name in NAMES
     for place in PLACES
 ]
+EQUAL = "Ada saw it."  # both sides of a pair, as seven official rows have
 GLUE = {  # task -> the texts of a row
     "boolq": ("question", "passage"),
     "mnli": ("premise", "hypothesis"),
@@ -34,6 +35,7 @@ def slice_into(folder: Path) -> Path:
         home = folder / "evaluation_data" / f"{which}_eval"
         for place, paradigm in enumerate(PARADIGMS):
             rows = [blimp(paradigm, *pair) for pair in PAIRS[place::4]]
+            rows.insert(1 + place, blimp(paradigm, EQUAL, EQUAL))
             write(home / f"blimp_{ending}" / f"{paradigm}.jsonl", *rows)
         rows = [{"sentence_good": good, "sentence_bad": bad} for good, bad in PAIRS[2::4]]
         write(home / f"supplement_{ending}" / "hypernym.jsonl", *rows)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 from maskpolicy.app.transformers_folders import cells_of, checkpoint_names, early
 from maskpolicy.core.errors import ConfigError, StoreError
 from maskpolicy.core.files import json_bytes, write_file
 from maskpolicy.core.types import Json
 from maskpolicy.data.taskfiles import sources
-from maskpolicy.experiment.definition import ENCODER
+from maskpolicy.experiment.definition import ENCODER, TaskBlock
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.cell import STEP, Result, Run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -47,14 +47,23 @@ def write(
             task = cell.config["task"]["name"]
             backend = _backend(cell) if task in ZERO_SHOT else backend
             for revision, path in _answers(run, cell, store):
-                found = _predictions(task, path)
+                found = _answered(cell, path)
                 place, benchmark = _place(task, backend, is_fast=revision != MAIN)
-                content = {name: {"predictions": answered} for name, answered in found.items()}
+                content = {
+                    name: {
+                        "predictions": [
+                            {"id": f"{name}_{number}", "pred": answer}
+                            for number, (answer, _) in enumerate(answers)
+                        ]
+                    }
+                    for name, answers in found.items()
+                }
                 write_file(out / revision / place / "predictions.json", json_bytes(content))
                 if revision == MAIN:
                     entry[benchmark] |= content
                 elif task in ZERO_SHOT:
-                    fast[benchmark].append(_accuracies(path))
+                    shares = {name: fmean(s for _, s in each) for name, each in found.items()}
+                    fast[benchmark].append(shares)
     if not entry and not fast:
         tasks = ", ".join((*ZERO_SHOT, *GLUE))
         raise ConfigError(f"{runs[0].folder}: has no task of BabyLM's pipeline: {tasks}")
@@ -113,21 +122,37 @@ def _place(task: str, backend: str, *, is_fast: bool) -> tuple[str, str]:
     return f"zero_shot/{backend}/{folder}/{data}_{'fast' if is_fast else 'filtered'}", benchmark
 
 
-def _predictions(task: str, path: Path) -> dict[str, list[Json]]:
-    """Return the answers in a file: sentences by paradigm or domain, or numbers of labels."""
+Answered: TypeAlias = Mapping[str, Sequence[tuple[Json, float]]]
+"""By paradigm, domain or task: the answer to each example, and its score."""
+
+
+def _answered(cell: Result, path: Path) -> Answered:
+    """Return the answers in a file: sentences, or numbers of labels."""
+    task = cell.config["task"]["name"]
     labels = sources.facts(find_plugin("task", task)).labels
-    found: dict[str, list[Json]] = defaultdict(list)
+    found: dict[str, list[tuple[Json, float]]] = defaultdict(list)
     for row in predictions.rows(path):
-        name = row["group"] if task in ZERO_SHOT else task
-        said = row["prediction"]
-        answer = said if task in ZERO_SHOT else labels.index(said)
-        found[name].append({"id": f"{name}_{len(found[name])}", "pred": answer})
+        name, said = row["group"] if task in ZERO_SHOT else task, row["prediction"]
+        found[name].append((said if task in ZERO_SHOT else labels.index(said), row["score"]))
+    for name, place, sentence in _equal(cell):
+        found[name].insert(place, (sentence, 1.0))
     return found
 
 
-def _accuracies(path: Path) -> dict[str, float]:
-    """Return the share of right answers by paradigm or domain."""
-    scores: dict[str, list[float]] = defaultdict(list)
-    for row in predictions.rows(path):
-        scores[row["group"]].append(row["score"])
-    return {name: fmean(values) for name, values in scores.items()}
+def _equal(cell: Result) -> Iterator[tuple[str, int, str]]:
+    """Yield paradigm, place and sentence of BLiMP's rows with two equal sentences.
+
+    The run left them out. The pipeline asks for an answer, and takes it for right.
+    """
+    block = cell.config["task"]
+    if block["name"] not in ("blimp", "blimp-supplement") or not Path(block["data"]).is_dir():
+        return
+    task = sources.task(TaskBlock(block["name"], block["name"], {}, data=block["data"]))
+    counts: Counter[str] = Counter()
+    for row in sources.find_split(task, "test", Path(block["data"])).rows:
+        if not row.error:
+            name = row.value.get("UID") or row.file
+            good, bad = (row.value.get(key) for key in ("sentence_good", "sentence_bad"))
+            if good == bad:
+                yield name, counts[name], good
+            counts[name] += 1
