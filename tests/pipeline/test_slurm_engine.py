@@ -153,26 +153,28 @@ def test_jobs_of_slurm_compute_what_one_process_computes(fake, tmp_path, experim
 
 
 def preempt(notes, pids):
-    """Send the signal of preemption to the first process that begins a general stage."""
+    """Send the signal of preemption to the first process that begins a general stage, and waits."""
 
     def begun():
         return [int(words[1]) for words in raylets.lines(notes / "begins") if words[0] == "general"]
 
     pids.append(clusters.until(begun)[0])
     os.kill(pids[0], signal.SIGUSR2)
+    (notes / "hold-general").unlink()
 
 
 @pytest.mark.slow
 def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, monkeypatch):
     """Jobs of submitit's local executor, in the place of Slurm's."""
-    clusters.finish(clusters.start(file, tmp_path / "alone"))
+    clusters.finish(clusters.start(file, tmp_path / "alone", "policies=[none]"))
     notes = tmp_path / "notes"
     notes.mkdir()
+    (notes / "hold-general").touch()
     patch = "from maskpolicy.pipeline.executors import slurm_engine as engine\n"
     patch += "engine.SlurmEngine.__init__.__defaults__ = (engine.LOCAL,)\n"
     (tmp_path / "here.py").write_text(f"{patch}from maskpolicy.__main__ import main\nmain()\n")
     words = ("run", file, "--store", tmp_path / "store", "--out", tmp_path / "out")
-    words = (*words, "slurm.tasks=2", "slurm.gpus=false", "--executor", "slurm")
+    words = (*words, "policies=[none]", "slurm.tasks=2", "slurm.gpus=false", "--executor", "slurm")
     pids: list[int] = []
     threading.Thread(target=preempt, args=(notes, pids), daemon=True).start()
     running = subprocess.Popen(
@@ -180,7 +182,7 @@ def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "NOTES": str(notes), "PAUSE": "1"},
+        env={**os.environ, "NOTES": str(notes)},
     )
     clusters.finish(running)
     begun = raylets.lines(notes / "begins")
