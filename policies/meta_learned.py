@@ -11,7 +11,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import ConfigError, Count, DataError, Json, Passage, Positive, Spans, Steps, policy
+from maskpolicy import (
+    ConfigError,
+    Count,
+    DataError,
+    Json,
+    Passage,
+    Positive,
+    Spans,
+    Steps,
+    omitted,
+    policy,
+)
 from maskpolicy.models.learned import (
     Contexts,
     Tools,
@@ -55,6 +66,7 @@ class MetaLearned:
     backend: Literal["functional", "higher"] = "functional"
     top_k: Count = 1  # draw the masked span from this many best spans
     max_words: Count = 10  # maximum number of words in a span
+    overlap: bool = omitted(False)  # allow the best spans to overlap, as in the paper
     episode: episodes.Episode = field(default_factory=episodes.Episode)
     inner: innerloop.Inner = field(default_factory=innerloop.Inner)
     outer: Outer = field(default_factory=Outer)
@@ -129,7 +141,9 @@ class MetaLearned:
         outer |= {"batch_size": outer.pop("episodes"), "precision": "fp32", "patience": 0}
         return meta.EpisodeLoss(
             model.eval(),
-            lambda reader, passages, k: windows.rank(reader, passages, k, self.max_words),
+            lambda reader, passages, k: windows.rank(
+                reader, passages, k, self.max_words, self.overlap
+            ),
             tools.denoising,
             self.episode,
             self.inner,
@@ -152,7 +166,7 @@ class MetaLearned:
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray[Any]]]:
         """Return the columns "candidates" (token spans, best first) and "scores"."""
-        return candidates.find("meta-learned", fitted, passages, self.max_words)
+        return candidates.find("meta-learned", fitted, passages, self.max_words, self.overlap)
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw one of the `top_k` best candidates; no span if the passage has no word."""

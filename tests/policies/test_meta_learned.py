@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import small
@@ -133,6 +134,17 @@ def test_what_is_fitted_ranks_spans_for_annotate_and_select(tmp_path):
     drawn = {tuple(policy.select(one, generator(0, i, "it"))[0]) for i in range(50)}
     assert drawn <= {tuple(span) for span in columns["candidates"][0][:3]}
     assert len(drawn) > 1
+
+
+def test_the_papers_form_has_the_spans_of_its_start(tmp_path):
+    start = {**SUPERVISED, "loss": "start-end", "overlap": True}
+    folder, _ = fitted(Store(tmp_path), init=start, overlap=True)
+    names, given = ("meta-learned", "supervised"), {"train_on": ["triviaqa"], "overlap": True}
+    policies = [discovery.instance("policy", name, given) for name in names]
+    one, two = (annotate(each, small.passages(), folder)["candidates"] for each in policies)
+    assert [spans.tolist() for spans in one] == [spans.tolist() for spans in two]
+    ranges = [sorted(spans[:5].tolist()) for spans in one]  # of top_k: 5
+    assert any(b[0] < a[1] for each in ranges for a, b in pairwise(each))
 
 
 def test_training_changes_the_policy_unless_the_initial_one_is_better(tmp_path):
