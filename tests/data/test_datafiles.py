@@ -101,8 +101,8 @@ def test_a_format_is_told_by_the_name_in_any_case(name):
 @pytest.mark.parametrize("name", ["a.docx", "a", ".csv", "a.csv.zip"])
 def test_an_unknown_format_lists_those_that_are_known(name):
     known = (
-        "must end in .txt, .text, .md, .rst, .raw, .jsonl, .json, .tsv, .csv, .parquet "
-        "(each also with .gz)"
+        "must end in .txt, .text, .md, .rst, .conll, .train, .dev, .test, .raw, .jsonl, .json, "
+        ".tsv, .csv, .parquet (each also with .gz)"
     )
     with pytest.raises(ConfigError, match=re.escape(known)):
         readers.stem(name)
