@@ -9,10 +9,12 @@ from pathlib import Path
 
 import browser as chromium
 import folders
+import pandas as pd
 import pytest
 from payloads import PAYLOADS, SCRIPT
 
 from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.page import SCRIPTS, save_page
 from maskpolicy.leaderboard.results.cell import read_run
 
@@ -152,6 +154,26 @@ def test_a_real_page_opens_without_an_error_or_a_request(browser, real, width, d
     assert browser.errors == []
     assert browser.requests == [real.as_uri()]
     assert labels(browser) == ["none", SCRIPT]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_of_given_scores_opens_and_shows_ranks_and_what_the_tests_hold(
+    browser, tmp_path, width
+):
+    scores = [
+        (system, n, float(n % 3 == 0 or system == SCRIPT))
+        for system in ("a", SCRIPT)
+        for n in range(30)
+    ]
+    frame = pd.DataFrame(scores, columns=["system", "example", "score"]).assign(task="qa")
+    save_page(build_board(frame), tmp_path / "board.html")
+    browser.open((tmp_path / "board.html").as_uri(), width=width)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    browser.click('[data-cell="0/0"]')
+    browser.wait("document.querySelector('#details').open")
+    assert browser.errors == []
+    assert "to nothing else" in shown(browser, "header")[0]
+    assert SCRIPT in shown(browser, "#ranks tbody")[0]
 
 
 def test_no_text_of_a_run_becomes_markup_or_a_script(browser, hostile):
