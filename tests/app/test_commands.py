@@ -80,7 +80,7 @@ def listed(call, what, key="name"):
 def test_plugins_are_listed(call):
     policies = listed(call, "policies")
     assert {"none", "original", "random", "salient-span"} <= set(policies)
-    share = "a number or a schedule >= 0 and <= 1"
+    share = "a number, a schedule or a distribution >= 0 and <= 1"
     assert policies["random"]["fields"]["ratio"] == {"type": share, "default": 0.15}
     assert policies["original"]["how"] == {"target": "full"}
     triviaqa = listed(call, "tasks")["triviaqa"]
