@@ -109,8 +109,15 @@ def board(
     def no_store() -> NoReturn:
         raise ConfigError("given scores have no store, so there are neither masks nor analyses")
 
-    table = named(frame.to_pandas() if hasattr(frame, "to_pandas") else frame, columns or {})
-    given: dict[str, Any] = {"title": "a frame", "baseline": baseline, "scale": scale}
+    pandas_frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+    if not hasattr(pandas_frame, "columns"):
+        raise ConfigError(
+            f"frame: must be a pandas or polars frame, not {type(frame).__name__}: read a file with "
+            "pandas first, or use the command `maskpolicy board FILE`"
+        )
+    table = named(pandas_frame, columns or {})
+    base = None if baseline is None else str(baseline)
+    given: dict[str, Any] = {"title": "a frame", "baseline": base, "scale": scale}
     found = build_board(table, shared=shared, **given)
     runs = Runs(found.runs, no_store)
     vars(runs)["board"] = found  # in place of that of the runs, which hold no results

@@ -237,7 +237,8 @@ def _task(
         parts = [part for part in ("system", "example", "run", "seed") if part in names]
         where = ", ".join(f"{part} {names[part][of[part][line]]}" for part in parts)
         raise DataError(
-            f"task {name}, {where}: has {times.max()} scores: tell them apart by a column seed"
+            f"task {name}, {where}: has {times.max()} scores: drop rows that stand twice; a column "
+            "system tells systems apart, and a column seed the runs of one"
         )
     size = int(np.prod(shape))
     counts = np.bincount(place, minlength=size).reshape(shape)

@@ -194,7 +194,7 @@ BAD = {
     "scores are numbers": lambda frame: frame.assign(score="good"),
     "no column example": lambda frame: frame.drop(columns="example"),
     "the table has no lines": lambda frame: frame[:0],
-    "has 2 scores: tell them apart": lambda frame: pd.concat([frame, frame[:1]]),
+    "has 2 scores: drop rows that stand twice": lambda frame: pd.concat([frame, frame[:1]]),
     "line 1 of the table has no task": lambda frame: frame.assign(task=None),
     "is empty or has control characters": lambda frame: frame.assign(system="a\x1b[2J"),
     "an example is in two groups": lambda frame: frame.assign(group=range(len(frame))),
@@ -220,6 +220,9 @@ def test_python_takes_frames_of_pandas_and_polars(tmp_path):
     assert "leaderboard.html" in {path.name for path in found.save(tmp_path).iterdir()}
     with pytest.raises(ConfigError, match="have no store"):
         found.masks("near")
+    for given in (None, "scores.csv", {"score": [1.0]}):
+        with pytest.raises(ConfigError, match="must be a pandas or polars frame"):
+            mp.board(given)
     with pytest.raises(ConfigError, match="did you mean 'near'"):
         mp.board(frame, columns={"system": "model"}, baseline="nera")
     polars = pytest.importorskip("polars", reason="polars is not installed")
