@@ -112,8 +112,8 @@ def board(
     pandas_frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
     if not hasattr(pandas_frame, "columns"):
         raise ConfigError(
-            f"frame: must be a pandas or polars frame, not {type(frame).__name__}: read a file with "
-            "pandas first, or use the command `maskpolicy board FILE`"
+            f"frame: must be a pandas or polars frame, not {type(frame).__name__}: read a file "
+            "with pandas first, or use the command `maskpolicy board FILE`"
         )
     table = named(pandas_frame, columns or {})
     base = None if baseline is None else str(baseline)
