@@ -14,7 +14,7 @@ import pytest
 import small
 from safetensors.torch import load_file
 
-from maskpolicy.app.transformers_folders import _cells
+from maskpolicy.app.transformers_folders import cells_of
 from maskpolicy.core import metrics
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.metrics import Total
@@ -800,7 +800,7 @@ def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
     score = build_leaderboard([run]).rows[1].scores["triviaqa"]
     assert score.comparison.seeds == 3
     assert score.comparison.estimate is None or score.comparison.draws_general
-    assert [each.seed for each in _cells(run, "none", None, 1)] == [1]
+    assert [each.seed for each in cells_of(run, "none", None, 1)] == [1]
 
 
 def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):
