@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,14 +144,16 @@ def _warn_of_edited_plugins(order: Iterable[Stage], store: Store) -> None:
     from maskpolicy.core.version import VERSION
     from maskpolicy.pipeline.graph.calls import BUILTIN_FACT
     from maskpolicy.plugins.changed_files import builtin_code
+    from maskpolicy.plugins.isolation import code_digest
 
+    digest = cache(code_digest)  # many stages have one policy
     edited: Counter[str] = Counter()
     for stage in order:
         known = store.peek(stage.key) if store.path(stage.key).exists() else None
         if known is None or known["versions"]["maskpolicy"] != VERSION:
             continue
         before = known["record"]["facts"].get(BUILTIN_FACT, {})
-        now = builtin_code(stage.params) if before else {}
+        now = builtin_code(stage.params, digest) if before else {}
         edited.update(name for name in before if before[name] != now.get(name))
     for name, count in edited.items():
         log.warning(

@@ -119,16 +119,19 @@ def compare_files(entry: Registered, code: Mapping[str, str]) -> None:
             )
 
 
-def builtin_code(params: object) -> dict[str, str]:
+def builtin_code(
+    params: object, digest: Callable[[Path], str] = isolation.code_digest
+) -> dict[str, str]:
     """Return digests of the code of the built-in policy and task that a stage's parameters name.
 
-    They are in no key: the version of a policy, a task or a stage stands for its code.
+    They are in no key: the version of a policy, a task or a stage stands for its code. `digest`
+    returns that of a file.
     """
     policy, task = getattr(params, "policy", None), getattr(params, "task", None)
     named = {"policy": policy, "task": task and task.name}
     every = (find_plugin(kind, name) for kind, name in named.items() if name)
     return {
-        f"{entry.kind} {entry.name}": isolation.code_digest(Path(entry.file))
+        f"{entry.kind} {entry.name}": digest(Path(entry.file))
         for entry in every
         if registry.is_builtin(entry.plugin)
     }
