@@ -6,8 +6,9 @@ size    the share of boards without a difference that carry a mark
 power   the share of true differences that are marked
 worlds --worlds 3 --seeds 3   the same of `analyze worlds`, several runs
 
-docs/statistics.md holds the tables. A board has one baseline that all rows share; every answer is
-right or wrong; a policy varies between runs, and suits some groups of examples more than others.
+docs/development/simulations.md holds the tables. A board has one baseline that all rows share;
+every answer is right or wrong; a policy varies between runs, and suits some groups of examples more
+than others.
 """
 
 from __future__ import annotations

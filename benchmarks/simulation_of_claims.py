@@ -2,10 +2,11 @@
 
 python -m benchmarks.simulation_of_claims --experiments 1000
 
-docs/statistics.md holds the table. A family is like that of `maskpolicy analyze findings`: several
-experiments, of which claims compare rows on single tasks, on means over tasks, and by a difference
-of differences, and numbers that analyses have for each run. A claim is about one to twelve of
-these, that all of them have a direction or that any has. Answers are drawn by `simulation.draw`.
+docs/development/simulations.md holds the table. A family is like that of `maskpolicy analyze
+findings`: several experiments, of which claims compare rows on single tasks, on means over tasks,
+and by a difference of differences, and numbers that analyses have for each run. A claim is about
+one to twelve of these, that all of them have a direction or that any has. Answers are drawn by
+`simulation.draw`.
 """
 
 from __future__ import annotations

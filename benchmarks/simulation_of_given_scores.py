@@ -3,8 +3,8 @@
 python -m benchmarks.simulation_of_given_scores --experiments 4000
 
 Systems are equally good. A board counts if it marks any pair of systems, on a task or on the mean
-of all tasks. docs/statistics.md holds the table. "misses" is the share of unadjusted 95% intervals
-that do not hold the true difference, 0.
+of all tasks. docs/development/simulations.md holds the table. "misses" is the share of
+unadjusted 95% intervals that do not hold the true difference, 0.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ subjects  the questions of several tasks are about the same subjects: coverage o
 looks     seeds are added until there is a mark
 pilots    plan says from two or three seeds what five would find: how often its range holds it
 
-docs/statistics.md holds the tables.
+docs/development/simulations.md holds the tables.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WANTED = 2.0  # difference in points for which the needed seeds are computed
 MOST = 200  # the largest number of seeds considered
-# Assumptions without stored runs; docs/statistics.md simulates run noise of 0 to 0.4 logits.
+# Assumptions without stored runs; docs/development/simulations.md simulates noise of 0 to 0.4.
 NOISE = 0.2  # standard deviation between runs, in logits
 SHARE = 0.3  # share of right answers
 PAIRS_SHARE = 0.5  # of pairs, of which guessing gets half right

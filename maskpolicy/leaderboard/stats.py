@@ -157,7 +157,7 @@ def assess_family(
     With three seeds, a pair's own estimate of run noise has two degrees of freedom and is often
     far too small. It is therefore averaged with the noise of the family on the logit scale, which
     has SHARED times its weight (Smyth 2004, with fixed weights), but is never lowered: a row or
-    task that is noisier than others keeps its own noise. docs/statistics.md has simulations.
+    task that is noisier than others keeps its own noise.
 
     In a small family (see MANY), runs are taken to differ by `least` logits or more.
     """

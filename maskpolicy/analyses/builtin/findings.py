@@ -26,7 +26,7 @@ ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
     "Each finding is a claim about differences between rows of runs. The findings are tested as "
     "one family, and each gets a verdict by rule: nothing here is typed by hand. "
-    "docs/statistics.md describes the tests, and simulations of them.",
+    "docs/differences.md describes the tests, docs/development/simulations.md has the details.",
     "`make findings` runs the experiments of experiments/findings/ and writes this page. For runs "
     "that are there, `maskpolicy analyze findings RUN... --out FOLDER` writes it.",
 )

@@ -4,7 +4,7 @@ A claim says that several differences have a direction, all of them or any of th
 an effect it is about. Two hypotheses belong to it: that it does not hold, and that it holds with
 effects of that size. Both cannot be true at once, so in Holm's procedure the two count as one
 (Shaffer 1986): with any true differences whatsoever, at most LEVEL of all families hold a verdict
-that is wrong. docs/statistics.md has simulations.
+that is wrong. docs/development/simulations.md has simulations.
 
 That all differences have the direction is shown by the largest of their p-values, without an
 adjustment for their number (an intersection-union test: Berger 1982, Technometrics 24). That one of
