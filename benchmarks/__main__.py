@@ -1,4 +1,4 @@
-"""`python -m benchmarks [PART ...]` writes docs/benchmarks.md."""
+"""`python -m benchmarks [PART ...]` writes docs/development/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COMMANDS = (
     "other processes used the processor meanwhile."
 )
 _QUICK_SECONDS = 120.0  # for BART-base: after them no further round ends
-_DOCS = Path(__file__).resolve().parent.parent / "docs"
+_DOCS = Path(__file__).resolve().parent.parent / "docs" / "development"
 _PAGE, _GPU_PAGE = _DOCS / "benchmarks.md", _DOCS / "benchmarks-gpu.md"
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks gpu`: BART-base on one GPU, written to docs/benchmarks-gpu.md.
+"""`python -m benchmarks gpu`: BART-base on one GPU, written to docs/development/benchmarks-gpu.md.
 
 Training against Seq2SeqTrainer, several trainings on one card at a time, generation, and episodes
 of the meta-learned policy. Without a GPU the same code runs on the CPU, where it says nothing.

@@ -71,6 +71,6 @@ def test_no_two_modules_have_the_same_name():
 
 
 def test_the_architecture_names_every_room():
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| `([a-z]+)/` \|", text, flags=re.MULTILINE)
     assert sorted(named) == sorted(path.name for path in PACKAGES if path.parent == PACKAGE)

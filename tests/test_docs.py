@@ -20,7 +20,16 @@ from maskpolicy.experiment import reference
 
 PAGES = [page for page in ALL_PAGES if page.name != "log.md"]  # history
 GALLERY = DOCS / "pictures" / "gallery.svg"  # drawn by `make docs`
-FOLDERS = ("maskpolicy", "policies", "tasks", "experiments", "tests", "benchmarks", ".github")
+FOLDERS = (
+    "maskpolicy",
+    "policies",
+    "tasks",
+    "experiments",
+    "tests",
+    "benchmarks",
+    ".github",
+    "docs",
+)
 FILES = [
     path.relative_to(ROOT).as_posix()
     for path in [*ROOT.iterdir(), *(path for name in FOLDERS for path in (ROOT / name).rglob("*"))]
@@ -145,3 +154,11 @@ def test_pictures_are_small_and_used():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_code_names_pages_that_exist():
+    code = [name for name in FILES if name.endswith((".py", ".yaml", ".yml"))]
+    texts = [(name, (ROOT / name).read_text("utf-8")) for name in [*code, "Makefile", "setup.cfg"]]
+    named = {(name, page) for name, text in texts for page in re.findall(r"docs/[\w/-]+\.md", text)}
+    made = {"docs/changelog.md", "docs/development/benchmarks-gpu.md"}
+    assert [each for each in sorted(named) if not (each[1] in made or is_file(each[1]))] == []

@@ -79,7 +79,7 @@ def keep_freed_memory() -> None:
     """Let the C library keep the memory of freed arrays for the next ones (only glibc does).
 
     It would return those of a megabyte to the system, which clears each page of the next array: up
-    to 8% of a step of training on a CPU (docs/log.md).
+    to 8% of a step of training on a CPU (docs/development/log.md).
     """
     library = _libc()
     if library is not None:

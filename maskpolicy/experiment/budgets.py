@@ -193,7 +193,7 @@ def resolve_auto(spec: Training) -> Training:
 
     Precision is bf16 if matrix units compute in it (2 to 4 times as fast as fp32 on such a CPU).
     Attention is eager on a CPU, where the backward pass of scaled-dot-product attention is the
-    slowest kernel at the lengths of passages (docs/log.md), and sdpa elsewhere.
+    slowest kernel at the lengths of passages (docs/development/log.md), and sdpa elsewhere.
     """
     is_cuda = hardware.is_cuda()
     if spec.precision == "auto":

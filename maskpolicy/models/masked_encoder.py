@@ -121,7 +121,7 @@ def shallow_decoder(config: Any, layers: int) -> Any:
 
     A RobertaModel that receives embeddings adds positions and normalizes, as the released code of
     Meng et al. 2024 does. Its word embeddings are unused. Positions are drawn at the scale of the
-    encoder's outputs, to which they are added: smaller ones have no effect (docs/log.md).
+    encoder's outputs, to which they are added: smaller ones do nothing (docs/development/log.md).
     """
     values = config.to_dict() if family_of(config, "encoder").new_head else _shape(config)
     values = values | _NO_DROPOUT

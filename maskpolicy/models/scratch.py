@@ -79,7 +79,7 @@ BART_PRESETS: Mapping[str, Preset] = {
             "decoder_ffn_dim": 512,
             "max_position_embeddings": 512,
             "activation_function": "relu",  # on a CPU, gelu's backward in bf16 takes 7% of a step
-            "init_std": 0.06,  # at BART's 0.02 it may never learn to copy (docs/log.md)
+            "init_std": 0.06,  # at BART's 0.02 it may never learn to copy (docs/development/log.md)
             "dropout": 0.0,
             "attention_dropout": 0.0,
             "activation_dropout": 0.0,

@@ -47,8 +47,10 @@ def stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def documented() -> list[str]:
-    """Return the files that docs/architecture.md names on the way to the first step."""
-    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    """Return the files on the way to the first step by docs/development/architecture.md."""
+    text = (Path(__file__).parents[2] / "docs" / "development" / "architecture.md").read_text(
+        encoding="utf-8"
+    )
     (walk,) = [each for each in text.split("\n\n") if each.startswith("From `maskpolicy run` to")]
     return [name for name in re.findall(r"`([\w/]+\.py)`", walk) if not name.startswith("tests/")]
 
