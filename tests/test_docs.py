@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import is_dataclass
 from fnmatch import fnmatch
 from importlib import import_module
@@ -150,6 +151,19 @@ def test_pictures_are_small_and_used():
     assert sum(path.stat().st_size for path in pictures if path.suffix != ".html") < 300_000
     text = "".join(page.read_text(encoding="utf-8") for page in ALL_PAGES)
     assert [path.name for path in pictures if f"pictures/{path.name}" not in text] == []
+
+
+def test_verdicts_on_claims_are_those_of_the_findings():
+    verdict = re.compile(r"^\| ([FM]\d+) \| [^|]+ \| (shown|refuted|undecided)", re.M)
+    verdicts = dict(verdict.findall(text_of(DOCS / "findings.md")))
+    assert len(verdicts) == 14
+    claims = text_of(DOCS / "claims.md")
+    assert dict(re.findall(r"^\*\*([FM]\d+) · (\w+)\.\*\*", claims, re.M)) == verdicts
+    count = Counter(verdicts.values())
+    counts = (
+        f"{count['shown']} are shown, {count['refuted']} are refuted and {count['undecided']} are"
+    )
+    assert counts in claims and counts in text_of(DOCS / "masking.md")
 
 
 def test_the_readme_is_short():
