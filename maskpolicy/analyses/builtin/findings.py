@@ -24,11 +24,10 @@ COLUMNS = (
 OVERVIEW = ("finding", "claim", "verdict")
 ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
-    "Each finding is a claim about differences between rows of runs. The findings are tested as "
-    "one family, and each gets a verdict by rule: nothing here is typed by hand. "
-    "docs/differences.md describes the tests, docs/development/simulations.md has the details.",
-    "`make findings` runs the experiments of experiments/findings/ and writes this page. For runs "
-    "that are there, `maskpolicy analyze findings RUN... --out FOLDER` writes it.",
+    "All findings are tested as one family, and a rule decides each verdict: nothing here is typed "
+    "by hand. docs/claims.md explains the verdicts, docs/differences.md the rule.",
+    "`make findings` runs the experiments of experiments/findings/ and writes this page; "
+    "`maskpolicy analyze findings RUN... --out FOLDER` writes it for finished runs.",
 )
 HEADINGS = (
     "compared, on: the rows, and the scores or the figure of an analysis, whose difference is "
