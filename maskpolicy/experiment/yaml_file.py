@@ -18,9 +18,13 @@ _DEPTH = 50  # blocks and lists within each other
 _VALUES = 100_000  # with anchors and aliases written out
 _INNERMOST = re.compile(r"\$\{[^${}]*\}")  # ${key}, with no other one in it
 _INTEGER = 2**63  # integers are below this
-# numbers of YAML 1.1 alone: 0100 is 64 there, and 1:40 is 100
+# numbers of YAML 1.1 alone: 0100 is 64 there, 1:40 is 100, 1_000 is 1000, 0b11 is 3
 _OLD_NUMBER = re.compile(
-    r"[-+]?(?:0[0-7_]+|[1-9][0-9_]*(?::[0-5]?[0-9])+|[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*)"
+    r"[-+]?(?:0[0-9_]+|0b[01_]+|[1-9][0-9_]*(?::[0-5]?[0-9])+)"
+    r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*"
+    r"|[-+]0x[0-9a-fA-F_]+|0x(?=.*_)[0-9a-fA-F_]+"
+    r"|[-+]?(?=.*_)\.?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]\.[0-9]+(?:[eE][-+]?[0-9]+)?|\.[0-9]+[eE][-+]?[0-9]+"
 )
 # all but tab and line breaks: they would reach terminals
 CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -144,8 +148,8 @@ def _check_events(text: str, where: str) -> None:
         if is_plain and _OLD_NUMBER.fullmatch(event.value):
             place = f"{where}: line {event.start_mark.line + 1}: {event.value[:_LONGEST]}"
             raise ConfigError(
-                f"{place}: YAML 1.1 and 1.2 read it as different values: write a number without "
-                "leading zeros and colons, or put the text in quotes"
+                f"{place}: YAML 1.1 and 1.2 read it as different values: write a number "
+                "in decimal, a digit first, without leading zeros, : and _, or put the text in quotes"
             )
 
 

@@ -34,6 +34,11 @@ DEEP = 100_000
         ("a: 1:40", "line 1: 1:40: YAML 1.1 and"),
         ("a: {b: 0:40.5}", "line 1: 0:40.5: YAML 1.1 and"),
         ("010: 1", "line 1: 010: YAML 1.1"),
+        ("a: 1_000", "line 1: 1_000: YAML 1.1"),
+        ("a: [-1_0.5e3, 0b11]", "line 1: -1_0.5e3: YAML 1.1"),
+        ("a: 0b11", "line 1: 0b11: YAML 1.1"),
+        ("a: -.1e3", "line 1: -.1e3: YAML 1.1"),
+        ("a: -0x1F", "line 1: -0x1F: YAML 1.1"),
         ("a: " + "${" * 3000 + "x" + "}" * 3000, "maximum recursion depth exceeded"),
         ("a: ${oc.env:HOME}", "a: ${oc.env:HOME} calls a function: only keys can be named"),
         ("a: {b: env}\nc: [x, '${oc.${a.b}:HOME}']", "c[1]: ${oc.:HOME} calls a function"),
@@ -109,9 +114,9 @@ def test_a_value_may_be_that_of_another_key():
 
 
 def test_numbers_that_all_versions_of_yaml_read_alike():
-    text = "a: [0, 100, 1e3, .5, 0x1F, 00.5, '0100', \"1:40\", !!str 010, 0:40]"
+    text = "a: [0, 100, 1e3, .5, 0x1F, 00.5, '0100', \"1:40\", !!str 010, 0:40, a_1]"
     made = values(text, "it: ", ["b='010'"])
-    assert made["a"] == [0, 100, 1000.0, 0.5, 31, 0.5, "0100", "1:40", "010", "0:40"]
+    assert made["a"] == [0, 100, 1000.0, 0.5, 31, 0.5, "0100", "1:40", "010", "0:40", "a_1"]
     assert made["b"] == "010"
     with pytest.raises(ConfigError, match=r"override 'b=010'.*010: YAML 1.1"):
         values(text, "it: ", ["b=010"])
