@@ -66,6 +66,7 @@ def prepare(
     from maskpolicy.models.training.loop import check_installed
     from maskpolicy.pipeline import stages
     from maskpolicy.pipeline.store.opening import open_store
+    from maskpolicy.plugins import isolation
 
     written = verbatim.read_experiment(asked.file, asked.keys or (), asked.plugin or ())
     written = written.without_file() if is_temporary else written
@@ -85,6 +86,7 @@ def prepare(
     order = topological(part.targets)
     damaged = tuple(_damaged(order, store)) if verify else ()
     _warn_of_edited_plugins(order, store)
+    isolation.name_unkeyed({path for stage in order for path in stage.files})
     return Prepared(asked, written, experiment, whole, part, order, store, folder, damaged)
 
 

@@ -149,7 +149,7 @@ def _check_events(text: str, where: str) -> None:
             place = f"{where}: line {event.start_mark.line + 1}: {event.value[:_LONGEST]}"
             raise ConfigError(
                 f"{place}: YAML 1.1 and 1.2 read it as different values: write a number "
-                "in decimal, a digit first, without leading zeros, : and _, or put the text in quotes"
+                "in decimal, a digit first, without leading zeros, : and _, or quote the text"
             )
 
 

@@ -10,8 +10,12 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import logging
+import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import sysconfig
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
@@ -24,6 +28,13 @@ from maskpolicy.core.files import sha256
 
 PREFIX = "maskpolicy_plugin_"
 _HOMES: dict[str, Home] = {}  # by package
+_OPENED: dict[Path, Path | None] = {}  # a file: the folder of the plugin; None: nothing to tell
+_UNTOLD = re.compile(  # installed packages, devices, and files with the name of their digest
+    rf"{re.escape(sysconfig.get_path('stdlib'))}/|.*/(?:site|dist)-packages/|/(?:dev|proc|sys)/"
+    rf"|{re.escape(str(Path(__file__).parents[2]))}/(?:maskpolicy|policies|tasks)/"
+    r"|.*/(?:[0-9a-f]{40}|[0-9a-f]{64})\b"
+)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -173,6 +184,7 @@ def home_of(folder: Path) -> Home:
     package = f"{PREFIX}{_sha256(str(folder).encode())[:8]}"
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+        sys.addaudithook(_note_opened)
     if package not in _HOMES:
         _HOMES[package] = Home(folder, package)
         module = sys.modules[package] = ModuleType(package)
@@ -206,22 +218,75 @@ class State:
 
     roots: tuple[Path, ...]
     keyed: Mapping[Path, str]
+    told: frozenset[Path] = frozenset()  # files that were named already
 
 
 def state() -> State:
     """Return the state for `take` in another process."""
     roots = tuple(path for home in _HOMES.values() for path in home.roots)
     keyed = {path: digest for home in _HOMES.values() for path, digest in home.keyed.items()}
-    return State(roots, keyed)
+    return State(roots, keyed, frozenset(path for path in _OPENED if _OPENED[path] is None))
 
 
 def take(state: State) -> None:
     """Record the digests of another process's plugin files; importing other code is an error."""
+    _OPENED.update(dict.fromkeys(state.told))
     for root in state.roots:
         home = home_of(root.parent)
         home.keyed |= {
             path: digest for path, digest in state.keyed.items() if home.folder in path.parents
         }
+
+
+def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note a file that a plugin opens, itself or through a library: an audit hook.
+
+    What maskpolicy opens for a plugin is no matter, nor what a plugin writes, or reads for
+    `depends`, whose value is in its key.
+    """
+    if event != "open" or isinstance(arguments[0], int):
+        return
+    text = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - `resolve` would open it
+    frame = None if _UNTOLD.match(text) else sys._getframe(1)
+    is_keyed = bool((arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR))
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        is_import = frame.f_code.co_name == "<module>" and _UNTOLD.match(frame.f_code.co_filename)
+        if package == "maskpolicy" or is_import:  # packages read their settings
+            return
+        is_keyed |= frame.f_code.co_name == "depends"
+        if package in _HOMES:
+            _OPENED.setdefault(Path(text), _HOMES[package].folder)
+            if is_keyed:
+                _OPENED[Path(text)] = None
+            return
+        frame = frame.f_back
+
+
+def name_unkeyed(keyed: Collection[Path]) -> None:
+    """Log the files that plugins have read and no key holds, once, in a line for each folder.
+
+    These are modules from elsewhere, such as PYTHONPATH, and data files. `keyed` are the files of
+    stages. What is opened by a library's compiled code is not seen.
+    """
+    known = {*keyed, *(path for home in _HOMES.values() for path in home.keyed)}
+    told: dict[Path, list[str]] = {}
+    for path, folder in sorted(_OPENED.items()):
+        if folder is not None and path.is_file() and path.resolve() not in known:
+            is_cache = path.parent.name == "__pycache__"
+            told.setdefault(folder, []).append(
+                importlib.util.source_from_cache(str(path)) if is_cache else str(path)
+            )
+        _OPENED[path] = None
+    for folder, names in told.items():
+        more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
+        _log.warning(
+            "plugin of %s: reads %s%s, in no key: an edit computes nothing again. Put modules "
+            "beside the plugin, declare data in `files`, or return its digest from `depends`",
+            folder,
+            ", ".join(names[:3]),
+            more,
+        )
 
 
 def code_digest(path: Path) -> str:

@@ -142,7 +142,9 @@ def _remote(state: isolation.State, work: bytes, batch: Sequence[Passage]) -> tu
     discovery.load_files(state.roots)
     discovery.load_builtin("policy")
     with _noted() as notes:
-        return _guarded(pickle.loads(work), batch), notes
+        result = _guarded(pickle.loads(work), batch)
+        isolation.name_unkeyed(())
+    return result, notes
 
 
 @contextmanager

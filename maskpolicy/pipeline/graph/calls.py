@@ -142,6 +142,7 @@ def _compute(
                 run.facts.update(_together(call, out, group, report))
             else:
                 compute(call.kind, call.record["params"], inputs, out, run)
+            isolation.name_unkeyed(call.files)
             if code := changed_files.builtin_code(params):
                 run.facts[BUILTIN_FACT] = code
     except (StoreError, Lost):
