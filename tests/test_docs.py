@@ -133,8 +133,8 @@ def test_links_lead_somewhere(page):
         target = (page.parent / name).resolve() if name else page
         if re.match(r"\w+:", link) or target in (GENERATED, GALLERY):
             continue
-        headings = re.findall(r"^#+ (.*)$", text_of(target), re.M) if anchor else []
-        if not target.exists() or (anchor and anchor not in map(slug, headings)):
+        headings = re.findall(r"^#+ (.*)$|id=\"([\w-]+)\"", text_of(target), re.M) if anchor else []
+        if not target.exists() or (anchor and anchor not in map(slug, map("".join, headings))):
             lost.append(link)
     assert lost == []
 

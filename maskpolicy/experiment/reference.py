@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import io
 import json
+import re
 import textwrap
 import tokenize
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,7 +33,9 @@ RESOURCES = "resources.KIND"
 
 _MADE = {"label": None}  # if left out, made from the other keys of its block
 _MAY_LACK = ("of", "defaults")
-_ONE = {"policies": "policy", "tasks": "task"}
+_RATE = "a number, a schedule or a distribution >= 0 and <= 1"
+_SHORT = {_RATE: "rate", r"\ba (?=list|na|nu|t|w|b)": "", "list, of": "list of", " of keys": ""}
+_SHORT |= {" >= ": " ≥", " <= ": " ≤", " < ": " <", " > ": " >", " and (?=[<≤])": ", "}
 _HEAD = """\
 # Every key of an experiment file
 
@@ -43,8 +46,12 @@ A value may name another key, `warmup: ${intermediate.warmup}`, in a file and on
 as in OmegaConf. Its value is taken before keys are checked, so results and keys of stages hold the
 value itself. Functions such as `${oc.env:HOME}` are errors: files alone decide an experiment.
 
-`maskpolicy list keys` prints this page's tables, with the keys of your own policies and tasks too
-(`--plugin FILE`); `--json` and `--markdown` are its other forms, and the last one is this page."""
+Each key stands with its type and its default. A rate is a number from 0 to 1, a
+[schedule](policies.md#schedules) of such numbers or a
+[distribution](policies.md#drawn-rates-and-weights) of them. `maskpolicy list keys` prints the keys,
+with those of your own policies and tasks too (`--plugin FILE`); `--json` and `--markdown` are its
+other forms, and the last one is this page, without the keys of single policies, which
+`maskpolicy list policies --markdown` prints."""
 _ABOUT = {
     "file": "The top of the file. The keys that any policy takes, `corruption` to "
     "`shallow_decoder`, may stand here too: they hold for each row that does not set them itself.",
@@ -65,8 +72,8 @@ _ABOUT = {
     "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",
     "slurm": "The jobs that `--executor slurm` submits ([scale.md](scale.md)). `resources` says "
     "what each takes.",
-    "policies": "What each policy masks: [policies.md](policies.md). A block takes the keys of any "
-    "policy and its policy's own.",
+    "policies": "What policies mask, and their own keys: [policies.md](policies.md). A block takes "
+    "those, and these keys of any policy.",
     "tasks": "A block takes the keys of any task and its task's own.",
     "world": "Settings of the embedded world: [world.md](world.md).",
 }
@@ -188,30 +195,38 @@ def written(value: Json) -> str:
     return value if is_bare else json.dumps(value, ensure_ascii=False)
 
 
+def policy_table(found: Sequence[Key], policies: Sequence[Registered]) -> str:
+    """Return the table of docs/policies.md: what policies mask, their objectives and keys."""
+    about = "Nothing: no intermediate stage, the row that others are compared with."
+    rows = [['<a id="none"></a>`none`', about, ""]]
+    for each in policies:
+        usual = vars(Denoising())
+        objective = [f"`{k}: {written(v)}`" for k, v in each.facts.items() if v != usual[k]]
+        own = [_item(key).removeprefix("* ") for key in found if key.of == each.name]
+        said = f"{each.summary} Default: {', '.join(objective)}." if objective else each.summary
+        rows.append([f'<a id="{each.name}"></a>`{each.name}`', said, "<br>".join(own)])
+    return markdown.table(["policy", "masks", "keys"], rows) + "\n"
+
+
 def _section(block: str, found: Sequence[Key]) -> str:
     every = [key for key in found if key.block == block and not key.of]
-    own = [key for key in found if key.block == block and key.of]
-    parts = [f"## {block}", _ABOUT[block], _table(["key"], every)]
+    own = [key for key in found if key.block == block == "tasks" and key.of]
+    parts = [f"## {block}", _ABOUT[block], "\n".join(map(_item, every))]
     if any(key.defaults for key in every):
         parts += ["Where defaults differ:", _defaults(every)]
     if own:
-        of = _ONE[block]
-        parts += [f"Keys of one {of} alone:", _table([of, "key"], own)]
+        parts += ["Keys of one task alone:", "\n".join(map(_item, own))]
     return "\n\n".join(parts)
 
 
-def _table(names: Sequence[str], found: Sequence[Key]) -> str:
-    rows = [
-        [
-            *([f"`{key.of}`"] if key.of else []),
-            f"`{key.name}`",
-            key.type,
-            f"`{default(key)}`" if key.default is not MISSING else default(key),
-            markdown.plain(key.meaning),
-        ]
-        for key in found
-    ]
-    return markdown.table([*names, "type", "default", ""], rows)
+def _item(key: Key) -> str:
+    """Return the item of a list for a key: name, type, default and meaning."""
+    kind = key.type
+    for pattern, words in _SHORT.items():
+        kind = re.sub(re.escape(pattern) if pattern == _RATE else pattern, words, kind)
+    value = f"`{default(key)}`" if key.default is not MISSING else default(key)
+    of = f"`{key.of}`: " if key.block == "tasks" and key.of else ""
+    return f"* {of}`{key.name}` ({kind}; {value}): {markdown.plain(key.meaning)}"
 
 
 def _defaults(found: Sequence[Key]) -> str:

@@ -100,7 +100,8 @@ def test_keys_are_listed_with_type_default_and_meaning(call):
         "meaning": "words per passage",
     }
     assert "words per passage" in call("list", "keys")[1]
-    assert "| `words` |" in call("list", "keys", "--markdown")[1]
+    assert "* `words` (" in call("list", "keys", "--markdown")[1]
+    assert '<a id="span"></a>`span`' in call("list", "policies", "--markdown")[1]
 
 
 def test_hooks_are_listed_with_signature_and_meaning(call):

@@ -260,7 +260,7 @@ def test_every_form_of_a_board_has_the_line(folder):
     screen = io.StringIO()
     Console(file=screen, width=200).print(report.to_table(made))
     said = "not above this line shows no learning beyond such a guess; being above it is necessary"
-    about = (Path(__file__).parents[2] / "docs" / "majority.md").read_text()
+    about = (Path(__file__).parents[2] / "docs" / "development" / "majority.md").read_text()
     for text in (html, tex, "\n".join(lines), screen.getvalue(), about):
         assert said in " ".join(text.split())
 

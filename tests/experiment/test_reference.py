@@ -59,6 +59,12 @@ def test_the_page_is_what_would_be_written_now(keys):
     assert page == reference.page(keys), f"write it anew: {COMMAND}"
 
 
+def test_the_table_of_policies_is_what_would_be_written_now(keys):
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    table = reference.policy_table(keys, entries("policy"))
+    assert table in page, "take the table from `maskpolicy list policies --markdown`"
+
+
 def test_every_key_says_what_it_does(keys):
     assert not [key.name for key in keys if not key.meaning]
 
@@ -99,7 +105,7 @@ def test_a_block_within_a_block_is_listed_key_by_key():
 
 def test_markup_in_a_meaning_is_shown_as_it_is():
     page = reference.page([Key("world", "", "x", "a | b", "y", "one <mask>")])
-    assert "| `x` | a \\| b | `y` | one &lt;mask&gt; |" in page
+    assert "* `x` (a | b; `y`): one &lt;mask&gt;" in page
 
 
 @dataclass(frozen=True)

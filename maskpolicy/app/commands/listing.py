@@ -27,19 +27,19 @@ def list_(
     what: Annotated[str, Argument(metavar="|".join(WHAT))],
     as_json: AsJson = False,
     markdown: Annotated[
-        bool, Option("--markdown", help="Print keys or hooks as Markdown tables.")
+        bool, Option("--markdown", help="Print policies, keys or hooks in Markdown.")
     ] = False,
     plugin: Plugins = None,
 ) -> None:
     """List plugins, models, keys of experiments, hooks of plugins, or shipped experiments."""
     if what not in WHAT:
         raise ConfigError(unknown("list", what, WHAT))
-    if markdown and what not in ("keys", "hooks"):
-        raise ConfigError("--markdown: is for `list keys` and `list hooks`; --json is for any list")
+    if markdown and what not in ("policies", "keys", "hooks"):
+        raise ConfigError("--markdown: is for policies, keys and hooks; --json is for any list")
     if what == "hooks":
         _print_hooks(as_json=as_json, markdown=markdown)
-    elif what == "keys":
-        _print_keys(plugin or (), as_json=as_json, markdown=markdown)
+    elif what == "keys" or markdown:
+        _print_keys(plugin or (), what, as_json=as_json, markdown=markdown)
     elif what == "models":
         models = _models()
         _print(models if as_json else _in_columns(models), as_json=as_json)
@@ -70,7 +70,7 @@ def _print(entries: Sequence[Json], *, as_json: bool) -> None:
         console().print(printed.listing(entries))
 
 
-def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None:
+def _print_keys(files: Sequence[Path], what: str, *, as_json: bool, markdown: bool) -> None:
     from maskpolicy.experiment import reference
 
     kinds = ["policy", "task"]  # only these have keys in an experiment file
@@ -78,7 +78,8 @@ def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None
     policies, tasks = ([each for each in entries if each.kind == kind] for kind in kinds)
     keys = reference.listed(policies, tasks)
     if markdown:
-        typer.echo(reference.page(keys), nl=False)
+        table = reference.page(keys) if what == "keys" else reference.policy_table(keys, policies)
+        typer.echo(table, nl=False)
     elif as_json:
         print_json([key.to_json() for key in keys])
     else:
