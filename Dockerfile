@@ -8,7 +8,7 @@ COPY constraints.txt ./
 RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu \
     -c constraints.txt torch
 COPY . .
-RUN pip install --no-cache-dir -c constraints.txt . && rm -rf /src
+RUN pip install --no-cache-dir -c constraints.txt '.[spacy]' && rm -rf /src
 
 # results and the store lie in the working directory, caches in a folder that any user may write
 ENV HOME=/tmp HF_HOME=/work/.cache/huggingface

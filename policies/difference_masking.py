@@ -32,6 +32,7 @@ from maskpolicy import (
     draw_weighted,
     policy,
 )
+from maskpolicy.data.corpus import spacy_version
 from maskpolicy.models.learned import Contexts, Tools, Training
 
 EMBEDDINGS, ANCHORS = "embeddings.npy", "anchors.npy"
@@ -51,9 +52,7 @@ class DifferenceMasking:
 
     def depends(self) -> Json:
         """Return the version of spaCy, which the stop words come with."""
-        from importlib.metadata import version
-
-        return {"spacy": version("spacy")}
+        return {"spacy": spacy_version()}
 
     def count(self, passages: Sequence[Passage]) -> Counter[Any]:
         """Count words, and the passages that have them; stop words and punctuation left out."""

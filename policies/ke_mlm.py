@@ -39,7 +39,7 @@ from maskpolicy import (
     draw,
     policy,
 )
-from maskpolicy.data.corpus import stop_words
+from maskpolicy.data.corpus import spacy_version, stop_words
 from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 FILE = "words.json"
@@ -63,9 +63,7 @@ class KeMlm:
 
     def depends(self) -> Json:
         """Return the version of spaCy, which the stop words come with, and that of the rule."""
-        from importlib.metadata import version
-
-        return {"spacy": version("spacy"), "words": 2}
+        return {"spacy": spacy_version(), "words": 2}
 
     def count(self, passages: Sequence[Passage]) -> Counter[str]:
         """Count words, and all of them under ""; stop words and punctuation are left out."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import ConfigError, Count, Json, Passage, Rate, Spans, draw, policy
-from maskpolicy.data.corpus import stop_words
+from maskpolicy.data.corpus import spacy_version, stop_words
 from maskpolicy.models.learned import Contexts, Tools, Training
 
 FILE = "embeddings.npy"
@@ -40,9 +40,7 @@ class Keywords:
 
     def depends(self) -> Json:
         """Return the version of spaCy, which the stop words come with."""
-        from importlib.metadata import version
-
-        return {"spacy": version("spacy")}
+        return {"spacy": spacy_version()}
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

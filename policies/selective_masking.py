@@ -31,6 +31,7 @@ from maskpolicy import (
     draw_highest,
     policy,
 )
+from maskpolicy.data.corpus import spacy_version
 from maskpolicy.models.learned import (
     Classifier,
     Context,
@@ -65,9 +66,7 @@ class SelectiveMasking:
 
     def depends(self) -> Json:
         """Return the version of spaCy, which the stop words come with, and that of the rules."""
-        from importlib.metadata import version
-
-        return {"spacy": version("spacy"), "rules": 2}
+        return {"spacy": spacy_version(), "rules": 2}
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
         """Find the important words of the task's texts, and train the tagger on them.

@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 INTERRUPTED = 130  # the exit code of a command that control-C ends
 INTERRUPTION = "interrupted: the same command continues where it stopped"
@@ -51,6 +52,12 @@ def cause_at(error: BaseException, file: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     return f"{cause(error)} ({file}:{lines[-1]})" if lines else cause(error)
+
+
+def need(package: str, extra: str, reason: str) -> None:
+    """Raise ConfigError, which names the extra to install, if a package is not installed."""
+    if find_spec(package) is None:
+        raise ConfigError(f"{reason}: pip install 'maskpolicy[{extra}]'")
 
 
 def unknown(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from maskpolicy.core import hub, keys, schema
-from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.errors import ConfigError, need, unknown
 from maskpolicy.core.files import read_json
 from maskpolicy.core.schema import Range, at
 from maskpolicy.core.types import Json
@@ -234,13 +234,8 @@ def check_language(language: str, where: str) -> None:
     """Raise ConfigError at `where` for a language that is not known."""
     if language == CorpusBlock.language:
         return
-    spacy = find_spec("spacy")
-    if spacy is None:
-        raise ConfigError(
-            f"{where}: languages other than English need spaCy, which has their abbreviations: "
-            "pip install spacy"
-        )
-    folder = Path(str(spacy.origin)).parent / "lang"
+    need("spacy", "spacy", f"{where}: abbreviations of languages other than English are spaCy's")
+    folder = Path(str(getattr(find_spec("spacy"), "origin", ""))).parent / "lang"
     known = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
     if language not in known:
         raise ConfigError(f"{where}: {unknown('language', language, known)}")

@@ -16,6 +16,7 @@ from languages import SENTENCES, lines
 from benchmarks.sentences import counts
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Passage
+from maskpolicy.data.corpus import pipeline_identity, stop_words
 from maskpolicy.data.corpus.passages import (
     Document,
     Passages,
@@ -24,9 +25,9 @@ from maskpolicy.data.corpus.passages import (
     cut_document,
     tokenize,
 )
-from maskpolicy.data.corpus.segmentation import segmenter
+from maskpolicy.data.corpus.segmentation import rules_version, segmenter
 from maskpolicy.experiment.definition import CorpusBlock
-from maskpolicy.experiment.model_and_corpus import corpus_block, mixed_texts
+from maskpolicy.experiment.model_and_corpus import check_language, corpus_block, mixed_texts
 from maskpolicy.plugins.discovery import instance
 
 
@@ -165,7 +166,23 @@ def test_texts_that_are_mixed_in_have_the_language_of_the_corpus_unless_they_sta
 
 def test_english_needs_no_spacy():
     code = (
-        "import sys; from maskpolicy.data.corpus.segmentation import segmenter; "
-        "segmenter().sentences('Dr. A. B came. He left.'); sys.exit('spacy' in sys.modules)"
+        "import sys; sys.modules['spacy'] = None; from maskpolicy.data import corpus; "
+        "from maskpolicy.data.corpus.segmentation import segmenter; "
+        "segmenter().sentences('Dr. A. B came. He left.'); "
+        "sys.exit(corpus.pipeline_identity(None)['spacy'] is not None)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "needs_it",
+    [
+        *(lambda: pipeline_identity("en_core_web_sm"), lambda: stop_words("en")),
+        *(lambda: check_language("ja", "language"), lambda: rules_version("ja")),
+        lambda: instance("policy", "keywords", {}).depends(),
+    ],
+)
+def test_what_needs_spacy_names_the_extra(needs_it, monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(ConfigError, match=r"pip install 'maskpolicy\[spacy\]'$"):
+        needs_it()

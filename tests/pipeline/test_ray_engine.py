@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tiny
 
+from maskpolicy.core import errors
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.pipeline.executors import ray_engine
 from maskpolicy.pipeline.graph.execution import execute
@@ -48,7 +49,7 @@ def test_words_that_name_no_executor(words, told, asked):
 
 
 def test_a_missing_extra(asked, monkeypatch):
-    monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
     assert "pip install 'maskpolicy[ray]'" in asked("ray")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -139,8 +140,6 @@ def doctor(
     """Print versions, hardware, chosen precision and attention, pipelines and the store's size."""
     if older is not None and not prune:
         raise ConfigError("--older: needs --prune: give both")
-    from spacy.util import get_installed_models
-
     from maskpolicy.core import hardware
     from maskpolicy.experiment.budgets import Training, resolve_auto
     from maskpolicy.pipeline.store import manifest, upkeep
@@ -157,7 +156,7 @@ def doctor(
         ("hardware", hardware.describe()),
         ("precision", chosen.precision),
         ("attention", chosen.attention),
-        ("spaCy", ", ".join(get_installed_models()) or "no trained pipeline: the built-in rules"),
+        ("spaCy", ", ".join(_pipelines()) or "no trained pipeline: the built-in rules"),
     ]
     sizes = upkeep.size(artifacts)
     parts = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if size)
@@ -167,6 +166,15 @@ def doctor(
         screen.print(f"{name:<10} {value}", soft_wrap=True)
     if verify:
         keeping.verify(place.store, place.cache)
+
+
+def _pipelines() -> list[str]:
+    """Return the trained spaCy pipelines that are installed."""
+    if find_spec("spacy") is None:
+        return []
+    from spacy.util import get_installed_models
+
+    return get_installed_models()
 
 
 def _guessed(task: str, folder: Path) -> dict[str, Json]:

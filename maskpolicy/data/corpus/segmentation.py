@@ -12,6 +12,8 @@ from functools import cache
 from importlib import metadata
 from unicodedata import category
 
+from maskpolicy.core.errors import need
+
 ENGLISH = "en"
 _VERSION = 2  # of what is a sentence: it is part of the keys of corpora of files and of the Hub
 _CLOSING = r"(?:[\"'”’»›)\]」』）】]|\s»)*+"
@@ -147,14 +149,21 @@ def segmenter(language: str = ENGLISH) -> Segmenter:
 
 def stop_words(language: str) -> frozenset[str]:
     """Return the words of a language that say little by themselves, from spaCy; may be empty."""
+    spacy_version()
     from spacy.util import get_lang_class
 
     return frozenset(get_lang_class(language).Defaults.stop_words)
 
 
+def spacy_version() -> str:
+    """Return the version of spaCy; raises ConfigError if it is not installed."""
+    need("spacy", "spacy", "stop words, languages and trained pipelines are spaCy's")
+    return metadata.version("spacy")
+
+
 def rules_version(language: str) -> str:
     """Return the version of the rules of a language, which sentences and words depend on."""
-    spacy = "" if language == ENGLISH else f", spacy {metadata.version('spacy')}"
+    spacy = "" if language == ENGLISH else f", spacy {spacy_version()}"
     return f"{_VERSION + (language in _HALF_WIDTH)}{spacy}"
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import metadata
+from importlib.util import find_spec
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,6 +19,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import files_below, sha256
 from maskpolicy.core.types import Json, Passage
 from maskpolicy.data.corpus import entities as rules
+from maskpolicy.data.corpus.segmentation import spacy_version
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -26,8 +28,9 @@ Labelled: TypeAlias = list[tuple[int, int, str]]
 """(start, end, label) of characters [start, end), sorted and disjoint."""
 
 NOTE = (
-    "entities come from the built-in rules; for a trained pipeline run "
-    "`python -m spacy download en_core_web_sm` and set the policy's `pipeline: en_core_web_sm`"
+    "entities come from the built-in rules; for a trained pipeline, `pip install "
+    "'maskpolicy[spacy]'`, run `python -m spacy download en_core_web_sm` and set "
+    "the policy's `pipeline: en_core_web_sm`"
 )
 TAGS = (
     *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
@@ -66,9 +69,10 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
     Include it in the stage key of everything made with the pipeline. Raises ConfigError if the
     pipeline does not exist.
     """
-    spacy = metadata.version("spacy")
-    if pipeline is None:
+    if pipeline is None:  # the key names spaCy, which the rules do not read, if it is there
+        spacy = spacy_version() if find_spec("spacy") else None
         return {"name": "rules", "version": rules.VERSION, "spacy": spacy}
+    spacy = spacy_version()
     if pipeline and Path(pipeline).is_dir():
         return {"name": Path(pipeline).name, "version": _folder(Path(pipeline)), "spacy": spacy}
     try:

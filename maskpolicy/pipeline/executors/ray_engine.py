@@ -17,13 +17,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from maskpolicy.core import hardware
-from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, need
 from maskpolicy.experiment.budgets import TRAININGS, resolve_auto
 from maskpolicy.experiment.definition import Experiment
 from maskpolicy.pipeline.executors.local import member, room_of
@@ -57,8 +56,7 @@ class RayEngine:
 
         Raises ConfigError if the cluster cannot be used.
         """
-        if find_spec("ray") is None:
-            raise ConfigError("--executor ray: Ray is missing: pip install 'maskpolicy[ray]'")
+        need("ray", "ray", "--executor ray: Ray is missing")
         self._address = address or _LOCAL
         self._resources = experiment.resources
         self._calls: dict[str, tuple[Future[Answer], Report]] = {}

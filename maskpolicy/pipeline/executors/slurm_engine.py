@@ -15,11 +15,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, need
 from maskpolicy.experiment.budgets import Slurm
 from maskpolicy.experiment.definition import Experiment
 from maskpolicy.pipeline.executors.local import Room, member, room_of
@@ -54,7 +53,7 @@ class SlurmEngine:
 
         `cluster` is a name of submitit: "slurm", or "local" for jobs on this machine.
         """
-        check_submitit()
+        need("submitit", "slurm", "--executor slurm: submitit is missing")
         if cluster == SLURM and shutil.which("sbatch") is None:
             raise ConfigError(
                 "--executor slurm: there is no sbatch here: run it on a login node of the cluster, "
@@ -186,15 +185,9 @@ class Task:
         return submitit.helpers.DelayedSubmission(self)
 
 
-def check_submitit() -> None:
-    """Raise ConfigError if submitit is not installed."""
-    if find_spec("submitit") is None:
-        raise ConfigError("--executor slurm: submitit is missing: pip install 'maskpolicy[slurm]'")
-
-
 def scripts(experiment: Experiment, order: Sequence[Stage], logs: Path) -> list[str]:
     """Return the sbatch scripts for a run's stages, one for each size of job."""
-    check_submitit()
+    need("submitit", "slurm", "--executor slurm: submitit is missing")
     slurm: Any = import_module("submitit.slurm.slurm")
 
     class Unsubmitted(slurm.SlurmExecutor):  # type: ignore[misc]
