@@ -146,6 +146,11 @@ def test_a_wheel_holds_each_file_of_ours_and_nothing_else(wheels):
     info = {name for name in files if name.startswith("maskpolicy-")}
     assert files.keys() - info == shipped().keys()
     assert any(name.endswith("licenses/LICENSE") for name in info)
+    assert wheels["wheel"].stat().st_size < 2_000_000
+    (about,) = (files[name].decode() for name in info if name.endswith("/METADATA"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "](docs/" in readme
+    assert "](docs/" not in about and about.count("](") == readme.count("](")
 
 
 def test_the_sdist_makes_the_same_wheel_and_holds_all_that_its_tests_need(wheels, sdist):
@@ -187,17 +192,30 @@ def test_every_form_has_the_same_plugins_experiments_keys_and_command(
     assert "quickstart" in python(*command, "list", "experiments", cwd=where)
 
 
+def stated() -> tuple[str, dict[str, str]]:
+    """Return the packages that setup.cfg requires, and those of each extra."""
+    config = ConfigParser()
+    config.read(SETUP)
+    return config["options"]["install_requires"], dict(config["options.extras_require"])
+
+
+def test_each_extra_is_in_the_docs_and_the_base_has_none_of_them():
+    base, extras = stated()
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    table = page.partition("## Extras")[2].partition("##")[0]
+    listed = re.findall("`([^`]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
+    assert sorted(listed) == sorted(extras)
+    assert not set(re.findall(r"^[\w-]+", base, re.M)) & {"obstore", "ray", "spacy", "submitit"}
+
+
 @cache
 def required() -> dict[str, str]:
     """Return the lowest version that setup.cfg allows of each dependency, optional ones too.
 
     Those of the tools for developers, of the site's generator and of tests are not tested.
     """
-    stated = ConfigParser()
-    stated.read(SETUP)
-    extras = stated["options.extras_require"]
-    lines = [stated["options"]["install_requires"]]
-    lines += [extras[name] for name in extras if name not in ("dev", "docs", "published")]
+    base, extras = stated()
+    lines = [base, *(extras[name] for name in extras if name not in ("dev", "docs", "published"))]
     return dict(re.split(">=|==", line, maxsplit=1) for line in "\n".join(lines).split())
 
 
@@ -221,11 +239,12 @@ def test_the_floors_are_those_that_are_tested():
     assert {name: Version(version) for name, version in tested.items()} == floors
 
 
-def test_the_workflow_tests_the_stated_versions_of_python():
-    stated = re.findall(r"Programming Language :: Python :: (3\.\d+)", SETUP.read_text())
-    ci = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
-    matrix = ci["jobs"]["test"]["strategy"]["matrix"]
-    assert matrix["python"] == stated
+def test_the_workflows_test_the_stated_versions_of_python():
+    known = re.findall(r"Programming Language :: Python :: (3\.\d+)", SETUP.read_text())
+    texts = [(ROOT / f".github/workflows/{name}.yml").read_text() for name in ("release", "ci")]
+    matrices = [yaml.safe_load(each)["jobs"]["test"]["strategy"]["matrix"] for each in texts]
+    assert [each["python"] for each in matrices] == [known, known]
+    matrix = matrices[1]
     files = {*matrix["dependencies"], *(each["dependencies"] for each in matrix["include"])}
     assert all((ROOT / f"{name}.txt").is_file() for name in files - {"newest"})
 
