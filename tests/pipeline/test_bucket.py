@@ -19,7 +19,7 @@ from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.store import bucket as bucket_module
 from maskpolicy.pipeline.store.bucket import CHUNK, FORMAT, MARKER, now, open_bucket, prepare
 
-OUTAGE = float(os.environ.get("OUTAGE", "5"))  # seconds; obstore's own retries end after 2
+OUTAGE = float(os.environ.get("OUTAGE", "3"))  # seconds; obstore's own retries end after 2
 
 
 @pytest.fixture

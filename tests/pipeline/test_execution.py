@@ -73,12 +73,6 @@ def test_a_graph_is_computed_in_order_and_then_found(store, counted):
     assert "x" in json.loads((outcomes[stages[3].key].artifact / "result.json").read_text())
 
 
-def test_a_result_depends_on_the_inputs(store):
-    first, second = (node("d", 4, {"a": node("a", seed)}) for seed in (1, 2))
-    execute([first, second], store)
-    assert len({(store.path(s.key) / "result.json").read_text() for s in (first, second)}) == 2
-
-
 def test_the_transient_artifact_is_dropped_and_computed_again_for_a_missing_user(store, counted):
     stages, since = counted
     execute(stages[3:], store)
@@ -240,15 +234,6 @@ def test_a_failed_stage_is_tried_again_by_the_same_command(store, count):
     for _ in range(2):
         execute([broken(count=str(count))], store)
     assert count.read_text() == "broken\nbroken\n"
-
-
-def test_control_c_passes_through_and_keeps_what_is_done(store):
-    stages = diamond()
-    execute(stages[:1], store)
-    with pytest.raises(KeyboardInterrupt):
-        execute(stages, store, interrupt)
-    assert store.get(stages[0].key) is not None
-    assert store.checkpoints(stages[1].key).steps() == [2, 4]
 
 
 def test_a_store_that_cannot_be_used_ends_the_run(tmp_path, monkeypatch):

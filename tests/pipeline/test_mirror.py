@@ -184,6 +184,8 @@ def test_what_is_damaged_in_the_bucket_is_computed_again(host, bucket, damage, c
     commit(host("here"), text="hello")
     DAMAGES[damage](bucket)
     there = host("there")
+    if damage in ("an empty manifest", "another manifest"):
+        assert there.peek(KEY) is None  # as a run looks for stages that others need
     assert there.verify(KEY) is not None
     assert there.get(KEY) is None
     assert "an artifact is damaged and will be computed again" in caplog.text
@@ -192,16 +194,6 @@ def test_what_is_damaged_in_the_bucket_is_computed_again(host, bucket, damage, c
     assert there.verify(KEY) is None
     assert text_of(host("elsewhere")) == "hello"
     assert not list(tmp_path.rglob("outside"))
-
-
-def test_a_commit_replaces_a_broken_manifest(host, bucket):
-    commit(host("here"))
-    bucket.write(f"artifacts/{KEY}.json", bucket.read(f"artifacts/{KEY}.json")[:-30])
-    there = host("there")
-    assert there.peek(KEY) is None  # as a run looks for stages that others need
-    commit(there)
-    assert there.peek(KEY) is not None
-    assert host("elsewhere").verify(KEY) is None
 
 
 # two machines

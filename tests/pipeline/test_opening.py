@@ -15,37 +15,36 @@ from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import is_url, open_store, writable
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/prefix", "file:///a b", "memory://name", "foo://x"])
-def test_urls_are_told_from_folders(place):
-    assert is_url(place)
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        *((url, True) for url in ("s3://bucket/prefix", "file:///a b", "memory://a", "foo://x")),
+        *((name, False) for name in ("store", "/store", "./s3:", "C:\\store", "a/b://c", "")),
+    ],
+)
+def test_urls_are_told_from_folders(place, told):
+    assert is_url(place) == told
 
 
-@pytest.mark.parametrize("place", ["store", "/store", "./s3:", "C:\\store", "a/b://c", ""])
-def test_folders_are_told_from_urls(place):
-    assert not is_url(place)
-
-
-@pytest.mark.parametrize("place", ["", " "])
-def test_a_store_has_a_name(place, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match=r"^store: its name is empty: name a folder or a URL"):
-        open_store(place)
-
-
-@pytest.mark.parametrize("place", ["s3:bucket/prefix", "s3:/bucket/prefix"])
-def test_an_address_without_two_slashes_is_told(place):
-    with pytest.raises(StoreError, match=f"^store {place}: write s3://bucket/prefix for a bucket"):
-        open_store(place)
-
-
-def test_without_a_home_the_cache_is_asked_for(monkeypatch):
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("", "store: its name is empty: name a folder or a URL"),
+        (" ", "store: its name is empty: name a folder or a URL"),
+        ("s3:bucket/prefix", "store s3:bucket/prefix: write s3://bucket/prefix for a bucket"),
+        ("s3:/bucket/prefix", "store s3:/bucket/prefix: write s3://bucket/prefix for a bucket"),
+        ("memory://x", r".*home directory.*--cache or \$MASKPOLICY_CACHE"),
+    ],
+)
+def test_a_place_that_names_no_store_is_one_line(place, says, tmp_path, monkeypatch):
     def home():
         raise RuntimeError("Could not determine home directory.")
 
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", home)
-    with pytest.raises(StoreError, match=r"home directory.*--cache or \$MASKPOLICY_CACHE"):
-        open_store("memory://x")
+    with pytest.raises(StoreError, match=f"^{says}"):
+        open_store(place)
 
 
 # a store that cannot be written: what is computed goes to a temporary one

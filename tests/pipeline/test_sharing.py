@@ -13,7 +13,6 @@ import pytest
 import tiny
 from clusters import until
 
-from benchmarks import raylets
 from maskpolicy.analyses.cache import derive
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
@@ -135,24 +134,3 @@ def test_two_commands_derive_a_stage_of_an_analysis_once(store, count):
         other.join(clusters.PATIENCE)
         assert other.exitcode == 0
     assert count.read_text() == "\n"
-
-
-@pytest.mark.slow
-def test_two_runs_side_by_side_commit_each_stage_once(tmp_path):
-    file = clusters.write_experiment(tmp_path)
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    told = {"NOTES": str(notes), "PAUSE": "0.2"}
-    clusters.finish(clusters.start(file, tmp_path / "alone", "--jobs", "1"))
-    running = [
-        clusters.start(file, tmp_path / "both", "--jobs", "1", "--out", str(tmp_path / out), **told)
-        for out in ("one", "two")
-    ]
-    for each in running:
-        clusters.finish(each)
-    keys = [words[0] for words in raylets.lines(notes / "commits")]
-    assert len(keys) == len(set(keys)) > 12
-    expected = raylets.results(tmp_path / "alone" / "out")
-    assert raylets.results(tmp_path / "one") == raylets.results(tmp_path / "two") == expected
-    alone, both = (raylets.artifacts(tmp_path / name / "store") for name in ("alone", "both"))
-    assert alone == both

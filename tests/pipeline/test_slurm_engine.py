@@ -121,10 +121,6 @@ def test_without_sbatch_it_is_one_line(file, tmp_path, refused, monkeypatch):
     assert not list((tmp_path / "store").glob("artifacts/*"))
 
 
-def test_other_executors_have_no_dry_run(file, tmp_path, refused):
-    assert "maskpolicy plan" in refused("run", file, "--dry-run", "--out", tmp_path / "out")
-
-
 def test_a_task_on_a_host_with_another_version_or_store_says_so(tmp_path):
     stage, store = tiny.node("a"), Store(tmp_path / "store")
     for about, says in (({"version": "0"}, "install the same"), ({"run": "0" * 64}, "is another")):
