@@ -83,8 +83,8 @@ def test_a_run_writes_what_the_table_and_the_docs_say_and_nothing_else(finished)
     wanted.remove("analyses/")  # these rows have no intermediate stage
     assert all(any(fnmatch(name, pattern) for name in there) for pattern in wanted), there
     assert json.loads((finished.folder / "run.json").read_text())["jobs"] == 1
-    page = (ROOT / "docs" / "outputs.md").read_text(encoding="utf-8")
-    about = page.partition("## The folder")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    about = page.partition("## The folder")[2].partition("\n##")[0]
     assert all(f"`{name}`" in about for name in patterns if not name.startswith("leaderboard."))
 
 
