@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from dataclasses import is_dataclass
@@ -44,7 +45,13 @@ MODULES = [  # policies/ and tasks/ are sub-packages
     if name.startswith(("maskpolicy/", "policies/", "tasks/")) and name.endswith(".py")
 ]
 FIRST = {part for name in MODULES for part in name.split(".")}
-EXAMPLES = ("my_*.py", "helper.py", "numpy.py", "experiment.yaml")  # files of users and of runs
+EXAMPLES = (
+    "my_*.py",
+    "run_mlm.py",
+    "helper.py",
+    "numpy.py",
+    "experiment.yaml",
+)  # files of users and of runs
 OTHER_NAMES = {"data.paragraphs.qas", "hooks.NAME.of"}  # of a file's rows, and for any name
 CODE = re.compile(r"`([^`\n]+)`")
 COMMANDS: dict[str, Any] = vars(typer.main.get_command(cli.app))["commands"]
@@ -176,3 +183,40 @@ def test_code_names_pages_that_exist():
     named = {(name, page) for name, text in texts for page in re.findall(r"docs/[\w/-]+\.md", text)}
     made = {"docs/changelog.md", "docs/development/benchmarks-gpu.md"}
     assert [each for each in sorted(named) if not (each[1] in made or is_file(each[1]))] == []
+
+
+def written_in_the_code() -> list[str]:
+    """Return the texts of the package's strings, with .. for what is filled in."""
+    texts = []
+    for path in (ROOT / "maskpolicy").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (str(v.value) if isinstance(v, ast.Constant) else ".." for v in node.values)
+                texts.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(re.sub(r"%[sd]", "..", node.value))
+    return texts
+
+
+def test_the_messages_of_the_faq_are_those_of_the_code():
+    rows = re.findall(r"^\| `(.*?)` \| ", (DOCS / "faq.md").read_text("utf-8"), re.M)
+    pattern = {row: ".*".join(map(re.escape, row.strip(". ").split(".."))) for row in rows}
+    texts = written_in_the_code()
+    assert len(rows) > 30
+    assert [row for row in rows if not any(re.search(pattern[row], text) for text in texts)] == []
+
+
+def test_llms_txt_names_the_pages_of_the_site():
+    links = re.findall(r"\]\(([\w/-]+)\.html\)", (DOCS / "llms.txt").read_text("utf-8"))
+    pages = [page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")]
+    assert [link for link in links if link not in pages] == []
+    wanted = {page for page in pages if not page.startswith(("development/", "changelog"))}
+    assert sorted(wanted - {*links}) == [], "name the page in docs/llms.txt"
+
+
+def test_the_readme_cites_what_the_citation_file_names():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for each in (cited, *cited["references"]):
+        assert f"{{{each['title']}}}" in readme and each["url"] in readme
+    assert f"{{{cited['version']}}}" in readme
