@@ -35,7 +35,7 @@ class InforMask:
     """Mask the most informative of several random masks, by the tokens' mutual information."""
 
     ratio: Rate = 0.15  # share of the tokens to mask
-    masks: Count = 30  # random masks of which the best one is used
+    masks: Count = 30  # random masks; the best one is used
     window: Count = 10  # tokens on either side of a token whose mutual information counts
     part: Count = omitted(30)  # tokens, roughly, of each part whose best mask is used
     # fields that neither count nor annotate reads
@@ -64,7 +64,7 @@ class InforMaskRates:
     """Mask each token at a rate of its own: how often InforMask's best masks have it."""
 
     ratio: Share = 0.15  # share of the tokens that a mask has
-    masks: Count = 30  # random masks of which the best one is used
+    masks: Count = 30  # random masks; the best one is used
     window: Count = 10  # tokens on either side of a token whose mutual information counts
     part: Count = omitted(30)  # tokens, roughly, of each part whose best mask is used
     passes: ClassVar = 2  # pairs first, then masks

@@ -33,7 +33,7 @@ from maskpolicy.plugins.discovery import find_plugin, instance
 
 PAGE = "leaderboard.html"
 VIEWER = "viewer"  # the analysis of what each row masked in a few passages
-MOST = 4  # passages, in each of which every row masks spans
+MOST = 4  # passages in which every row masks spans
 ROOM = 64  # passages of all rows together, so that the page of a sweep stays small
 NEAR = 256_000_000  # bytes that may be fetched from a bucket
 _log = logging.getLogger(__name__)

@@ -71,7 +71,7 @@ class RowFigures:
     without_span: float  # share of the passages
     answer_places: Mapping[str, int]  # task -> places where an answer to a test question stands
     answers_masked: Mapping[str, int]  # task -> how many of these are masked as spans of their own
-    problem: str = ""  # why `run` would refuse its training
+    problem: str = ""  # why `run` would not start its training
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ def _params(training: Stage) -> IntermediateParams:
 
 
 def _problem(share: float, expected: float | None, is_excluded: bool) -> str:
-    """Return why `run` would refuse a training that masks a share of the tokens, or "".
+    """Return why `run` would not start a training that masks a share of the tokens, or "".
 
     `expected` is the number of passages with a masked token that a training of some steps reads.
     """

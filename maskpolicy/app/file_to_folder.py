@@ -230,7 +230,7 @@ def compute(
 
 
 def _take_folder(prepared: Prepared) -> None:
-    """Keep the experiment in its folder, which another one may have taken since `prepare`."""
+    """Keep the experiment in its folder, unless another one has claimed it since `prepare`."""
     from maskpolicy.experiment import verbatim
     from maskpolicy.leaderboard.results import run_folder
 

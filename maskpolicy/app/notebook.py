@@ -157,7 +157,7 @@ def load(
             return writable(open_store(place, cache))
 
         loaded = Runs(named, artifacts, baseline, mixed, opened)
-        _ = loaded.board  # refuses runs that cannot be compared
+        _ = loaded.board  # raises an error for runs that cannot be compared
         if store is not None:
             _ = loaded.store
         weakref.finalize(loaded, unpacked.pop_all().close)

@@ -171,13 +171,13 @@ def fetched(place: str) -> Path:
     name, _, revision = "/".join(parts[:2]).partition("@")
     inside = "/".join(parts[2:])
     pattern = f"{inside}*" if inside else None
-    refused: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
+    failures: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
     try:
         with hub.access():
             folder = snapshot_download(
                 name, repo_type="dataset", revision=revision or None, allow_patterns=pattern
             )
-    except refused as error:
+    except failures as error:
         raise ConfigError(f"{place}: cannot be fetched: {hub.reason(error)}") from error
     return Path(folder) / inside
 
@@ -219,7 +219,7 @@ def _extract(file: Path, target: Path) -> None:
                     raise DataError(f"{file}: leads out of its folder: {entry.filename!r}")
             packed.extractall(target)  # which writes links as files, and no more than file_size
     except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{file}: is no zip file that can be read: {error}") from error
+        raise DataError(f"{file}: cannot be read as a zip file: {error}") from error
 
 
 def check_name(name: str) -> None:
@@ -240,7 +240,7 @@ def push(
 
     The folders in it that `branches` names go to branches of these names. A repository that does
     not exist is created, `private` or not; in one that does, files of the same names are replaced.
-    The token is that of `hf auth login` or of $HF_TOKEN. Raises ConfigError if the Hub refuses it
+    The token is that of `hf auth login` or of $HF_TOKEN. Raises ConfigError if the Hub rejects it
     or cannot be reached.
     """
     from huggingface_hub import HfApi, constants, is_offline_mode
@@ -253,7 +253,7 @@ def push(
             "run the command again"
         )
     api, message = HfApi(), "Made with maskpolicy"
-    refused: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
+    failures: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
     try:
         address = api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
         if path.is_dir():
@@ -281,7 +281,7 @@ def push(
                 repo_type=kind,
                 commit_message=message,
             )
-    except refused as error:
+    except failures as error:
         raise ConfigError(
             f"--push {name}: {hub.reason(error)} (`hf auth login` or HF_TOKEN gives the token)"
         ) from error

@@ -95,7 +95,7 @@ class Preview:
 
 
 def page(previews: Sequence[Preview]) -> str:
-    """Return an HTML page with a table for each text, of which the previews follow one another."""
+    """Return an HTML page with a table for each text; previews of a text follow one another."""
     from maskpolicy.leaderboard.page import templates
 
     texts = [list(each) for _, each in groupby(previews, lambda each: each.masked.text)]
@@ -226,7 +226,7 @@ def _annotated(
         passage = replace(passage, columns=columns)
     if hooks.REANNOTATE.of(policy) is None:
         return passage
-    feedback.every(leaf)  # refuses what is no number of steps
+    feedback.every(leaf)  # raises ConfigError unless it is a number of steps
     asked = reannotated(policy, [passage], Current(vocabulary=vocabulary, fitted=fitted))
     columns = {name: rows[0] for name, rows in asked.items()}
     return replace(passage, columns={**passage.columns, **columns})

@@ -149,7 +149,7 @@ def _expectation(takes: Expected) -> str:
     """Return a line about the time and the bytes that a run takes."""
     from maskpolicy.app.progress import duration
 
-    lacking = f"unknown for {', '.join(takes.unknown)}, of which no stage has been computed yet"
+    lacking = f"unknown for {', '.join(takes.unknown)}, because no such stage was computed yet"
     if not takes.measured:
         return f"time and bytes: {lacking}"
     jobs = f" with {takes.workers} stages at a time" if takes.workers > 1 else ""

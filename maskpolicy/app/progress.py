@@ -195,7 +195,7 @@ class Forecast:
             self._spent += seconds
 
     def left(self, busy: Mapping[str, Task]) -> tuple[float | None, Collection[str]]:
-        """Return the seconds left, and the kinds of stages of which the time is unknown.
+        """Return the seconds left, and the kinds of stages whose time is unknown.
 
         `busy` has the stages under way by key. Unknown kinds count as 0; None: nothing is known.
         """

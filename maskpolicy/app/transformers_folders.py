@@ -300,8 +300,8 @@ def checkpoint_names(run: Run, cell: Result, store: Store) -> dict[int, str]:
 def checkpoint_name(step: int, words: float) -> str:
     """Return the name of a checkpoint in BabyLM's challenge, such as chck_10M.
 
-    It has the roundest number of words that is reached in the checkpoint's last step, of which each
-    reads `words` on average.
+    It has the roundest number of words that the checkpoint's last step reaches; a step reads
+    `words` on average.
     """
     end = round(step * words, 3)
     rounded = (int(end // 10**digits) * 10**digits for digits in range(len(str(int(end))), -1, -1))

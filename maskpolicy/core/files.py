@@ -94,7 +94,7 @@ def _inside(folder: Path, name: str, index: Path) -> Path:
 def temporary_fault(error: BaseException, other: Path | None = None) -> str:
     """Return what to do about an error that says that the folder of temporary files is full, or "".
 
-    An error without a name is taken for one if `other`, the folder to which a command writes, has
+    An error without a name counts as one if `other`, the folder to which a command writes, has
     room on another disk; without such a folder, the text names both possibilities.
     """
     if not isinstance(error, OSError):
@@ -182,7 +182,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a finished file a second name; where the file system refuses that, copy it."""
+    """Give a finished file a second name; copy it if the file system has no links."""
     try:
         os.link(source, target)
     except OSError:  # another file system, too many links, or a file of another user
@@ -262,7 +262,7 @@ def read_json(path: Path) -> Json:
     """Return the value of a JSON file; raises DataError with its path."""
     try:
         if path.exists() and not path.is_file():
-            raise DataError(f"{path}: is no regular file: remove it")
+            raise DataError(f"{path}: is not a regular file: remove it")
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error

@@ -51,14 +51,14 @@ def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None
     from huggingface_hub import HfApi
 
     unreachable: tuple[type[Exception], ...] = (ConnectionError, *http_errors("TransportError"))
-    refused: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
+    failures: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
     try:
         with access():
             found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
     except unreachable:
         found = _cached(kind, name, revision)
         why = "the Hub cannot be reached, and its cache here holds no copy"
-    except refused as error:
+    except failures as error:
         found, why = None, reason(error)
     else:
         why = "the Hub names none"
@@ -71,14 +71,14 @@ def model_config(name: str, revision: str | None = None) -> dict[str, Any]:
     """Return the config.json of a model's folder or Hub name; {} if it cannot be read."""
     from huggingface_hub import hf_hub_download
 
-    refused: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
+    failures: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
     try:
         path = Path(name, "config.json")
         if not Path(name).is_dir():
             with access():
                 path = Path(hf_hub_download(name, "config.json", revision=revision))
         config = json.loads(path.read_text(encoding="utf-8"))
-    except refused:
+    except failures:
         return {}  # whoever loads the model says why
     return config if isinstance(config, dict) else {}
 

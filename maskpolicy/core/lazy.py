@@ -12,7 +12,7 @@ def offers(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package (PEP 562) that offers names of other modules.
 
-    `homes` maps each module to the names that are taken from it; those of the package itself are
+    `homes` maps each module to the names that it provides; those of the package itself are
     its modules. The package imports the same names under TYPE_CHECKING, for type checkers.
     """
     modules = {name: module for module, names in homes.items() for name in names}

@@ -240,12 +240,12 @@ def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) ->
     if isinstance(value, (bool, int, float, str, tuple, list)) and not key.startswith("_"):
         if key in vars(plugin).get("__annotations__", {}) and not dataclasses.is_dataclass(plugin):
             return ConfigError(
-                f"{place}: is no key, because the class {plugin.__name__} is no dataclass: write "
-                "@dataclass(frozen=True) above it"
+                f"{place}: is not a key, because the class {plugin.__name__} is not a dataclass: "
+                "write @dataclass(frozen=True) above it"
             )
         return ConfigError(
-            f"{place}: is no key, because the class {plugin.__name__} gives {key} no type: write "
-            f"{key}: {type(value).__name__} = .."
+            f"{place}: is not a key, because the class {plugin.__name__} gives {key} no type: "
+            f"write {key}: {type(value).__name__} = .."
         )
     meant = (SYNONYMS.get(key, ""),)
     return ConfigError(f"{place}: {unknown('key', key, choices, meant, LIST_OF_KEYS)}")

@@ -272,7 +272,7 @@ RULES: Mapping[str, Mapping[str, Learn]] = {
     TAGS: {"commonest tag of a word": _word_tags},
     SPAN: {"no answer": _no_answer, "first words": _opening},
 }
-"""By kind of task (COMMONEST if it is not here); of equally good rules the first is taken."""
+"""By kind of task (COMMONEST if it is not here); of equally good rules the first one wins."""
 
 
 _CANDIDATES, _TRIED = 20, 100  # answers tried, and examples that each is tried on

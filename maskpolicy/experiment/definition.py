@@ -150,7 +150,7 @@ class PolicyBlock:
     candidates: tuple[PolicyBlock, ...] = ()
     # the plugin's instance with these fields, which hooks are asked of; None of `none`
     policy: Any = field(default=None, compare=False, repr=False)
-    # those of which the policy draws one for each passage; (): it selects itself
+    # the policy draws one of them for each passage; (): it selects itself
     members: tuple[PolicyBlock, ...] = field(default=(), compare=False)
 
     @property
@@ -163,7 +163,7 @@ class PolicyBlock:
 class Limit:
     """The most examples of each split; 0: all."""
 
-    train: Steps = 0  # the most train examples, taken by groups; 0: all
+    train: Steps = 0  # the most train examples, in whole groups; 0: all
     dev: Steps = 0  # the same, of dev
     test: Steps = 0  # the same, of test
     group: Steps = omitted(0)  # the most examples of one group, the first ones; 0: all

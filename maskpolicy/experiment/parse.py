@@ -156,7 +156,7 @@ def with_steps(
     return text_budgets.in_steps(given, where, make, counter)
 
 
-_ALTERNATIVES = (  # keys of which a file has one at most
+_ALTERNATIVES = (  # a file has at most one of these keys
     ("intermediate_runs", "intermediate_seeds"),
     ("intermediate.steps", "intermediate.words", "intermediate.epochs"),
     ("finetune.steps", "finetune.epochs"),

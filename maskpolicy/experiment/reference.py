@@ -43,7 +43,7 @@ A file states what differs from the defaults. On the command line a key is set w
 blocks that it lies in: `intermediate.steps=4000`, `corpus.on_error=skip`. Unknown keys are errors.
 
 A value may name another key, `warmup: ${intermediate.warmup}`, in a file and on the command line,
-as in OmegaConf. Its value is taken before keys are checked, so results and keys of stages hold the
+as in OmegaConf. It is resolved before keys are checked, so results and keys of stages hold the
 value itself. Functions such as `${oc.env:HOME}` are errors: files alone decide an experiment.
 
 Each key stands with its type and its default. A rate is a number from 0 to 1, a

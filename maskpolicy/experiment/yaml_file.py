@@ -38,7 +38,7 @@ def read_text(path: Path) -> str:
         )
     try:
         if path.exists() and not path.is_file():
-            what = "a folder" if path.is_dir() else "no regular file"
+            what = "a folder" if path.is_dir() else "not a regular file"
             raise ConfigError(f"{path}: is {what}: name a YAML file")
         if path.stat().st_size > _BYTES:
             raise ConfigError(
@@ -228,7 +228,7 @@ def _check_values(value: Any, where: str) -> bool:
                 )
             inner = inner.replace(found[0], "")
         if value == "???":
-            raise ConfigError(f"{place}: has no value: '???' is refused")
+            raise ConfigError(f"{place}: has no value: replace '???'")
         if CONTROLS.search(value):
             raise ConfigError(f"{place}: holds a control character or a lone surrogate: remove it")
     elif isinstance(value, int) and abs(value) >= _INTEGER:
@@ -264,7 +264,7 @@ def matches(pattern: str, folders: Sequence[Path]) -> list[Path]:
     if found is not None:
         return [found] if found.is_file() else []
     for start in (*folders, Path.cwd()):
-        # not Path.glob: it refuses absolute patterns
+        # not Path.glob: it raises an error for absolute patterns
         hits = glob.glob(pattern, root_dir=start, recursive=True)  # noqa: PTH207
         files = sorted((start / hit).resolve() for hit in hits if (start / hit).is_file())
         if files:

@@ -373,7 +373,7 @@ def _counted_twice(drafts: Sequence[Draft], groups: Mapping[str, Sequence[str]])
 
 
 def _version_notes(runs: Sequence[Run]) -> list[str]:
-    """Return a note for each package of which the rows' stages had different versions."""
+    """Return a note for each package whose version differs between the rows' stages."""
     rows: dict[str, set[tuple[str, str]]] = {}  # the packages and versions of each row's stages
     for run in runs:
         known = run_folder.versions_of(run.folder)

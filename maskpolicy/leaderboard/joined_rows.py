@@ -236,7 +236,7 @@ def shortened(lines: Sequence[str]) -> str:
 def majority(runs: Sequence[Run]) -> tuple[dict[str, Json], list[str]]:
     """Return the majority guess of each task, and a note for each task on which runs disagree.
 
-    A task has no guess if runs disagree, or if the store had none.
+    A task has no guess if runs disagree, or if the store has none.
     """
     guesses: dict[str, dict[float, tuple[Json, Run]]] = {}
     for run in runs:

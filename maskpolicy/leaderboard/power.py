@@ -33,7 +33,7 @@ MOST = 200  # the largest number of seeds considered
 # Assumptions without stored runs; docs/development/simulations.md simulates noise of 0 to 0.4.
 NOISE = 0.2  # standard deviation between runs, in logits
 SHARE = 0.3  # share of right answers
-PAIRS_SHARE = 0.5  # of pairs, of which guessing gets half right
+PAIRS_SHARE = 0.5  # of pairs: guessing gets half of them right
 EXAMPLES = 300  # in a test split, each in a group of its own
 # Noise vanishes at scores of 0 or 1, but not at the score after a difference from there.
 EDGE = 0.05  # scores are clamped to this distance from 0 and 1
@@ -283,7 +283,7 @@ def lines(powers: Sequence[Power], experiment: Experiment) -> list[str]:
         remarks.append(
             f"Scores within {100 * EDGE:.0f} points of 0 or 100 show next to no noise, but a "
             "difference from there moves into the range where noise is larger: their noise is "
-            f"taken as at {100 * EDGE:.0f} or {100 - 100 * EDGE:.0f}"
+            f"assumed as at {100 * EDGE:.0f} or {100 - 100 * EDGE:.0f}"
             f" ({NOISE} logits between runs if no run shows them)"
         )
     if default := [each.parts for each in powers if each.parts.source == "defaults"]:

@@ -159,7 +159,7 @@ def assess_family(
     has SHARED times its weight (Smyth 2004, with fixed weights), but is never lowered: a row or
     task that is noisier than others keeps its own noise.
 
-    In a small family (see MANY), runs are taken to differ by `least` logits or more.
+    In a small family (see MANY), runs count as differing by `least` logits or more.
     """
     if not pairs:
         return []
@@ -236,7 +236,7 @@ def replicated(values: Floats) -> list[Verdict]:
 
 
 def are_equal(values: Floats) -> NDArray[np.bool_]:
-    """Return whether the numbers (.., n) are all equal but for rounding, so that no test is had."""
+    """Return whether the numbers (.., n) are all equal but for rounding: there is no test then."""
     equal: NDArray[np.bool_] = np.isclose(values.min(-1), values.max(-1), rtol=1e-9, atol=1e-12)
     return equal
 

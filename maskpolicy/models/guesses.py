@@ -187,7 +187,7 @@ def _rounds(
 ) -> Iterator[list[Spans]]:
     """Yield the tokens to mask in each pass; every token is masked in exactly one of them.
 
-    A passage of which a pass would mask more than `most` tokens has further passes.
+    If a pass would mask more than `most` tokens of a passage, the passage has further passes.
     """
     streams = Streams()
     orders = [

@@ -238,7 +238,7 @@ def build(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, seed: i
     """Return the model of a configuration, its weights drawn from `seed`: an encoder without head.
 
     The special tokens and the size of the vocabulary are the tokenizer's. Raises ConfigError for a
-    configuration that Transformers refuses.
+    configuration that Transformers cannot build.
     """
     import torch
     from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSeq2SeqLM

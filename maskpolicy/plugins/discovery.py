@@ -96,7 +96,7 @@ def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") ->
     """Return an instance of the plugin `name` with the fields `given`; the others have defaults.
 
     Fields may be JSON: lists become tuples, and blocks become dataclasses. Raises ConfigError at
-    `where` for an unknown name, and for fields that its annotations or its class refuse.
+    `where` for an unknown name, and for values that its annotations or its class do not allow.
     """
     entry, place = find_plugin(kind, name), where or f"{kind} {name}"
     return build(entry, schema.block(entry.plugin, given, place), place)
@@ -105,8 +105,8 @@ def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") ->
 def build(entry: Registered, values: Mapping[str, Any], where: str) -> Any:
     """Return an instance of a plugin's class, from a value for every field.
 
-    Raises ConfigError at `where` if the class refuses a value; a message of the class that begins
-    with a field's name is placed at that field.
+    Raises ConfigError at `where` if the class raises an error for a value; a message of the class
+    that begins with a field's name is placed at that field.
     """
     try:
         return entry.plugin(**values)
@@ -128,10 +128,10 @@ def plugin_of_run(kind: str, name: str, files: Sequence[str] = ()) -> Registered
         load_entry_points()
     if name in registry.names(kind):
         return find_plugin(kind, name)
-    had = f" (the run had {', '.join(files)})" if files else ""
+    used = f" (the run used {', '.join(files)})" if files else ""
     raise ConfigError(
         f"{kind} {name!r} is a plugin, and {NOT_LOADED}: if you trust its file, give --plugin "
-        f"FILE{had}"
+        f"FILE{used}"
     )
 
 

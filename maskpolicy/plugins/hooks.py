@@ -213,7 +213,7 @@ VERSION: Hook[int] = Hook(
     "version",
     1,
     "of a policy that comes with maskpolicy: raised when `select` or `choose_member` masks "
-    "something else, so that trainings with the earlier masks are not taken for it. The code of a "
+    "something else, so that trainings with the earlier masks are not reused. The code of a "
     "file of your own is in its keys anyway",
     form="class variable",
     annotation=schema.Count,
@@ -221,8 +221,8 @@ VERSION: Hook[int] = Hook(
 CORPUS_COLUMNS: Hook[Sequence[str]] = Hook(
     "corpus_columns",
     (),
-    "names of columns of the corpus that `select` or `annotate` reads: a name that the corpus does "
-    "not have is refused before any work",
+    "names of columns of the corpus that `select` or `annotate` reads: if the corpus lacks one, "
+    "the command stops before any work",
     form="field or property",
 )
 FIT: Hook[Callable[..., Json] | None] = Hook(
@@ -321,7 +321,7 @@ METRIC: Hook[str] = Hook(
 LABELS: Hook[tuple[str, ...]] = Hook(
     "labels",
     (),
-    "all labels, where the task's fields choose them; metrics for other labels are refused",
+    "all labels, if the task's fields choose them; metrics for other labels are errors",
     form="field",
 )
 EDITION: Hook[str] = Hook(

@@ -214,7 +214,7 @@ def is_stale(home: Home) -> bool:
 
 @dataclass(frozen=True)
 class State:
-    """What a child process needs to run the same plugin code, or to refuse other code."""
+    """What a child process needs to run the same plugin code, or to notice other code."""
 
     roots: tuple[Path, ...]
     keyed: Mapping[Path, str]

@@ -195,7 +195,7 @@ def test_what_a_run_has_of_its_plugins_rows_stays_where_they_are_not_loaded(call
     assert code == 0
     assert f"kept as it was: {run / 'analyses' / 'answers'}" in out
     assert err.splitlines()[-1].startswith("left out: ")
-    assert "give --plugin FILE (the run had " in err.splitlines()[-1]
+    assert "give --plugin FILE (the run used " in err.splitlines()[-1]
     assert (run / "analyses" / "answers" / "answers.json").read_bytes() == before
     assert call("analyze", "coverage", run, "--store", home / "store")[0] == 0
     assert sentence in page.read_text()

@@ -88,7 +88,7 @@ def test_what_never_ends_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "folder.json").mkdir()
     for path in sorted(tmp_path.iterdir()):
-        with pytest.raises(DataError, match=rf"{path.name}: is no regular file: remove it"):
+        with pytest.raises(DataError, match=rf"{path.name}: is not a regular file: remove it"):
             read_json(path)
 
 

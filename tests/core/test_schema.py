@@ -80,7 +80,7 @@ def test_an_annotation_that_cannot_be_read_is_an_error_of_the_plugin():
 
 
 def test_an_attribute_without_a_type_is_no_key_and_the_message_says_why():
-    with pytest.raises(ConfigError, match=r"^top.ratio: is no key.* write ratio: float = \.\.$"):
+    with pytest.raises(ConfigError, match=r"^top.ratio: is not a key.* write ratio: float = \.\.$"):
         schema.block(Untyped, {"ratio": 0.2}, "top")
     with pytest.raises(ConfigError, match="unknown key 'learning_rate': did you mean 'lr'"):
         schema.block(Untyped, {"learning_rate": 1}, "top")
@@ -90,7 +90,7 @@ def test_a_class_that_lacks_its_decorator_is_told_so():
     class Bare:
         n: int = 2
 
-    with pytest.raises(ConfigError, match=r"^top.n: .* class Bare is no dataclass: write @datacl"):
+    with pytest.raises(ConfigError, match=r"^top.n: .* class Bare is not a dataclass: write @"):
         schema.block(Bare, {"n": 3}, "top")
 
 

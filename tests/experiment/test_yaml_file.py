@@ -84,7 +84,7 @@ def test_only_regular_files_below_a_megabyte_are_read(tmp_path):
     large.write_text("#" * 1_000_001)
     latin.write_bytes(b"model: \xe9\n")
     for path, reason in [
-        (pipe, "is no regular file: name a YAML file"),
+        (pipe, "is not a regular file: name a YAML file"),
         (tmp_path, "is a folder: name a YAML file"),
         (large, "has more than 1,000,000 bytes"),
         (missing, "cannot be read: No such file"),

@@ -92,7 +92,7 @@ def test_inputs_that_come_and_go_are_named(store):
     a = node("a", 1)
     execute([node("b", 2, {"old": a})], store)
     why = states([node("b", 2, {"new": a})], store)[1][2]
-    assert why == "input new is new; input old is no longer taken"
+    assert why == "input new is new; input old is no longer used"
 
 
 def test_many_differences_are_cut(store):

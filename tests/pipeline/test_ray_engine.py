@@ -64,4 +64,4 @@ def test_an_address_where_somebody_else_answers(asked, monkeypatch):
     monkeypatch.setattr(ray_engine, "_CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as other:
         line = asked("--executor", f"ray=127.0.0.1:{other.getsockname()[1]}")
-    assert "accepts connections, but is no Ray cluster" in line
+    assert "accepts connections, but is not a Ray cluster" in line

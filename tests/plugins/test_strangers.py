@@ -209,7 +209,7 @@ def test_a_plugin_that_only_a_run_names_is_asked_for_in_one_line(refused, call, 
     line = refused(*words)
     assert "policy 'theirs' is a plugin" in line
     assert "--plugin FILE" in line
-    assert "the run had " in line
+    assert "the run used " in line
     assert not mark.exists()
     (stranger / "theirs.py").write_text(PLUGIN)
     code, out, _ = call(*words, "--plugin", stranger / "theirs.py")

@@ -1,4 +1,4 @@
-"""The claims of a paper as data: which contrasts of which rows test them.
+"""The claims of a paper as data: the contrasts of rows that test them.
 
 A row is named by its label, an experiment by the name of its file, so that runs at two scales,
 experiments/findings/ and experiments/paper/, are tested by the same contrasts. Every contrast has

@@ -268,7 +268,7 @@ def _smallest(p: Floats) -> Floats:
 
 
 def holm_of_exclusive(one: Floats, other: Floats) -> tuple[Floats, Floats]:
-    """Return the adjusted p-values of pairs of hypotheses of which at most one is true.
+    """Return the adjusted p-values of pairs of hypotheses; at most one of each pair is true.
 
     `one` and `other` (pairs, ..) are the p-values. Holm's procedure multiplies the next smallest p
     by the number of hypotheses that can still be true. Here these are the pairs of which not both

@@ -138,9 +138,9 @@ def check(
         print_json({**about, "later": checked.later})
     else:
         data_check.show(rows, tasks, checked.later, console())
-    refused = [f"{each.row}: {each.problem}" for each in rows if each.problem]
-    if refused:
-        raise DataError("; ".join(refused))
+    problems = [f"{each.row}: {each.problem}" for each in rows if each.problem]
+    if problems:
+        raise DataError("; ".join(problems))
 
 
 def status(

@@ -101,7 +101,7 @@ def _prepared(
 
 
 def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:
-    """Return an executor; raises ConfigError for options that it refuses."""
+    """Return an executor; raises ConfigError for options that it does not have."""
     from maskpolicy.pipeline.executors.engines import SLURM, parsed
 
     found = parsed(executor, jobs)

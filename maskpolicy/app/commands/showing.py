@@ -47,7 +47,7 @@ def show(
     text: Annotated[str | None, Option(metavar="TEXT", help="The text to mask.")] = None,
     file: Annotated[
         Path | None,
-        Option(metavar="FILE", help=f"A file of texts, of which the first {MOST} are masked."),
+        Option(metavar="FILE", help=f"A file of texts; the first {MOST} are masked."),
     ] = None,
     plugin: Plugins = None,
     model: Annotated[

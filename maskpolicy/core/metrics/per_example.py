@@ -77,7 +77,7 @@ def contains(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the words of an answer stand in the prediction one after another, else 0.
 
     Both are normalised as in SQuAD; so DPR's `has_answer` (Karpukhin et al. 2020) judges passages.
-    An answer of which the normalisation leaves nothing is in no prediction.
+    An answer that is empty after normalisation is in no prediction.
     """
     text = f" {normalise(prediction)} "
     return float(any(f" {answer} " in text for answer in filter(None, map(normalise, answers))))
@@ -86,7 +86,7 @@ def contains(prediction: str, answers: Sequence[str]) -> float:
 def multiple_choice(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the normalised prediction equals the right choice's text, else 0.
 
-    A choice such as "A" or "+", of which the normalisation leaves nothing, is compared as it is.
+    A choice that is empty after normalisation, such as "A" or "+", is compared unchanged.
     """
     right = answers[0]
     if normalise(right):

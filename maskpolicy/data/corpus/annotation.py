@@ -136,7 +136,7 @@ def _pooled(task: Callable[[Any], R], batches: Iterator[Any], workers: int) -> I
 def _remote(state: isolation.State, work: bytes, batch: Sequence[Passage]) -> tuple[Any, list[str]]:
     """Run pickled work in a worker process; return its result and maskpolicy's log messages.
 
-    Raises ConfigError if a plugin's file has changed since `state` was taken.
+    Raises ConfigError if a plugin's file has changed since `state` was recorded.
     """
     isolation.take(state)
     discovery.load_files(state.roots)

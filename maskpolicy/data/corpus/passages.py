@@ -539,8 +539,8 @@ def mix(
     """Write the passages of a corpus followed by those drawn from other texts, given by name.
 
     The files of the corpus are linked. A text's passages are drawn without replacement; one that
-    has too few is taken whole as often as it fits, and the rest is drawn. The ids of drawn passages
-    begin with the name of their text. Columns that one of the texts lacks are left out.
+    has too few is repeated whole as often as it fits, and the rest is drawn. The ids of drawn
+    passages begin with the name of their text. Columns that one of the texts lacks are left out.
     """
     before, files = open_arrays(corpus), _linked(corpus, out)
     opened = {each.name: open_arrays(texts[each.name]) for each in shares}

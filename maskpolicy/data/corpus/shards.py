@@ -136,7 +136,7 @@ def gather_malformed(malformed: Malformed, corpus: CorpusBlock, folders: Sequenc
 def merge(folders: Sequence[Path], out: Path) -> Mapping[str, Rows]:
     """Make one artifact of the passages files in `folders`, and return its arrays.
 
-    The files are linked, or copied where links are refused. A shard may have no passages. Raises
+    The files are linked, or copied if links are not possible. A shard may have no passages. Raises
     DataError if a column is missing in a shard, or has another shape than in the first one.
     """
     files: dict[str, int] = {}

@@ -40,7 +40,7 @@ _NO_BLANK = re.compile(r"[^ \t\r\n]")
 
 
 def list_items(stream: IO[bytes], path: Path) -> Iterator[Json]:
-    """Yield the items of a JSON list, of which one at a time is in memory: files have gigabytes."""
+    """Yield the items of a JSON list, one at a time in memory: files have gigabytes."""
     text, number = _JsonText(stream), 0
     try:
         if text.following() != "[":

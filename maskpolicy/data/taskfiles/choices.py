@@ -10,7 +10,7 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.data.datafiles import fields
 
 Choose = Literal["generate", "likelihood"]
-"""How a model chooses: it generates a text, or the choice with the best likelihood is taken."""
+"""How a model chooses: it generates a text, or the choice with the best likelihood wins."""
 
 
 def read(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:

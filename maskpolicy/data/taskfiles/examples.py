@@ -87,8 +87,8 @@ def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True
 def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
     """Read the pairs (row, example) of a split without contexts; raises as `read_split` does.
 
-    If two examples share an id, a user's task gets an error. Official files are taken as they are:
-    both examples stay, and `repeated` names the second one.
+    If two examples share an id, a user's task gets an error. In official files both examples stay,
+    and `repeated` names the second one.
     """
     task = sources.task(block)
     source = sources.source_of(task, block, split, folder)
@@ -283,8 +283,8 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
         _check(example, task.name)
         if hooks.CHOOSE.of(task.plugin) == "likelihood" and not example.choices:
             raise DataError(
-                f"task {task.name!r}: the Example has no choices, of which choose: likelihood "
-                "takes one: give choices=(..), or leave choose out"
+                f"task {task.name!r}: the Example has no choices, but choose: likelihood "
+                "needs them: give choices=(..), or leave choose out"
             )
     return [_whole(example, f"{row.file or official}-{row.number}") for example in examples]
 
@@ -398,8 +398,7 @@ def carve(
 def first(groups: Sequence[str], count: int) -> list[int]:
     """Return the places of `count` examples, in order: whole groups, and the first of one more.
 
-    Groups are taken in the order of a seeded hash, so that a larger `count` adds examples and drops
-    none.
+    Groups come in the order of a seeded hash, so a larger `count` adds examples and drops none.
     """
     ranks = {group: _rank(group, LIMIT_SEED) for group in groups}
     places = sorted(range(len(groups)), key=lambda place: (ranks[groups[place]], groups[place]))

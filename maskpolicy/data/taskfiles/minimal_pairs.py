@@ -1,4 +1,4 @@
-"""Minimal pairs: two texts of which the model is to prefer the first one."""
+"""Minimal pairs: the model should prefer the first of two texts."""
 
 from __future__ import annotations
 

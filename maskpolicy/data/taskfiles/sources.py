@@ -62,7 +62,7 @@ class TaskFacts:
     retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
     version: int = 1  # of a built-in task: raise it if an example changes
     besides: tuple[str, ...] = ()  # further metrics, which are reported
-    labels: tuple[str, ...] = ()  # of a label task: all labels; metrics for others are refused
+    labels: tuple[str, ...] = ()  # of a label task: all labels; metrics must suit them
 
     def names(self, edition: str) -> dict[str, str]:
         """Return the file names of an edition: `others[edition]`, or `files` with its name in."""

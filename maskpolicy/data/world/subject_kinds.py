@@ -113,7 +113,7 @@ def _in_context(word: str, before: str, after: str) -> str:
     return LEXICON.get(word, "NOUN")
 
 
-_ROUND = 6  # salts among whom each effect occurs equally often, so that no guess is better
+_ROUND = 6  # salts among whom each effect occurs equally often: all guesses are equally good
 # a policy that masks ordinary words rarely masks a law's one word: it is stated more often
 _REPEATS = 2
 NOUNS = {"people": "person", "writers": "writer", "birds": "bird", "salts": "salt"}

@@ -266,7 +266,7 @@ def _shrunk(behind: Iterable[Stage], store: Store) -> Json:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The candidate that a cell was taken from."""
+    """The candidate that a cell comes from."""
 
     block: PolicyBlock
     stage: Stage  # its evaluation on test

@@ -26,11 +26,11 @@ HARMLESS: Mapping[str, str] = {
     "fit.seed": "other draws of the same fits; such rows are not joined into one",
     "policy": "what a board compares; the row's name has the settings that are not defaults",
     "policies": "the rows of a board",
-    "trainings": "what a row has in place of the file's budgets and corpus, named in its label; "
+    "trainings": "what a row has instead of the file's budgets and corpus, named in its label; "
     "the budgets and the corpus themselves are compared",
     "grid": "rows written in short",
     "zip": "rows written in short",
-    "tune": "values of which a row takes the best; rows with other values are other rows",
+    "tune": "a row uses the best of these values; rows with other values are other rows",
     "tasks": "the columns of a board; the data of each is compared as TASK.task",
     "data": "the default of task.data, which is compared",
     "task.metrics": "the metric that ranks is compared; the others are reported",

@@ -43,9 +43,9 @@ _TEXT = b"`maskpolicy run` was writing this folder; the same command writes it a
 def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
     """Raise StoreError unless a run can write to a folder; creates nothing.
 
-    A run writes and removes files by name. It therefore takes no folder with other files, and none
-    that has the results of another experiment than the one that is `asked`. A run's folder whose
-    experiment was lost with the power is taken, whichever experiment that was.
+    A run writes and removes files by name. It therefore cannot use a folder with other files, or
+    with the results of another experiment than the one that is `asked`. It can use a run's folder
+    whose experiment was lost in a power failure, whichever experiment that was.
     """
     check_folder(folder)
     if not folder.is_dir():

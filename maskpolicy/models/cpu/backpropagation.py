@@ -210,7 +210,7 @@ class PretrainingGradients:
 
 
 class TaskGradients:
-    """A RobertaModel under the head of a task, of which autograd computes the gradients."""
+    """A RobertaModel under the head of a task; autograd computes the gradients of the head."""
 
     def __init__(self, model: Any, loss: HeadLoss) -> None:
         self.body, self.loss = _roberta_body(model), loss

@@ -154,7 +154,7 @@ class Optimization:
         return self.last
 
     def check(self, done: int) -> float:
-        """Return the mean loss since the last report; the reported one if no step was taken since.
+        """Return the mean loss since the last report; the reported one if there was no step since.
 
         All processes call it and raise together. Raises StageError if the loss or a weight is NaN
         or infinite, or with the first process's error if any process failed.

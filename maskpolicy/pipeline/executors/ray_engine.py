@@ -101,7 +101,7 @@ class RayEngine:
         if not self._pipe.poll(_START if self._address == _LOCAL else _CONNECT):
             self._process.kill()
             raise ConfigError(
-                f"--executor ray={self._address}: accepts connections, but is no Ray cluster: "
+                f"--executor ray={self._address}: accepts connections, but is not a Ray cluster: "
                 "name the address that `ray start --head` printed"
             )
         return bool(self._receive()[1])

@@ -314,7 +314,7 @@ FILE = "choice.json"
 
 
 def options(stage: Stage) -> dict[str, Stage]:
-    """Return the inputs of which a stage needs only one, by name; {} for most stages."""
+    """Return by name the inputs from which a stage needs only one; {} for most stages."""
     if not kind_of(stage.kind).picks:
         return {}
     return {name: each for name, each in stage.inputs.items() if name.startswith(OPTION)}

@@ -145,7 +145,7 @@ def _changes(old: Json, stage: Stage, before: Mapping[str, Planned]) -> str:
     for name in sorted({*old["inputs"], *stage.inputs}):
         needed = stage.inputs.get(name)
         if needed is None:
-            lines.append(f"input {name} is no longer taken")
+            lines.append(f"input {name} is no longer used")
         elif name not in old["inputs"]:
             lines.append(f"input {name} is new")
         elif old["inputs"][name] != needed.key:

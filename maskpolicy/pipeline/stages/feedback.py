@@ -58,7 +58,7 @@ def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
         least = -(-spec.steps // MOST_PARTS)
         raise ConfigError(
             f"{where}policies: {block.label}: every: {size} cuts the {spec.steps} steps of the "
-            f"intermediate stage into {len(found)} parts, of which {MOST_PARTS} are possible: "
+            f"intermediate stage into {len(found)} parts, more than {MOST_PARTS}: "
             f"set every to {least} or more"
         )
     return found

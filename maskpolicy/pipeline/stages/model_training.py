@@ -205,7 +205,7 @@ def _check_room(specials: Specials, spec: Training, run: StageRun) -> None:
 
 
 def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> None:
-    """Raise DataError if the first `count` steps mask nothing; refuse, or warn of, all masked."""
+    """Raise DataError if the first `count` steps mask nothing; warn, or raise it, if all."""
     if steps.masks_nothing(count):
         raise DataError(
             f"policy {policy}: masks nothing in the {count} steps of its training: "
