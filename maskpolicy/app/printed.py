@@ -98,8 +98,13 @@ def size_text(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def leaderboard(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:
-    """Print a leaderboard and its notes; without `gaps`, no notes on missing scores."""
+def leaderboard(
+    board: Board, screen: Console, *, work: bool = False, gaps: bool = True, pairs: bool = False
+) -> None:
+    """Print a leaderboard and its notes; without `gaps`, no notes on missing scores.
+
+    With `pairs`, the ranks and the tests of all pairs of rows follow.
+    """
     from maskpolicy.leaderboard import report
 
     screen.print(report.to_table(board, work=work))
@@ -111,6 +116,10 @@ def leaderboard(board: Board, screen: Console, *, work: bool = False, gaps: bool
     for note in board.notes:
         if gaps or note not in board.gaps:
             screen.print(f"* {note}", soft_wrap=True)
+    if pairs and board.standings:
+        screen.print(report.to_ranks(board))
+    if pairs:
+        screen.print(report.to_pairs(board))
 
 
 def plan(planned: Sequence[Planned], takes: Expected, screen: Console, *, stages: bool) -> None:

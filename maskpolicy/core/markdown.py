@@ -8,6 +8,7 @@ from html import escape
 
 from maskpolicy.core.types import Json
 
+_MARK = re.compile(r"[\\`\[]|[*~](?=\S)|(?<=\S)[*~]|(?<![^\W_])_|_(?![^\W_])")
 _LINK = re.compile(r"(?<=\])(?=[(:\[])|(?<=\w:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 
 
@@ -22,7 +23,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = Fa
 
 def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
     """Return a table of texts in which nothing is markup; see `table`."""
-    return table([plain(cell) for cell in head], [list(map(plain, row)) for row in rows], numbers)
+    return table([_text(cell) for cell in head], [list(map(_text, row)) for row in rows], numbers)
 
 
 def plain(text: str) -> str:
@@ -32,6 +33,10 @@ def plain(text: str) -> str:
     makes links of.
     """
     return " ".join(_LINK.sub(r"\\", escape(text, quote=False)).split())
+
+
+def _text(cell: str) -> str:
+    return plain(_MARK.sub(r"\\\g<0>", cell))
 
 
 def _line(cells: Sequence[str]) -> str:

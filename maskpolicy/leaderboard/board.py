@@ -73,6 +73,7 @@ class BoardRow:
     cells: Mapping[tuple[str, int], Result] = field(default_factory=dict)  # by task and seed
     gaps: tuple[Gap, ...] = ()
     against: str = ""  # label of its baseline: the one of its own run, if that has one
+    averages: Mapping[str, Comparison] = field(default_factory=dict)  # by group, if tested
 
     @property
     def trainings(self) -> Json:
@@ -208,7 +209,9 @@ class Board:
     @property
     def tests(self) -> int:
         """The number of differences to the baseline that were tested, as one family."""
-        return sum(bool(score.comparison and score.comparison.estimate) for score in self._scores)
+        compared = [score.comparison for score in self._scores]
+        compared += [mean for row in self.rows for mean in row.averages.values()]
+        return sum(bool(each and each.estimate) for each in compared)
 
     @property
     def condition(self) -> str:

@@ -34,6 +34,7 @@ WHOLE = (
     "the metric is a correlation or a mean of two figures over all examples, so there are no "
     "scores of single examples to pair"
 )
+SAME = "the difference is the same for every seed and example"
 NO_ANSWERS = "the folder of results has no predictions"
 FEWEST = 3  # seeds, each with its own intermediate run, that a test needs
 Reader = Callable[[Result], CellAnswers | None]
@@ -57,6 +58,11 @@ class Estimate:
         """The interval in words, e.g. "-1.0 to +2.0"."""
         return f"{self.low:+.1f} to {self.high:+.1f}"
 
+    @property
+    def finds(self) -> str:
+        """The detectable difference in words; one of more than 100 points cannot occur."""
+        return f"±{self.detectable:.1f}" if self.detectable <= 100 else "none"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -72,6 +78,11 @@ class Comparison:
     paired: tuple[int, ...] = field(default=(), compare=False, repr=False)  # the shared seeds
     draws_general: bool = False  # whether each seed has its own general model
     lacks_runs: bool = False  # whether more seeds with their own intermediate runs allow a test
+
+    @property
+    def counts_for_ranks(self) -> bool:
+        """Whether the rows are known to differ significantly or not; equal rows do not."""
+        return self.estimate is not None or self.reason == SAME
 
     @property
     def is_significant(self) -> bool:
@@ -143,8 +154,7 @@ def weigh(parts: Sequence[tuple[float, Cells]], read: Reader, rows: tuple[str, s
     scores = [np.stack([cell.scores for cell in row]) for row in known]
     weighted = list(zip(weights, scores, strict=True))
     if not np.ptp(sum(weight * one for weight, one in weighted)):
-        reason = "the difference is the same for every seed and example"
-        return Comparison(len(matched), reason=reason)
+        return Comparison(len(matched), reason=SAME)
     difference = stats.weighted(weighted, first.groups, rows)
     drawn = len({_general(cells[0]) for cells in matched}) > 1
     paired = tuple(cells[0].seed for cells in matched)
@@ -190,7 +200,7 @@ def assess_family(comparisons: Sequence[Comparison | None]) -> list[Comparison |
 
 def _estimate(pair: Difference, verdict: stats.Verdict, tests: int) -> Estimate:
     mean, error = 100 * float(pair.mean), 100 * float(verdict.error)
-    low, high = stats.interval(mean, error, verdict.freedom)
+    low, high = np.clip(stats.interval(mean, error, verdict.freedom), -100, 100).tolist()
     detectable = error * stats.detectable(verdict.freedom, tests)
     return Estimate(
         difference=mean,
@@ -309,7 +319,8 @@ def standings(
     """Return, by column and row, the ranks that no significant difference excludes.
 
     `scored` maps a column to the labels of the rows with a score there; other rows do not count.
-    A row without any test counts, but gets no ranks; nor does a column without tests.
+    A row without any test counts, but gets no ranks; nor does a column without tests. Where all
+    scores of two rows differ by the same number, they count as not separable.
 
     A row ranks below all rows that are significantly better and above all that are significantly
     worse. Because the pairs are one family, all true ranks lie in these intervals at once in 95 of
@@ -321,12 +332,12 @@ def standings(
     return {
         column: _ranks(pairs, scored[column])
         for column, pairs in columns.items()
-        if any(each.comparison.estimate for each in pairs)
+        if any(each.comparison.counts_for_ranks for each in pairs)
     }
 
 
 def _ranks(pairs: Sequence[Versus], scored: Collection[str]) -> dict[str, Standing]:
-    tests = [each for each in pairs if each.comparison.estimate]
+    tests = [each for each in pairs if each.comparison.counts_for_ranks]
     named = dict.fromkeys(label for each in tests for label in (each.row, each.other))
     labels = [label for label in named if label in scored]
     better = dict.fromkeys(labels, 0)  # rows that are significantly better

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from maskpolicy.experiment.yaml_file import CONTROLS
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.board import Board, BoardRow, Given, Score, average_label, missing
 from maskpolicy.leaderboard.build import lying_apart, needs_steady_runs
-from maskpolicy.leaderboard.comparisons import FEWEST, Comparison, Estimate, Versus
+from maskpolicy.leaderboard.comparisons import FEWEST, SAME, Comparison, Estimate, Versus
 from maskpolicy.leaderboard.joined_rows import ABSENT, Gap
 from maskpolicy.leaderboard.results.cell import Result, Run, listed
 from maskpolicy.leaderboard.stats import Difference
@@ -31,7 +32,9 @@ ALL = "all tasks"  # the group over which tasks are averaged
 MOST = 400_000  # tests of pairs of systems, for which memory suffices
 _AT_ONCE = 4_000_000  # differences of examples in memory
 _NOWHERE = Path(os.devnull)  # the folder of scores that no run computed
-_EQUAL = "the difference is the same for every seed and example"
+# besides control characters, what would break a line or turn the direction of writing
+_UNPRINTED = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_APART = "no example has scores of all systems"
 _HELD = (
     "The tests generalise to other examples of the same kind, and to nothing else. {why}: what "
     "another training or sampling of the same system would score is not part of any interval, and "
@@ -52,12 +55,17 @@ class _Task:
     groups: NDArray[np.int64]  # (examples,) numbered from 0
     scores: NDArray[np.float64]  # (systems, runs, examples); NaN where a run lacks an example
     has: NDArray[np.int64]  # (systems, runs) how many of the examples it has
+    common: int  # examples that all systems and runs have
 
     @property
     def whole(self) -> NDArray[np.bool_]:
         """(systems, runs) whether all examples have scores."""
         found: NDArray[np.bool_] = (self.has == len(self.groups)) & (self.has > 0)
         return found
+
+    def used(self, runs: int) -> NDArray[np.bool_]:
+        """(systems, runs) the complete runs that count: the first, or all if they are averaged."""
+        return self.whole & ((self.whole.cumsum(1) <= runs) | (runs == 1))
 
     def tested(self, runs: int) -> NDArray[np.float64]:
         """Return the scores (systems, runs, examples) of the first complete runs.
@@ -104,8 +112,9 @@ def build_board(
 
     It has the columns NEEDED and any of COLUMNS; scores lie between 0 and `scale`. With `shared`,
     examples that a system lacks are left out for all; without, that system has no score on the
-    task. The baseline is by default the system of the first line. `told` is given what is being
-    done. Raises DataError for lines that cannot be used, and ConfigError for an unknown baseline.
+    task. Scores and tests are of the same runs of each system. The baseline is by default the
+    system of the first line. `told` is given what is being done. Raises DataError for lines that
+    cannot be used, and ConfigError for an unknown baseline.
     """
     lacking = [name for name in NEEDED if name not in frame]
     if lacking or not len(frame):
@@ -126,30 +135,37 @@ def build_board(
     codes["unit"], numbers = _units(codes, names, unit)
     order = np.argsort(codes["task"], kind="stable")
     starts = np.searchsorted(codes["task"][order], np.arange(1, len(names["task"])))
-    tasks = [_task(each, codes, names, values, shared) for each in np.split(order, starts)]
+    every = [_task(each, codes, names, values, shared) for each in np.split(order, starts)]
+    tasks = [task for task in every if len(task.groups)]
     complete = np.array([task.whole.sum(1) for task in tasks])  # (tasks, systems)
     if not complete.any():
-        raise DataError("no system has all examples of a task: --shared keeps those that all have")
+        can = "--shared keeps those that all have" if any(task.common for task in every) else ""
+        raise DataError(
+            f"no system has all examples of a task: {can or f'{_APART}: leave systems out'}"
+        )
+    if not any(task.has[systems.index(base)].any() for task in tasks):
+        raise ConfigError(f"baseline: {base} shares no example with all others: name another")
     fewest = int(complete[complete > 0].min())
     runs = fewest if fewest >= FEWEST else 1
-    pairs = codes.get("group", codes["task"]) * len(tasks) + codes["task"]
+    pairs = codes.get("group", codes["task"]) * len(every) + codes["task"]
     apart = len(np.unique(pairs)) == len(names.get("group", names["task"]))
-    board = _Scored(tasks, systems, numbers, systems.index(base), runs, apart)
+    board = _Scored(tasks, systems, numbers, systems.index(base), runs, apart, unit)
     columns = board.columns(told)
     rows = board.rows(columns)
     told("ranks")
     judged = _judged(columns, board.runs)
-    cut = f"tests compare the first {board.runs} {unit}s of each system: some have no more"
-    left_out = board.runs > 1 and complete.max() > board.runs
+    gone = [task.name for task in every if not len(task.groups)]
+    gone += [name for name in systems if name not in {row.label for row in rows}]
     return Board(
         baseline=base,
-        tasks=tuple(names["task"]),
+        tasks=tuple(task.name for task in tasks),
         rows=rows,
         notes=(
-            *(*notes, *missing(rows), *board.untestable(), *([cut] if left_out else [])),
+            *(*notes, *missing(rows), *board.notes()),
+            *([f"left out: {listed(gone)}: {_APART}"] if gone else []),
             *(*needs_steady_runs(rows), *lying_apart(rows)),
         ),
-        groups={ALL: tuple(names["task"])} if len(tasks) > 1 else {},
+        groups={ALL: tuple(task.name for task in tasks)} if len(tasks) > 1 else {},
         pairs=tuple(
             Versus(column.name, systems[first], systems[second], comparison)
             for column, compared in zip(columns, judged, strict=True)
@@ -157,7 +173,7 @@ def build_board(
         ),
         compared_with=base,
         runs=(Run(_NOWHERE, (), base, experiment=title),),
-        given=Given(board.above(rows, unit), board.facts(title, unit)),
+        given=Given(board.above(rows), board.facts(title)),
     )
 
 
@@ -170,9 +186,13 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
         line = int(np.flatnonzero(codes < 0)[0]) + 1
         raise DataError(f"line {line} of the table has no {column}: give it one, or remove it")
     places, names = pd.factorize(np.array([str(each) for each in found], dtype=object))
-    for name in names:
-        if not name.strip() or CONTROLS.search(name):
-            raise DataError(f"{column} {name!r}: is empty or has control characters: rename it")
+    for name in names if column not in ("example", "group") else ():  # these are not shown
+        if not name.strip() or _UNPRINTED.search(name):
+            raise DataError(
+                f"{column} {name!r}: is empty or has control characters or line breaks: rename it"
+            )
+        if column == "task" and name == average_label(ALL):
+            raise DataError(f"task {name!r}: the board calls an average so: rename it")
     return places.astype(np.int64)[codes], list(names)
 
 
@@ -187,12 +207,20 @@ def _values(
     bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
     if not len(bad):
         return values
-    where = ", ".join(f"{name} {names[name][codes[name][bad[0]]]}" for name in NEEDED[:3])
+    where = _place(NEEDED[:3], bad[0], codes, names)
     hint = "--scale MAX divides all scores by MAX"
     if not np.isfinite(values[bad[0]]):
         hint = "count what has no answer as 0, or leave its line out"
     score, more = scale * values[bad[0]], f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
     raise DataError(f"{where}: score {score:g} is not from 0 to {scale:g}{more}: {hint}")
+
+
+def _place(
+    columns: Sequence[str], line: Any, codes: Mapping[str, NDArray[Any]], names: Mapping[str, Any]
+) -> str:
+    """Return what stands in some columns of a line, for messages."""
+    texts = (_UNPRINTED.sub(" ", names[column][codes[column][line]]) for column in columns)
+    return ", ".join(f"{column} {text}" for column, text in zip(columns, texts, strict=True))
 
 
 def _units(
@@ -202,19 +230,17 @@ def _units(
 
     These are their names if all systems have the same ones, and all are numbers.
     """
+    import pandas as pd
+
     if unit not in names:
         return np.zeros_like(codes["system"]), (0,)
     labels = sorted(names[unit], key=lambda name: (len(name), name))
     rank = np.array([labels.index(name) for name in names[unit]])
-    every = codes["system"] * len(labels) + rank[codes[unit]]
-    both, place = np.unique(every, return_inverse=True)
-    starts = np.searchsorted(both, np.arange(len(names["system"])) * len(labels))
-    units = place - starts[codes["system"]]
-    most = int(units.max()) + 1
+    of_system = pd.Series(rank[codes[unit]]).groupby(codes["system"])
+    units = of_system.rank("dense").to_numpy(np.int64) - 1
     are_numbers = all(label.isascii() and label.isdigit() for label in labels)
-    return units, tuple(map(int, labels)) if most == len(labels) and are_numbers else (
-        *range(most),
-    )
+    alike = units.max() + 1 == len(labels)
+    return units, tuple(map(int, labels) if alike and are_numbers else range(units.max() + 1))
 
 
 def _task(
@@ -235,18 +261,16 @@ def _task(
     if times.max() > 1:
         line = at[times.argmax()]
         parts = [part for part in ("system", "example", "run", "seed") if part in names]
-        where = ", ".join(f"{part} {names[part][of[part][line]]}" for part in parts)
         raise DataError(
-            f"task {name}, {where}: has {times.max()} scores: drop rows that stand twice; a column "
-            "system tells systems apart, and a column seed the runs of one"
+            f"task {name}, {_place(parts, line, of, names)}: has {times.max()} scores: drop rows "
+            "that stand twice; a column system tells systems apart, and a column seed runs of one"
         )
     size = int(np.prod(shape))
     counts = np.bincount(place, minlength=size).reshape(shape)
     sums = np.bincount(place, values[lines], minlength=size).reshape(shape)
     full = counts == np.maximum(1, counts.max(-1, keepdims=True))  # with all seeds of the run
-    kept = np.ones(len(used), bool)
-    if shared:
-        kept = (full | ~counts.any(-1, keepdims=True)).all((0, 1))
+    common = (full | ~counts.any(-1, keepdims=True)).all((0, 1))
+    kept = common if shared else np.ones(len(used), bool)
     groups = np.arange(len(used)) if "group" not in of else of["group"][first]
     if "group" in of and (groups[example] != of["group"]).any():
         raise DataError(f"task {name}: an example is in two groups: give it one everywhere")
@@ -256,6 +280,7 @@ def _task(
         np.unique(groups[kept], return_inverse=True)[1],
         np.where(full, sums / np.maximum(1, counts), np.nan)[..., kept],
         full[..., kept].sum(-1),
+        int(common.sum()),
     )
 
 
@@ -264,27 +289,28 @@ def _judged(columns: Sequence[_Column], runs: int) -> list[list[Comparison]]:
     if not columns:
         return []
     rows = len({*np.concatenate([(c.first, c.second) for c in columns], axis=1).flat}) - 1
-    order = [*(c for c in columns if not c.is_average), *(c for c in columns if c.is_average)]
-    tested = [column.of(column.varies) for column in order if column.varies.any()]
+    tested = [column.of(column.varies) for column in columns if column.varies.any()]
     single = [column.pair for column in tested if not column.is_average]
     means = [column.pair for column in tested if column.is_average]
     verdicts = stats.assess_together(single, means, rows)
     failing = stats.assess_together(single, means, rows, stats.FAILING)
     tests = sum(len(column.first) for column in tested)
-    found = {c.name: [Comparison(runs, reason=_EQUAL) for _ in c.first] for c in columns}
-    places = {column.name: np.flatnonzero(column.varies).tolist() for column in columns}
+    judged = {c.name: np.full(len(c.first), Comparison(runs, reason=SAME)) for c in columns}
     for column, verdict, worse in zip(tested, verdicts, failing, strict=True):
         mean, error = 100 * column.pair.mean, 100 * verdict.error
         half = stats.interval(0.0, 1.0, verdict.freedom)[1] * error
+        ends = np.clip((mean - half, mean + half), -100, 100)
         finds = error * stats.detectable(verdict.freedom, tests)
-        numbers = (mean, mean - half, mean + half, verdict.p, finds, verdict.p_holm, worse.p_holm)
-        pairs = zip(places[column.name], np.transpose(numbers).tolist(), strict=True)
-        for place, (difference, low, high, p, least, p_holm, p_failing) in pairs:
-            estimate = Estimate(difference, low, high, p, column.pair.groups, least)
-            found[column.name][place] = Comparison(
-                runs, estimate, p_holm, p_failing, is_average=column.is_average
+        numbers = (mean, *ends, verdict.p, finds, verdict.p_holm, worse.p_holm)
+        groups, is_average = column.pair.groups, column.is_average
+        varies = next(each.varies for each in columns if each.name == column.name)
+        judged[column.name][varies] = [
+            Comparison(
+                runs, Estimate(d, low, high, p, groups, least), p_holm, worst, is_average=is_average
             )
-    return [found[column.name] for column in columns]
+            for d, low, high, p, least, p_holm, worst in np.transpose(numbers).tolist()
+        ]
+    return [judged[column.name].tolist() for column in columns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,20 +323,24 @@ class _Scored:
     base: int  # the system with which others are compared
     runs: int  # that tests compare
     apart: bool  # no group of examples is in two tasks
+    unit: str  # what a run is called: run or seed
 
     def in_order(self) -> list[int]:
-        """Return the systems, those with most tasks first, then by their mean score."""
+        """Return the systems with any example, those with most tasks first, then by their mean."""
+        there = np.any([task.has.any(1) for task in self.tasks], axis=0)
         scored = np.array([task.whole.any(1) for task in self.tasks])
-        means = np.array([task.tested(1)[:, 0].mean(-1) for task in self.tasks])
-        keys = zip(-scored.sum(0), -(means * scored).sum(0), range(len(self.systems)), strict=True)
-        return [at for _, _, at in sorted(keys)]
+        means = np.array([task.tested(self.runs).mean((1, 2)) for task in self.tasks])
+        means = np.where(scored, means, 0)
+        keys = zip(-scored.sum(0), -means.sum(0), range(len(self.systems)), strict=True)
+        return [at for _, _, at in sorted(keys) if there[at]]
 
     def columns(self, told: Callable[[str], object]) -> list[_Column]:
         """Return the differences of all pairs on all tasks and on the mean of several tasks.
 
         Raises DataError if there are too many.
         """
-        every = [np.array([at for at in self.in_order() if t.whole[at].any()]) for t in self.tasks]
+        order = self.in_order()
+        every = [np.array([at for at in order if t.whole[at].any()]) for t in self.tasks]
         tests = sum(len(each) * (len(each) - 1) // 2 for each in every)
         if tests > MOST:
             raise DataError(
@@ -339,7 +369,7 @@ class _Scored:
         against = [
             column.of(mask, np.where(column.second[mask] == self.base, 1.0, -1.0))
             for column, mask in zip(columns, kept, strict=True)
-            if mask.any() and not column.is_average
+            if mask.any()
         ]
         tests = {
             (column.name, int(first + second - self.base)): comparison
@@ -357,52 +387,82 @@ class _Scored:
         for task in self.tasks:
             own = self._cells(task, at)
             cells |= {(task.name, cell.seed): cell for cell in own}
-            scores[task.name] = None
-            if any(cell.metrics for cell in own):
-                seeds, test = {cell.seed: cell.percent for cell in own}, tests.get((task.name, at))
-                delta = (
-                    None if test is None else float(np.diff(means[task.name][[self.base, at]])[0])
-                )
-                scores[task.name] = Score(task.metric, seeds, len(task.groups), delta, test)
+            seeds = {cell.seed: cell.percent for cell in own if cell.metrics}
+            test, mean = tests.get((task.name, at)), means[task.name]
+            delta = None if test is None else float(mean[at] - mean[self.base])
+            score = Score(task.metric, seeds, len(task.groups), delta, test)
+            scores[task.name] = score if seeds else None
         lacking = {task.name for task in self.tasks} - {task for task, _ in cells}
         gaps = [Gap(task, None, ABSENT) for task in scores if task in lacking]
         several = len(self.numbers) > 1
         gaps += [
             Gap(c.task, c.seed if several else None, c.error) for c in cells.values() if c.error
         ]
-        return BoardRow(label, {"name": label}, scores, None, cells, tuple(gaps), base)
+        mean_test = tests.get((average_label(ALL), at))
+        averages = {ALL: mean_test} if mean_test else {}
+        return BoardRow(label, {"name": label}, scores, None, cells, tuple(gaps), base, averages)
 
     def _cells(self, task: _Task, at: int) -> list[Result]:
-        """Return the results of a system's runs on a task."""
+        """Return the results of the runs of a system that count, and of its incomplete ones."""
         config = {"policy": {"name": self.systems[at]}, "task": {"name": task.name}}
         cells = []
-        for place in np.flatnonzero(task.has[at] > 0).tolist():
+        hint = f"{_APART}, so --shared cannot help"
+        hint = f"--shared compares the {task.common} that all have" if task.common else hint
+        used = task.used(self.runs)[at]
+        for place in np.flatnonzero(used | (~task.whole[at] & (task.has[at] > 0))).tolist():
             n, total, error = len(task.groups), None, None
-            if task.whole[at, place]:
+            if used[place]:
                 total = Total(task.metric, float(task.scores[at, place].mean()), n)
             else:
-                error = f"has {task.has[at, place]} of {n} examples (--shared leaves others out)"
+                error = f"has {task.has[at, place]} of {n} examples ({hint})"
             names = (self.systems[at], task.name, self.numbers[place], ALL)
             cells.append(Result(*names, config, {}, total, error=error, folder=_NOWHERE))
         return cells
 
-    def untestable(self) -> list[str]:
-        """Return a note on the tasks whose examples are all in one group."""
-        names = [task.name for task in self.tasks if not task.groups.any()]
-        return [f"no test on {listed(names)}: all examples share one group"] if names else []
+    def notes(self) -> list[str]:
+        """Return notes on differences that have no test, and on runs that are left out."""
+        mean = f" and on the {average_label(ALL)}" if len(self.tasks) > 1 else ""
+        base, runs, whole = self.systems[self.base], self.runs, [t.whole for t in self.tasks]
+        one_group = listed([task.name for task in self.tasks if not task.groups.any()])
+        lacking = listed([t.name for t in self.tasks if not t.whole[self.base].any()])
+        texts = {
+            f"no test on {one_group}{mean}: all examples share one group": one_group,
+            f"no difference on {lacking}{mean}: {base}, the baseline, has no complete score there; "
+            "--baseline names another system": lacking,
+            f"scores and tests are of the first {runs} complete {self.unit}s of each system, and "
+            f"others are left out: {self._with_fewer(runs + 1)}": runs > 1
+            and max(each.sum(1).max() for each in whole) > runs,
+        }
+        return [text for text, holds in texts.items() if holds]
 
-    def above(self, rows: Sequence[BoardRow], unit: str) -> tuple[str, ...]:
+    def _with_fewer(self, most: int) -> str:
+        """Return which systems have fewer complete runs on which tasks, in words."""
+        places = [
+            f"{self.systems[at]} has {count} on {task.name}"
+            for task in self.tasks
+            for at, count in enumerate(task.whole.sum(1))
+            if 0 < count < most
+        ]
+        return listed(places, most=3)
+
+    def above(self, rows: Sequence[BoardRow]) -> tuple[str, ...]:
         """Return what the tests generalise to, and which differences they find, in words."""
-        why = "Each system has one run"
+        unit, why = self.unit, "Each system has one run"
         if len(self.numbers) > 1:
-            why = f"Not all systems have {FEWEST} complete {unit}s, so {unit}s are averaged"
+            why = (
+                f"Tests with {unit}s need {FEWEST} complete ones of every system and task "
+                f"({self._with_fewer(FEWEST)}), so {unit}s are averaged"
+            )
         words = _DRAWN if self.runs > 1 else _HELD
         said = words.format(why=why, unit=unit, runs=self.runs)
         scores = [(task, score) for row in rows for task, score in row.scores.items() if score]
         tests = [(task, s.comparison.estimate) for task, s in scores if s.comparison]
         finds = sorted((min(100.0, test.detectable), task) for task, test in tests if test)
+        base, chance = self.systems[self.base], f"with a probability of {100 * stats.POWER:.0f}%"
         if not finds:
             return (said,)
+        if finds[0][0] == 100:
+            return said, f"This board is too small to mark any difference to {base} {chance}."
         runs = f"With {self.runs} {unit}s, this" if self.runs > 1 else "This"
         ends = dict.fromkeys(
             f"{least:.1f} points ({task})" for least, task in (finds[0], finds[-1])
@@ -410,20 +470,20 @@ class _Scored:
         middle = f"; median {finds[len(finds) // 2][0]:.1f}" if len(finds) > 2 else ""
         return (
             said,
-            f"{runs} board marks a true difference to {self.systems[self.base]} with a probability "
-            f"of {100 * stats.POWER:.0f}% if it is at least {' to '.join(ends)}{middle}.",
+            f"{runs} board marks a true difference to {base} {chance} if it is at least "
+            f"{' to '.join(ends)}{middle}.",
         )
 
-    def facts(self, title: str, unit: str) -> dict[str, str]:
+    def facts(self, title: str) -> dict[str, str]:
         """Return what the scores are, by name."""
         sizes = [
             f"{task.name} {len(task.groups):,}"
-            + (f" in {groups:,} groups" if groups < len(task.groups) else "")
+            + (f" in {groups:,} group{'s'[: groups > 1]}" if groups < len(task.groups) else "")
             for task in self.tasks
             for groups in [int(task.groups.max(initial=-1)) + 1]
         ]
         facts = {"scores": f"given, of single examples: {title}", "examples": listed(sizes)}
-        return facts | ({f"{unit}s": str(len(self.numbers))} if len(self.numbers) > 1 else {})
+        return facts | ({f"{self.unit}s": str(len(self.numbers))} if len(self.numbers) > 1 else {})
 
 
 def _differences(
@@ -436,7 +496,7 @@ def _differences(
         mine, other = scores[first[at : at + step]], scores[second[at : at + step]]
         parts.append(stats.weighted([(1.0, mine), (-1.0, other)], task.groups, ("", "")))
         varies.append(np.ptp(mine - other, (-1, -2)) > 0)
-    arrays = (np.concatenate([part[at] for part in parts]) for at in range(1, 5))
-    of_seed, chance, interaction, slope = arrays
-    whole = parts[0]._replace(of_seed=of_seed, chance=chance, interaction=interaction, slope=slope)
-    return whole, np.concatenate(varies)
+    whole: dict[str, Any] = {}
+    for name in ("of_seed", "chance", "interaction", "slope"):
+        whole[name] = np.concatenate([getattr(part, name) for part in parts])
+    return parts[0]._replace(**whole), np.concatenate(varies)

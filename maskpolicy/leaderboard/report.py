@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from maskpolicy.data.majority import LABEL, SENTENCE
 from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.board import VERSION, WORK, Board, BoardRow, Score, average_label
-from maskpolicy.leaderboard.comparisons import Comparison
+from maskpolicy.leaderboard.comparisons import Comparison, Versus
 from maskpolicy.leaderboard.stats import LEVEL, POWER
 from maskpolicy.leaderboard.table import MISSING, SIGNIFICANT, table
 from maskpolicy.leaderboard.table import Table as WholeTable
@@ -48,12 +48,17 @@ RANKS = (
 
 
 def save_report(board: Board, out: Path, *, work: bool = False) -> None:
-    """Write leaderboard.json, .md, .csv and .tex, each atomically."""
+    """Write leaderboard.json, .md, .csv and .tex, each atomically; given scores have pairs.csv."""
     document = json.dumps(to_json(board, work=work), ensure_ascii=False, indent=1, allow_nan=False)
     write_file(out / "leaderboard.json", f"{document}\n".encode())
     write_file(out / "leaderboard.md", to_markdown(board, work=work).encode())
     write_file(out / "leaderboard.csv", to_csv(board, work=work).encode())
     write_file(out / "leaderboard.tex", to_latex(board).encode())
+    if board.given is not None:
+        lines = [_versus(each) for each in board.pairs]
+        write_file(
+            out / "pairs.csv", _csv([[*lines[0]] if lines else [], *map(dict.values, lines)])
+        )
 
 
 def to_json(board: Board, *, work: bool = False) -> Json:
@@ -85,6 +90,7 @@ def to_json(board: Board, *, work: bool = False) -> Json:
                 "config": row.config,
                 **({"trainings": row.trainings} if row.trainings else {}),
                 **({"tuning": row.tuning} if row.tuning else {}),
+                **({"averages": averages} if (averages := _averages(board, row)) else {}),
                 "scores": {task: _score(row.scores[task]) for task in board.tasks},
                 "baseline": row.against,
                 **({"work": row.work} if work else {}),
@@ -96,13 +102,25 @@ def to_json(board: Board, *, work: bool = False) -> Json:
             for column, ranks in board.standings.items()
         },
         "tied_with_best": tied_with_best(board),
-        "pairs": [
-            {"column": each.column, "row": each.row, "other": each.other}
-            | _comparison(each.comparison, each.comparison.is_significant)
-            for each in board.pairs
-        ],
+        "pairs": [_versus(each) for each in board.pairs],
         "notes": list(board.notes),
     }
+
+
+def _versus(versus: Versus) -> dict[str, Json]:
+    names = {"column": versus.column, "row": versus.row, "other": versus.other}
+    return names | _comparison(versus.comparison, versus.comparison.is_significant)
+
+
+def _averages(board: Board, row: BoardRow) -> dict[str, Json]:
+    """Return the averages of a row of given scores by their titles, as `_score` has scores."""
+    averages: dict[str, Json] = {}
+    for group in board.groups if board.given else ():
+        mean, test = board.average(row, group), row.averages.get(group)
+        compared = test and _comparison(test, test.is_significant)
+        about = {"delta": compared and compared["difference"], "comparison": compared}
+        averages[average_label(group)] = mean and {"mean": round(mean, _DIGITS), **about}
+    return averages
 
 
 def tied_with_best(board: Board) -> dict[str, list[str]]:
@@ -174,7 +192,7 @@ def _pair(comparison: Comparison) -> list[str]:
         test.interval,
         f"{test.p:.3g}",
         f"{comparison.p_holm:.3g}",
-        f"±{test.detectable:.1f}",
+        test.finds,
     ]
 
 
@@ -214,7 +232,8 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
 def to_csv(board: Board, *, work: bool = False) -> str:
     """Return the board as CSV, one line for each policy and task; missing values are empty.
 
-    The column "majority" repeats the task's majority score in every row.
+    The column "majority" repeats the task's majority score in every row. Given scores also have
+    lines for averages, and each row's ranks.
     """
     seeds = sorted(
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
@@ -223,25 +242,35 @@ def to_csv(board: Board, *, work: bool = False) -> str:
     about: tuple[str, ...] = () if board.given else ("data", "model", *TRAININGS)
     if any(row.tuning for row in board.rows):
         about += ("tuned", "tuning cost")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*head, *_TEST, LABEL, *about, *(WORK if work else ())])
+    ranks = ("rank_low", "rank_high") if board.given else ()
+    lines = [[*head, *_TEST, LABEL, *ranks, *about, *(WORK if work else ())]]
     guessed = {task: round(one.percent, _DIGITS) for task, one in board.majority.items()}
     for row in board.rows:
         done = [(row.work or {}).get(name) for name in WORK] if work else []
-        for task in board.tasks:
-            score = _score(row.scores[task]) or {"seeds": {}}
+        scores = {task: _score(row.scores[task]) for task in board.tasks}
+        for task, score in (scores | _averages(board, row)).items():
+            score = {"seeds": {}, **(score or {})}
             numbers = [score.get(key) for key in ("metric", "mean", "std", "delta", "n")]
             each = [score["seeds"].get(str(seed)) for seed in seeds]
             test = score.get("comparison") or {}
             if test.get("p") is None:  # no test, so neither significant nor not
                 test = {**test, "significant": None}
             figures = [*(test.get(key) for key in _TEST), guessed.get(task)]
+            if board.given:
+                standing = board.standings.get(task, {}).get(row.label)
+                figures += [standing.low, standing.high] if standing else [None, None]
             facts = description.of_row(row, task)
             texts = [facts.get(key) for key in about]
             cells = [row.label, task, *numbers, *each, *figures, *texts, *done]
-            writer.writerow(map(_no_formula, cells))
-    return text.getvalue()
+            lines.append(cells)
+    return _csv(lines).decode()
+
+
+def _csv(lines: Iterable[Iterable[Json]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(map(_no_formula, line) for line in lines)
+    return text.getvalue().encode()
 
 
 def _no_formula(cell: Json) -> Json:
@@ -286,9 +315,9 @@ def _not_significant(board: Board) -> list[list[str]]:
     """Return policy, task, difference, interval and detectable difference of each such cell."""
     whole = table(board).in_order()
     return [
-        [row.label, column.title, cell.delta, cell.interval, cell.detectable or MISSING]
+        [row.label, title, cell.delta, cell.interval, cell.detectable or MISSING]
         for row, cells in whole.rows
-        for column, cell in zip(whole.columns, cells, strict=True)
+        for (title, _), cell in zip(_titles(whole), cells, strict=True)
         if cell.interval and not cell.significant
     ]
 
@@ -387,7 +416,7 @@ def to_latex(board: Board) -> str:
     tasks = len(board.tasks)
     for row, cells in whole.rows:
         texts = [cell.to_latex() for cell in cells[:tasks]]
-        texts += [cell.score or "--" for cell in cells[tasks:]]
+        texts += [cell.to_latex() if cell.delta else cell.score or "--" for cell in cells[tasks:]]
         lines.append(" & ".join([escape(row.label), *texts]) + r" \\")
     shown = board.one_seed if board.seeds == 1 else "mean and standard deviation over seeds"
     about = f"% percent, {shown}; bold: best of its column\n"
@@ -402,6 +431,12 @@ def to_latex(board: Board) -> str:
         r"} \\",
         r"\end{tabular}",
     ]
+    if board.given and board.standings:
+        columns = [board.title(column) for column in board.standings]
+        lines += ["", rf"% {RANKS}", rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
+        lines += [_line([f"ranks of a {board.noun}", *columns]), r"\midrule"]
+        lines += [_line([row.label, *ranks_of(board, row)]) for row in board.rows]
+        lines += [r"\bottomrule", r"\end{tabular}"]
     return _PREAMBLE + about + "\n".join(lines) + "\n"
 
 

@@ -25,12 +25,8 @@ _KNOWN = (
     f"name a table ({', '.join(_TABLES)}), a folder of lm-evaluation-harness (--log_samples), or "
     "logs of inspect_ai (.eval)"
 )
-_GRADES = {
-    "C": 1.0,
-    "P": 0.5,
-    "I": 0.0,
-    "N": 0.0,
-}  # of inspect_ai: correct, partial, incorrect, none
+# of inspect_ai: correct, partial, incorrect, none
+_GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _BLOCK = 1 << 24  # bytes of a block of a table, which no line may exceed
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.board import Board, BoardRow
+from maskpolicy.leaderboard.comparisons import Comparison
 
 GIVEN = "given the context"  # the group of tasks that are not closed-book
 STEPS = (0.0, 2.0, 5.0, 10.0)  # points of difference at which the colour gets stronger
@@ -90,12 +91,19 @@ class Table:
         return Counter(column.group for column in self.columns)
 
     def in_order(self) -> Table:
-        """Return the table with columns as on the board, then averages without differences."""
+        """Return the table with columns as on the board, then averages.
+
+        Averages have differences if these are tested.
+        """
         tasks = {column.index: at for at, column in enumerate(self.columns)}
         means = [at for at, column in enumerate(self.columns) if column.index is None]
         order = [*(tasks[index] for index in range(len(self.board.tasks))), *means]
+
+        def shown(cell: Cell) -> Cell:
+            return cell if cell.interval else replace(cell, delta="")
+
         rows = [
-            (row, [replace(cell, delta="") if i in means else cell for i, cell in enumerate(cells)])
+            (row, [shown(cell) if i in means else cell for i, cell in enumerate(cells)])
             for row, cells in self.rows
         ]
         return Table(
@@ -180,23 +188,17 @@ def _cell(board: Board, row: BoardRow, column: Column, best: dict[str, set[str]]
     delta = None if row.is_baseline else score.delta
     is_significant = delta is not None and score.is_significant
     seeds, against = _dots(board, row, task) if board.seeds > 1 else ("", "")
-    test = score.comparison and score.comparison.estimate
-    finds = test.detectable if test and not score.is_significant else 0
     guess = board.majority.get(task)
     return Cell(
         score=f"{score.mean:.1f}",
         std="" if score.std is None else f"{score.std:.1f}",
-        interval=test.interval if test else "",
-        detectable=f"±{finds:.1f}" if finds > 0 else "",
         seeds=seeds,
         against=against,
-        effect=_effect(delta) if delta is not None and is_significant else 0,
         best=row.label in best[task],
-        significant=is_significant,
         guessed=guess is not None and score.mean <= guess.percent,
         incomplete=missing,
         by_score=f"{score.mean:.6f}",
-        **_difference(delta),
+        **_difference(delta, score.comparison, is_significant),
     )
 
 
@@ -229,7 +231,9 @@ def _average(board: Board, row: BoardRow, group: str) -> Cell:
     delta = statistics.fmean(deltas) if whole else None
     guess = board.majority_average(group)
     guessed = guess is not None and mean <= guess
-    return Cell(score=f"{mean:.1f}", guessed=guessed, by_score=f"{mean:.6f}", **_difference(delta))
+    test = row.averages.get(group)
+    compared = _difference(delta, test, test is not None and test.is_significant)
+    return Cell(score=f"{mean:.1f}", guessed=guessed, by_score=f"{mean:.6f}", **compared)
 
 
 def _majority(board: Board, column: Column) -> tuple[str, str]:
@@ -240,11 +244,17 @@ def _majority(board: Board, column: Column) -> tuple[str, str]:
     return (f"{guess.percent:.1f}", guess.rule) if guess else ("", "")
 
 
-def _difference(delta: float | None) -> Json:
+def _difference(delta: float | None, comparison: Comparison | None, significant: bool) -> Json:
+    """Return what a cell says of a difference and of its test."""
+    test = comparison and comparison.estimate
+    tested = {"interval": test.interval, "significant": significant} if test else {}
+    if test and not significant and test.detectable > 0:
+        tested["detectable"] = test.finds
     if delta is None:
-        return {}
+        return tested
     text = f"{delta:+.1f}"
-    return {"delta": text if float(text) else "0.0", "by_delta": f"{delta:.6f}"}
+    shown = {"delta": text if float(text) else "0.0", "by_delta": f"{delta:.6f}"}
+    return shown | tested | {"effect": _effect(delta) if significant else 0}
 
 
 def _effect(delta: float) -> int:

@@ -29,6 +29,18 @@ def test_no_text_becomes_a_link_an_image_or_html(payload):
         assert not kinds(text) & MARKUP
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["*a*", "a_b", "_a_", "__a__", "`a` b", "~~a~~", "a\\|b", "a\\", "[a]", "2 * 3 *", "a|b"],
+)
+def test_a_cell_of_a_table_shows_its_text(text):
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    tokens = parser.parse(markdown.plain_table(["name", "n"], [[text, "1"]]))
+    cells = [each.children or () for each in tokens if each.type == "inline"]
+    assert ["".join(child.content for child in cell) for cell in cells] == ["name", "n", text, "1"]
+    assert all(child.type in ("text", "text_special") for cell in cells for child in cell)
+
+
 def test_bare_addresses_are_no_links_on_github():
     made = markdown.plain("see https://evil.example, http://a.b and www.evil.example")
     assert not any(start in made for start in ("://", "www."))

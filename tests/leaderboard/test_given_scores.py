@@ -45,6 +45,12 @@ def array(frame, system, task):
     return of.score.to_numpy().reshape(-1, of.example.nunique())
 
 
+def without(frame, system, task, seeds=None, example=3):
+    """Return a frame in which a system lacks an example of a task, in all seeds or in some."""
+    gone = (frame.system == system) & (frame.task == task) & (frame.example == example)
+    return frame[~(gone & frame.seed.isin(seeds) if seeds else gone)]
+
+
 def compared(board, column):
     """Return the comparisons of all pairs on a column by the pair's systems."""
     return {frozenset((v.row, v.other)): v.comparison for v in board.pairs if v.column == column}
@@ -60,9 +66,12 @@ def test_without_seeds_the_test_is_the_paired_t_test_of_examples_and_holm_over_a
         if not row.is_baseline
     ]
     found = [ttest_rel(mine[0], base[0]) for _, mine, base in cells]
+    means = [row.averages["all tasks"] for row in board.rows if not row.is_baseline]
     assert [one.estimate.p for one, _, _ in cells] == pytest.approx([each.pvalue for each in found])
-    adjusted = multipletests([each.pvalue for each in found], method="holm")[1]
-    assert [one.p_holm for one, _, _ in cells] == pytest.approx(adjusted.tolist())
+    alone = [each.pvalue for each in found] + [mean.estimate.p for mean in means]
+    adjusted = multipletests(alone, method="holm")[1].tolist()
+    assert [one.p_holm for one, _, _ in cells] == pytest.approx(adjusted[:4])
+    assert [mean.p_holm for mean in means] == pytest.approx(adjusted[4:])
     for (one, _, _), each in zip(cells, found, strict=True):
         low, high = each.confidence_interval()
         assert (one.estimate.low, one.estimate.high) == pytest.approx((100 * low, 100 * high))
@@ -119,7 +128,9 @@ def test_the_words_above_the_table_say_what_the_tests_generalise_to(tmp_path):
     assert page.index(drawn.given.above[0]) < page.index('<table id="board"')
     assert "masked" not in page[: page.index("<script>")].split("</style>")[1]
     two = build_board(scores(2)).given.above[0]
-    assert "Not all systems have 3 complete seeds, so seeds are averaged" in two
+    assert "need 3 complete ones of every system and task (base has 2 on nli, near has 2" in two
+    lone = build_board(without(scores(4), "near", "qa", seeds=(1, 2))).given.above[0]
+    assert "(near has 2 on qa), so seeds are averaged" in lone
 
 
 def test_a_run_is_the_mean_of_its_seeds():
@@ -136,23 +147,20 @@ def test_seeds_of_other_names_are_numbered_and_the_fewest_are_compared():
     names = {"base": "abcd", "near": "efgh", "far": "ijkl"}
     named = [names[s][seed] for s, seed in zip(frame.system, frame.seed, strict=True)]
     board = build_board(frame.assign(seed=named)[~((frame.system == "near") & (frame.seed == 3))])
-    assert [list(row.scores["qa"].seeds) for row in board.rows] == [
-        [0, 1, 2, 3],
-        [0, 1, 2],
-        [0, 1, 2, 3],
-    ]
-    assert any("compare the first 3 seeds of each system" in note for note in board.notes)
-    three = build_board(frame[frame.seed < 3])
-    assert [v.comparison.p_holm for v in board.pairs] == [v.comparison.p_holm for v in three.pairs]
+    note = "scores and tests are of the first 3 complete seeds of each system, and others are left"
+    assert f"{note} out: near has 3 on nli, near has 3 on qa" in board.notes
+    three = report.to_json(build_board(frame[frame.seed < 3]))
+    assert report.to_json(board)["rows"] == three["rows"]
+    assert report.to_json(board)["pairs"] == three["pairs"]
 
 
 def test_a_system_that_lacks_examples_has_no_score_there_unless_they_are_left_out():
     frame = scores()
-    lacking = frame[~((frame.system == "far") & (frame.task == "qa") & (frame.example == 3))]
+    lacking = without(frame, "far", "qa")
     board = build_board(lacking)
     far = next(row for row in board.rows if row.label == "far")
     assert far.scores["qa"] is None and far.scores["nli"] is not None
-    assert "far, qa: has 39 of 40 examples (--shared leaves others out)" in board.notes
+    assert "far, qa: has 39 of 40 examples (--shared compares the 39 that all have)" in board.notes
     cut = build_board(frame[~((frame.task == "qa") & (frame.example == 3))])
     assert report.to_json(build_board(lacking, shared=True)) == report.to_json(cut)
 
@@ -165,6 +173,93 @@ def test_equal_systems_and_tasks_of_one_group_have_no_test():
     assert sum(v.comparison.estimate is not None for v in board.pairs) == 5
     one = build_board(frame.assign(group="g"))
     assert not one.pairs and "no test on qa: all examples share one group" in one.notes
+    assert one.given.facts["examples"] == "qa 40 in 1 group"
+    alike = build_board(frame.assign(score=1.0))
+    assert {str(each) for each in alike.standings["qa"].values()} == {"1-3"}
+    assert alike.untested == ("qa: the difference is the same for every seed and example",)
+
+
+def test_a_seed_that_counts_is_in_score_mean_and_test():
+    frame = without(scores(4), "near", "qa", seeds=[1])
+    board = build_board(frame)
+    near = next(row for row in board.rows if row.label == "near")
+    assert [*near.scores["qa"].seeds] == [0, 2, 3] and [*near.scores["nli"].seeds] == [0, 1, 2]
+    for row in board.rows:
+        for score in row.scores.values():
+            if not row.is_baseline:
+                assert score.delta == pytest.approx(score.comparison.estimate.difference)
+    means = [board.average(row, "all tasks") for row in board.rows]
+    base = next(mean for row, mean in zip(board.rows, means, strict=True) if row.is_baseline)
+    for row, mean in zip(board.rows, means, strict=True):
+        if not row.is_baseline:
+            test = row.averages["all tasks"].estimate
+            assert mean - base == pytest.approx(test.difference)
+    assert "near, qa, seed 1: has 39 of 40 examples (--shared compares the 39 that all have)" in (
+        board.notes
+    )
+
+
+def test_where_shared_cannot_help_a_line_says_so():
+    frame = scores()
+    half = (frame.task == "qa") & ((frame.system == "far") == (frame.example < 20))
+    board = build_board(frame[~half])
+    because = "no example has scores of all systems"
+    assert any(f"20 of 40 examples ({because}, so --shared cannot help)" in n for n in board.notes)
+    shared = build_board(frame[~half], shared=True)
+    assert shared.tasks == ("nli",) and f"left out: qa: {because}" in shared.notes
+    assert "qa" not in render(shared).split("</style>")[1].split("left out")[0]
+    for is_shared in (False, True):
+        with pytest.raises(DataError, match=f"all examples of a task: {because}: leave systems"):
+            build_board(frame[~half & (frame.task == "qa")], shared=is_shared)
+    with pytest.raises(DataError, match="--shared keeps those that all have"):
+        one, two = (without(frame, name, "qa", example=at) for at, name in enumerate(SYSTEMS[:2]))
+        three = frame[(frame.system == "far") & (frame.example > 1)]
+        build_board(
+            pd.concat([one[one.system == "base"], two[two.system == "near"], three])[
+                lambda each: each.task == "qa"
+            ]
+        )
+
+
+def test_a_baseline_without_a_score_leaves_a_line():
+    board = build_board(without(scores(), "base", "qa"))
+    assert all(row.scores["qa"] is None or row.scores["qa"].delta is None for row in board.rows)
+    note = "no difference on qa and on the mean of all tasks: base, the baseline, has no complete"
+    assert any(each.startswith(note) for each in board.notes)
+
+
+def test_two_examples_find_nothing():
+    board = build_board(scores(examples=2).assign(score=[0, 1, 1, 1, 0, 0, 1, 0, 0.5, 0.2, 1, 0]))
+    tests = [each.comparison.estimate for each in board.pairs]
+    assert all(-100 <= test.low < test.high <= 100 for test in tests if test)
+    assert any(test.low == -100 or test.high == 100 for test in tests if test)
+    assert "This board is too small to mark any difference to base" in board.given.above[1]
+    assert "| none |" in report.to_markdown(board)
+
+
+def test_all_forms_have_ranks_pairs_and_the_test_of_the_mean(tmp_path):
+    board = build_board(scores(examples=200))
+    assert any(row.averages["all tasks"].is_significant for row in board.rows[:2])
+    report.save_report(board, tmp_path)
+    texts = {path.suffix: path.read_text() for path in tmp_path.iterdir() if path.stem != "pairs"}
+    far = next(line for line in texts[".md"].splitlines() if line.startswith("| far |"))
+    assert far.count("†") == 3 and texts[".md"].count("†)") == 6
+    ranks = [report.ranks_of(board, row) for row in board.rows]
+    table = pd.read_csv(tmp_path / "leaderboard.csv")
+    assert [*table.task] == [*TASKS, "mean of all tasks"] * 3
+    found = [
+        str(low) if low == high else f"{low}-{high}"
+        for low, high in zip(table.rank_low, table.rank_high, strict=True)
+    ]
+    assert found == [each.removesuffix(" =") for row in ranks for each in row]
+    assert table["p_holm"].notna().sum() == 6
+    assert r"\begin{tabular}{lrrr}" in texts[".tex"].split(r"\end{tabular}")[1]
+    assert texts[".tex"].count(r"^{\dagger}") == 6
+    pairs = pd.read_csv(tmp_path / "pairs.csv")
+    assert len(pairs) == len(board.pairs) == 9 and pairs.p_holm.notna().all()
+    page = render(board).split("</style>")[1].split("<script")[0]
+    assert page.count('class="mark"') == 6
+    assert "all\n9 tests" in page or "6 tests of this page" in page
 
 
 def test_the_order_of_lines_does_not_matter():
@@ -181,7 +276,12 @@ def test_the_order_of_lines_does_not_matter():
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_hostile_names_are_shown_as_text(payload, tmp_path):
     frame = scores(tasks=("qa",)).replace({"system": {"far": payload}, "task": {"qa": payload}})
-    board = build_board(frame)
+    try:
+        board = build_board(frame)
+    except DataError as error:
+        assert "rename it" in str(error) and len(str(error).splitlines()) == 1
+        assert {*payload} & {*"\n\u2028"}
+        return
     page = render(board)
     assert payload not in page or not {"<", ">"} & {*payload}
     report.save_report(board, tmp_path)
@@ -197,6 +297,10 @@ BAD = {
     "has 2 scores: drop rows that stand twice": lambda frame: pd.concat([frame, frame[:1]]),
     "line 1 of the table has no task": lambda frame: frame.assign(task=None),
     "is empty or has control characters": lambda frame: frame.assign(system="a\x1b[2J"),
+    r"task 'a\nb': is empty or has": lambda frame: frame.assign(task="a\nb"),
+    r"system 'a\u202eb': is empty": lambda frame: frame.assign(system="a\u202eb"),
+    "the board calls an average so": lambda frame: frame.assign(task="mean of all tasks"),
+    "example a b: has 2 scores": lambda frame: frame.assign(example="a\nb", task="t")[::40],
     "an example is in two groups": lambda frame: frame.assign(group=range(len(frame))),
     "are too many to test together": lambda frame: pd.DataFrame(
         {"system": range(1000), "task": "t", "example": 0, "score": 1.0}

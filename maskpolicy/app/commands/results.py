@@ -61,11 +61,7 @@ def leaderboard(
         if as_json:
             print_json(report.to_json(board, work=work))
         else:
-            printed.leaderboard(board, console(), work=work)
-            if pairs:
-                if board.standings:
-                    console().print(report.to_ranks(board))
-                console().print(report.to_pairs(board))
+            printed.leaderboard(board, console(), work=work, pairs=pairs)
         for path in (out, html):
             if path is not None:
                 console(err=as_json).print(f"written to {path}", soft_wrap=True)
@@ -112,10 +108,7 @@ def board(
     if as_json:
         print_json(report.to_json(found))
     else:
-        printed.leaderboard(found, console())
-        if pairs:
-            console().print(report.to_ranks(found))
-            console().print(report.to_pairs(found))
+        printed.leaderboard(found, console(), pairs=pairs)
     if out is not None:
         console(err=as_json).print(f"written to {out}", soft_wrap=True)
 

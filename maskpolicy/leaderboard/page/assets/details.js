@@ -49,10 +49,12 @@
       return make("p", {}, `No test against ${against}: ${test.reason}.`);
     }
     const p = (value) => (value < 0.001 ? "< 0.001" : `= ${value.toFixed(3)}`);
-    const mark = test.significant ? "It is significant." : "It is not significant: this leaderboard "
-      + `marks a difference of ${number(test.detectable, 1)} points with a probability of 80%.`;
+    const finds = test.detectable > 100 ? "is too small to mark any difference"
+      : `marks a difference of ${number(test.detectable, 1)} points`;
+    const mark = test.significant ? "It is significant."
+      : `It is not significant: this leaderboard ${finds} with a probability of 80%.`;
     return make("p", {},
-      `Against ${against}, paired over ${test.seeds} seeds and ${test.groups} groups of examples: `
+      `Against ${against}, paired over ${test.seeds} seed${test.seeds === 1 ? "" : "s"} and ${test.groups} groups of examples: `
       + `${signed(test.difference)} points, `
       + `95% interval ${signed(test.low)} to ${signed(test.high)}, p ${p(test.p)}; `
       + `after Holm p ${p(test.p_holm)}. ${mark}`);
