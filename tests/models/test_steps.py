@@ -20,7 +20,14 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.text_to_text import token_loss
-from maskpolicy.models.training.batching import Order, Pair, Pairs, collate, micro_batches
+from maskpolicy.models.training.batching import (
+    Order,
+    Pair,
+    Pairs,
+    Share,
+    collate,
+    micro_batches,
+)
 from maskpolicy.models.training.specials import Specials, added_ends, has_masks
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps, tokenize
 
@@ -313,3 +320,30 @@ def test_a_tokenizer_that_adds_nothing_gets_both_ends():
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **tokens)
     assert Specials.of(tokenizer).source_ends == ((), (2,))
     assert Specials.of(tokenizer).start == 3
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("size", [256, 32])  # of pre-training and fine-tuning in experiments/paper
+def test_processes_share_each_step_by_tokens(ranks, size):
+    lengths = np.random.default_rng(0).lognormal(4, 0.8, 40 * size).astype(int) + 1
+    whole = Order(lengths, size, 0, most=512)
+    shares = [replace(whole, share=Share(rank, ranks)) for rank in range(ranks)]
+    for number in range(40):
+        parts = [share.step(number) for share in shares]
+        assert sorted(pair for part in parts for pair in part) == sorted(whole.step(number))
+        tokens = [sum(min(lengths[i], 512) for i, _ in part) for part in parts]
+        assert min(tokens) >= 0.8 * np.mean(tokens)
+
+
+def test_the_rows_of_all_processes_are_those_of_the_step():
+    whole = steps()
+    shares = [replace(whole, share=Share(rank, 3))(1) for rank in range(3)]
+    step = whole(1)
+    sources = [
+        sorted(row for batch in each for row in rows(batch.source, SPECIALS.ends[-1]))
+        for each in (step.batches, [batch for share in shares for batch in share.batches])
+    ]
+    assert sources[0] == sources[1]
+    assert sum(share.units for share in shares) == step.units
+    assert sum((Counter(share.work) for share in shares), Counter()) == +Counter(step.work)
+    assert replace(whole, share=Share(8, 9))(1).batches == []

@@ -17,7 +17,16 @@ from maskpolicy.data.corpus.passages import first_tokens
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.models.learned.fit_tools import Context
-from maskpolicy.models.training.batching import Batch, Order, Pair, Pairs, Step, collate
+from maskpolicy.models.training.batching import (
+    WHOLE,
+    Batch,
+    Order,
+    Pair,
+    Pairs,
+    Share,
+    Step,
+    collate,
+)
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import ExampleSteps
 from maskpolicy.plugins.discovery import find_plugin
@@ -78,6 +87,7 @@ class EpisodeSteps:
     episode: Episode
     specials: Specials
     spec: Training
+    share: Share = WHOLE
 
     @cached_property
     def order(self) -> Order:
@@ -97,8 +107,11 @@ class EpisodeSteps:
         """Make the episodes of one outer step."""
         asked = [self.questions[item] for item, _ in self.order.step(number)]
         size = self.episode.sharing
-        batches = [self._made(asked[i : i + size], number) for i in range(0, len(asked), size)]
-        return Step(batches, len(asked), Counter(episodes=len(asked)))
+        groups = [asked[i : i + size] for i in range(0, len(asked), size)]
+        tokens = [sum(len(one.passage.tokens) for one in group) for group in groups]
+        own = [groups[row] for row in self.share.rows(np.asarray(tokens))]
+        count = sum(map(len, own))
+        return Step([self._made(one, number) for one in own], count, Counter(episodes=count))
 
     def first_choices(self, most: int) -> list[Episodes]:
         """Return up to `most` questions, drawn with the seed, as episodes without noise."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Passage, Spans, as_spans
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.models.training.batching import Order, Step
+from maskpolicy.models.training.batching import WHOLE, Order, Share, Step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,12 +100,13 @@ class WindowSteps:
 
     windows: Sequence[Window]
     spec: Training
+    share: Share = WHOLE
 
     @cached_property
     def order(self) -> Order:
         """The order of the windows."""
         lengths = np.asarray([len(window.tokens) for window in self.windows])
-        return Order(lengths, self.spec.batch_size, self.spec.seed)
+        return Order(lengths, self.spec.batch_size, self.spec.seed, share=self.share)
 
     def __call__(self, number: int) -> Step:
         """Collate the windows of one step."""

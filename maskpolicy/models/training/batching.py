@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -28,12 +29,46 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Step:
-    """Data of one optimizer step: micro-batches, their number of units, and the work counted."""
+    """Data of one optimizer step, or of a process's share of it."""
 
     batches: Sequence[Any]  # each has .to(device)
     units: float  # over all micro-batches; the loss is divided by it
-    work: Mapping[str, int] = field(default_factory=dict)  # e.g. passages, hidden_tokens
+    work: Mapping[str, int] = field(default_factory=dict)  # keys: see WORK
     tokens: int = 0  # that the model reads and writes, without padding; 0: not counted
+
+
+# what steps count, see Step.work
+WORK = (
+    *("passages", "passages_without_span", "spans", "hidden_tokens", "source_tokens"),
+    *("target_tokens", "spans_without_sentinel", "spans_without_room", "passage_tokens"),
+    *("cut_tokens", "examples", "windows", "tokens", "episodes"),
+)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of each step that one of several processes computes; by default the whole step."""
+
+    rank: int = 0
+    ranks: int = 1
+
+    def rows(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of this process, sorted, for rows of `lengths`, (n,) in tokens.
+
+        The longest row goes first, each to the process with the fewest tokens so far, so that all
+        processes get about the same number of tokens. The first one gets a row whenever n > 0.
+        """
+        loads = [(0, rank) for rank in range(self.ranks)]
+        own = []
+        for row in np.argsort(-lengths, kind="stable").tolist():
+            tokens, rank = loads[0]
+            heapq.heapreplace(loads, (tokens + int(lengths[row]), rank))
+            if rank == self.rank:
+                own.append(row)
+        return np.sort(np.asarray(own, np.int64))
+
+
+WHOLE = Share()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +84,14 @@ class Order:
     size: int  # items per step
     seed: int
     window: int = 32  # steps
+    share: Share = WHOLE
+    most: int | None = None  # tokens that a training reads of an item; None: all
 
     def step(self, number: int) -> list[tuple[int, int]]:
-        """Return the (item, epoch) pairs of optimizer step `number`, counted from 0."""
+        """Return the (item, epoch) pairs of optimizer step `number`, counted from 0.
+
+        They are those of `share`.
+        """
         epochs, places = divmod(
             np.arange(number * self.size, (number + 1) * self.size), len(self.lengths)
         )
@@ -59,7 +99,10 @@ class Order:
         for epoch in range(epochs[0], epochs[-1] + 1):
             items = self._epoch(epoch)[places[epochs == epoch]]
             found += [(item, epoch) for item in items.tolist()]
-        return found
+        if self.share.ranks == 1:
+            return found
+        lengths = np.minimum(self.lengths[[item for item, _ in found]], self.most or np.inf)
+        return [found[row] for row in self.share.rows(lengths)]
 
     def steps_of(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the step, (k,), that holds each of `items`, (k,), in an epoch."""

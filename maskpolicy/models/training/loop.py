@@ -54,7 +54,8 @@ def train(
 
     `steps(number)` returns the data of one step and must depend on `number` alone. The loss is the
     mean over all units of the step, however they are split into micro-batches or distributed over
-    accelerate's processes (only the first process writes checkpoints).
+    accelerate's processes (only the first process writes checkpoints). With several processes,
+    `steps` is a dataclass with a field `share`, and each process makes its own share of each step.
     Training resumes from the newest checkpoint, bit for bit on a CPU. `validate(module)` returns a
     score (higher is better) every `spec.eval_every` steps, and with `validate_last` after the last
     one; the best weights are restored at the end. `log(done, values)` sends loss, learning rate and
@@ -102,7 +103,7 @@ def _loop(
     saved = time.monotonic()
     loss = torch.compile(loss) if run.spec.compile else loss
     run.module.train()
-    alone = run.accelerator.num_processes == 1  # others would wait for one that ends
+    alone = run.share.ranks == 1  # others would wait for one that ends
     with torch.random.fork_rng(devices=run.random_devices), deferred(alone) as is_ending:
         for number, step in feed:
             while not run.step(number, step, loss):
@@ -180,11 +181,17 @@ class Feed:
         self._run, self._workers, self._name = run, workers, name
         self._most = run.shrunk.get("micro_tokens", run.spec.micro_tokens)
         self._steps = _with_micro_tokens(steps, self._most) if run.shrunk else steps
-        self._data = prefetch(self._steps, done, run.end, workers)
+        self._data = prefetch(self._own, done, run.end, workers)
 
     def __iter__(self) -> Iterator[tuple[int, Step]]:
         while (numbered := next(self._data, None)) is not None:
             yield numbered
+
+    @property
+    def _own(self) -> Callable[[int], Step]:
+        """The steps, of which several processes compute a share each."""
+        share = self._run.share
+        return self._steps if share.ranks == 1 else replace(self._steps, share=share)  # type: ignore[type-var]
 
     def shrink(self, number: int) -> Any:
         """Halve micro_tokens until a step has more micro-batches, and return that step.
@@ -214,7 +221,7 @@ class Feed:
         self._run.shrunk = {"micro_tokens": most, "step": number + 1}
         self._data.close()  # ends the processes that computed steps ahead
         hardware.return_freed_memory()
-        self._data = prefetch(steps, number, self._run.end, self._workers)
+        self._data = prefetch(self._own, number, self._run.end, self._workers)
         return next(self._data)[1]
 
 

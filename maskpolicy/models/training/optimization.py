@@ -15,7 +15,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import StageError, cause
 from maskpolicy.core.seeding import generator
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.models.training.batching import Loss, Step
+from maskpolicy.models.training.batching import WORK, Loss, Share, Step
 
 Keep = Callable[[Any, Mapping[str, int], float], None]
 """keep(module, work, loss): receives a copy of the module in training, and the recent mean loss."""
@@ -57,6 +57,7 @@ class Optimization:
         settings: dict[str, Any] = {"lr": spec.lr, "betas": spec.betas, "eps": spec.eps}
         self.optimizer = torch.optim.AdamW(groups, **settings, fused=True)
         self.is_first = self.accelerator.is_main_process
+        self.share = Share(self.accelerator.process_index, self.accelerator.num_processes)
         self.random_devices = [self.device] if self.device.type == "cuda" else []
         self.work: Counter[str] = Counter()
         self.total = torch.zeros((), device=self.device)
@@ -69,26 +70,27 @@ class Optimization:
     def step(self, number: int, data: Step, loss: Loss) -> bool:
         """Take one optimizer step on the mean loss over all units of the step.
 
-        Returns False, with nothing changed, if memory ran out in a micro-batch of any process.
+        `data` is the share of this process. Returns False, with nothing changed, if memory ran out
+        in a micro-batch of any process.
         """
         import torch
 
-        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
-        draws = f"step {rank}" if rank else "step"  # so that processes draw different dropout
+        # processes draw different dropout
+        draws = f"step {self.share.rank}" if self.share.rank else "step"
         torch.manual_seed(int(generator(self.spec.seed, number, "", draws).integers(2**63)))
         part = self._gradient(data, loss)
-        if self._is_lacking(part):
+        self.weights.collect()
+        if self.share.ranks > 1:
+            data, part = self._summed(data, part)
+        if part is None:
             from accelerate.utils.memory import clear_device_cache
 
             clear_device_cache(garbage_collection=True)
             self.weights.collected.zero_()
             return False
         self.work.update(data.work)
-        self.total += self.accelerator.reduce(part, "sum") if ranks > 1 else part
+        self.total += part
         self.seen += data.units
-        self.weights.collect()
-        if ranks > 1:
-            self.weights.gradient.copy_(self.accelerator.reduce(self.weights.gradient, "sum"))
         if self.spec.max_grad_norm:
             parts = [self.weights.decayed, self.weights.plain]
             torch.nn.utils.clip_grad_norm_(parts, self.spec.max_grad_norm)
@@ -116,18 +118,19 @@ class Optimization:
     def _gradient(self, data: Step, loss: Loss) -> Any:
         """Accumulate this process's part of the gradient, and return the sum of its losses.
 
-        Returns None if memory runs out. With several processes, one that fails in another way
-        continues until the next `check` in all of them: raising at once would leave the others
+        The gradient is that of the mean over the step's units, or with several processes that of
+        the sum. Returns None if memory runs out. Of several processes, one that fails in another
+        way continues until the next `check` in all of them: raising at once would leave the others
         waiting.
         """
         import torch
 
-        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
-        part = torch.zeros_like(self.total)
+        part, ranks = torch.zeros_like(self.total), self.share.ranks
+        units = data.units if ranks == 1 else 1  # no process knows the units of all before
         try:
-            for batch in data.batches[rank::ranks]:
+            for batch in data.batches:
                 value, _ = loss(self.module, batch.to(self.device))
-                (value / (data.units or 1)).backward()
+                (value / (units or 1)).backward()
                 part += value.detach()
         except Exception as error:
             if _ran_out(error):
@@ -138,13 +141,23 @@ class Optimization:
             part.fill_(math.nan)
         return part
 
-    def _is_lacking(self, part: Any) -> bool:
+    def _summed(self, data: Step, part: Any) -> tuple[Step, Any]:
+        """Return the step of all processes and its loss, None if memory ran out in any of them.
+
+        Gradient, loss and counts are summed in one collective operation.
+        """
         import torch
 
-        if self.accelerator.num_processes == 1:
-            return part is None
-        own = torch.tensor(float(part is None), device=self.device)
-        return bool(self.accelerator.reduce(own, "sum").item())
+        figures = self.weights.figures
+        figures[0] = 0 if part is None else part
+        counts = [data.work.get(name, 0) for name in WORK]
+        figures[1:] = figures.new_tensor([part is None, data.units, *counts])
+        torch.distributed.all_reduce(self.weights.summed)
+        loss, lacking, units, *counts = figures.tolist()
+        self.weights.gradient.div_(units or 1)
+        named = zip(WORK, counts, strict=True)
+        work = {name: int(count) for name, count in named if count or name in data.work}
+        return Step([], units, work), None if lacking else self.total.new_tensor(loss)
 
     def report(self, done: int) -> float:
         """Return the mean loss since the last report, and start a new mean."""
@@ -183,7 +196,7 @@ class Optimization:
         try:
             own = validate(self.module)
         except Exception as error:
-            if self.accelerator.num_processes == 1:
+            if self.share.ranks == 1:
                 raise
             failed = cause(error)
         self._raise_first(failed)
@@ -200,7 +213,7 @@ class Optimization:
 
     def _gathered(self, value: Any) -> Any:
         """Return the values of all processes, in order of rank."""
-        if self.accelerator.num_processes == 1:
+        if self.share.ranks == 1:
             return [value]
         from accelerate.utils import gather_object
 
@@ -332,7 +345,9 @@ class Weights:
         self.parameters = [parameter for _, parameter in named]
         sizes = [parameter.numel() for parameter in self.parameters]
         self.master = torch.cat([p.detach().flatten().float() for p in self.parameters])
-        self.gradient = torch.zeros_like(self.master)
+        # what several processes sum in each step: the gradient, and behind it loss and counts
+        self.summed = self.master.new_zeros(len(self.master) + 3 + len(WORK))
+        self.gradient, self.figures = self.summed.split([len(self.master), 3 + len(WORK)])
         others = self._others(module).items()
         self.whole = {name: t.clone() for name, t in others} if bf16 else {}
         if bf16:

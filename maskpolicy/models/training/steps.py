@@ -19,7 +19,16 @@ from maskpolicy.data.corpus.passages import Passages, encode
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import PLACE, DenoisingPairs, mixed_pairs, placed
 from maskpolicy.masking.selection import Masker, Selection
-from maskpolicy.models.training.batching import IGNORE, Order, Pairs, Step, collate, micro_batches
+from maskpolicy.models.training.batching import (
+    IGNORE,
+    WHOLE,
+    Order,
+    Pairs,
+    Share,
+    Step,
+    collate,
+    micro_batches,
+)
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.registry import plugin_name
@@ -58,6 +67,7 @@ class MaskedSteps:
     pairs: Callable[[Specials, DenoisingPairs, Training], Pairs] = Specials.pairs
     views: Sequence[Passages] = ()  # the passages with the columns of each leaf; (): `passages`
     statistics: Sequence[Statistics | None] = ()  # that `select` of each leaf reads; (): none
+    share: Share = WHOLE
 
     @cached_property
     def masker(self) -> Masker:
@@ -107,7 +117,8 @@ class MaskedSteps:
         lengths = self.passages.lengths
         if self.examples is not None:
             lengths = lengths[self.examples[:, 0]]
-        return Order(lengths, self.spec.batch_size, self.spec.seed)
+        share, most = self.share, self.room
+        return Order(lengths, self.spec.batch_size, self.spec.seed, share=share, most=most)
 
     @cached_property
     def streams(self) -> Streams:
@@ -116,6 +127,8 @@ class MaskedSteps:
 
     def __call__(self, number: int) -> Step:
         """Return the data of one step: its passages, masked."""
+        if not self.order.step(number):  # fewer passages than processes
+            return Step([], 0)
         found, epochs = self._selected(number), [epoch for _, epoch in self.order.step(number)]
         written = self._written(found, epochs)
         pairs = self.pairs(self.specials, written, self.spec)
@@ -232,6 +245,7 @@ class ExampleSteps:
     pairs: Pairs
     specials: Specials
     spec: Training
+    share: Share = WHOLE
 
     @classmethod
     def of(
@@ -255,11 +269,11 @@ class ExampleSteps:
     def order(self) -> Order:
         """The order of the examples."""
         lengths = self.pairs.sources.lengths + self.pairs.targets.lengths
-        return Order(lengths, self.spec.batch_size, self.spec.seed)
+        return Order(lengths, self.spec.batch_size, self.spec.seed, share=self.share)
 
     def __call__(self, number: int) -> Step:
         """Return the data of one step: its examples, collated."""
-        pairs = self.pairs.take(np.asarray([item for item, _ in self.order.step(number)]))
+        pairs = self.pairs.take(np.asarray([item for item, _ in self.order.step(number)], np.int64))
         work = Counter(examples=len(pairs))
         return _step(pairs, self.specials, self.spec, work, _units(pairs))
 

@@ -20,10 +20,12 @@ from typing import Any, TypeVar
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.experiment.budgets import Resources
+from maskpolicy.experiment.budgets import TRAININGS, Resources, resolve_auto
+from maskpolicy.experiment.definition import Experiment
 from maskpolicy.pipeline.graph.calls import Answer, Call, Report, SentLogs, answer_elsewhere, seldom
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _TIMEOUT = 60.0  # seconds for a process to finish a step, save a checkpoint and end
 _EXIT = 10.0  # seconds for a process without a task to end by itself
 _APART = 0.5  # seconds between two reports of one stage
@@ -46,6 +48,24 @@ def room_of(resources: Resources, kind: str, gpus: bool) -> Room:
     """Return what a kind of stage takes; `gpus`: whether the machines have GPUs."""
     need = resources.of(kind)
     return Room(resources.gpus(kind, gpus), need.cpus * need.members)
+
+
+def warn_of_pinned(experiment: Experiment) -> None:
+    """Warn that a machine without GPUs has decided the settings on `auto` for one that has them."""
+    if hardware.is_cuda():
+        return
+    words = [
+        f"{name}.{key}"
+        for name in TRAININGS
+        for key, value in vars(getattr(experiment, name)).items()
+        if vars(resolve_auto(getattr(experiment, name)))[key] != value
+    ]
+    if words:
+        _log.warning(
+            "the cluster has GPUs, but this machine, whose hardware decides the settings on auto, "
+            "has none: set %s for GPUs, e.g. precision=bf16, attention=sdpa",
+            ", ".join(words),
+        )
 
 
 class Process:

@@ -23,9 +23,8 @@ from typing import Any
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, need
-from maskpolicy.experiment.budgets import TRAININGS, resolve_auto
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.pipeline.executors.local import member, room_of
+from maskpolicy.pipeline.executors.local import member, room_of, warn_of_pinned
 from maskpolicy.pipeline.graph.calls import (
     Answer,
     Call,
@@ -43,7 +42,6 @@ _END = 20.0  # seconds for the session to end
 _REPAIR = 10.0  # seconds until a stage of a lost node is given to Ray again: it must know of it
 _MEMORY = 100 * 2**20  # bytes of a local Ray's object store, which stays almost empty
 _LOCAL = "local"  # the address of a Ray of this machine, which is started
-_log = logging.getLogger(__name__)
 
 
 class RayEngine:
@@ -68,8 +66,8 @@ class RayEngine:
         self._process.start()
         other.close()  # so that the pipe closes when the process ends
         self._has_gpus = self._connected()
-        if self._has_gpus and not hardware.is_cuda():
-            _warn_of_pinned(experiment)
+        if self._has_gpus:
+            warn_of_pinned(experiment)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -144,22 +142,6 @@ class RayEngine:
                 lost, self._calls = self._calls, {}
             for future, _ in lost.values():
                 future.set_exception(error)
-
-
-def _warn_of_pinned(experiment: Experiment) -> None:
-    """Warn that this machine, which has no GPU, has decided the settings on `auto`."""
-    words = [
-        f"{name}.{key}"
-        for name in TRAININGS
-        for key, value in vars(getattr(experiment, name)).items()
-        if vars(resolve_auto(getattr(experiment, name)))[key] != value
-    ]
-    if words:
-        _log.warning(
-            "the cluster has GPUs, but this machine, whose hardware decides the settings on auto, "
-            "has none: set %s for GPUs, e.g. precision=bf16, attention=sdpa",
-            ", ".join(words),
-        )
 
 
 # In the process that is Ray's driver

@@ -43,7 +43,7 @@ T = TypeVar("T")
 BUILTIN_FACT = "builtin"  # digests of the code of the built-in plugins that a stage names
 KILLED = "its process was killed"
 _GRACE = 5.0  # seconds in which members of a group report their errors after one has failed
-_TIMEOUT = timedelta(days=1)  # of collective operations: the first member may evaluate meanwhile
+_TIMEOUT = timedelta(minutes=30)  # until a member that hangs is found; the first one writes files
 
 
 class Lost(BrokenProcessPool):
