@@ -29,10 +29,10 @@ _FILES, _BYTES = 200_000, 4 << 30  # the most in a zip file that is read
 
 
 def default_file(run: Path) -> Path:
-    """Return the zip file of a run: a-b.zip for runs/a/b, as runs/c/b is another one."""
+    """Return the zip file of a run: a__b.zip for runs/a/b, as runs/b and runs/a-b are others."""
     folder, home = run.resolve(), Path("runs").resolve()
     parts = folder.relative_to(home).parts if folder.is_relative_to(home) else ()
-    return Path(f"{'-'.join(parts) or folder.name}{ZIP}")
+    return Path(f"{'__'.join(parts) or folder.name}{ZIP}")
 
 
 def pack(run: Path, out: Path) -> Path:

@@ -12,7 +12,6 @@ from maskpolicy.experiment.definition import HeadChoice
 from maskpolicy.models.cpu import TrainingLoss
 from maskpolicy.models.families import check_exclusion, family_of
 from maskpolicy.models.loading import load_weights
-from maskpolicy.models.training.batching import IGNORE
 
 if TYPE_CHECKING:
     import torch
@@ -185,8 +184,7 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of the masked tokens, weighted, and their number."""
     from maskpolicy.models import crossentropy
 
-    labels = batch.labels[batch.labels != IGNORE]
-    logits = label_logits(module, batch)
+    labels, logits = batch.targets, label_logits(module, batch)
     return crossentropy.of_logits(logits, labels, batch.label_weights), len(labels)
 
 
@@ -202,7 +200,7 @@ training_loss = partial(TrainingLoss, token_loss, _gradients)
 
 def label_logits(module: Any, batch: Batch) -> torch.Tensor:
     """Return the logits of a batch's k labels, (k, v), row by row."""
-    found: torch.Tensor = module.scores(batch, batch.labels != IGNORE)
+    found: torch.Tensor = module.label_logits(batch)
     return found
 
 

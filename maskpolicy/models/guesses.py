@@ -70,7 +70,7 @@ def smoothed(kind: Kind, reference: Any, share: float) -> Loss:
     from torch.nn.functional import nll_loss
 
     def loss(module: Any, batch: Any) -> tuple[torch.Tensor, int]:
-        labels = batch.labels[batch.labels != IGNORE]
+        labels = batch.targets
         known = kind.label_logits(module, batch).float().log_softmax(1)
         with torch.no_grad():
             guess = kind.label_logits(reference, batch).float().softmax(1)
@@ -175,7 +175,7 @@ class Guesser:
         labels = batch.labels.masked_fill(torch.from_numpy(~masked), IGNORE)
         asked = replace(batch, labels=labels).to(hardware.device())
         known = self.kind.label_logits(self.module, asked).float().log_softmax(1)
-        right = asked.labels[asked.labels != IGNORE]
+        right = asked.targets
         losses = -known.gather(1, right[:, None])[:, 0]
         entropies = -(known.exp() * known).sum(1)
         values = tuple(each.cpu().numpy() for each in (losses, entropies, known.argmax(1)))

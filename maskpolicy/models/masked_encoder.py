@@ -53,9 +53,9 @@ class MaskedEncoder(nn.Module):
         hidden = self.norm(gelu(self.dense(states)))
         return linear(hidden, self.encoder.get_input_embeddings().weight, self.bias)
 
-    def scores(self, batch: Batch, kept: torch.Tensor) -> torch.Tensor:
-        """Return the logits, (k, v), at the k positions where `kept`, (b, n), is True."""
-        return self.logits(self(batch)[kept])
+    def label_logits(self, batch: Batch) -> torch.Tensor:
+        """Return the logits of a batch's k labels, (k, v), row by row."""
+        return self.logits(batch.labelled(self(batch)))
 
     @property
     def saved(self) -> Any:
@@ -93,13 +93,12 @@ class OwnHead(MaskedEncoder):
         found: torch.Tensor = reduce(lambda made, layer: layer(made), layers, states)
         return found
 
-    def scores(self, batch: Batch, kept: torch.Tensor) -> torch.Tensor:
-        """Return the logits, (k, v), at the k positions where `kept`, (b, n), is True."""
+    def label_logits(self, batch: Batch) -> torch.Tensor:
+        """Return the logits of a batch's k labels, (k, v), row by row."""
         if head_layers(self.model):
-            return super().scores(batch, kept)
+            return super().label_logits(batch)
         out = self.model(input_ids=batch.source, attention_mask=batch.seen.long())
-        found: torch.Tensor = out.logits[kept]
-        return found
+        return batch.labelled(out.logits)
 
     @property
     def saved(self) -> Any:
@@ -184,17 +183,15 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
     shorter source (row `exclusion: removed`).
     """
     if _removes(encoder):
-        kept, visible, position = batch.packed()
-        tokens = batch.source.gather(1, position)
+        packing = batch.packing
+        tokens = batch.source.gather(1, packing.position)
         shortened: Any = _SHORTENED.get(encoder.config.model_type, _at_positions)
-        states = shortened(encoder, tokens, visible, position).last_hidden_state[visible]
-    else:
-        kept = batch.kept
-        out = encoder(input_ids=batch.source, attention_mask=kept.long())
-        states = out.last_hidden_state[kept]
+        out = shortened(encoder, tokens, packing.visible, packing.position)
+        return packing.scattered(out.last_hidden_state, _word_rows(encoder, batch.source))
+    out = encoder(input_ids=batch.source, attention_mask=batch.kept.long())
     full = _word_rows(encoder, batch.source)
-    full[kept] = states.to(full.dtype)
-    return full
+    states: torch.Tensor = out.last_hidden_state
+    return states.to(full.dtype).where(batch.kept[..., None], full)
 
 
 def _removes(encoder: Any) -> bool:

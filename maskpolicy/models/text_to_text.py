@@ -125,14 +125,14 @@ def states(model: Any, batch: Batch) -> torch.Tensor:
     return found * config.d_model**-0.5 if is_scaled else found
 
 
-def logits(model: Any, batch: Batch, kept: torch.Tensor) -> torch.Tensor:
-    """Return the logits, (k, v), at the k labelled positions that `kept`, (b, m), marks.
+def label_logits(model: Any, batch: Batch) -> torch.Tensor:
+    """Return the logits of a batch's k labels, (k, v), row by row.
 
     The matrix runs on these positions alone, except in a model of an unknown family.
     """
     head = family_of(model.config).head
     if head != "own":
-        found: torch.Tensor = model.lm_head(states(model, batch)[kept])
+        found: torch.Tensor = model.lm_head(batch.labelled(states(model, batch)))
         if head == "capped" and (cap := model.config.decoder.final_logit_softcapping):
             found = (found / cap).tanh() * cap
         bias = getattr(model, "final_logits_bias", None)
@@ -143,7 +143,7 @@ def logits(model: Any, batch: Batch, kept: torch.Tensor) -> torch.Tensor:
         decoder_input_ids=batch.decoder,
         use_cache=False,
     ).logits
-    return every[kept]
+    return batch.labelled(every)
 
 
 def _read(model: Any, batch: Batch) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _unattended(encoder: Any, batch: Batch) -> torch.Tensor:
     for name in ("layer_norm", "final_layer_norm", "norm"):  # after the last layer
         hidden = getattr(encoder, name, lambda same: same)(hidden)
     excluded = ~visible & batch.seen
-    return states.masked_scatter(excluded[..., None], hidden[excluded].to(states.dtype))
+    return hidden.to(states.dtype).where(excluded[..., None], states)
 
 
 def _removed(encoder: Any, batch: Batch) -> torch.Tensor:
@@ -198,15 +198,15 @@ def _removed(encoder: Any, batch: Batch) -> torch.Tensor:
     from torch.nn.functional import embedding
 
     table: Any = encoder.embed_positions
-    kept, visible, position = batch.packed()
-    tokens = encoder.embed_tokens(batch.source.gather(1, position))
-    states = _layers(encoder, tokens + embedding(position + table.offset, table.weight), visible)
+    packing = batch.packing
+    tokens = encoder.embed_tokens(batch.source.gather(1, packing.position))
+    places = embedding(packing.position + table.offset, table.weight)
+    states = _layers(encoder, tokens + places, packing.visible)
     places = torch.arange(batch.source.shape[1], device=batch.source.device) + table.offset
-    full: torch.Tensor = encoder.layernorm_embedding(
+    full = encoder.layernorm_embedding(
         encoder.embed_tokens(batch.source) + embedding(places, table.weight)
     )
-    full[kept] = states[visible].to(full.dtype)
-    return full
+    return packing.scattered(states, full)
 
 
 def _layers(encoder: Any, embedded: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
@@ -234,12 +234,11 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """
     from maskpolicy.models import crossentropy
 
-    kept = batch.labels != IGNORE
-    labels = batch.labels[kept]
+    labels = batch.targets
     if family_of(model.config).head != "linear":
-        found = logits(model, batch, kept)
+        found = label_logits(model, batch)
         return crossentropy.of_logits(found, labels, batch.label_weights), len(labels)
-    labelled = states(model, batch)[kept]
+    labelled = batch.labelled(states(model, batch))
     weight = model.lm_head.weight
     bias = getattr(model, "final_logits_bias", None)
     bias = None if bias is None else bias[0].to(weight.dtype)
@@ -257,11 +256,6 @@ training_loss = partial(TrainingLoss, token_loss, _gradients)
 """training_loss() returns `token_loss` for one training."""
 
 
-def label_logits(model: Any, batch: Batch) -> torch.Tensor:
-    """Return the logits of a batch's k labels, (k, v), row by row."""
-    return logits(model, batch, batch.labels != IGNORE)
-
-
 def row_losses(model: Any, batch: Batch) -> torch.Tensor:
     """Return the mean cross-entropy of each row's labels, (b,), in at least single precision.
 
@@ -273,7 +267,7 @@ def row_losses(model: Any, batch: Batch) -> torch.Tensor:
 
     kept, logits = batch.labels != IGNORE, label_logits(model, batch)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    losses = cross_entropy(logits, batch.labels[kept], reduction="none")
+    losses = cross_entropy(logits, batch.targets, reduction="none")
     counts = kept.sum(1)
     rows = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
     return losses.new_zeros(len(counts)).index_add(0, rows, losses) / counts

@@ -71,9 +71,9 @@ def test_runs_of_one_name_are_packed_to_files_of_their_own(call):
     for place in ("runs/findings/a", "runs/paper/a", "runs/a", "a"):
         folders.write(Path(place), {"none": 0.2}, n=12)
     names = [packing.default_file(Path(place)).name for place in ("runs/a", "a", "runs/paper/a")]
-    assert names == ["a.zip", "a.zip", "paper-a.zip"]
-    assert call("pack", "runs/findings/a")[1] == "written to findings-a.zip\n"
-    assert zipfile.ZipFile("findings-a.zip").namelist()[0].startswith("a/")
+    assert names == ["a.zip", "a.zip", "paper__a.zip"]
+    assert call("pack", "runs/findings/a")[1] == "written to findings__a.zip\n"
+    assert zipfile.ZipFile("findings__a.zip").namelist()[0].startswith("a/")
 
 
 def test_a_zip_file_that_is_too_large_is_refused(packed, monkeypatch):

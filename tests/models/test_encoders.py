@@ -213,7 +213,7 @@ def test_a_new_head_is_saved_with_the_body_unless_it_reads_a_decoder(family, tmp
     seen, labels = batch.seen.long(), batch.labels != IGNORE
     with torch.no_grad():
         logits = stock.eval()(input_ids=batch.source, attention_mask=seen).logits[labels]
-        assert torch.allclose(logits, module.scores(batch, labels), atol=1e-5)
+        assert torch.allclose(logits, module.label_logits(batch), atol=1e-5)
     assert not encoders.is_masked_lm(module_of(family, MAE, head="new").saved)
 
 

@@ -36,7 +36,7 @@ from maskpolicy.models.cpu.layers import (
     padding_mask,
 )
 from maskpolicy.models.masked_encoder import MaskedEncoder, OwnHead
-from maskpolicy.models.training.batching import IGNORE, Batch
+from maskpolicy.models.training.batching import Batch
 
 Run: TypeAlias = tuple[Tensor, int, Callable[[float], None]]
 """What `cpu.layers.Gradients.run` returns."""
@@ -69,16 +69,16 @@ class Body:
 
         Those at excluded positions are what `fill` makes of the ids (b, n).
         """
-        kept, visible, positions = batch.packed()
+        visible, positions, own, whole = batch.packing
         states, to_states = self(batch.source.gather(1, positions), visible, positions)
         full, to_full = fill(batch.source)
-        kept, visible, full = kept.flatten(), visible.flatten(), full.flatten(0, -2)
-        full[kept] = states[visible]
+        full = full.flatten(0, -2)
+        full[whole] = states[own]
 
         def backward(gradient: Tensor) -> None:
             inner = torch.zeros_like(states)
-            inner[visible] = gradient[kept]
-            to_full(gradient.masked_fill(kept[:, None], 0))
+            inner[own] = gradient[whole]
+            to_full(gradient.index_fill(0, whole, 0))
             to_states(inner)
 
         return full, backward
@@ -98,8 +98,7 @@ class TokenHead:
 
         The callback returns the gradient of the states of the loss times a number.
         """
-        places = (batch.labels != IGNORE).flatten().nonzero()[:, 0]
-        labels = batch.labels.flatten()[places]
+        places, labels = batch.places, batch.targets
         chosen, to_chosen = before(states[places])
         weights = batch.label_weights
         loss, slopes = crossentropy.with_gradient(chosen, self.weight, self.bias, labels, weights)

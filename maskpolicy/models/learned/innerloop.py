@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from maskpolicy.core.errors import ConfigError, unknown
@@ -81,7 +81,7 @@ def _exact(
     from torch.func import jvp
 
     used = w != 0  # candidates of weight 0 do not contribute to the step
-    given: dict[str, Any] = vars(lesson.candidates)
+    given: dict[str, Any] = {f.name: getattr(lesson.candidates, f.name) for f in fields(Batch)}
     rows: dict[str, Any] = {name: v if v is None else v[used] for name, v in given.items()}
     chosen = Batch(**rows)
 

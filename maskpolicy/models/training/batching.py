@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,21 +191,33 @@ class Batch:
     excluded: torch.Tensor | None = None  # (b, n) bool
     weights: torch.Tensor | None = None  # (b, m) of the losses of the labels; None: 1
 
+    @cached_property
+    def places(self) -> torch.Tensor:
+        """Where the k labels are in the flattened labels, (k,)."""
+        return (self.labels != IGNORE).flatten().nonzero()[:, 0]
+
+    @property
+    def targets(self) -> torch.Tensor:
+        """The k labels, (k,), row by row."""
+        return self.labels.flatten()[self.places]
+
     @property
     def label_weights(self) -> torch.Tensor | None:
         """The weights of the k labels, (k,), row by row; None: 1."""
-        return None if self.weights is None else self.weights[self.labels != IGNORE]
+        return None if self.weights is None else self.weights.flatten()[self.places]
+
+    def labelled(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the rows of states, (b, m, d), that have a label, (k, d)."""
+        return states.flatten(0, 1).index_select(0, self.places)
 
     @property
     def kept(self) -> torch.Tensor:
         """The tokens that the encoder sees, (b, n) bool."""
         return self.seen if self.excluded is None else self.seen & ~self.excluded
 
-    def packed(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the kept tokens as a mask (b, n), and two arrays of the shorter input (b, k).
-
-        These are its attention mask and the original positions of its tokens.
-        """
+    @cached_property
+    def packing(self) -> Packing:
+        """The input without the excluded tokens."""
         import torch
 
         kept = self.kept
@@ -213,14 +225,41 @@ class Batch:
         width = int(lengths.max())
         position = torch.argsort(~kept, dim=1, stable=True)[:, :width]
         visible = torch.arange(width, device=kept.device) < lengths[:, None]
-        return kept, visible, position
+        places = (each.flatten().nonzero()[:, 0] for each in (visible, kept))
+        return Packing(visible, position, *places)
 
     def to(self, device: torch.device) -> Batch:
-        """Return a copy of the batch on `device`."""
-        fields: dict[str, Any] = {
-            k: v if v is None else v.to(device) for k, v in vars(self).items()
-        }
-        return Batch(**fields)
+        """Return a copy of the batch on `device`.
+
+        A GPU is not waited for: memory is pinned, and what depends on values is found before.
+        """
+        moved = Batch(*(_moved(getattr(self, each.name), device) for each in fields(self)))
+        if device.type != "cpu":
+            known = vars(moved)  # of the cached properties
+            known["places"] = _moved(self.places, device)
+            if self.excluded is not None:
+                known["packing"] = Packing(*(_moved(each, device) for each in self.packing))
+        return moved
+
+
+class Packing(NamedTuple):
+    """A batch without its excluded tokens: b rows of up to k tokens."""
+
+    visible: torch.Tensor  # (b, k) bool, False at padding
+    position: torch.Tensor  # (b, k) in the source
+    own: torch.Tensor  # the visible tokens in the flattened (b, k)
+    whole: torch.Tensor  # the same tokens in the flattened (b, n)
+
+    def scattered(self, states: torch.Tensor, full: torch.Tensor) -> torch.Tensor:
+        """Return `full`, (b, n, d), with the states, (b, k, d), of the visible tokens."""
+        chosen = states.flatten(0, 1).index_select(0, self.own).to(full.dtype)
+        return full.flatten(0, 1).index_copy(0, self.whole, chosen).view_as(full)
+
+
+def _moved(tensor: Any, device: torch.device) -> Any:
+    if tensor is None or device.type != "cuda" or tensor.device.type == "cuda":
+        return tensor if tensor is None else tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:

@@ -28,6 +28,7 @@ Log: TypeAlias = Callable[[int, Mapping[str, float]], None]
 """log(step, values), of a tracker such as TensorBoard."""
 _log = logging.getLogger(__name__)
 _REPORT = 25  # steps between two reports of the loss: each report waits for the device
+_WORKERS_ON_GPU = 2  # processes that make data by default, so that a GPU does not wait
 _LONG = 10.0  # seconds after which the speed is measured also between two reports of the loss
 
 
@@ -81,7 +82,8 @@ def train(
             progress, log, on_step, validate, keep or {}, validate_last, is_part=state is not None
         )
         progress(done, run.end, "")
-        feed = Feed(steps, run, done, workers, name)
+        ahead = workers or (_WORKERS_ON_GPU if run.device.type == "cuda" else 0)
+        feed = Feed(steps, run, done, ahead, name)
         done = _loop(run, feed, loss, watch, checkpoints)
     if state is not None:
         run.check(done)
