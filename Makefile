@@ -51,6 +51,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m benchmarks.house
+	$(BIN)/pre-commit run --all-files english
 
 # one passage masked by every policy, and by some with other settings
 ROWS := "salient-span policy.spans=2" \

@@ -88,7 +88,7 @@ def update(
     values: NDArray[np.float32],
     decay: float,
 ) -> None:
-    """Take the mean of each type's `values` into its moving average; the first one is taken whole.
+    """Take the mean of each type's `values` into its moving average; the first one is kept whole.
 
     `types` and `values` are (n,), those of a batch's tokens; other types keep their average.
     """

@@ -155,7 +155,7 @@ def save(
 
 
 def _is_saved(path: Path, name: str) -> bool:
-    """Return whether a file has earlier findings of an analysis, and is no file of the user's."""
+    """Return whether a file has earlier findings of an analysis, and is not the user's own."""
     try:
         found = read_json(path) if path.is_file() else None
     except DataError:

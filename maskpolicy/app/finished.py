@@ -74,7 +74,7 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
 
 
 def translated(message: str) -> str:
-    """Return a message with the keyword arguments that it means in place of options."""
+    """Return a message with the keyword arguments that it means instead of options."""
 
     def keyword(option: re.Match[str]) -> str:
         name, value = _NAMES[option[1]], option[2]

@@ -120,7 +120,7 @@ def board(
     given: dict[str, Any] = {"title": "a frame", "baseline": base, "scale": scale}
     found = build_board(table, shared=shared, **given)
     runs = Runs(found.runs, no_store)
-    vars(runs)["board"] = found  # in place of that of the runs, which hold no results
+    vars(runs)["board"] = found  # instead of that of the runs, which hold no results
     return runs
 
 
@@ -321,7 +321,7 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has in place of a value that it lacks; raises ConfigError."""
+    """Return what JSON has instead of a value that it lacks; raises ConfigError."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):

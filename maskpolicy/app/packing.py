@@ -105,7 +105,7 @@ class OpenedRuns:
 
     @contextmanager
     def naming(self, store: Store | None = None) -> Iterator[None]:
-        """Name packed files in errors, in place of the folders to which they were unpacked.
+        """Name packed files in errors, instead of the folders to which they were unpacked.
 
         An error about something that is not in the `store` says that packed runs have none.
         """
@@ -133,8 +133,8 @@ def opened(places: Sequence[str | Path]) -> Iterator[OpenedRuns]:
     """Open runs that are folders, zip files of `pack`, or hf:// names.
 
     What is unpacked exists for as long as the block runs, and errors that are raised within name
-    the file. Raises DataError for a file that is no such zip, and ConfigError for a name that the
-    Hub does not have.
+    the file. Raises DataError for a file that is not such a zip, and ConfigError for a name that
+    the Hub does not have.
     """
     with ExitStack() as stack:
         homes: list[Path] = []

@@ -67,7 +67,7 @@ def unknown(
 
     `meant` are the choices to suggest; without any, those most similar to the name are suggested.
     Where there are many choices and one is suggested, the command `listed`, if there is one, stands
-    in place of the others.
+    instead of the others.
     """
     names = sorted(set(choices))
     near = [each for each in meant if each in names] or _similar(name, names)

@@ -373,7 +373,7 @@ def _sequence(value: Any, kind: Any, args: tuple[Any, ...], where: str) -> Any:
 
 
 def _as_list(value: Any, args: tuple[Any, ...]) -> str:
-    """Return ": write [..]" for one value, or a block of names, in place of a list, or ""."""
+    """Return ": write [..]" for one value, or a block of names, instead of a list, or ""."""
     each = words(args[0]) if args else ""
     if isinstance(value, Mapping) and each.startswith(NAME_OR_KEYS):
         items = (f"{{name: {key}, ..}}" if inner else str(key) for key, inner in value.items())

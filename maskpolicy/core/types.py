@@ -94,7 +94,7 @@ class Replacement:
     """The shares of the masked spans by what stands in their place; they add up to 1."""
 
     mask: Share = 0.0  # <mask>
-    random: Share = 0.0  # random tokens of the vocabulary in place of the masks
+    random: Share = 0.0  # random tokens of the vocabulary instead of the masks
     keep: Share = 0.0  # the text itself, which is predicted all the same
 
 

@@ -148,7 +148,7 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
 def row_trainings(
     own: Mapping[str, Any], given: Mapping[str, Any], is_scratch: bool, where: str
 ) -> dict[str, dict[str, Any]]:
-    """Return what a row's trainings have in place of the file's settings, by training.
+    """Return what a row's trainings have instead of the file's settings, by training.
 
     `own` holds the blocks that the row states, `given` the keys of the file. The result has the
     keys that the row states, and a warm-up that follows from them. Raises ConfigError at `where`.

@@ -112,7 +112,7 @@ class CorpusBlock:
     column: str = "text"  # the key of the text in rows of files and of the Hub
     columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
-    tokens: Count | None = omitted(None)  # most tokens of text per passage, in place of words
+    tokens: Count | None = omitted(None)  # most tokens of text per passage, instead of words
     # documents of a file are joined, so that passages run across their borders and all but the last
     # are full
     pack: bool = omitted(False)
@@ -141,7 +141,7 @@ class PolicyBlock:
     label: str  # the row's name; left out: the policy, and its settings that are not the default
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     denoising: Denoising = field(default_factory=Denoising)
-    # what its trainings, and its corpus, have in place of the file's settings, by block
+    # what its trainings, and its corpus, have instead of the file's settings, by block
     trainings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # values to choose from by key, and `on`, the split; {}: nothing is to be chosen
     tune: Mapping[str, Any] = field(default_factory=dict)

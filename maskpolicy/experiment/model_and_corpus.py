@@ -364,9 +364,9 @@ def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], 
 def row_corpus(
     given: Any, usual: CorpusBlock, where: str, folders: Sequence[Path]
 ) -> dict[str, Any]:
-    """Return what a row's block `corpus` has in place of the file's settings, `usual`.
+    """Return what a row's block `corpus` has instead of the file's settings, `usual`.
 
-    A row that names another source (name, files or hub) takes it in place of the file's, without
+    A row that names another source (name, files or hub) takes it instead of the file's, without
     the keys of a Hub dataset, and in the world without `columns`. All other keys stay the file's
     unless the row states them; the texts of `mix` one by one. Raises ConfigError at `where`.
     """

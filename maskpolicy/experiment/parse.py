@@ -144,7 +144,7 @@ def with_steps(
     plugin_files: Sequence[str | Path],
     counter: Counter | None,
 ) -> dict[str, Any]:
-    """Return the keys of a file with steps in place of budgets in words and epochs."""
+    """Return the keys of a file with steps instead of budgets in words and epochs."""
     if not text_budgets.is_stated(given):
         return given
     if counter is None:
@@ -269,7 +269,7 @@ def make_experiment(
 def _with_budget(
     task: TaskBlock, given: Mapping[str, Any], is_scratch: bool, where: str
 ) -> TaskBlock:
-    """Return a column with what its fine-tuning has in place of the file's, checked."""
+    """Return a column with what its fine-tuning has instead of the file's, checked."""
     if task.finetune is None:
         return task
     found = row_trainings({"finetune": task.finetune}, given, is_scratch, where)

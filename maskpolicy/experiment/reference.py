@@ -62,10 +62,10 @@ _ABOUT = {
     "general": "The block `general` takes these keys besides. They are for models built from "
     "scratch: [world.md](world.md#a-general-stage-on-several-objectives).",
     "intermediate": "The block `intermediate`, of the file and of a row, takes one of these keys "
-    "in place of `steps`. The corpus is read first, and its words are counted; results and the "
+    "instead of `steps`. The corpus is read first, and its words are counted; results and the "
     "keys of stages hold the steps. The block of a row counts the corpus of that row, the block of "
     "the file the corpus of the file.",
-    "finetune": "The block `finetune`, of the file and of a task, takes this key in place of "
+    "finetune": "The block `finetune`, of the file and of a task, takes this key instead of "
     "`steps`. Each task then has steps of its own, by the number of its train examples.",
     RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one stands for all kinds of stages "
     "without a block of their own. `resources: {intermediate: {gpus: 4}}` computes each "

@@ -1,4 +1,4 @@
-"""The rows of an experiment, with their labels and what each has in place of the file's budgets."""
+"""The rows of an experiment, with their labels and what each has instead of the file's budgets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BLOCKS = (*ROW_TRAININGS, CORPUS)
 Usual: TypeAlias = Mapping[str, Training | CorpusBlock]
 """The file's budgets and its corpus, by block."""
 Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, Any]]]
-"""own(blocks, place) -> what a row has in place of the file's; see `budgets.row_trainings`."""
+"""own(blocks, place) -> what a row has instead of the file's; see `budgets.row_trainings`."""
 
 
 @dataclass(frozen=True)

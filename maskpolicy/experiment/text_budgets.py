@@ -33,16 +33,16 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kM])")
 class TextBudget:
     """The keys of a block `intermediate` that stand for its steps."""
 
-    # words to train on, in place of `steps`: a number, or 500k, 10M; rounded up to whole steps
+    # words to train on, instead of `steps`: a number, or 500k, 10M; rounded up to whole steps
     words: Count | None = None
-    epochs: Positive | None = None  # passes over the corpus, in place of `steps`; rounded up
+    epochs: Positive | None = None  # passes over the corpus, instead of `steps`; rounded up
 
 
 @dataclass(frozen=True)
 class TuningBudget:
     """The key of a block `finetune` that stands for its steps."""
 
-    # passes over a task's train examples, in place of `steps`; rounded up
+    # passes over a task's train examples, instead of `steps`; rounded up
     epochs: Positive | None = None
 
 
@@ -75,7 +75,7 @@ def is_stated(given: Mapping[str, Any]) -> bool:
 
 
 def in_steps(given: Mapping[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
-    """Return the keys of a file with steps in place of its words and epochs.
+    """Return the keys of a file with steps instead of its words and epochs.
 
     A budget of the file counts the file's corpus, that of a row's block the row's; epochs of
     fine-tuning become steps of each task. Raises ConfigError at `where`. Logs a warning of more
@@ -102,7 +102,7 @@ def in_steps(given: Mapping[str, Any], where: str, make: Make, counter: Counter)
 
 
 def _with_tuning(found: dict[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
-    """Return the keys of a file with steps of each task in place of epochs of fine-tuning."""
+    """Return the keys of a file with steps of each task instead of epochs of fine-tuning."""
     experiment = make(_draft(found, {}, with_tasks=True))
     usual, plain = _epochs(found.get(FINETUNE), at(where, FINETUNE))
     tasks = found["tasks"] if isinstance(found["tasks"], list | tuple) else [found["tasks"]]
@@ -147,7 +147,7 @@ class _Text:
         return _rounded_up(epochs * self.size.passages / self.batch)
 
     def converted(self, block: Mapping[str, Any], place: str) -> dict[str, Any]:
-        """Return a block `intermediate` with steps in place of its words or epochs."""
+        """Return a block `intermediate` with steps instead of its words or epochs."""
         stated = [key for key in (STEPS, *schema.fields_of(TextBudget)) if key in block]
         if len(stated) > 1:
             raise ConfigError(f"{at(place, stated[1])}: {stated[0]} is given too: keep one of them")

@@ -77,7 +77,7 @@ class BoardRow:
 
     @property
     def trainings(self) -> Json:
-        """What the row has in place of the file's settings, by training, and for its corpus."""
+        """What the row has instead of the file's settings, by training, and for its corpus."""
         cell = next(iter(self.cells.values()), None)
         return {} if cell is None else cell.config.get("trainings", {})
 

@@ -119,7 +119,7 @@ def _refuse_mixed(drafts: Sequence[Draft], unlike: Mapping[str, Sequence[str]]) 
 def _baseline_label(
     runs: Sequence[Run], drafts: Sequence[Draft], given: str | None
 ) -> tuple[str, list[str]]:
-    """Return the baseline's label, and a note if it is the first row in place of one left out.
+    """Return the baseline's label, and a note if it is the first row instead of one left out.
 
     --only may have left out rows whose labels begin with it.
 

@@ -31,7 +31,7 @@ class DenoisingPairs(Sequence[Masked]):
     spans: NDArray[np.int64]  # (n,) number of masked spans
     left_out: int = 0  # spans of all passages that are not masked: no sentinel is left for them
     without_room: int = 0  # the same, because their targets have no room for them
-    # source tokens in place of masked ones, aligned with sources.flat; None if tokens were moved,
+    # source tokens instead of masked ones, aligned with sources.flat; None if tokens were moved,
     # left out or inserted
     masked: NDArray[np.bool_] | None = None
 

@@ -211,7 +211,7 @@ def loss_weights(
     """Return the weight of the loss of each passage, a number, or those of its tokens, (t,).
 
     `selected` are the passages, their spans and their epochs. Raises PluginError if a user's
-    `weigh` fails, and ConfigError for weights that are no numbers from 0.
+    `weigh` fails, and ConfigError for weights that are not numbers from 0.
     """
     weigh, drawn = hooks.WEIGH.of(policy), _Drawn.of(policy, progress, seed, streams)
     weights: list[Any] = []

@@ -25,7 +25,7 @@ class Marks:
     sentence: int | None = None  # of a span of whole sentences (Pegasus); None: `mask`
     sentinels: tuple[int, ...] = ()
     vocabulary: int = field(default=0, compare=False)  # number of ids
-    special: tuple[int, ...] = field(default=(), compare=False)  # ids that are no text
+    special: tuple[int, ...] = field(default=(), compare=False)  # ids that are not text
 
     @cached_property
     def words(self) -> NDArray[np.int32]:

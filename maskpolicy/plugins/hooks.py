@@ -44,7 +44,7 @@ class Hook(Generic[T]):
     annotation: Any = Any  # the type of a class variable, as `schema.check` takes it
     required: bool = False
     needs: str = ""  # another hook that must be there too
-    instead: str = ""  # another hook that may be there in place of a required one
+    instead: str = ""  # another hook that may be there instead of a required one
 
     def of(self, plugin: Any) -> T:
         """Return what a plugin, its class or an instance, defines under this name, or the default.
@@ -87,7 +87,7 @@ SELECT: Hook[Callable[[Passage, np.random.Generator], Spans] | None] = Hook(
 CHOOSE_MEMBER: Hook[Callable[[Passage, np.random.Generator], int] | None] = Hook(
     "choose_member",
     None,
-    "in place of `select`: which of `members` masks a passage, as a number from 0. Runs in every "
+    "instead of `select`: which of `members` masks a passage, as a number from 0. Runs in every "
     "epoch, with random numbers of its own, so that a member masks what it would mask alone. It "
     "may have a parameter `progress`, too",
     takes=("passage", "rng"),
@@ -111,7 +111,7 @@ WEIGH: Hook[Callable[[Passage, Spans], Any] | None] = Hook(
     "the weight of the loss, 0 or more: one number for a passage, or one for each of its tokens, "
     "(t,). `spans` are those that `select` returned; fields that follow a schedule, or are drawn, "
     "have the same values as there. The loss of a step is the weighted mean over its target tokens "
-    "(those that are no token of the passage, such as `</s>`, have the mean weight of the passage)",
+    "(those that are not tokens of the passage, such as `</s>`, have the passage's mean weight)",
     takes=("passage", "spans"),
     gives="float | NDArray",
     needs="select",
@@ -163,7 +163,7 @@ PASSES: Hook[int] = Hook(
 CONDENSE: Hook[Callable[..., Any] | None] = Hook(
     "condense",
     None,
-    "what `annotate` and `select` get in place of the sums: numbers, as a mapping or as pairs that "
+    "what `annotate` and `select` get instead of the sums: numbers, as a mapping or as pairs that "
     "are yielded one by one. Runs once for each corpus. A method with a parameter `contrast` gets "
     "the sums of the experiment's `contrast_corpus` too",
     takes=(STATISTICS,),

@@ -107,7 +107,7 @@ class Home:
         return code
 
     def _own(self, statement: ast.stmt, path: Path) -> Iterator[ast.stmt]:
-        """Yield the statements in place of one statement: `import helper` becomes this package's.
+        """Yield the statements instead of one statement: `import helper` becomes this package's.
 
         A module does not import itself: torch.py may import the installed torch.
         """
@@ -241,7 +241,7 @@ def take(state: State) -> None:
 def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
     """Note a file that a plugin opens, itself or through a library: an audit hook.
 
-    What maskpolicy opens for a plugin is no matter, nor what a plugin writes, or reads for
+    What maskpolicy opens for a plugin does not matter, nor what a plugin writes, or reads for
     `depends`, whose value is in its key.
     """
     if event != "open" or isinstance(arguments[0], int):
@@ -298,7 +298,7 @@ def digest_of_code(data: bytes) -> str:
     """Return the sha256 of the syntax tree of a Python file's bytes.
 
     Comments and layout do not count, nor do statements that are only a text, such as docstrings,
-    unless the file mentions `__doc__` or `getdoc`. Bytes that are no Python are hashed themselves.
+    unless the file mentions `__doc__` or `getdoc`. Bytes that are not Python are hashed themselves.
     """
     try:
         parsed = ast.parse(data)

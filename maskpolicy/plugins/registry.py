@@ -41,7 +41,7 @@ RESERVED = {
 _SIMILAR = 0.8  # difflib's ratio from which a name counts as a misspelt hook
 Scorer: TypeAlias = Callable[[str, Sequence[str]], float]
 """(prediction, the acceptable answers of its example) -> a score from 0 to 1."""
-TAKEN = {"policy": "none", "analysis": "all"}  # words of maskpolicy in place of a plugin's name
+TAKEN = {"policy": "none", "analysis": "all"}  # words of maskpolicy instead of a plugin's name
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Statistics:
         raise DataError(f"{folder}: holds no statistics: name the folder of a `count` artifact")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the folder in place of the arrays that it holds."""
+        """Pickle the folder instead of the arrays that it holds."""
         if self.folder is not None:
             return Statistics.open, (self.folder,)
         return Statistics, (self.hashes, self.values, self.ends, self.codes)

@@ -83,7 +83,7 @@ class Rank:
     over_runs: bool = False  # a table of means and tests over intermediate runs
 
     def __post_init__(self) -> None:
-        """Refuse an empty list of thresholds."""
+        """Raise ConfigError for an empty list of thresholds."""
         if not self.tau:
             raise ConfigError("tau: is empty: name at least one threshold")
 

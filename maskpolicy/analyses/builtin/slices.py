@@ -24,7 +24,7 @@ class Slices:
     """Score of each policy on the slices of a task, such as BLiMP's fields and phenomena.
 
     Means over the examples of a slice and over seeds, in percent, with the standard deviation over
-    seeds; differences are not tested. Tasks whose metric is no mean over examples are left out.
+    seeds; differences are not tested. Tasks whose metric is not a mean over examples are left out.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:

@@ -271,7 +271,7 @@ def holm_of_exclusive(one: Floats, other: Floats) -> tuple[Floats, Floats]:
     """Return the adjusted p-values of pairs of hypotheses; at most one of each pair is true.
 
     `one` and `other` (pairs, ..) are the p-values. Holm's procedure multiplies the next smallest p
-    by the number of hypotheses that can still be true. Here these are the pairs of which not both
+    by the number of hypotheses that can still be true. Here these are the pairs where not both
     are rejected (Shaffer 1986, JASA 81, procedure S2).
     """
     both = np.stack([one, other], axis=1).astype(np.float64)  # (pairs, 2, ..)

@@ -61,7 +61,7 @@ def figure(plots: Sequence[Plot], title: str = "", *, rows: Sequence[str] = ()) 
 def figures(parts: Sequence[tuple[str, Sequence[Plot]]]) -> Figure:
     """Return several figures as one, each below the one before it, from their titles and panels.
 
-    The panels are no texts (Marked).
+    The panels are not texts (Marked).
     """
     grids = [_layout(plots) for _, plots in parts]
     heights = [grid.height for grid in grids]

@@ -27,7 +27,7 @@ from maskpolicy.pipeline.store.artifacts import Store
 
 PROBES = {"name": "person", "person": "person", "relation": "relation", "value": "value"}
 """What each probe asks. `name`: whom the entry is about, read off single tokens of the name, parts
-of which many people share; `person`: the same, read off the statement's words besides the value;
+that many people share; `person`: the same, read off the statement's words besides the value;
 `relation`: which relation is stated, read off the name; `value`: which value is stated, read off
 all words besides the value."""
 

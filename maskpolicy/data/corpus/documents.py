@@ -31,7 +31,7 @@ class WorldSource:
     name: Literal["world"] = "world"
     part: WorldText = "intermediate"
     words: int | None = omitted(None)  # per passage; None: whole documents are read
-    tokens: int | None = omitted(None)  # per passage, in place of words
+    tokens: int | None = omitted(None)  # per passage, instead of words
     limit: int
 
 

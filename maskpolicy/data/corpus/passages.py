@@ -41,7 +41,7 @@ FILES = "files"  # in the index: the files and their numbers of passages
 COLUMNS = "columns"  # in the index: the arrays that all files have; left out: those of the first
 LANGUAGE = "language"  # the array of the languages, which an English corpus lacks
 FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences", LANGUAGE})
-"""The arrays of a corpus that are no columns."""
+"""The arrays of a corpus that are not columns."""
 
 
 @dataclass(frozen=True)

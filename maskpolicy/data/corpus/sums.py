@@ -97,7 +97,7 @@ def _table(policy: Any, method: str, numbers: Mapping[Key, float]) -> Statistics
 def write(
     tables: Iterable[Statistics], out: Path, least: int = 1, kind: type[np.number[Any]] = np.int64
 ) -> None:
-    """Write the sum of tables of one `kind` of numbers, one of which is in memory, into `out`."""
+    """Write the sum of tables of one `kind` of numbers, one table in memory, into `out`."""
     spool = out / "spool"
     spool.mkdir()
     with StatisticsWriter(spool, kind) as writer:

@@ -56,7 +56,7 @@ class Blank:
         return self.with_name(self.other)
 
     def with_name(self, name: str) -> str:
-        """Return the text with `name` in the place of the subject's."""
+        """Return the text with `name` instead of the subject's."""
         start, end = self.name
         return self.text[:start] + name + self.text[end:]
 

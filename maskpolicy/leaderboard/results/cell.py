@@ -224,7 +224,7 @@ def _run_near(path: Path) -> Path | None:
 
 
 def _labels(blocks: Json) -> tuple[str, ...]:
-    """Return the labels of rows or columns; raises TypeError for one that is no text."""
+    """Return the labels of rows or columns; raises TypeError for one that is not text."""
     labels = tuple(block["label"] for block in blocks)
     if not all(isinstance(label, str) for label in labels):
         raise TypeError("label")

@@ -331,7 +331,7 @@ def find_labelled(
 ) -> tuple[list[Example], dict[str, Json]]:
     """Return the examples of a label task's train or dev split, and counts for the report.
 
-    Raises DataError as `examples.read_split` does, and for a task with numbers in place of labels.
+    Raises DataError as `examples.read_split` does, and for a task with numbers instead of labels.
     """
     found = task_examples.read_split(block, split, folder, contexts=False)
     if not all(example.choices for example in found.examples):

@@ -43,7 +43,7 @@ class Specials:
     source_ends: Ends | None = None  # None: <s> and </s>
     target_ends: Ends | None = None  # None: <s> and </s>
     vocabulary: int = field(default=0, compare=False)  # number of ids
-    special: tuple[int, ...] = field(default=(), compare=False)  # ids that are no text
+    special: tuple[int, ...] = field(default=(), compare=False)  # ids that are not text
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:

@@ -32,7 +32,7 @@ class Costs:
         self._foreign: set[str] = set()  # kinds that are known from other experiments alone
 
     def learn(self, kind: str, params: Json, seconds: float, size: int = 0) -> None:
-        """Add a finished stage of this experiment, in place of those of other experiments."""
+        """Add a finished stage of this experiment, instead of those of other experiments."""
         if kind in self._foreign:
             self._foreign.remove(kind)
             sizes = [each.size for each in self._known.pop(kind)]
