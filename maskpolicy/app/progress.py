@@ -32,6 +32,7 @@ Whole: TypeAlias = State | Callable[[Mapping[str, "Task"]], State]
 
 _DETAILS: tuple[Detail, ...] = ("quiet", "normal", "verbose")
 _INTERVAL = 30.0  # seconds between two lines about what is under way
+_SOON = 2.0  # seconds until it says what it does before the first part begins
 _WINDOW = 60.0  # seconds over which a rate is measured
 _DRAWN = 4  # times a second that bars are drawn
 PARTS = ("general", "intermediate", "finetune", "evaluate")
@@ -141,6 +142,8 @@ class Display:
     def _print_regularly(self) -> None:
         """Print a line for each part under way, and one for the whole, until the end."""
         with suppress(OSError, ValueError):  # the output was closed
+            if not callable(self._whole) and not self._ended.wait(_SOON):
+                self.say(f"… {self._whole[1]}", "normal")
             while not self._ended.wait(_INTERVAL):
                 whole, *parts = self._bars.tasks
                 for each in (*parts, whole):

@@ -92,11 +92,12 @@ def _prepared(
     experiment: ExperimentOptions, out: Path | None, detail: DetailOptions, **how: bool
 ) -> tuple[Prepared, Console, Detail]:
     """Read and plan an experiment; return it with where to show progress, and how much."""
-    from maskpolicy.app import file_to_folder
     from maskpolicy.app.progress import Display
 
     notes, amount = detail.notes()
     with Display(notes, "run", (0.0, "reading the experiment and its files"), amount):
+        from maskpolicy.app import file_to_folder
+
         return file_to_folder.prepare(experiment, out, **how), notes, amount
 
 
