@@ -57,7 +57,8 @@ class Training:
     # tokens; longer targets of a task are cut; in a pre-training, spans without room in the target
     # are not masked, and passages are cut to it if it is their full text
     max_target: Count = 512
-    checkpoint_every: Positive = unkeyed(60.0)  # seconds between resumable checkpoints
+    # seconds between resumable checkpoints; 50 times what one takes, if that is more
+    checkpoint_every: Positive = unkeyed(60.0)
     seed: Seed = 0  # of all random draws; fine-tuning takes the file's `seeds` instead
     # steps between two evaluations: on dev (fit, fine-tuning), or on the text of `pretrain
     # --validation`; 0: none

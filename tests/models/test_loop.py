@@ -23,6 +23,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import Tracker
 from maskpolicy.models.loading import set_dropout
 from maskpolicy.models.text_to_text import token_loss
+from maskpolicy.models.training import loop
 from maskpolicy.models.training.batching import Step
 from maskpolicy.models.training.loop import (
     check_installed,
@@ -380,6 +381,27 @@ def test_the_bytes_are_those_of_smaller_micro_batches_from_that_step_on(where, w
     expected, plain = run_scarce(replace(MEMORY, micro_tokens=shrunk["micro_tokens"]), token_loss)
     assert torch.equal(found, expected)
     assert done == plain
+
+
+def test_slow_checkpoints_take_two_percent_of_the_time(monkeypatch):
+    clock, saved = [0.0], []
+
+    class Slow:
+        def latest(self):
+            return None
+
+        def save(self, step, write):
+            clock[0] += 10
+            saved.append(step)
+
+    def pass_a_minute(done, module):
+        clock[0] += 60
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    spec = replace(SPEC, steps=40, checkpoint_every=60.0)
+    run(spec, Slow(), on_step=pass_a_minute)
+    assert saved == [1, 10, 19, 28, 37]
+    assert 10 * len(saved[1:]) / (60 * (saved[-1] - saved[0])) < 0.02
 
 
 def test_earlier_steps_stay_as_they_were_and_later_ones_have_the_same_gradient():

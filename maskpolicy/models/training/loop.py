@@ -28,6 +28,7 @@ Log: TypeAlias = Callable[[int, Mapping[str, float]], None]
 """log(step, values), of a tracker such as TensorBoard."""
 _log = logging.getLogger(__name__)
 _REPORT = 25  # steps between two reports of the loss: each report waits for the device
+_QUICK, _SHARE = 1.0, 0.02  # checkpoints of more seconds take at most this share of the time
 _WORKERS_ON_GPU = 2  # processes that make data by default, so that a GPU does not wait
 _LONG = 10.0  # seconds after which the speed is measured also between two reports of the loss
 
@@ -102,7 +103,7 @@ def _loop(
     """
     import torch
 
-    saved = time.monotonic()
+    saved, pause = time.monotonic(), run.spec.checkpoint_every
     loss = torch.compile(loss) if run.spec.compile else loss
     run.module.train()
     alone = run.share.ranks == 1  # others would wait for one that ends
@@ -114,11 +115,14 @@ def _loop(
             watch.tokens += step.tokens
             watch.after(run, done)
             ending, finished = is_ending(), run.finished(done)
-            due = time.monotonic() - saved >= run.spec.checkpoint_every
+            due = time.monotonic() - saved >= pause
             if ending or (due and not finished):
-                saved = time.monotonic()
+                begun = saved = time.monotonic()
                 if run.is_first and run.is_sound():
                     checkpoints.save(done, run.save)
+                    saved = time.monotonic()
+                if saved - begun > _QUICK:
+                    pause = max(run.spec.checkpoint_every, (saved - begun) / _SHARE)
             if ending or finished:
                 break
     if not run.finished(done):  # the handler of the signal did not end the process
