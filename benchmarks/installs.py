@@ -32,10 +32,14 @@ def extras() -> list[str]:
 
 
 def install(venv: Path, what: str) -> tuple[float, float]:
-    """Install a wheel with an extra; return the seconds and the processor's seconds it took."""
+    """Install a wheel with an extra; return the seconds and the processor's seconds it took.
+
+    inspect_ai needs older versions of some packages than constraints.txt has.
+    """
+    pins = [] if what.endswith("[inspect]") else ["-c", str(_ROOT / "constraints.txt")]
     pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     began, before = time.perf_counter(), _processor()
-    subprocess.run([*pip, "install", "-q", "-c", str(_ROOT / "constraints.txt"), what], check=True)
+    subprocess.run([*pip, "install", "-q", *pins, what], check=True)
     return time.perf_counter() - began, _processor() - before
 
 
@@ -73,7 +77,10 @@ def main() -> None:
             seconds, processor = install(venv, f"{wheel}[{extra}]" if extra else str(wheel))
             packages, size = (now - then for now, then in zip(contents(venv), before, strict=True))
             name = f"`{extra}`" if extra else "maskpolicy"
-            print(f"| {name} | {packages} | {size / _MEGA:.0f} | {seconds:.0f} | {processor:.0f} |")
+            print(
+                f"| {name} | {packages} | {size / _MEGA:.0f} | {seconds:.0f} | {processor:.0f} |",
+                flush=True,
+            )
             if extra:
                 shutil.rmtree(venv)
 

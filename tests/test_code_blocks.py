@@ -136,7 +136,7 @@ def test_a_block_of_yaml_is_an_experiment_or_a_part_of_one(block: Block, tmp_pat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}" if path.suffix == ".jsonl" else "Lima is in Peru.\n")
     if str(given.get("data", "world")) not in ("world", "hub"):
-        (tmp_path / given["data"]).mkdir(parents=True)
+        (tmp_path / given["data"]).mkdir(parents=True, exist_ok=True)
     base = dict(EXPERIMENT)
     if isinstance(given.get("model"), Mapping) and given["model"].get("kind") == "encoder":
         base["tasks"] = ["cola"]

@@ -1,4 +1,4 @@
-"""Each tutorial works as it stands there, with smaller trainings."""
+"""Each tutorial and how-to page works as it stands there, with smaller trainings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import babylm
+import encoders
 import pytest
+import small as sample
+import text_to_text
+import trainers
 from pages import DOCS, Block, blocks
 
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+HOWTO = sorted((DOCS / "howto").glob("*.md"))
 SMALL = (
     *("world.people=8", "world.general_people=4"),
     *(
@@ -24,6 +29,10 @@ SMALL = (
     ),
 )
 TRAINING = ("run", "plan", "status", "pretrain")  # they take the keys of an experiment
+INSTEAD = {  # of keys that a how-to page gives
+    **{"corpus.tokens": 20, "model.layers": 1, "model.width": 16, "model.heads": 2},
+    **{"model.feed_forward": 32, "model.vocabulary": 500, "intermediate.epochs": 0.05},
+}
 ELSEWHERE = re.compile(
     r"facebook/|s3://|ray=|^make |^source |^bash "
 )  # needs a download or a cluster
@@ -62,6 +71,44 @@ def test_a_tutorial(page, call, tmp_path, monkeypatch, begun):
             assert [line for line in block.text.splitlines() if line not in printed] == []
 
 
+@pytest.fixture
+def checkpoints(tmp_path) -> Path:
+    """A folder in which the names of models on the Hub are folders of small models, with texts."""
+    encoders.saved("bert", tmp_path / "google-bert" / "bert-base-uncased")
+    for name, family in (("facebook/bart-base", "bart"), ("google-t5/t5-small", "t5")):
+        text_to_text.model(family).save_pretrained(tmp_path / name)
+        text_to_text.tokenizer(family).save_pretrained(tmp_path / name)
+    lines = [f"{text} {number}.\n" for number in range(8) for text in sample.TEXTS]
+    tsv = "".join(f"{line[:-1]}\t{number % 2}\n" for number, line in enumerate(lines))
+    files = {"notes/one.txt": "\n".join(lines)}
+    files |= {f"glue/SST-2/{split}.tsv": f"sentence\tlabel\n{tsv}" for split in ("train", "dev")}
+    files["papers.csv"] = "text\n" + "".join(f'"{line[:-1]}"\n' for line in lines)
+    files["held-out.csv"] = "text\n" + "".join(f'"Then: {line[:-1]}"\n' for line in lines)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", HOWTO, ids=lambda page: page.stem)
+def test_a_how_to_page(page, call, checkpoints, monkeypatch):
+    monkeypatch.chdir(checkpoints)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    text = page.read_text(encoding="utf-8")
+    assert len(re.sub(r"^```.*?^```", "", text, flags=re.S | re.M).split()) <= 450
+    for block in blocks(page):
+        if block.file:
+            short = re.sub(r"epochs: \d+", "epochs: 0.05", smaller(block.text))
+            short = re.sub(r"tokens: \d+", "tokens: 20", short)
+            (checkpoints / block.file).write_text(short, encoding="utf-8")
+        elif block.language == "python":
+            exec(block.text, {"rows": trainers.ROWS})
+        elif block.language == "sh":
+            given(block, call, here=True)
+
+
 def smaller(text: str) -> str:
     """Return an experiment with one seed, and the only checkpoint that two steps have."""
     for key, value in (("checkpoint_words", "[1]"), ("seeds", "[0]"), ("intermediate_seeds", "1")):
@@ -69,12 +116,15 @@ def smaller(text: str) -> str:
     return text
 
 
-def given(block: Block, call: Callable[..., tuple[int, str, str]]) -> str:
-    """Give the commands of a block; return what they print."""
+def given(block: Block, call: Callable[..., tuple[int, str, str]], here: bool = False) -> str:
+    """Give the commands of a block; return what they print.
+
+    `here`: the Hub's names are folders.
+    """
     printed = ""
     for written in block.commands:
         words = [word.replace("$PWD", str(Path.cwd())) for word in written]
-        if ELSEWHERE.search(" ".join(words)):
+        if not here and ELSEWHERE.search(" ".join(words)):
             continue
         if words[0] != "maskpolicy":
             subprocess.run(words, check=True, timeout=60)
@@ -92,6 +142,12 @@ def small(words: Sequence[str]) -> list[str]:
     if words[0] not in TRAINING:
         return [*words]
     added = [key for key in SMALL if words[0] != "pretrain" or not key.startswith("finetune.")]
+    text = " ".join([*words, *(Path(word).read_text() for word in words if Path(word).is_file())])
+    if re.search("epochs[:=]", text):
+        added.remove("intermediate.steps=2")
+    if "model: google-" in text or re.search(r"--model \S+/", text):
+        added = [key for key in added if not key.startswith(("general.", "world."))]
+    added += [f"{key}={value}" for key, value in INSTEAD.items() if f" {key}=" in text]
     names = {word.partition("=")[0] for word in added}
     return [*(word for word in words if word.partition("=")[0] not in names), *added]
 

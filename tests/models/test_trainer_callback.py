@@ -57,7 +57,9 @@ def test_a_resumed_training_masks_what_an_uninterrupted_one_does(whole):
 
 
 def test_the_five_lines_of_the_page_train_bert(tmp_path, monkeypatch):
-    code = next(block.text for block in blocks(DOCS / "trainer.md") if block.language == "python")
+    code = next(
+        block.text for block in blocks(DOCS / "howto" / "trainer.md") if block.language == "python"
+    )
     assert len([line for line in code.splitlines() if line]) == 5
     encoders.saved("bert", tmp_path / "google-bert" / "bert-base-uncased")
     monkeypatch.chdir(tmp_path)
