@@ -53,7 +53,8 @@ def with_gradient(
     logits, places = linear(states, weight, bias).float(), labels[:, None]
     gradient = logits.softmax(1)
     likelihoods = gradient.gather(1, places)
-    if states.is_cuda or bool((likelihoods < _SMALLEST).any()):  # the GPU is not waited for
+    is_known = states.is_cuda or torch.compiler.is_compiling()  # a GPU is not waited for
+    if is_known or bool((likelihoods < _SMALLEST).any()):
         losses = logits.logsumexp(1, keepdim=True) - logits.gather(1, places)
     else:
         losses = -likelihoods.log()

@@ -234,11 +234,10 @@ class Batch:
         A GPU is not waited for: memory is pinned, and what depends on values is found before.
         """
         moved = Batch(*(_moved(getattr(self, each.name), device) for each in fields(self)))
-        if device.type != "cpu":
-            known = vars(moved)  # of the cached properties
-            known["places"] = _moved(self.places, device)
-            if self.excluded is not None:
-                known["packing"] = Packing(*(_moved(each, device) for each in self.packing))
+        known = vars(moved)  # with the cached properties
+        known["places"] = _moved(self.places, device)
+        if self.excluded is not None:
+            known["packing"] = Packing(*(_moved(each, device) for each in self.packing))
         return moved
 
 
