@@ -102,18 +102,18 @@ class Replacement:
 class Denoising:
     """The denoising objective: how masked spans appear in the source, and what the target is."""
 
-    # one <mask> for each span, or one for each token; delete: none, the tokens are left out (BART)
+    # one <mask> for each span, or one for each token; delete: no mask, tokens are dropped (BART)
     corruption: Corruption = "span"
     target: Target = "spans"  # predict only the masked spans, or the full text
     join: Join = "mask"  # what separates the spans of a "spans" target
     permute_sentences: bool = False  # shuffle the sentences of the source (BART)
     insert: Share = 0.0  # extra masks, as a share of the masked spans (BART's zero-length spans)
     mask_exclusion: Share = 0.0  # share of <mask> tokens the encoder does not see (MAE-LM: 1.0)
-    shallow_decoder: bool = False  # kind encoder: use MAE-LM's decoder even if no mask is excluded
+    shallow_decoder: bool = False  # for encoders: use MAE-LM's decoder even if no mask is excluded
     # what stands in place of a span: {mask: 0.8, random: 0.1, keep: 0.1} in BERT; null: <mask>
     replacement: Replacement | None = omitted(None)
-    # of a passage whose rate r is drawn with density p: rate: 1 / r, likelihood: 1 / (r p), as in
-    # masked diffusion; the mean is then over all tokens of the passages
+    # weight of a passage whose rate r is drawn with density p: rate: 1 / r, likelihood: 1 / (r p),
+    # as in masked diffusion; the mean is then over all tokens of the passages
     loss_weight: LossWeight = omitted("equal")
 
 

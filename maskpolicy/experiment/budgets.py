@@ -38,29 +38,30 @@ class Training:
     # passages (or examples) per optimizer step, the same for every policy
     batch_size: Count = renamed("passages", 32)
     lr: Positive = 5e-4  # peak learning rate
-    # steps of linear warm-up; left out and its default is half of `steps` or more: a tenth of them
+    # linear warm-up steps (if omitted and the default would be half of `steps` or more: a tenth
+    # of `steps`)
     warmup: Steps = 100
     schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
-    weight_decay: Amount = 0.01  # of AdamW, on matrices alone
-    betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
-    eps: Positive = omitted(1e-8)  # of AdamW: added to the root of the second moment
+    weight_decay: Amount = 0.01  # AdamW's weight decay, only on matrices
+    betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # AdamW's betas
+    eps: Positive = omitted(1e-8)  # AdamW's epsilon, added to the root of the second moment
     # gradients with a larger norm are scaled down to it; 0 turns clipping off
     max_grad_norm: Amount = renamed("clip", 1.0)
     # auto: bf16 if the machine has matrix units for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
     compile: bool = False  # torch.compile the model
-    dropout: Momentum | None = None  # of every layer; null: the model's own
+    dropout: Momentum | None = None  # dropout of every layer; null: the model's own
     # padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU; halved if memory runs out
     micro_tokens: Steps = 0
-    max_source: Count = 512  # tokens; longer sources are cut, and passages before they are masked
-    # tokens; longer targets of a task are cut; in a pre-training, spans without room in the target
-    # are not masked, and passages are cut to it if it is their full text
+    max_source: Count = 512  # most tokens of a source; passages are cut to it before masking
+    # most tokens of a target; longer targets of a task are cut. In pre-training, spans that do not
+    # fit into the target are not masked; if the target is the full text, the passage is cut
     max_target: Count = 512
-    # seconds between resumable checkpoints; 50 times what one takes, if that is more
+    # seconds between resumable checkpoints, but at least 50 times the seconds that one takes
     checkpoint_every: Positive = unkeyed(60.0)
-    seed: Seed = 0  # of all random draws; fine-tuning takes the file's `seeds` instead
-    # steps between two evaluations: on dev (fit, fine-tuning), or on the text of `pretrain
+    seed: Seed = 0  # seed of all random draws; fine-tuning uses the file's `seeds` instead
+    # steps between two evaluations, on dev (fit, fine-tuning) or on the text of `pretrain
     # --validation`; 0: none
     eval_every: Steps = 0
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
@@ -258,13 +259,13 @@ class Slurm:
     """The jobs that `--executor slurm` submits; GPUs and cores are those of `resources`."""
 
     partition: str | None = None  # null: the cluster's default
-    gpu_partition: str | None = None  # of jobs that take GPUs; null: `partition`
-    gpus: bool = True  # whether trainings take a GPU where `resources` does not say
+    gpu_partition: str | None = None  # partition of jobs with GPUs; null: `partition`
+    gpus: bool = True  # whether trainings get a GPU if `resources` does not say
     time: Count = 240  # minutes until a job is stopped; it is then queued again, and resumes
     requeues: Steps = 100  # how often a job is queued again after such a stop
     tasks: Count = 16  # the most tasks of an array at a time
     memory: Positive | None = None  # GB of a task; null: the cluster's default
-    account: str | None = None  # that the jobs are charged to
+    account: str | None = None  # the account that pays for the jobs
     qos: str | None = None  # quality of service
     constraint: str | None = None  # features that a node must have
     setup: tuple[str, ...] = ()  # lines of shell before a task starts, e.g. module load cuda

@@ -54,29 +54,29 @@ def is_scratch(name: str, kind: str) -> bool:
 class ModelBlock:
     """The model: built from scratch, a local folder or a Hub name."""
 
-    # a preset (mini; kind encoder: base too), an architecture to build from scratch (bart, t5;
-    # bert, modernbert, roberta) or its config.json, a folder or a Hub name; `architecture` is
-    # another word for it
+    # a preset (mini; for encoders also base), an architecture to build from scratch (bart, t5;
+    # bert, modernbert, roberta) or its config.json, a folder or a Hub name; may also be called
+    # `architecture`
     name: str
-    revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
-    # text-to-text (BART, T5, ..) or an encoder (RoBERTa, ..); left out: as the config.json of a
-    # folder or Hub name says
+    revision: str | None = None  # branch, tag or commit of a Hub model; null: main
+    # text-to-text (BART, T5, ..) or an encoder (RoBERTa, ..); if omitted, the config.json of a
+    # folder or Hub name decides
     kind: ModelKind = "seq2seq"
-    # of an architecture, and of the preset of an encoder, whose own number null means; a
-    # text-to-text model has as many in its decoder; null: 4
+    # number of layers of an architecture or an encoder's preset, and of a text-to-text model's
+    # decoder; null: 4, or the preset's own number
     layers: Count | None = None
-    width: Count | None = None  # of an architecture: of its states; null: 256
-    heads: Count | None = None  # of an architecture: of attention; null: about one for 64 of width
-    feed_forward: Count | None = None  # of an architecture: inner width; null: 4 times the width
+    width: Count | None = None  # hidden size of an architecture; null: 256
+    heads: Count | None = None  # attention heads of an architecture; null: about width / 64
+    feed_forward: Count | None = None  # inner size of an architecture; null: 4 times the width
     vocabulary: Count | None = None  # tokens, if a tokenizer is trained; null: 8000
-    # of an architecture: bpe, wordpiece or unigram, to be trained on the general corpus, or a
+    # of an architecture: bpe, wordpiece or unigram (trained on the general corpus), or a
     # folder with a tokenizer; null: the algorithm of the architecture's published models
     tokenizer: str | None = None
-    decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
-    # of the presets of kind encoder: an attention bias for each head and distance, in addition to
+    decoder_layers: Count = 4  # layers of MAE-LM's shallow decoder (encoders)
+    # for an encoder's preset: an attention bias for each head and distance, in addition to
     # absolute positions, as in the released MAE-LM
     relative_positions: bool = False
-    # kind encoder: train the model's own head for masked language modelling further, or a new one;
+    # for encoders: train the model's own head for masked language modelling, or a new one;
     # auto: its own if it has one, but a new one for RoBERTa, mini and base
     head: HeadChoice = "auto"
 
@@ -104,27 +104,26 @@ class CorpusBlock:
 
     name: Literal["world"] | None = None  # the embedded world
     files: tuple[str, ...] = ()  # paths or patterns (notes/*.txt), beside the experiment file
-    hub: str | None = None  # a Hub dataset's name; one of name, files and hub is given
+    hub: str | None = None  # a Hub dataset's name; set one of name, files and hub
     subset: str | None = None  # the Hub dataset's configuration
-    split: str = "train"  # of the Hub dataset
+    split: str = "train"  # the Hub dataset's split
     revision: str | None = None  # the Hub dataset's branch, tag or commit; null: main
     stream: bool = False  # read the Hub dataset over the network, without a download
     column: str = "text"  # the key of the text in rows of files and of the Hub
     columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
     tokens: Count | None = omitted(None)  # most tokens of text per passage, instead of words
-    # documents of a file are joined, so that passages run across their borders and all but the last
-    # are full
+    # join the documents of a file: passages run across their borders, and all but the last are full
     pack: bool = omitted(False)
-    # code of the text's language (de, ja, ..), by which its words and sentences are found
+    # code of the text's language (de, ja, ..), which decides where words and sentences end
     language: str = omitted("en")
     limit: Steps = 0  # the most documents to read; 0: all
     on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
-    # megabytes of files in one shard of a bigger corpus, which a process computes at a time; 0: the
-    # corpus is one stage
+    # megabytes of files in a shard; processes compute the shards of a larger corpus in parallel;
+    # 0: the corpus is one stage
     shard_mb: NotNegative = 64.0
-    # texts to mix in, each by its share of all passages: `general` and `situations` of the world,
-    # or a block by a name of its own, {wiki: {files: [wiki.txt], share: 0.2}}
+    # texts to mix in, each with its share of all passages: the world's `general` and `situations`,
+    # or a block with a name of your choice, {wiki: {files: [wiki.txt], share: 0.2}}
     mix: dict[str, Any] | None = omitted(None)
 
     @property
@@ -138,7 +137,7 @@ class PolicyBlock:
     """One row of the leaderboard: a policy, its fields and its denoising objective."""
 
     name: str  # of the policy, as `maskpolicy list policies` shows; none: no intermediate stage
-    label: str  # the row's name; left out: the policy, and its settings that are not the default
+    label: str  # the row's name; if omitted, the policy with its settings that are not the default
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     denoising: Denoising = field(default_factory=Denoising)
     # what its trainings, and its corpus, have instead of the file's settings, by block
@@ -174,14 +173,14 @@ class TaskBlock:
     """One column of the leaderboard."""
 
     name: str  # of the task, as `maskpolicy list tasks` shows
-    label: str  # the column's name; left out: the task, and what differs from its other columns
+    label: str  # the column's name; if omitted, the task and what differs from its other columns
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
-    data: str = WORLD  # world, hub or a folder; left out: the file's `data`
-    revision: str | None = None  # of a Hub dataset: branch, tag or commit; null: main
+    data: str = WORLD  # world, hub or a folder; if omitted, the file's `data`
+    revision: str | None = None  # branch, tag or commit of a Hub dataset; null: main
     on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
-    context: bool = False  # give the model the context paragraph: an upper bound
+    context: bool = False  # give the model the context paragraph, as an upper bound
     limit: Limit = omitted(Limit())
-    # the metric that ranks, then those that are reported beside it; none given: the task's own
+    # the metric that ranks, then further metrics to report; empty: the task's own
     metrics: tuple[str, ...] = omitted(())
     # what differs from the file's `finetune` in this column
     finetune: dict[str, Any] | None = omitted(None)

@@ -76,18 +76,18 @@ class File:
     corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
     policies: list[NameOrKeys]  # the rows of the leaderboard
     tasks: list[NameOrKeys]  # its columns
-    # general text that policies compare the corpus with, as `corpus`; left out: that of the general
-    # stage, which only a model built from scratch has
+    # general text that policies compare the corpus with, written like `corpus`; if omitted, the
+    # text of the general stage, which only models built from scratch have
     contrast_corpus: NameOrKeys | None = None
     data: str = WORLD  # the source of tasks whose block names none: world, hub or a folder
-    seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once per seed
+    seeds: tuple[Seed, ...] = (0,)  # seeds of fine-tuning: each cell is computed once per seed
     intermediate_seeds: Count = 1  # runs of each intermediate stage, divided among `seeds`
     intermediate_runs: tuple[Steps, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
-    # models built from scratch, divided among the intermediate runs; left out: one for each run, so
-    # that tests cover other general models as well
+    # number of models built from scratch, divided among the intermediate runs; if omitted, one for
+    # each run, so that tests cover other general models as well
     general_seeds: Count | None = None
-    # the row that all others are compared with: its label or its policy; of several rows of that
-    # policy that differ in trainings alone, each row is compared with that most like it
+    # label or policy of the row that all others are compared with; if several rows of that policy
+    # differ only in trainings, each row is compared with the most similar one
     baseline: str = NONE
     general: Budget = field(default_factory=dict)  # pre-training of a model built from scratch
     intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
@@ -96,18 +96,18 @@ class File:
     # lists of values by key, for all rows: a row for each combination (docs/sweeps.md)
     grid: Budget = field(default_factory=dict)
     zip: Budget = field(default_factory=dict)  # the same, but the lists are read in step
-    # lists of values by key, for all rows: each takes those that are best on dev (docs/sweeps.md)
+    # lists of values by key, for all rows: each row uses the best ones on dev (docs/sweeps.md)
     tune: Budget = field(default_factory=dict)
     plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
     # stages whose models are kept, for `export`
     keep_models: tuple[Literal["finetune"], ...] = ()
     # steps of the intermediate stage after which its model is fine-tuned as well
     checkpoint_steps: tuple[Count, ...] = ()
-    # the same, by the words of the corpus that were read until then: numbers, or 500k, 10M
+    # the same in words of the corpus read so far: numbers, or 500k, 10M
     checkpoint_words: Annotated[Any, Stated("a list of numbers of words")] = ()
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: Tracker | None = None  # writes the losses of every training below logs/
-    # GPUs, processes and cores of each kind of stage; they change no result beyond rounding
+    # GPUs, processes and cores of each kind of stage; results only change by rounding
     resources: Budget = field(default_factory=dict)
     slurm: Budget = field(default_factory=dict)  # the jobs of `--executor slurm`
 

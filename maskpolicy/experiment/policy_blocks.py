@@ -293,10 +293,10 @@ def of_kind(denoising: Denoising, asked: Mapping[str, Any], kind: str, where: st
 class GeneralKeys:
     """The keys of the block `general` besides those of its budget."""
 
-    # masks the general text, with the objective in its block; `mixture` draws from several
+    # the policy that masks the general text, and its objective; `mixture` draws from several
     policy: Annotated[Any, Stated("a name or a block of keys")] = GENERAL_POLICY
-    # the general text, as `corpus`; left out: the world's for a preset or a corpus of the world,
-    # else that of `corpus`, and `general.steps` is 0
+    # the general text, written like `corpus`; if omitted, the world's for a preset or a corpus of
+    # the world, else the text of `corpus` with `general.steps: 0`
     corpus: Annotated[Any, Stated("a name or a block of keys")] = None
 
 

@@ -39,39 +39,39 @@ _SHORT |= {" >= ": " ≥", " <= ": " ≤", " < ": " <", " > ": " >", " and (?=[<
 _HEAD = """\
 # Every key of an experiment file
 
-A file states what differs from the defaults. On the command line a key is set with the names of the
-blocks that it lies in: `intermediate.steps=4000`, `corpus.on_error=skip`. Unknown keys are errors.
+A file states what differs from the defaults. On the command line, write a key with the names of its
+blocks: `intermediate.steps=4000`, `corpus.on_error=skip`. Unknown keys are errors.
 
 A value may name another key, `warmup: ${intermediate.warmup}`, in a file and on the command line,
 as in OmegaConf. It is resolved before keys are checked, so results and keys of stages hold the
 value itself. Functions such as `${oc.env:HOME}` are errors: files alone decide an experiment.
 
-Each key stands with its type and its default. A rate is a number from 0 to 1, a
+This page lists each key with its type and default. A rate is a number from 0 to 1, a
 [schedule](policies.md#schedules) of such numbers or a
 [distribution](policies.md#drawn-rates-and-weights) of them. `maskpolicy list keys` prints the keys,
 with those of your own policies and tasks too (`--plugin FILE`); `--json` and `--markdown` are its
 other forms, and the last one is this page, without the keys of single policies, which
 `maskpolicy list policies --markdown` prints."""
 _ABOUT = {
-    "file": "The top of the file. The keys that any policy takes, `corruption` to "
-    "`shallow_decoder`, may stand here too: they hold for each row that does not set them itself.",
+    "file": "The top of the file. The keys of any policy, `corruption` to `shallow_decoder`, may "
+    "stand here too: they apply to each row that does not set them itself.",
     "model": "`model: NAME` stands for `model: {name: NAME}`.",
     "corpus": "`corpus: world` stands for `corpus: {name: world}`.",
     TRAININGS: "Each of these four blocks is the budget of one training. All rows share it, except "
     "for what the block of a policy states in a `fit`, `intermediate` or `finetune` of its own.",
-    "general": "The block `general` takes these keys besides. They are for models built from "
+    "general": "The block `general` also has these keys. They are for models built from "
     "scratch: [world.md](world.md#a-general-stage-on-several-objectives).",
-    "intermediate": "The block `intermediate`, of the file and of a row, takes one of these keys "
-    "instead of `steps`. The corpus is read first, and its words are counted; results and the "
-    "keys of stages hold the steps. The block of a row counts the corpus of that row, the block of "
-    "the file the corpus of the file.",
-    "finetune": "The block `finetune`, of the file and of a task, takes this key instead of "
-    "`steps`. Each task then has steps of its own, by the number of its train examples.",
-    RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one stands for all kinds of stages "
-    "without a block of their own. `resources: {intermediate: {gpus: 4}}` computes each "
+    "intermediate": "The block `intermediate`, of the file or a row, may have one of these keys "
+    "instead of `steps`. maskpolicy first reads the corpus and counts its words; results and the "
+    "keys of stages hold the steps. A row's block counts the words of that row's corpus, the "
+    "file's block those of the file's corpus.",
+    "finetune": "The block `finetune`, of the file or a task, may have this key instead of "
+    "`steps`. The number of steps of a task then depends on the number of its train examples.",
+    RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one means all kinds of stages "
+    "without their own block. `resources: {intermediate: {gpus: 4}}` computes each "
     "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",
     "slurm": "The jobs that `--executor slurm` submits ([scale.md](scale.md)). `resources` says "
-    "what each takes.",
+    "what each job needs.",
     "policies": "What policies mask, and their own keys: [policies.md](policies.md). A block takes "
     "those, and these keys of any policy.",
     "tasks": "A block takes the keys of any task and its task's own.",

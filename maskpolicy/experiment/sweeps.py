@@ -35,11 +35,11 @@ _SAME_RESULT = (
 class RowKeys:
     """The keys of a row's block that any policy takes, besides its label and its objective."""
 
-    # what differs from the file's budgets in this row alone
+    # what differs from the file's budget in this row only
     intermediate: dict[str, Any] = field(default_factory=dict)
     finetune: dict[str, Any] = field(default_factory=dict)  # the same; of `none` too
     fit: dict[str, Any] = field(default_factory=dict)  # the same, of a learned policy
-    # what differs from the file's corpus in this row alone: key by key, and `mix` text by text
+    # what differs from the file's corpus in this row only: key by key, and `mix` text by text
     corpus: Annotated[dict[str, Any], Stated("a name or a block of keys")] = field(
         default_factory=dict
     )

@@ -40,48 +40,48 @@ Years: TypeAlias = Annotated[int, Range(ge=1, le=60)]
 class EntityErrors:
     """The errors of the column `entities_with_errors`, which is there if any share is not 0."""
 
-    # share of the gold entities that a further column, entities_with_errors, lacks
+    # share of the gold entities that the additional column entities_with_errors lacks
     dropped: Share = 0.0
-    wrong: Share = 0.0  # share in whose place that column marks as many other words
+    wrong: Share = 0.0  # share that this column replaces by as many other words
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything the world depends on: the same settings give the same bytes."""
 
-    seed: AtLeast0 = 0  # of all that is drawn
-    kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects; their tasks are written with them
+    seed: AtLeast0 = 0  # seed of everything that is drawn
+    kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects, each with its tasks
     people: AtLeast4 = 150  # subjects of the tasks' corpus, half of them in the train files
     general_people: Count = 250  # subjects of the general corpus, all others
     writers: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
     birds: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
     salts: AtLeast4 = 100  # subjects of the tasks' corpus, if `kinds` names them
     entries: Count = 18  # differently worded entries for each person; others have as many per fact
-    facts: AtLeast0 = 1  # facts that an entry states; 0: all of its subject's
-    asked: Count = 5  # asked relations of each person
-    never: AtLeast0 = 1  # never-asked relations of each person
-    relations: tuple[str, ...] = ()  # asked relations in use; none given: all
-    others: tuple[str, ...] = ()  # never-asked relations in use; none given: all
+    facts: AtLeast0 = 1  # facts that an entry states; 0: all facts of its subject
+    asked: Count = 5  # relations of each person that tasks ask for
+    never: AtLeast0 = 1  # relations of each person that no task asks for
+    relations: tuple[str, ...] = ()  # names of the relations to ask for; empty: all
+    others: tuple[str, ...] = ()  # names of the relations that no task asks for; empty: all
     questions: Count = 1  # TriviaQA wordings for each fact
     skew: Exponent = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
     train_share: Part = 0.5  # share of the tasks' subjects in the train files
     name_parts: AtLeast0 = 0  # given names and surnames each; 0: four full names for each subject
-    towns: AtLeast2 = 40  # in the pool that facts are drawn from
+    towns: AtLeast2 = 40  # towns in the pool that facts are drawn from
     companies: Count = 30  # employers in the pool
-    schools: Count = 20  # in the pool
-    years: Years = 40  # years of birth, and as many of death
-    rivers: Count = 20  # in the pool; nobody asks for them
-    prizes: Count = 20  # in the pool; nobody asks for them
-    teachers: Count = 40  # in the pool; nobody asks for them
-    dates: Count = 60  # in the pool; nobody asks for them
+    schools: Count = 20  # schools in the pool
+    years: Years = 40  # years of birth in the pool, and as many years of death
+    rivers: Count = 20  # rivers in the pool; no task asks for them
+    prizes: Count = 20  # prizes in the pool; no task asks for them
+    teachers: Count = 40  # teachers in the pool; no task asks for them
+    dates: Count = 60  # dates in the pool; no task asks for them
     evidence: bool = True  # write TriviaQA's evidence, one file for each subject
-    # share of situations in the general corpus; as many about other subjects in situations.jsonl
+    # share of situations in the general corpus; situations.jsonl has as many about other subjects
     situations: PartOrNone = omitted(0.0)
     entity_errors: EntityErrors = omitted(EntityErrors())
-    # relations of people that zsRE's train file lacks; none given: place of death and school, and
-    # of birds the year of discovery
+    # relations of people that zsRE's train file lacks; empty: place of death and school, and
+    # the year of discovery of birds
     heldout: tuple[str, ...] = omitted(())
-    # share of the entries that go on after the fact, so that values do not stand at their end
+    # share of the entries that continue after the fact, so that they do not end with its value
     endings: Share = omitted(0.0)
     wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
 
