@@ -118,7 +118,6 @@ class Analysis(Protocol):
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Analyse the results of runs and their artifacts in `store`."""
-        ...
 
 
 def save(
@@ -198,14 +197,13 @@ def from_json(document: Json) -> Findings:
 
 
 def _plots(panels: Sequence[Json]) -> tuple[Plot, ...]:
-    return tuple(_plot(dict(panel)) for panel in panels)
-
-
-def _plot(panel: dict[str, Json]) -> Plot:
-    kind = PLOTS[panel.pop("kind")]
-    if "series" in panel:
-        panel["series"] = [plots.Series(**series) for series in panel["series"]]
-    return kind(**panel)
+    found = []
+    for kind, panel in ((panel["kind"], {**panel}) for panel in panels):
+        del panel["kind"]
+        if "series" in panel:
+            panel["series"] = [plots.Series(**series) for series in panel["series"]]
+        found.append(PLOTS[kind](**panel))
+    return tuple(found)
 
 
 def to_markdown(findings: Findings) -> str:

@@ -34,15 +34,12 @@ class Reports(Protocol):
 
     def begin(self, key: str, name: str) -> bool:
         """Show a stage; return False if it is shown already."""
-        ...
 
     def report(self, key: str, done: int, total: int, note: str) -> None:
         """Show that `done` of `total` units of a stage are finished."""
-        ...
 
     def end(self, key: str) -> None:
         """Show a stage no longer."""
-        ...
 
 
 _reports: ContextVar[Reports | None] = ContextVar("reports", default=None)

@@ -181,7 +181,11 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
     if params.room is not None:
         views = [view.cut(params.room) for view in views]
     places, streams = sampling.places(len(views[0])), Streams()
-    if not _is_repeatable(masker, views, places[:_REPEATED].tolist(), params.seed):
+    some = places[:_REPEATED].tolist()
+    twice = [
+        masker.select(views, some, params.seed, [0] * len(some), Streams(), 0.0) for _ in range(2)
+    ]
+    if not all(map(np.array_equal, *(each.spans for each in twice))):
         raise unrepeatable(policy)
     done, total = 0, sampling.draws * len(places)
     with RaggedWriter(out / FILE) as file:
@@ -198,13 +202,6 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
                 file.append({"spans": spans, "places": np.asarray([place])})
                 done += 1
                 run.progress(done, total, "passages")
-
-
-def _is_repeatable(masker: Masker, views: Sequence[Passages], places: list[int], seed: int) -> bool:
-    """Return whether a policy masks the same in the same passages a second time."""
-    epochs = [0] * len(places)
-    first, again = (masker.select(views, places, seed, epochs, Streams(), 0.0) for _ in range(2))
-    return all(map(np.array_equal, first.spans, again.spans))
 
 
 @dataclass(frozen=True, eq=False)

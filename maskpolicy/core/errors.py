@@ -41,10 +41,10 @@ class PluginError(ConfigError, StageError):
 
 def cause(error: BaseException) -> str:
     """Return the first line of an error, after its type if it is not a MaskpolicyError."""
-    line = next(iter(str(error).strip().splitlines()), "")
-    if line and isinstance(error, MaskpolicyError):
-        return line
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+    line, name = next(iter(str(error).strip().splitlines()), ""), type(error).__name__
+    if not line:
+        return name
+    return line if isinstance(error, MaskpolicyError) else f"{name}: {line}"
 
 
 def cause_at(error: BaseException, file: str) -> str:

@@ -9,6 +9,7 @@ import shutil
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
@@ -176,7 +177,7 @@ def _places(index: slice, length: int) -> range:
     return range(begin, max(begin, end))
 
 
-class RaggedWriter:
+class RaggedWriter(AbstractContextManager["RaggedWriter"]):
     """Writes columns row by row to one safetensors file, in constant memory.
 
     Each column grows in a file of its own. A clean exit from the context joins and removes these.
@@ -199,9 +200,6 @@ class RaggedWriter:
             }
         for name, column in self.columns.items():
             column.append(row[name])
-
-    def __enter__(self) -> RaggedWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for column in self.columns.values():

@@ -154,4 +154,3 @@ class Policy(Protocol):
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Return the token spans of `passage` to mask: sorted, disjoint, non-empty, in range."""
-        ...

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import torch
 
     from maskpolicy.core.types import Denoising
-    from maskpolicy.models.cpu.backpropagation import PretrainingGradients
     from maskpolicy.models.training.batching import Batch
 
 Wanted = HeadChoice | Literal["saved"]
@@ -188,13 +187,9 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     return crossentropy.of_logits(logits, labels, batch.label_weights), len(labels)
 
 
-def _gradients(module: Any) -> PretrainingGradients | None:
-    from maskpolicy.models.cpu import backpropagation
-
-    return backpropagation.pretraining_gradients(module)
-
-
-training_loss = partial(TrainingLoss, token_loss, _gradients)
+training_loss = partial(
+    TrainingLoss, token_loss, lambda cpu, module: cpu.pretraining_gradients(module)
+)
 """training_loss() returns `token_loss` for one training."""
 
 

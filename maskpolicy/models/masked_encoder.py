@@ -182,7 +182,10 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
     with no attention to excluded tokens. Families whose positions can be given are run on the
     shorter source (row `exclusion: removed`).
     """
-    if _removes(encoder):
+    # a DeBERTa-v2 with a convolution over neighbouring tokens reads zeros in place of masks
+    has_convolution = getattr(getattr(encoder, "encoder", None), "conv", None) is not None
+    is_removed = family_of(encoder.config, "encoder").exclusion == "removed"
+    if is_removed and not has_convolution:
         packing = batch.packing
         tokens = batch.source.gather(1, packing.position)
         shortened: Any = _SHORTENED.get(encoder.config.model_type, _at_positions)
@@ -192,15 +195,6 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
     full = _word_rows(encoder, batch.source)
     states: torch.Tensor = out.last_hidden_state
     return states.to(full.dtype).where(batch.kept[..., None], full)
-
-
-def _removes(encoder: Any) -> bool:
-    """Return True if masks can leave the encoder's input.
-
-    A DeBERTa-v2 with a convolution over neighbouring tokens reads zeros in their place.
-    """
-    has_convolution = getattr(getattr(encoder, "encoder", None), "conv", None) is not None
-    return family_of(encoder.config, "encoder").exclusion == "removed" and not has_convolution
 
 
 def _word_rows(encoder: Any, ids: torch.Tensor) -> torch.Tensor:

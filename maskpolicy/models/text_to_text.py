@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from maskpolicy.models.cpu.backpropagation import BartGradients
     from maskpolicy.models.training.batching import Batch
 
 
@@ -246,13 +245,7 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     return losses, len(labels)
 
 
-def _gradients(model: Any) -> BartGradients | None:
-    from maskpolicy.models.cpu.backpropagation import bart_gradients
-
-    return bart_gradients(model)
-
-
-training_loss = partial(TrainingLoss, token_loss, _gradients)
+training_loss = partial(TrainingLoss, token_loss, lambda cpu, model: cpu.bart_gradients(model))
 """training_loss() returns `token_loss` for one training."""
 
 

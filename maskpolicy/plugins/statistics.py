@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from json.encoder import encode_basestring
@@ -125,7 +126,7 @@ class Statistics:
         return self.codes[first : int(self.ends[place])].tobytes()
 
 
-class StatisticsWriter:
+class StatisticsWriter(AbstractContextManager["StatisticsWriter"]):
     """Writes tables one after the other into the files of a folder, in constant memory.
 
     `ends` has the number of records after each table. The tables are a `Statistics` if their hashes
@@ -149,9 +150,6 @@ class StatisticsWriter:
             file.write(np.ascontiguousarray(array, dtype).data)
         self.ends.append(self.ends[-1] + len(table))
         self._codes += len(table.codes)
-
-    def __enter__(self) -> StatisticsWriter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for file, _dtype in self.files.values():

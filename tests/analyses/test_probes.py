@@ -13,6 +13,7 @@ from maskpolicy.analyses import representations
 from maskpolicy.analyses.representations import probes
 from maskpolicy.analyses.representations.probes import PROBES, ProbeParams, probe
 from maskpolicy.core.errors import DataError
+from maskpolicy.core.files import read_json
 from maskpolicy.data import world
 from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.data.world.unasked_texts import probed_entries
@@ -46,7 +47,7 @@ def probed(folder, out):
     params = ProbeParams(world=WORLD, people=40, seed=0)
     out.mkdir()
     probes.probes(params, {"model": folder, "tokenizer": folder}, out, StageRun(None, Local()))
-    return {(row["probe"], row["layer"]): row for row in probes.read(out)}
+    return {(row["probe"], row["layer"]): row for row in read_json(out / probes.FILE)}
 
 
 def test_every_layer_of_an_encoder_is_probed_and_the_input_tells_nothing(folder, tmp_path):

@@ -52,7 +52,9 @@ class Probe:
         shown = [each for each in found if self.layers == "all" or each.is_last]
         groups: dict[_ProbePlace, list[Accuracy]] = defaultdict(list)
         for each in shown:
-            groups[_probe_place(each)].append(each)
+            model = each.model
+            place = model.run.name, model.policy, model.steps, each.probe, each.layer
+            groups[place].append(each)
         differences = _differences(shown, runs)
         rows, ended = [], []
         for place, group in groups.items():
@@ -84,11 +86,6 @@ def _value(found: Accuracy) -> dict[str, Json]:
     about = {"run": model.run.name, "policy": model.policy, "stage": model.stage}
     where = {"steps": model.steps, "probe": found.probe, "layer": found.layer}
     return {**about, **where, "value": found.percent}
-
-
-def _probe_place(found: Accuracy) -> _ProbePlace:
-    model = found.model
-    return model.run.name, model.policy, model.steps, found.probe, found.layer
 
 
 def _differences(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from maskpolicy import ConfigError, Count, Findings, Json, Run, Seed, Store, Sto
 from maskpolicy.analyses import IntermediateStage, derive
 from maskpolicy.analyses.masked_sample import rows_of_stages
 from maskpolicy.analyses.plots import Bars, Series
+from maskpolicy.core.files import read_json
 from maskpolicy.core.keys import without_omitted
 from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import ENCODER, CorpusBlock, PolicyBlock
@@ -28,8 +28,7 @@ from maskpolicy.experiment.policy_blocks import (
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results.cell import plugin_files
 from maskpolicy.pipeline.graph.nodes import Local, params_of, version_of
-from maskpolicy.pipeline.stages.cloze_answers import ClozeParams
-from maskpolicy.pipeline.stages.cloze_answers import read as read_answers
+from maskpolicy.pipeline.stages.cloze_answers import ANSWERS, ClozeParams
 from maskpolicy.pipeline.stages.general_loss import LOSS, GeneralLossParams
 from maskpolicy.pipeline.stages.params import GeneralParams
 from maskpolicy.pipeline.stages.training_text import statistics_keys
@@ -78,7 +77,7 @@ def _cloze_rows(each: IntermediateStage, store: Store) -> list[Json]:
     settings = _world_of_stage(each, store)
     inputs = {"model": each.key, "tokenizer": each.inputs["tokenizer"]}
     params = ClozeParams(world=settings, how=each.params.how)
-    answers = read_answers(derive(store, "cloze", each.label, params, inputs).path)
+    answers = read_json(derive(store, "cloze", each.label, params, inputs).path / ANSWERS)
     known = list(blanks(settings))
     rows = []
     for kind in dict.fromkeys(answer["kind"] for answer in answers):
@@ -152,7 +151,7 @@ class Forgetting:
             for model in models:
                 read = {"model": model, **inputs}
                 artifact = derive(store, "general-loss", row.label, params, read, local, files)
-                values = json.loads((artifact.path / LOSS).read_text())
+                values = read_json(artifact.path / LOSS)
                 pair.append([values["sums"], values["tokens"]])
             losses.setdefault(target, []).append(np.array(pair, np.float64))
         for target, pairs in losses.items():

@@ -181,10 +181,5 @@ def _gold(passage: Passage) -> NDArray[np.uint8]:
     inside = np.zeros(len(passage.tokens) + 1, bool)
     for start, end in passage.columns[GOLD].tolist():
         inside[start:end] = True
-    starts, ends = (
-        passage.offsets[passage.words[:, 0], 0],
-        passage.offsets[passage.words[:, 1] - 1, 1],
-    )
-    words = [passage.text[a:b].strip() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    names = tag(words, inside[passage.words[:, 0]].tolist())
+    names = tag(passage.texts(passage.words), inside[passage.words[:, 0]].tolist())
     return np.asarray([TAGS.index(name) for name in names], np.uint8)

@@ -144,14 +144,14 @@ class Evidences:
     def _measured(self, contrast: Measured) -> Evidence:
         """Return the numbers of an analysis, one for each intermediate run of the row or rows."""
         points: dict[str, dict[int, Points]] = {}
-        wanted = contrast.where.items()
+        wanted = [(n, v if isinstance(v, tuple) else (v,)) for n, v in contrast.where.items()]
         tables = []
         for run in self.of_experiment(contrast.experiment):
             table = self.table(contrast.analysis, contrast.settings, run)
             tables.append(table)
             for label in filter(None, (contrast.row, contrast.other)):
                 every = (*table.rows, *table.values) if table else ()
-                rows = [row for row in every if all(_has(row, *each) for each in wanted)]
+                rows = [row for row in every if all(row.get(n) in known for n, known in wanted)]
                 points.setdefault(label, {}).update(_by_run(rows, label, contrast))
         numbers = _numbers(points, contrast)
         mine, other = numbers[contrast.row], numbers.get(contrast.other or "")
@@ -262,11 +262,6 @@ def _of_runs(one: Evidence) -> Floats:
     if one.values is not None:
         return one.values
     return 100 * one.pair.of_seed if one.pair is not None else np.zeros(())
-
-
-def _has(row: Mapping[str, Json], name: str, value: Json) -> bool:
-    """Return whether a row of a table has a value, or one of several, in a column."""
-    return row.get(name) in (value if isinstance(value, tuple) else (value,))
 
 
 def _by_run(

@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.analyses.plots import look
-from maskpolicy.analyses.plots.plot_data import Bars, Lines, Marked, Plot
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, FigureBase
-from maskpolicy.analyses.plots.plot_data import Grid
+from maskpolicy.analyses.plots.plot_data import Bars, Grid, Lines, Marked, Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
 
 _COLUMNS = 3  # the most panels side by side
 _WIDTH = 14.0  # inches: of wide panels fewer stand side by side, so that labels stay readable
@@ -139,8 +136,9 @@ def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Layout, title: str) 
         figure.suptitle(title, fontsize=11)
     rows, ratios = len(grid.heights), list(grid.heights)
     axes = list(figure.subplots(rows, grid.columns, squeeze=False, height_ratios=ratios).flat)
+    drawers: Mapping[type, Any] = {Lines: _lines, Bars: _bars, Grid: _table}
     for axis, plot in zip(axes, plots, strict=False):
-        _draw_panel(axis, plot, grid.colors)
+        drawers[type(plot)](axis, plot, grid.colors)
     for axis in axes[len(plots) :]:
         axis.set_axis_off()
     _legend(figure, plots, grid)
@@ -242,12 +240,6 @@ def _box(column: int, row: float, width: int, color: int, weight: float) -> Any:
     tint = to_rgba(look.color(color), 0.08 + 0.22 * min(1.0, max(0.0, weight)))
     frame: dict[str, Any] = {"edgecolor": look.color(color), "linewidth": 1.2}
     return Rectangle((column, row + 0.04), width, 0.92, facecolor=tint, **frame)
-
-
-def _draw_panel(axis: Axes, plot: Plot, colors: Mapping[str, int]) -> None:
-    """Draw a panel; `colors` maps the label of a series to its colour index."""
-    draw: Mapping[type, Any] = {Lines: _lines, Bars: _bars, Grid: _table}
-    draw[type(plot)](axis, plot, colors)
 
 
 def _size(plot: Plot) -> tuple[float, float]:

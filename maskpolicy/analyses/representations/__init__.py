@@ -198,17 +198,11 @@ def _states(
             attention_mask=batch.seen.long(),
             output_hidden_states=True,
         ).hidden_states
-    inside = _inside(sources).to(device)
+    places = torch.arange(batch.source.shape[1], device=device)
+    last = batch.seen.sum(1, keepdim=True) - 1
+    inside = (places > 0) & (places < last)  # the tokens between BOS and EOS
     masked = inside & (batch.source == marks.mask)
     return found, batch.seen, inside & ~masked, masked
-
-
-def _inside(sources: Ragged) -> torch.Tensor:
-    """Return (b, n), True at the tokens between BOS and EOS."""
-    import torch
-
-    places = np.arange(sources.lengths.max(initial=0))
-    return torch.from_numpy((places > 0) & (places < sources.lengths[:, None] - 1))
 
 
 def _positions(config: Any) -> int:

@@ -16,7 +16,8 @@ from maskpolicy.analyses.cache import derive
 from maskpolicy.analyses.representations import PretrainedModel, pretrained_models
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, StoreError
-from maskpolicy.core.types import Json, Passage
+from maskpolicy.core.files import read_json
+from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.data.world.unasked_texts import Part, ProbedEntry, probed_entries, shared_values
 from maskpolicy.experiment.world_settings import Settings
@@ -64,12 +65,6 @@ def probes(params: ProbeParams, inputs: Mapping[str, Path], out: Path, run: Stag
             if found is not None:
                 rows.append({"probe": name, "layer": number, **asdict(found)})
     (out / FILE).write_text(json.dumps(rows), encoding="utf-8")
-
-
-def read(folder: Path) -> Sequence[Json]:
-    """Return the objects that the stage wrote."""
-    rows: list[Json] = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    return rows
 
 
 def _asked(
@@ -231,7 +226,7 @@ def accuracies(
 def _of_model(model: PretrainedModel, store: Store, people: int, seed: int) -> list[Accuracy]:
     params = ProbeParams(world=_world_of(model.result, store), people=people, seed=seed)
     inputs = {"model": model.key, "tokenizer": model.tokenizer}
-    rows = read(derive(store, "probe", model.policy, params, inputs).path)
+    rows = read_json(derive(store, "probe", model.policy, params, inputs).path / FILE)
     last = max((row["layer"] for row in rows), default=0)
     return [
         Accuracy(model, row.pop("probe"), layer, layer == last, Probed(**row))

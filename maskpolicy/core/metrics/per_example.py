@@ -6,7 +6,8 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -39,22 +40,16 @@ def normalise_triviaqa(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_BLANKS)).split())
 
 
-def exact_match(prediction: str, answers: Sequence[str]) -> float:
+def exact_match(
+    prediction: str, answers: Sequence[str], normalise: Callable[[str], str] = normalise
+) -> float:
     """Return 1 if the normalised prediction equals a normalised answer, else 0."""
     guess = normalise(prediction)
     return float(any(guess == normalise(answer) for answer in answers))
 
 
-def nq_exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """Return exact match by the normalisation of NQ-open."""
-    guess = normalise_nq(prediction)
-    return float(any(guess == normalise_nq(answer) for answer in answers))
-
-
-def triviaqa_exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """Return exact match by the normalisation of TriviaQA."""
-    guess = normalise_triviaqa(prediction)
-    return float(any(guess == normalise_triviaqa(answer) for answer in answers))
+nq_exact_match = partial(exact_match, normalise=normalise_nq)
+triviaqa_exact_match = partial(exact_match, normalise=normalise_triviaqa)
 
 
 def kilt_accuracy(prediction: str, answers: Sequence[str]) -> float:

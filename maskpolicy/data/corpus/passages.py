@@ -307,15 +307,14 @@ def cut_by_tokens(
     while at < len(units):
         last = max(at, int(np.searchsorted(ends, before + most, side="right")) - 1)
         # a text may have more tokens alone than within its document
-        while last > at and _length(text[units[at][0] : units[last][1]], tokenizer) > most:
+        while last > at:
+            [alone] = encode([text[units[at][0] : units[last][1]]], tokenizer)
+            if len(alone.ids) <= most:
+                break
             last -= 1
         bounds.append((units[at][0], units[last][1]))
         at, before = last + 1, ends[last]
     yield from _parts_of(document, bounds)
-
-
-def _length(text: str, tokenizer: PreTrainedTokenizerBase) -> int:
-    return len(encode([text], tokenizer)[0].ids)
 
 
 def _parts_of(document: Document, bounds: Iterable[tuple[int, int]]) -> Iterator[Document]:

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -152,11 +153,6 @@ _CSV_ROW = 1 << 20  # characters of the longest row of a .csv file
 def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     """Yield the rows of a table in which a line is a row, also where cells are quoted."""
     return _table(stream, path, layout, text_lines, _quoted if layout.quoted else str.split, "\t")
-
-
-def _csv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
-    """Yield the rows of a table with commas; line breaks in quoted cells belong to the cell."""
-    return _table(stream, path, layout, _joined, _quoted, ",")
 
 
 def _joined(stream: IO[bytes], path: Path, part: Part) -> Iterator[Row]:
@@ -441,7 +437,8 @@ _READERS: dict[str, tuple[Reader, Unit | None]] = {
     "?*.jsonl": (_jsonl, "line"),
     "?*.json": (_json, None),
     "?*.tsv": (_tsv, "line"),
-    "?*.csv": (_csv, "unquoted"),
+    # line breaks in quoted cells belong to the cell
+    "?*.csv": (partial(_table, lines=_joined, split=_quoted, delimiter=","), "unquoted"),
     "?*.parquet": (_parquet, "group"),
 }
 """By file name, without .gz; the first that matches. None: such a file is never cut."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self, TextIO, TypeAlias
+from typing import NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 
@@ -134,18 +134,12 @@ def entries(
         for i in least:
             said[i] += 1
         in_order.append(_entry(subject, number, opener, chosen, rng.permutation(least).tolist()))
-    return [
-        _with_ending(entry, endings, [seed, 21, subject.page, i])
-        for i, entry in enumerate(in_order)
-    ]
-
-
-def _with_ending(entry: Entry, share: float, seed: Sequence[int]) -> Entry:
-    """Return the entry, in a share of the draws with a last sentence after all others."""
-    rng = np.random.default_rng(seed)
-    if rng.random() >= share:
-        return entry
-    return replace(entry, text=f"{entry.text} {ENDINGS[int(rng.integers(len(ENDINGS)))]}")
+    for i, entry in enumerate(in_order):
+        rng = np.random.default_rng([seed, 21, subject.page, i])
+        if rng.random() < endings:
+            ending = ENDINGS[int(rng.integers(len(ENDINGS)))]
+            in_order[i] = replace(entry, text=f"{entry.text} {ending}")
+    return in_order
 
 
 def _entry(
@@ -216,7 +210,7 @@ def task_files(
     return lambda rows: TaskFiles(name, kind, tuple(files), of_files, rows)
 
 
-class Files:
+class Files(AbstractContextManager["Files"]):
     """A folder of files that are opened once, written row by row and closed together."""
 
     def __init__(self, folder: Path) -> None:
@@ -241,16 +235,7 @@ class Files:
         stream.write((form.between if self.rows[name] else "") + text)
         self.rows[name] += 1
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close all files; they are complete only when nothing was raised."""
         for name, (stream, form) in self._files.items():
             with stream:

@@ -127,11 +127,6 @@ class FullNames:
         return self.given[: self._women] if women else self.given[self._women :]
 
 
-def parts_for(subjects: int) -> int:
-    """Return how many given names and surnames give four full names for each subject."""
-    return max(20, math.ceil(2 * math.sqrt(subjects)))
-
-
 @dataclass(frozen=True)
 class Pools:
     """The values of each pool, the full names of people by number, and the names of other kinds."""
@@ -157,7 +152,8 @@ def build(settings: Settings) -> Pools:
         "prizes": _suffixed(names.draw("prize", settings.prizes), PRIZES),
         "dates": _dates(settings.dates, rng),
     }
-    full = FullNames(names, settings.name_parts or parts_for(everybody), int(rng.integers(2**31)))
+    parts = max(20, math.ceil(2 * math.sqrt(everybody)))  # four full names for each
+    full = FullNames(names, settings.name_parts or parts, int(rng.integers(2**31)))
     if len(full) < everybody:
         raise ConfigError(
             f"world.name_parts: {len(full)} full names for {everybody} people: raise it, or set 0"

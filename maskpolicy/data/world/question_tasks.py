@@ -138,9 +138,11 @@ def webquestions(world: World, subject: Subject, entries: list[Entry], split: st
         question = wordings[int(rng.integers(len(wordings)))].format(n=subject.title)
         if not facts:
             continue
+        values = (fact.value.text for fact in facts)
+        shown = (f'"{value}"' if " " in value else value for value in values)  # as Freebase quotes
         row = {
             "url": f"http://www.freebase.com/view/en/{subject.title.lower().replace(' ', '_')}",
-            "targetValue": _expression([fact.value.text for fact in facts]),
+            "targetValue": f"(list {' '.join(f'(description {value})' for value in shown)})",
             "utterance": question,
         }
         yield f"webquestions.examples.{part}.json", row
@@ -167,12 +169,6 @@ def _companion(
         "hard_negative_ctxs": [],
     }
     return f"biencoder-{name}-{split}.json", row
-
-
-def _expression(values: Sequence[str]) -> str:
-    """Return Freebase's list of descriptions; a value with a blank in it is quoted."""
-    shown = (f'"{value}"' if " " in value else value for value in values)
-    return f"(list {' '.join(f'(description {value})' for value in shown)})"
 
 
 @task_files(

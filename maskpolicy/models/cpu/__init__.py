@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from maskpolicy.models.cpu.layers import Gradients
     from maskpolicy.models.training.batching import Batch, Loss
 
-Finder: TypeAlias = "Callable[[Any], Gradients | None]"
-"""Returns the gradients of a module on a CPU; None for one that is not known.
+Finder: TypeAlias = "Callable[[Any, Any], Gradients | None]"
+"""find(`cpu.backpropagation`, module) -> the module's gradients; None for one that is not known.
 
 Raises LookupError for weights that are frozen or not in a training.
 """
@@ -47,7 +47,9 @@ class TrainingLoss:
     def _found(self, module: Any) -> Gradients | None:
         if next(module.parameters()).device.type != "cpu":
             return None
+        from maskpolicy.models.cpu import backpropagation
+
         try:
-            return self._find(module)
+            return self._find(backpropagation, module)
         except LookupError:
             return None

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from maskpolicy.models.cpu.backpropagation import TaskGradients
-
 _OVERLAP = 128  # tokens that two windows share at most (BERT's and RoBERTa's stride)
 _LONGEST = 30  # tokens of an answer, as in BERT's evaluation
 _NOTHING = (0, 0)  # the place that means "no answer here": <s>
@@ -158,9 +156,10 @@ class _EncoderTask(ABC):
 
         return load_whole(getattr(transformers, self.auto_class), str(folder))
 
-    @abstractmethod
     def logits(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Return the logits of a batch."""
+        """Return the logits of a batch, (b, c), or of each token, (b, n, c)."""
+        logits: torch.Tensor = outputs(model, batch).logits.float()
+        return logits
 
     @abstractmethod
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -177,17 +176,24 @@ class _EncoderTask(ABC):
     def training_loss(self) -> TrainingLoss:
         """Return a loss for one training, equal to `loss`."""
 
-        def gradients(model: Any) -> TaskGradients | None:
-            from maskpolicy.models.cpu import backpropagation
+        def gradients(cpu: Any, model: Any) -> Any:
+            def loss(states: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
+                return self.loss_of(self.logits_of_states(model, states, batch), batch)
 
-            return backpropagation.task_gradients(
-                model,
-                lambda states, batch: self.loss_of(
-                    self.logits_of_states(model, states, batch), batch
-                ),
-            )
+            return cpu.task_gradients(model, loss)
 
         return TrainingLoss(self.loss, gradients)
+
+    def cuts(
+        self, tokenizer: Any, examples: Sequence[Example], spec: Training, _: HeadParams, __: bool
+    ) -> list[Cut]:
+        """Count the inputs, of one text or of two, that lose an end."""
+        firsts = tokenize([example.source for example in examples], tokenizer)
+        seconds = tokenize([example.context or "" for example in examples], tokenizer)
+        has_second = np.asarray([example.context is not None for example in examples])
+        one, two = Specials.of_encoder(tokenizer).added("max_source"), len(TwoTexts.of(tokenizer))
+        lengths = firsts.lengths + seconds.lengths + np.where(has_second, two, one)
+        return [Cut.of("sources", lengths, spec.max_source, "max_source")]
 
     def _read(
         self, model: Any, sources: Ragged, marks: Specials, progress: Progress | None
@@ -221,11 +227,6 @@ class LabelTask(_EncoderTask):
         marks = Specials.of_encoder(tokenizer)
         labels = Ragged.of_arrays([_target(example) for example in examples])
         return ExampleSteps(Pairs(_sources(examples, tokenizer, marks, spec), labels), marks, spec)
-
-    def logits(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Return the logits of the classes, (b, c); of a number, (b, 1)."""
-        logits: torch.Tensor = outputs(model, batch).logits.float()
-        return logits
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the same of the body's last states, (b, n, d)."""
@@ -270,17 +271,6 @@ class LabelTask(_EncoderTask):
         sources = _sources(examples, tokenizer, marks, spec)
         rows = dict(self._read(model, sources, marks, progress))
         return [rows[index] for index in range(len(examples))]
-
-    def cuts(
-        self, tokenizer: Any, examples: Sequence[Example], spec: Training, _: HeadParams, __: bool
-    ) -> list[Cut]:
-        """Count the inputs, of one text or of two, that lose an end."""
-        firsts = tokenize([example.source for example in examples], tokenizer)
-        seconds = tokenize([example.context or "" for example in examples], tokenizer)
-        has_second = np.asarray([example.context is not None for example in examples])
-        one, two = Specials.of_encoder(tokenizer).added("max_source"), len(TwoTexts.of(tokenizer))
-        lengths = firsts.lengths + seconds.lengths + np.where(has_second, two, one)
-        return [Cut.of("sources", lengths, spec.max_source, "max_source")]
 
 
 def _target(example: Example) -> NDArray[Any]:
@@ -479,11 +469,6 @@ class TagTask(_EncoderTask):
         pairs = Pairs(sources, Ragged.of(rows, np.int32))
         return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
 
-    def logits(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Return the logits of each token's tags, (b, n, c)."""
-        logits: torch.Tensor = outputs(model, batch).logits.float()
-        return logits
-
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the same of the body's last states, (b, n, d)."""
         logits: torch.Tensor = model.classifier(model.dropout(states)).float()
@@ -515,14 +500,6 @@ class TagTask(_EncoderTask):
             tags = (names[int(best[place])] if place >= 0 else "O" for place in words[index])
             found[index] = " ".join(tags)
         return found
-
-    def cuts(
-        self, tokenizer: Any, examples: Sequence[Example], spec: Training, _: HeadParams, __: bool
-    ) -> list[Cut]:
-        """Count the texts that lose an end."""
-        lengths = tokenize([example.source for example in examples], tokenizer).lengths
-        added = Specials.of_encoder(tokenizer).added("max_source")
-        return [Cut.of("sources", lengths + added, spec.max_source, "max_source")]
 
 
 def _tagged(

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from maskpolicy.experiment.budgets import Training
     from maskpolicy.models.training.specials import Specials
 
 _log = logging.getLogger(__name__)
@@ -416,7 +415,13 @@ def _read(path: Path, tokenizer: PreTrainedTokenizerBase, language: str) -> tupl
         rows = [json.loads(line) for line in file]
     texts = [Document(row["id"], row["context"], language=language) for row in rows]
     passages = tokenize(texts, tokenizer)
-    return tuple(_context(row, passage) for row, passage in zip(rows, passages, strict=True))
+    found = []
+    for row, passage in zip(rows, passages, strict=True):
+        spans = [passage.at([span]) for span in row["answers"]]
+        answers = as_spans(np.unique(np.concatenate([as_spans([]), *spans]), axis=0))
+        about = (row["id"], row["group"], row["source"], tuple(row["targets"]))
+        found.append(Context(*about, passage, answers))
+    return tuple(found)
 
 
 def _read_labelled(
@@ -429,23 +434,9 @@ def _read_labelled(
         tokenize([Document(*text, language=language) for text in each], tokenizer)
         for each in (texts, pairs)
     )
-    return tuple(
-        Context(
-            one.id,
-            one.group,
-            one.source,
-            one.targets,
-            first,
-            as_spans([]),
-            one.choices,
-            None if one.context is None else next(seconds),
-        )
-        for one, first in zip(found, firsts, strict=True)
-    )
-
-
-def _context(row: Json, passage: Passage) -> Context:
-    spans = [passage.at([span]) for span in row["answers"]]
-    answers = np.unique(np.concatenate([as_spans([]), *spans]), axis=0)
-    targets = tuple(row["targets"])
-    return Context(row["id"], row["group"], row["source"], targets, passage, as_spans(answers))
+    contexts = []
+    for one, first in zip(found, firsts, strict=True):
+        second = None if one.context is None else next(seconds)
+        about = (one.id, one.group, one.source, one.targets)
+        contexts.append(Context(*about, first, as_spans([]), one.choices, second))
+    return tuple(contexts)

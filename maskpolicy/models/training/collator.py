@@ -390,33 +390,23 @@ def _block(
 
 def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
     """Raise ConfigError for a policy that selects and an objective that no collator can have."""
-    name = plugin_name("policy", leaf.policy)
+    policy, name = leaf.policy, plugin_name("policy", leaf.policy)
     if leaf.denoising.mask_exclusion or leaf.denoising.shallow_decoder:
-        raise ConfigError(
-            f"MaskingCollator: {name} with mask_exclusion or shallow_decoder trains as MAE-LM, "
-            "without <mask> in the encoder, which plain Transformers models cannot do: use "
-            "`maskpolicy pretrain`"
-        )
-    if hooks.gives_examples(leaf.policy):
-        raise ConfigError(
-            f"MaskingCollator: {name} decides how many examples a passage gives, and a collator "
-            "makes one of each row: use `maskpolicy pretrain`"
-        )
-    if leaf.weighs:
-        raise ConfigError(
-            f"MaskingCollator: {name} weighs the losses of passages or tokens, which the loss of "
-            "plain Transformers models cannot do: use `maskpolicy pretrain`"
-        )
-    if hooks.REANNOTATE.of(leaf.policy) is not None:
-        raise ConfigError(
-            f"MaskingCollator: {name} masks by what the model in training predicts, which a "
-            "collator does not know: use `maskpolicy pretrain`"
-        )
-    if fitted is None and hooks.FIT.of(leaf.policy) is not None:
-        raise ConfigError(
-            f"MaskingCollator: {name}: learns before it masks: give the folder of what it learnt "
-            "in a run as `fitted`"
-        )
+        why = " with mask_exclusion or shallow_decoder trains as MAE-LM, without <mask> in the "
+        why += "encoder, which plain Transformers models cannot do"
+    elif hooks.gives_examples(policy):
+        why = " decides how many examples a passage gives, and a collator makes one of each row"
+    elif leaf.weighs:
+        why = " weighs the losses of passages or tokens, which the loss of plain Transformers "
+        why += "models cannot do"
+    elif hooks.REANNOTATE.of(policy) is not None:
+        why = " masks by what the model in training predicts, which a collator does not know"
+    elif fitted is None and hooks.FIT.of(policy) is not None:
+        why = ": learns before it masks: give the folder of what it learnt in a run as `fitted`"
+        raise ConfigError(f"{_WHERE}{name}{why}")
+    else:
+        return
+    raise ConfigError(f"{_WHERE}{name}{why}: use `maskpolicy pretrain`")
 
 
 def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

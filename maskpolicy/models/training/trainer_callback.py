@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from torch.utils.data import IterableDataset
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.definition import ENCODER
@@ -23,16 +23,12 @@ class MaskingCallback(TrainerCallback):
         self.collator = collator  # a MaskingCollator
         self.first_epoch = True  # of the present training, which may be resumed
 
-    def on_init_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
-    ) -> None:
+    def on_init_end(self, args: TrainingArguments, *_: Any, **more: Any) -> None:
         """Let the text of rows reach the collator, whose plain calls are now of an evaluation."""
         args.remove_unused_columns = False
         self.collator.has_callback = True
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, *_: Any, **more: Any) -> None:
         """Raise ConfigError for a Trainer whose batches the collator cannot count or mask."""
         self.first_epoch = True
         loader, model = more["train_dataloader"], more["model"]
@@ -60,7 +56,7 @@ class MaskingCallback(TrainerCallback):
             )
 
     def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+        self, args: TrainingArguments, state: TrainerState, *_: Any, **more: Any
     ) -> None:
         """Set the collator of the epoch's DataLoader, before its workers start."""
         loader, first = more["train_dataloader"], state.global_step

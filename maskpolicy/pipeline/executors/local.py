@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -148,7 +148,7 @@ def member(report: Report) -> Iterator[Process]:
         process.end(0.0)
 
 
-class LocalEngine:
+class LocalEngine(AbstractContextManager["LocalEngine"]):
     """Computes as many stages at a time as it has processes; use as a context manager."""
 
     def __init__(self, jobs: int, wide: int = 1, early: Process | None = None) -> None:
@@ -163,9 +163,6 @@ class LocalEngine:
             early if early is not None and not number else Process(own, not own)
             for number, own in enumerate(self._gpus)
         ]
-
-    def __enter__(self) -> LocalEngine:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
@@ -44,7 +44,7 @@ _MEMORY = 100 * 2**20  # bytes of a local Ray's object store, which stays almost
 _LOCAL = "local"  # the address of a Ray of this machine, which is started
 
 
-class RayEngine:
+class RayEngine(AbstractContextManager["RayEngine"]):
     """Gives stages to a Ray cluster; use as a context manager."""
 
     capacity: int | None = None
@@ -70,9 +70,6 @@ class RayEngine:
             warn_of_pinned(experiment)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-
-    def __enter__(self) -> RayEngine:
-        return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -43,7 +43,7 @@ class _Job:
     reported: str = ""  # the last report
 
 
-class SlurmEngine:
+class SlurmEngine(AbstractContextManager["SlurmEngine"]):
     """Gives stages to Slurm through submitit; use as a context manager."""
 
     capacity: int | None = None
@@ -69,9 +69,6 @@ class SlurmEngine:
         self._ended = threading.Event()
         self._poller = threading.Thread(target=self._poll, daemon=True)
         self._poller.start()
-
-    def __enter__(self) -> SlurmEngine:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()

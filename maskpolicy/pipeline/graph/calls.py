@@ -285,7 +285,6 @@ class Member(Protocol):
 
     def submit(self, task: Callable[[Report], T]) -> Future[T]:
         """Call a function there, with what reports to the caller of `Group`."""
-        ...
 
 
 Group: TypeAlias = Callable[[Report], AbstractContextManager[Member]]
@@ -308,7 +307,8 @@ def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, 
     with ExitStack() as members:
         futures: list[Future[dict[str, Json]]] = []
         for rank in range(count):
-            process = members.enter_context(group(report if rank == 0 else _ignore))
+            own = (lambda *about: None) if rank else report  # only the first member reports
+            process = members.enter_context(group(own))
             task = partial(_member, member, out, rank, count, rendezvous.port)
             futures.append(process.submit(task))
         wait(futures, return_when=FIRST_EXCEPTION)
@@ -322,10 +322,6 @@ def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, 
             error = next(error for kind in causes for error in errors if isinstance(error, kind))
             raise Lost(KILLED) if isinstance(error, BrokenProcessPool) else error
         return futures[0].result()
-
-
-def _ignore(done: int, total: int, note: str) -> None:
-    """Do nothing: only the first member reports."""
 
 
 def _member(call: Call, out: Path, rank: int, count: int, port: int, report: Report) -> Any:

@@ -44,7 +44,6 @@ class Engine(Protocol):
 
     def submit(self, call: Call, report: Report) -> Future[Answer]:
         """Compute a stage."""
-        ...
 
 
 def execute(

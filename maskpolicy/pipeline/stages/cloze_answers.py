@@ -11,7 +11,7 @@ from typing import Any
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
-from maskpolicy.core.types import Denoising, Json
+from maskpolicy.core.types import Denoising
 from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.data.world.unasked_texts import MASK, blanks
 from maskpolicy.experiment.world_settings import Settings
@@ -79,9 +79,3 @@ def _masked(
     spans = [one.at(place) for one, place in zip(passages, places, strict=True)]
     written = denoising_pairs(passages, spans, Denoising(), marks, 0, [0] * len(passages))
     return written.sources, max(len(one.tokens) for one in passages)
-
-
-def read(folder: Path) -> Sequence[Json]:
-    """Return the rows that the stage wrote."""
-    rows: list[Json] = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
-    return rows

@@ -113,11 +113,10 @@ class Inputs:
         model, corpus = self.experiment.model, self.experiment.general_text
         if not self.scratch or model.tokenizer not in (None, *ALGORITHMS):
             return self.external("tokenizer")
-        corpora: tuple[Source, ...] = (GENERAL_SOURCE, self.source)
-        if corpus is not None:
-            corpora = (self.parts(corpus)[0],)
-        else:
-            corpus = unmixed(self.experiment.corpus)
+        corpora: tuple[Source, ...] = ()
+        if corpus is None:
+            corpora, corpus = (GENERAL_SOURCE,), unmixed(self.experiment.corpus)
+        corpora = (*corpora, self.parts(corpus)[0])
         shape = preset(model)
         params = NewTokenizer(
             vocabulary=model.vocabulary or shape.vocabulary,
@@ -188,11 +187,6 @@ class Inputs:
             pads = pads_or_truncates(model.tokenizer or model.name, of_model["revision"])
             return ModelTokenizer(**of_model, pads=pads)
         return PretrainedParams(**of_model, **self.of_kind(), head=self.experiment.model.head)
-
-    @property
-    def source(self) -> Source:
-        """What the passages of the intermediate stage depend on, apart from texts mixed in."""
-        return self.parts(unmixed(self.experiment.corpus))[0]
 
     def parts(self, corpus: CorpusBlock) -> tuple[Source, _Shards]:
         """What the passages of a corpus depend on, and its shards; none if it is one stage."""
@@ -292,19 +286,8 @@ class Inputs:
             made = made.adjusted(files=documents.digests(source, corpus))
         return self.located(made, corpus=corpus, revision=corpus.revision)
 
-    def annotate(
-        self, label: str, params: ReaderParams, text: Text, **inputs: Stage | None
-    ) -> Stage:
-        """The columns that a policy computes from a corpus."""
-        return self.over("annotate", label, params, text, **inputs)
-
     def over(
-        self,
-        kind: str,
-        label: str,
-        params: ReaderParams,
-        text: Text,
-        **inputs: Stage | None,
+        self, kind: str, label: str, params: ReaderParams, text: Text, **inputs: Stage | None
     ) -> Stage:
         """A stage over the passages of a corpus, merged from as many shards as the corpus has."""
         inputs, count, shards = {"corpus": text.corpus, **inputs}, text.shards, {}

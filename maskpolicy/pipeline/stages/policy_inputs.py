@@ -63,7 +63,7 @@ class PolicyInputs:
         params = ReaderParams(**fields, depends=hooks.DEPENDS.of(policy)())
         label = block.label if fit is None else f"{block.label}, run {run}"
         label = f"{label}, {text.label}" if text.label else label
-        return self.inputs.annotate(label, params, text, fit=fit, statistics=statistics)
+        return self.inputs.over("annotate", label, params, text, fit=fit, statistics=statistics)
 
     def select_statistics(self, block: PolicyBlock) -> dict[str, Stage | None]:
         """The statistics that `select` of a row's policy reads, or of each that it draws."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import TypeAlias
 
 from maskpolicy.core.files import read_json
 from maskpolicy.experiment.definition import PolicyBlock, TaskBlock
@@ -16,17 +15,14 @@ from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.nodes import Stage, StageRun, stage
 from maskpolicy.pipeline.stages.evaluation import PREDICTIONS, RESULT
 from maskpolicy.pipeline.stages.input_graph import Inputs
-from maskpolicy.pipeline.stages.params import ChooseParams, Split, TakeParams
+from maskpolicy.pipeline.stages.params import ChooseParams, TakeParams
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 
+Cell: TypeAlias = Callable[..., Stage]
+"""cell(block, task, seed, until, split=..) -> the evaluation, as `assembly` builds it.
 
-class Cell(Protocol):
-    """Builds the evaluation of a block on a task; see `assembly`."""
-
-    def __call__(
-        self, block: PolicyBlock, task: TaskBlock, seed: int, until: int = 0, split: Split = "test"
-    ) -> Stage:
-        """Return the stage; with `until`, of the model after so many steps."""
+With `until`, it is that of the model after so many steps.
+"""
 
 
 class TunedRow:
@@ -43,15 +39,11 @@ class TunedRow:
         self.experiment = inputs.experiment
         self.choices: dict[str, Stage] = {}
 
-    @cached_property
-    def is_by_task(self) -> bool:
-        """Whether each task has a choice of its own."""
-        return is_by_task(self.block)
-
     def choice(self, task: TaskBlock) -> Stage:
         """The stage that chooses the candidate for a task."""
-        tasks = (task,) if self.is_by_task else self.experiment.tasks
-        label = f"{self.block.label}, {task.label}" if self.is_by_task else self.block.label
+        tasks, label = self.experiment.tasks, self.block.label
+        if is_by_task(self.block):
+            tasks, label = (task,), f"{label}, {task.label}"
         if label not in self.choices:
             scores = {
                 score_name(c, t, s): self.cell(candidate, each, seed, split="dev")

@@ -144,7 +144,7 @@ class Store:
             path = self.root / "files" / entry["sha256"] / Path(name).name
             with self._fetching(key) as folder:
                 if not path.exists():
-                    self.mirror.file(entry, folder / path.name)
+                    self.mirror.fetch(entry["sha256"], folder / path.name)
                     self.disk.folder("files", entry["sha256"])
                     self.disk.place(folder / path.name, path)
         with suppress(OSError):

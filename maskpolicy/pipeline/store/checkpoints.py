@@ -75,7 +75,9 @@ class Checkpoints:
             path = self._folder / folder_name(step)
             try:
                 if self._mirror and not path.exists():
-                    self._pull(path, self._mirror)
+                    with self._disk.temporary(self._key, ours=True) as temporary:
+                        self._mirror.pull_checkpoint(self._key, path.name, temporary)
+                        self._place(temporary, step)
                 with self._disk.explained():
                     sealed = manifest.read(path, key=self._key, step=step)
                     manifest.verify(path, sealed, sha256)
@@ -94,12 +96,6 @@ class Checkpoints:
             self._disk.discard(self._key, self._folder)
         if self._mirror:
             self._mirror.remove_checkpoints(self._key)
-
-    def _pull(self, path: Path, mirror: Mirror) -> None:
-        """Fetch a checkpoint from the bucket; raises manifest.Damaged."""
-        with self._disk.temporary(self._key, ours=True) as temporary:
-            mirror.pull_checkpoint(self._key, path.name, temporary)
-            self._place(temporary, int(path.name))
 
     def _place(self, temporary: Path, step: int) -> None:
         """Rename a finished folder to a step's, unless another host does so with its own."""

@@ -111,10 +111,6 @@ class Mirror:
             raise
         return sealed
 
-    def file(self, entry: Json, path: Path) -> None:
-        """Write one file of an artifact to a path; raises manifest.Damaged."""
-        self._fetch(BLOBS, entry["sha256"], path)
-
     def damage(self, key: str) -> str | None:
         """Read all files of an artifact in the bucket, and return what is damaged, as text."""
         name = f"artifacts/{key}.json"
@@ -212,7 +208,7 @@ class Mirror:
         def download(entry: Json) -> None:
             path = folder / entry["path"]
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._fetch(prefix, entry["sha256"], path)
+            self.fetch(entry["sha256"], path, prefix)
 
         in_parallel(download, list(sealed["files"]))
         for inner in (path for path in folder.rglob("*") if path.is_dir()):
@@ -220,7 +216,8 @@ class Mirror:
         manifest.write_json(folder / manifest.NAME, sealed)
         sync(folder)
 
-    def _fetch(self, prefix: str, sha256: str, path: Path) -> None:
+    def fetch(self, sha256: str, path: Path, prefix: str = BLOBS) -> None:
+        """Write one file of an artifact to a path; raises manifest.Damaged."""
         name = _blob(prefix, sha256)
         if not any(self.bucket.download(name, path) == sha256 for _ in range(_ATTEMPTS)):
             raise manifest.Damaged(f"{self.bucket.url}/{name} is missing or damaged")

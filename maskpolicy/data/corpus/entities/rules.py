@@ -147,7 +147,8 @@ def _headline(line: str) -> bool:
 def _may(token: Token, after: Token | None, context: NameContext) -> bool:
     """Return whether a capitalised word may be part of a name."""
     low, text = token.low, context.text
-    if low in lexicon.NOT_NAMES or _contracted(low):
+    contraction = _CONTRACTION.search(low)
+    if low in lexicon.NOT_NAMES or (contraction and low[: contraction.start()] in _CONTRACTED):
         return False
     follows = (
         after is not None
@@ -168,11 +169,6 @@ def _may(token: Token, after: Token | None, context: NameContext) -> bool:
     if low in lexicon.OF_HEADS and _OF.match(text, token.end):
         return True
     return low in context.named or not _common(token, context)
-
-
-def _contracted(low: str) -> bool:
-    match = _CONTRACTION.search(low)
-    return match is not None and low[: match.start()] in _CONTRACTED
 
 
 def _common(token: Token, context: NameContext) -> bool:
@@ -200,7 +196,8 @@ def _joins(gap: str, run: list[Token], token: Token) -> bool:
     last, heads = run[-1], {one.low for one in run}
     if gap in (" ", " & "):
         dotted = last.text[-1] == "." and len(last.text) > 1
-        return not token.first or dotted or _level(run[-1], token)
+        same_headline = last.first and token.first and last.text[-1] not in ".!?"
+        return not token.first or dotted or same_headline
     if gap in (", ", "\N{NO-BREAK SPACE}"):
         return gap != ", " or token.low in lexicon.TAILS
     if gap.lower() in (" of ", " of the "):
@@ -228,11 +225,6 @@ def _empty(token: Token) -> bool:
         or low in lexicon.TAILS
         or len(token.text.rstrip(".")) < 2
     )
-
-
-def _level(last: Token, token: Token) -> bool:
-    """Return whether both words are part of the same headline."""
-    return last.first and token.first and last.text[-1] not in ".!?"
 
 
 def _spans(text: str, run: list[Token]) -> list[tuple[int, int]]:
