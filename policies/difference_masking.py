@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import (
-    ConfigError,
     Count,
     DataError,
     Json,
@@ -33,7 +32,7 @@ from maskpolicy import (
     policy,
 )
 from maskpolicy.data.corpus import spacy_version
-from maskpolicy.models.learned import Contexts, Tools, Training
+from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 EMBEDDINGS, ANCHORS = "embeddings.npy", "anchors.npy"
 WORDS, PASSAGES = 0, 1  # keys of the numbers of all words, and of all passages
@@ -105,13 +104,8 @@ class DifferenceMasking:
 
         Punctuation has 0. Raises ConfigError without the folder of a fit.
         """
-        if fitted is None:
-            raise ConfigError(
-                "policy difference-masking: needs the embeddings of a model: name a finished run "
-                "with --run (or `fitted=` in Python)"
-            )
-        embeddings = np.load(fitted / EMBEDDINGS, mmap_mode="r")
-        anchors = np.load(fitted / ANCHORS)
+        folder = require("difference-masking", fitted)
+        embeddings, anchors = np.load(folder / EMBEDDINGS, mmap_mode="r"), np.load(folder / ANCHORS)
         return {"weights": [_weights(passage, embeddings, anchors) for passage in passages]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:

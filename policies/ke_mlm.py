@@ -114,7 +114,9 @@ class KeMlm:
         """Return the column "telling": all occurrences of the words of any class."""
         found = json.loads((require("ke-mlm", fitted) / FILE).read_text(encoding="utf-8"))
         telling = {word for task in found.values() for words in task.values() for word in words}
-        return {"telling": [_occurrences(passage, telling) for passage in passages]}
+        found = ([word in telling for word in _words(passage)] for passage in passages)
+        rows = zip(passages, found, strict=True)
+        return {"telling": [as_spans(one.words[np.asarray(own, bool)]) for one, own in rows]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw at most floor(ratio * w + u) occurrences in w words, u uniform in [0, 1)."""
@@ -143,8 +145,3 @@ def _words(passage: Passage) -> list[str]:
     texts = [text.lower().replace("’", "'") for text in passage.texts(passage.words)]
     words = [CONTRACTED.sub("", text) for text in texts]
     return [w if w not in stops and any(map(str.isalpha, w)) else "" for w in words]
-
-
-def _occurrences(passage: Passage, telling: set[str]) -> Spans:
-    found = [word in telling for word in _words(passage)]
-    return as_spans(passage.words[np.asarray(found, bool)])

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import ConfigError, Count, Json, Passage, Rate, Spans, draw, policy
+from maskpolicy import Count, Json, Passage, Rate, Spans, draw, policy
 from maskpolicy.data.corpus import spacy_version, stop_words
-from maskpolicy.models.learned import Contexts, Tools, Training
+from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 FILE = "embeddings.npy"
 
@@ -49,12 +49,7 @@ class Keywords:
 
         Raises ConfigError without the folder of a fit.
         """
-        if fitted is None:
-            raise ConfigError(
-                "policy keywords: needs the embeddings of a model: name a finished run with --run "
-                "(or `fitted=` in Python)"
-            )
-        embeddings = np.load(fitted / FILE, mmap_mode="r")
+        embeddings = np.load(require("keywords", fitted) / FILE, mmap_mode="r")
         return {"keywords": [self._find(passage, embeddings) for passage in passages]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
@@ -78,12 +73,10 @@ class Keywords:
             np.mean([vectors[a:b].mean(0) for a, b in passage.words[at].tolist()], axis=0)
             for at in places.values()
         ]
-        likeness = [_cosine(mean, vectors.mean(0)) for mean in means]
+        whole, norm = vectors.mean(0), np.linalg.norm
+        norms = [float(norm(mean) * norm(whole)) for mean in means]
+        pairs = zip(means, norms, strict=True)
+        likeness = [float(mean @ whole) / both if both else 0.0 for mean, both in pairs]
         best = np.argsort(-np.asarray(likeness), kind="stable")[: self.keywords].tolist()
         occurrences = list(places.values())
         return passage.words[sorted(at for which in best for at in occurrences[which])]
-
-
-def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    norms = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / norms if norms else 0.0

@@ -40,8 +40,9 @@ class PosWeighted:
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray[Any]]]:
         """Return the column "tags": the index in TAGS of each token's word, (t,)."""
-        found = tag_words(passages, self.pipeline)
-        return {"tags": [_per_token(*each) for each in zip(passages, found, strict=True)]}
+        found = zip(passages, tag_words(passages, self.pipeline), strict=True)
+        sized = ((tags, one.words[:, 1] - one.words[:, 0]) for one, tags in found)
+        return {"tags": [tags.repeat(sizes).astype(np.int32) for tags, sizes in sized]}
 
     def reannotate(
         self, passages: Sequence[Passage], current: Current
@@ -63,9 +64,3 @@ class PosWeighted:
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw floor(ratio * t + u) of t tokens, u in [0, 1), in proportion to their weights."""
         return draw_weighted(passage.pieces, passage.columns["weights"], self.ratio, rng)
-
-
-def _per_token(passage: Passage, tags: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return the tag of the word that holds each token."""
-    sizes = passage.words[:, 1] - passage.words[:, 0]
-    return tags.repeat(sizes).astype(np.int32)

@@ -5,18 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from maskpolicy import Count, DataError, Example, Hub, Json, task
+from maskpolicy import Count, DataError, Example, Json, task
 from maskpolicy.data.taskfiles import digest, kilt, optional, text
 
 
-@task(
-    "aidayago2",
-    group="knowledge-intensive",
-    metric="kilt_accuracy",
-    files={"train": "aidayago2-train-kilt.jsonl", "dev": "aidayago2-dev-kilt.jsonl"},
-    folders=kilt.FOLDERS,
-    hub=Hub("facebook/kilt_tasks", "aidayago2"),
-)
+@task("aidayago2", metric="kilt_accuracy", **kilt.facts("aidayago2"))
 @dataclass(frozen=True)
 class AidaYago2(kilt.Provenance):
     """A marked mention with the words around it; the answer is a page's title.

@@ -10,17 +10,8 @@ from maskpolicy.data.taskfiles import glue
 
 @task(
     "cola",
-    kind="label",
-    group="glue",
-    metric="matthews",
-    labels=glue.BINARY,
-    files=glue.FILES,
-    folders=("CoLA",),
     columns=("source", "label", "mark", "sentence"),
-    mark="mark",
-    hub=glue.hub("cola"),
-    linked=True,
-    version=2,
+    **glue.facts("cola", "CoLA", metric="matthews", mark="mark"),
 )
 @dataclass(frozen=True)
 class Cola:

@@ -10,21 +10,7 @@ from maskpolicy.data.taskfiles import glue
 TEXTS = ("#1 String|sentence1", "#2 String|sentence2")
 
 
-@task(
-    "mrpc",
-    kind="label",
-    group="glue",
-    metric="accuracy_f1",
-    labels=glue.BINARY,
-    editions=("glue", glue.BABYLM),
-    files=glue.FILES,
-    others=glue.of_babylm("mrpc"),
-    folders=("MRPC",),
-    mark="Quality",
-    hub=glue.hub("mrpc"),
-    linked=True,
-    version=2,
-)
+@task("mrpc", **glue.facts("mrpc", "MRPC", babylm=True, metric="accuracy_f1", mark="Quality"))
 @dataclass(frozen=True)
 class Mrpc:
     """Pairs of sentences; 1: a paraphrase. Pairs that share a sentence are one group."""

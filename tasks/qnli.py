@@ -8,19 +8,7 @@ from maskpolicy import Example, Json, task
 from maskpolicy.data.taskfiles import glue
 
 
-@task(
-    "qnli",
-    kind="label",
-    group="glue",
-    metric="accuracy",
-    labels=glue.ENTAILMENT,
-    files=glue.FILES,
-    folders=("QNLI",),
-    mark="question",
-    hub=glue.hub("qnli"),
-    linked=True,
-    version=2,
-)
+@task("qnli", **glue.facts("qnli", "QNLI", glue.ENTAILMENT, mark="question"))
 @dataclass(frozen=True)
 class Qnli:
     """A question and a sentence; pairs that share either are one group."""

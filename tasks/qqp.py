@@ -8,21 +8,7 @@ from maskpolicy import Example, Json, task
 from maskpolicy.data.taskfiles import glue
 
 
-@task(
-    "qqp",
-    kind="label",
-    group="glue",
-    metric="accuracy_f1",
-    labels=glue.BINARY,
-    editions=("glue", glue.BABYLM),
-    files=glue.FILES,
-    others=glue.of_babylm("qqp"),
-    folders=("QQP",),
-    mark="is_duplicate",
-    hub=glue.hub("qqp"),
-    linked=True,
-    version=2,
-)
+@task("qqp", **glue.facts("qqp", "QQP", babylm=True, metric="accuracy_f1", mark="is_duplicate"))
 @dataclass(frozen=True)
 class Qqp:
     """Pairs of questions; 1: duplicates. Pairs that share a question are one group."""

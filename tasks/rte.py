@@ -8,21 +8,7 @@ from maskpolicy import Example, Json, task
 from maskpolicy.data.taskfiles import glue
 
 
-@task(
-    "rte",
-    kind="label",
-    group="glue",
-    metric="accuracy",
-    labels=glue.ENTAILMENT,
-    editions=("glue", glue.BABYLM),
-    files=glue.FILES,
-    others=glue.of_babylm("rte"),
-    folders=("RTE",),
-    mark="sentence2",
-    hub=glue.hub("rte"),
-    linked=True,
-    version=2,
-)
+@task("rte", **glue.facts("rte", "RTE", glue.ENTAILMENT, babylm=True, mark="sentence2"))
 @dataclass(frozen=True)
 class Rte:
     """A text and a hypothesis; pairs that share either are one group."""

@@ -8,19 +8,7 @@ from maskpolicy import Example, Json, task
 from maskpolicy.data.taskfiles import glue
 
 
-@task(
-    "sst2",
-    kind="label",
-    group="glue",
-    metric="accuracy",
-    labels=glue.BINARY,
-    files=glue.FILES,
-    folders=("SST-2",),
-    mark="sentence",
-    hub=glue.hub("sst2"),
-    linked=True,
-    version=2,
-)
+@task("sst2", **glue.facts("sst2", "SST-2", mark="sentence"))
 @dataclass(frozen=True)
 class Sst2:
     """Sentences and phrases of reviews; 1: positive. Equal texts are one group."""

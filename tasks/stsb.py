@@ -9,18 +9,7 @@ from maskpolicy import DataError, Example, Json, task
 from maskpolicy.data.taskfiles import glue, text
 
 
-@task(
-    "stsb",
-    kind="label",
-    group="glue",
-    metric="correlation",
-    files=glue.FILES,
-    folders=("STS-B",),
-    mark="score",
-    hub=glue.hub("stsb"),
-    linked=True,
-    version=2,
-)
+@task("stsb", **glue.facts("stsb", "STS-B", (), metric="correlation", mark="score"))
 @dataclass(frozen=True)
 class Stsb:
     """Pairs of sentences with a similarity: a number instead of classes.

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy import Example, Hub, Json, task
+from maskpolicy import Example, Json, task
 from maskpolicy.data.taskfiles import kilt, text
 
 
-@task(
-    "wow",
-    group="knowledge-intensive",
-    metric="f1",
-    files={"train": "wow-train-kilt.jsonl", "dev": "wow-dev-kilt.jsonl"},
-    folders=kilt.FOLDERS,
-    hub=Hub("facebook/kilt_tasks", "wow"),
-    keep="end",
-    retrieval=True,
-)
+@task("wow", metric="f1", keep="end", retrieval=True, **kilt.facts("wow"))
 @dataclass(frozen=True)
 class WizardOfWikipedia(kilt.Provenance):
     """The turns of a dialogue, one per line; ids are `dialogue_turn`."""

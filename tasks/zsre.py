@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy import Example, Hub, Json, task
+from maskpolicy import Example, Json, task
 from maskpolicy.data.taskfiles import kilt, text
 
 
-@task(
-    "zsre",
-    group="knowledge-intensive",
-    metric="kilt_accuracy",
-    files={
-        "train": "structured_zeroshot-train-kilt.jsonl",
-        "dev": "structured_zeroshot-dev-kilt.jsonl",
-    },
-    folders=kilt.FOLDERS,
-    hub=Hub("facebook/kilt_tasks", "structured_zeroshot"),
-    retrieval=True,
-)
+@task("zsre", metric="kilt_accuracy", retrieval=True, **kilt.facts("structured_zeroshot"))
 @dataclass(frozen=True)
 class ZeroShotRE(kilt.Provenance):
     """`subject [SEP] relation` asks for the object; [SEP] is text, not a special token."""

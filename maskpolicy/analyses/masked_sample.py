@@ -22,7 +22,7 @@ from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.models.training.batching import Order
-from maskpolicy.pipeline.graph.nodes import StageRun, params_of, stage, version_of
+from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage, version_of
 from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.pipeline.stages.training_text import (
     FEEDBACK,
@@ -159,7 +159,7 @@ class MaskedParams(PolicyParams):
 
 
 @stage("corpus-sample")
-def cut_sample(params: Sampling, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def cut_sample(params: Sampling, inputs: Folders, out: Path, run: StageRun) -> None:
     """Write the passages of a sample as a corpus, for columns that take long to compute."""
     arrays = Passages.open(inputs["corpus"]).arrays
     places = params.places(len(arrays["tokens"])).tolist()
@@ -168,7 +168,7 @@ def cut_sample(params: Sampling, inputs: Mapping[str, Path], out: Path, run: Sta
 
 
 @stage("masked-sample")
-def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Mask a sample of passages.
 
     The input "corpus" may be a `corpus-sample` of the input "whole".

@@ -23,7 +23,7 @@ from maskpolicy.data.corpus import spacy_pipelines as pipelines
 from maskpolicy.data.corpus.documents import WorldSource
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.world.subject_kinds import tag
-from maskpolicy.pipeline.graph.nodes import Local, StageRun, params_of, stage
+from maskpolicy.pipeline.graph.nodes import Folders, Local, StageRun, params_of, stage
 from maskpolicy.pipeline.stages.params import CorpusParams
 
 COLUMNS = ("policy", "tag", "share", "corpus", "words")
@@ -139,7 +139,7 @@ class TagsParams:
 
 
 @stage("tags")
-def tags(params: TagsParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def tags(params: TagsParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Tag the words of a sample."""
     passages = Passages.open(inputs["corpus"])
     places = params.sampling.places(len(passages))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from maskpolicy.data.world.unasked_texts import Part, ProbedEntry, probed_entrie
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.models.loading import check_vocabulary, load_tokenizer
-from maskpolicy.pipeline.graph.nodes import StageRun, params_of, stage
+from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 PROBES = {"name": "person", "person": "person", "relation": "relation", "value": "value"}
@@ -45,7 +45,7 @@ class ProbeParams:
 
 
 @stage("probe", version=2)
-def probes(params: ProbeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def probes(params: ProbeParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fit linear probes to the states of every layer of a frozen encoder, without masks.
 
     Writes an object for each probe and layer: its accuracy on test tokens and what it was fitted

@@ -16,9 +16,21 @@ FILES = {"train": "train.tsv", "dev": "dev.tsv"}
 BABYLM = "babylm"  # the edition of BabyLM's evaluation pipeline
 
 
-def hub(config: str) -> Hub:
-    """Return the Hub's dataset of a task."""
-    return Hub("nyu-mll/glue", config)
+def facts(
+    name: str, folder: str, labels: Sequence[str] = BINARY, *, babylm: bool = False, **own: Any
+) -> dict[str, Any]:
+    """Return the facts of a task of GLUE, those that all share and its `own`.
+
+    `folder` is that of its files; with `babylm`, BabyLM's evaluation pipeline has some, too.
+    """
+    editions = {"editions": ("glue", BABYLM), "others": of_babylm(name)} if babylm else {}
+    return {
+        **{"kind": "label", "group": "glue", "metric": "accuracy", "labels": labels},
+        **{"files": FILES, "folders": (folder,), "hub": Hub("nyu-mll/glue", name)},
+        **{"linked": True, "version": 2},
+        **editions,
+        **own,
+    }
 
 
 def superglue(name: str, folder: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Example, Json
 from maskpolicy.data.datafiles import fields
 from maskpolicy.data.datafiles.rows import existing, opened
+from maskpolicy.data.taskfiles.sources import Hub
 
 KNOWLEDGE = "kilt_knowledgesource.json"
 FOLDERS = ("kilt", "KILT", "data")
@@ -27,6 +28,16 @@ _NEEDS = {
 }
 
 Place = tuple[str, int, int]  # page, first and last paragraph
+
+
+def facts(name: str) -> dict[str, Any]:
+    """Return the facts that KILT's tasks share; `name` begins the names of its files."""
+    return {
+        "group": "knowledge-intensive",
+        "files": {split: f"{name}-{split}-kilt.jsonl" for split in ("train", "dev")},
+        "folders": FOLDERS,
+        "hub": Hub("facebook/kilt_tasks", name),
+    }
 
 
 def mention(source: str) -> str:

@@ -123,7 +123,9 @@ class StageRun:
         return done
 
 
-StageFunction: TypeAlias = Callable[[Any, Mapping[str, Path], Path, StageRun], None]
+Folders: TypeAlias = Mapping[str, Path]
+"""The folders of input artifacts by name."""
+StageFunction: TypeAlias = Callable[[Any, Folders, Path, StageRun], None]
 """(params, inputs, out, run): writes an artifact's files into the folder `out`.
 
 `params` is annotated with a frozen dataclass, which the stage's key holds as JSON. `inputs` are the
@@ -173,7 +175,7 @@ def kind_of(name: str) -> Kind:
         raise ConfigError(unknown("stage", name, _KINDS)) from None
 
 
-def compute(kind: str, params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def compute(kind: str, params: Json, inputs: Folders, out: Path, run: StageRun) -> None:
     """Compute a stage: write its files into the folder `out`.
 
     `params` is the JSON in its key, so the stage function gets nothing that the key lacks. Raises

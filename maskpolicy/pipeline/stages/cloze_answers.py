@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from maskpolicy.masking.sentinels import Marks
 from maskpolicy.models import text_to_text
 from maskpolicy.models.finetuning.text import generate
 from maskpolicy.models.loading import load_tokenizer
-from maskpolicy.pipeline.graph.nodes import StageRun, stage
+from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 
 ANSWERS = "cloze.json"
 _SLACK = 8  # tokens that an answer may have beyond the longest text, which it may repeat
@@ -36,7 +36,7 @@ class ClozeParams:
 
 
 @stage("cloze", version=3)
-def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def cloze(params: ClozeParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Mask each value of the world's entries by itself and let a model fill it in.
 
     Writes a row for each value: its kind and relation, and whether the model filled it in correctly

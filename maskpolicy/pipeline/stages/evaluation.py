@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models.families import bounded, limits, within
 from maskpolicy.models.finetuning import ANSWERING, TASK_HEADS
 from maskpolicy.models.loading import load_tokenizer, load_weights, set_attention
-from maskpolicy.pipeline.graph.nodes import StageRun, stage
+from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     AuditParams,
     EvaluateParams,
@@ -35,15 +35,13 @@ log = logging.getLogger(__name__)
 
 
 @stage("train-examples")
-def train_examples(
-    params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun
-) -> None:
+def train_examples(params: TaskParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Read the train and dev examples of a task."""
     _read_splits(("train", "dev"), params, inputs, out, run)
 
 
 @stage("test-examples")
-def test_examples(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def test_examples(params: TaskParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Read the test examples of a task."""
     _read_splits(("test",), params, inputs, out, run)
 
@@ -51,7 +49,7 @@ def test_examples(params: TaskParams, inputs: Mapping[str, Path], out: Path, run
 def _read_splits(
     splits: Sequence[str],
     params: TaskParams,
-    inputs: Mapping[str, Path],
+    inputs: Folders,
     out: Path,
     run: StageRun,
 ) -> None:
@@ -72,7 +70,7 @@ def _read_splits(
 
 
 @stage("audit", urgent=True)
-def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def audit(params: AuditParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Count test examples that also occur in train, and texts that are truncated."""
     most: tuple[int | None, int | None] = params.positions, params.positions
     if params.positions is None:
@@ -114,7 +112,7 @@ def labelled(folder: Path, split: str) -> list[Example]:
 
 
 @stage("majority", version=4)
-def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def majority(params: MajorityParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Guess the test answers of a task without a model, and score the guesses."""
     train, dev = (read_examples(inputs["train"], split) for split in ("train", "dev"))
     test = read_examples(inputs["test"], "test")
@@ -127,7 +125,7 @@ def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run:
 
 
 @stage("evaluate", version=4)
-def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def evaluate(params: EvaluateParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Predict the answers of one split of a task, and score them."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     head = ANSWERING[params.head]

@@ -22,7 +22,7 @@ from maskpolicy.models.guesses import Current, Guesser, in_training, reannotated
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.batching import Order
-from maskpolicy.pipeline.graph.nodes import StageRun, stage
+from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import FeedbackParams
 from maskpolicy.plugins import hooks
@@ -65,7 +65,7 @@ def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
 
 
 @stage("intermediate-feedback")
-def feedback(params: FeedbackParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Compute a policy's columns of the passages that the next part of its training reads.
 
     inputs: those of the training, "state" of the part before, and "before": the stage of this kind
@@ -115,9 +115,7 @@ class _Chosen(Sequence[Passage]):
         return self._passages[int(self._items[index])]
 
 
-def _current(
-    params: FeedbackParams, inputs: Mapping[str, Path], count: int, run: StageRun
-) -> Current:
+def _current(params: FeedbackParams, inputs: Folders, count: int, run: StageRun) -> Current:
     """Return the model in training; one with a new head cannot predict tokens at step 0."""
     kind = MODEL_KINDS[params.kind]
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.learned_policies import TRAIN_ON
 from maskpolicy.models.learned import fit_tools, hits
 from maskpolicy.models.loading import load_tokenizer
-from maskpolicy.pipeline.graph.nodes import StageRun, stage
+from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import FitParams, TaskParams
 from maskpolicy.plugins import hooks, registry
 from maskpolicy.plugins.hooks import STATISTICS
@@ -31,7 +31,7 @@ REPORT = "report.json"
 
 
 @stage("contexts")
-def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def contexts(params: TaskParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Read the contexts and answers of a task's train and dev for learned policies.
 
     Those of a label task are its examples, in the form of the stage "examples". inputs: "world",
@@ -72,7 +72,7 @@ class _Texts(Sequence[str]):
 
 
 @stage("fit", version=2)
-def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def fit(params: FitParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fit a learned policy.
 
     inputs: "model", "tokenizer", the contexts of each task, "init" if it starts from another, and

@@ -27,7 +27,7 @@ from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.text_to_text import token_loss
 from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.models.training.steps import MaskedSteps
-from maskpolicy.pipeline.graph.nodes import StageRun, stage
+from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
@@ -56,9 +56,7 @@ class GeneralLossParams:
 
 
 @stage("general-loss", version=2)
-def general_loss(
-    params: GeneralLossParams, inputs: Mapping[str, Path], out: Path, run: StageRun
-) -> None:
+def general_loss(params: GeneralLossParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Measure the loss of an objective on text that no stage trained on, each passage once.
 
     A policy that reads statistics needs the input "statistics". Writes the summed loss and the

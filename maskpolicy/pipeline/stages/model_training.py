@@ -29,7 +29,7 @@ from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.models.training.optimization import Keep, Start
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
-from maskpolicy.pipeline.graph.nodes import Commit, StageRun, stage
+from maskpolicy.pipeline.graph.nodes import Commit, Folders, StageRun, stage
 from maskpolicy.pipeline.stages.evaluation import read_examples, score
 from maskpolicy.pipeline.stages.params import (
     FinetuneParams,
@@ -56,9 +56,7 @@ _EPOCHS = 100  # of a training; more of them are worth a warning
 
 
 @stage("pretrained")
-def pretrained(
-    params: PretrainedParams, inputs: Mapping[str, Path], out: Path, run: StageRun
-) -> None:
+def pretrained(params: PretrainedParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Load a model that was pre-trained elsewhere."""
     load = MODEL_KINDS[params.kind].outside
     load(run.local.folder or params.name, params.revision, params.head).save_pretrained(out)
@@ -67,7 +65,7 @@ def pretrained(
 
 
 @stage("general", version=6)
-def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def general(params: GeneralParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Build a model and pre-train it on the general corpus with a policy."""
     tokenizer, seed = load_tokenizer(str(inputs["tokenizer"])), params.spec.seed
     if params.config is None:
@@ -78,9 +76,7 @@ def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: S
 
 
 @stage("intermediate", version=7)
-def intermediate(
-    params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
-) -> None:
+def intermediate(params: IntermediateParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Pre-train on masked passages.
 
     A by-product is called by the number of steps after which the model is kept. With the input
@@ -93,7 +89,7 @@ def intermediate(
 
 @stage("intermediate-part", version=5)
 def intermediate_part(
-    params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+    params: IntermediateParams, inputs: Folders, out: Path, run: StageRun
 ) -> None:
     """Pre-train from step `first` to step `until`, and write the whole state of the training."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
@@ -105,7 +101,7 @@ def _pretrain(
     model: Any,
     tokenizer: Any,
     params: GeneralParams | IntermediateParams,
-    inputs: Mapping[str, Path],
+    inputs: Folders,
     out: Path,
     run: StageRun,
     *,
@@ -156,7 +152,7 @@ def _loss(
     policy: Any,
     kind: Kind,
     params: GeneralParams | IntermediateParams,
-    inputs: Mapping[str, Path],
+    inputs: Folders,
     spec: Training,
 ) -> Loss:
     """Return the loss, for a policy that asks for it with labels smoothed by the model's guesses.
@@ -174,7 +170,7 @@ def _loss(
     return smoothed(kind, reference, share)
 
 
-def _start(first: int, inputs: Mapping[str, Path]) -> Start:
+def _start(first: int, inputs: Folders) -> Start:
     """Return where a part begins, with the work of the `reannotate` before it."""
     work = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}
     return Start(first, inputs.get("state"), work)
@@ -297,7 +293,7 @@ def masked_steps(
     specials: Specials,
     spec: Training,
     params: GeneralParams | IntermediateParams,
-    inputs: Mapping[str, Path],
+    inputs: Folders,
 ) -> MaskedSteps:
     """Return the steps over the corpus, with the columns and statistics that the policy reads."""
     leaves = len(Masker.of(policy, params.how).leaves)
@@ -330,7 +326,7 @@ class Validation:
         specials: Specials,
         spec: Training,
         params: GeneralParams | IntermediateParams,
-        inputs: Mapping[str, Path],
+        inputs: Folders,
     ) -> Validation | None:
         """Return the validation of a training; None without text for it.
 
@@ -390,7 +386,7 @@ class Validation:
 
 
 @stage("finetune", version=6)
-def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def finetune(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fine-tune on a task's train examples.
 
     With spec.eval_every, the result has the weights with the best score on dev.
@@ -400,9 +396,7 @@ def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run:
 
 
 @stage("finetune-classifier", version=5)
-def finetune_classifier(
-    params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun
-) -> None:
+def finetune_classifier(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fine-tune on a label task for a learned policy; never sees its test examples.
 
     inputs: "model", "tokenizer", and the task's contexts as "examples".
@@ -417,7 +411,7 @@ def finetune_classifier(
 def _finetune(
     params: FinetuneParams,
     splits: Mapping[str, list[Example]],
-    inputs: Mapping[str, Path],
+    inputs: Folders,
     out: Path,
     run: StageRun,
 ) -> None:

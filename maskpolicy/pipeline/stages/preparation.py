@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
-from maskpolicy.pipeline.graph.nodes import StageRun, stage
+from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     CorpusParams,
     CorpusShardParams,
@@ -46,7 +46,7 @@ _TOKENIZER_TEXTS = 200_000  # documents of each corpus to train a tokenizer on
 
 
 @stage("world", version=5)
-def world(params: Settings, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def world(params: Settings, inputs: Folders, out: Path, run: StageRun) -> None:
     """Generate and write the embedded world."""
     from maskpolicy.data.world import write
 
@@ -55,7 +55,7 @@ def world(params: Settings, inputs: Mapping[str, Path], out: Path, run: StageRun
 
 @stage("tokenizer")
 def tokenizer(
-    params: NewTokenizer | ModelTokenizer, inputs: Mapping[str, Path], out: Path, run: StageRun
+    params: NewTokenizer | ModelTokenizer, inputs: Folders, out: Path, run: StageRun
 ) -> None:
     """Train a tokenizer on the text of the corpora, or load a model's."""
     if isinstance(params, ModelTokenizer):
@@ -75,9 +75,7 @@ def _texts(sources: list[Iterator[Document]]) -> Iterator[str]:
 
 
 @stage("corpus-shard")
-def corpus_shard(
-    params: CorpusShardParams, inputs: Mapping[str, Path], out: Path, run: StageRun
-) -> None:
+def corpus_shard(params: CorpusShardParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Split a shard of a corpus into passages and tokenize them."""
     source, corpus = params.shard, documents.located(run.local.corpus)
     malformed = documents.malformed_rows(corpus)
@@ -91,14 +89,14 @@ def corpus_shard(
 
 
 @stage("corpus")
-def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Split a corpus into passages and tokenize them, merge its shards, or mix texts into it."""
     _passages(params, inputs, out, run)
     made = Passages.open(out)
     run.facts[SIZE_FACT] = {"passages": len(made), "words": made.count_words()}
 
 
-def _passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def _passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -> None:
     source = params.corpus
     if params.mix:
         texts = {each.name: inputs[f"{MIXED}{each.name}"] for each in params.mix}
@@ -130,15 +128,13 @@ def _merge_corpus(
 
 
 @stage("annotate-shard")
-def annotate_shard(
-    params: ShardParams, inputs: Mapping[str, Path], out: Path, run: StageRun
-) -> None:
+def annotate_shard(params: ShardParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Compute a policy's columns for a part of a corpus."""
     write_passages(out / PASSAGES_FILE, _columns(params, _share(params, inputs), inputs, run))
 
 
 @stage("annotate")
-def annotate(params: ReaderParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def annotate(params: ReaderParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Compute a policy's columns for a corpus, or merge those of its shards.
 
     A learned policy needs the input "fit", and one that reads statistics the input "statistics".
@@ -158,7 +154,7 @@ def annotate(params: ReaderParams, inputs: Mapping[str, Path], out: Path, run: S
 
 
 def _columns(
-    params: ReaderParams, passages: Passages, inputs: Mapping[str, Path], run: StageRun
+    params: ReaderParams, passages: Passages, inputs: Folders, run: StageRun
 ) -> Iterator[dict[str, Spans]]:
     """Yield a policy's columns of each passage."""
     policy = params.load(run.local.plugins)
@@ -171,13 +167,13 @@ def _columns(
 
 
 @stage("count-shard")
-def count_shard(params: ShardParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def count_shard(params: ShardParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Add up what a policy counts in a part of a corpus."""
     _count(params, _share(params, inputs), inputs, out, run)
 
 
 @stage("count")
-def count(params: CountParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def count(params: CountParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Add up what a policy counts in a corpus, or merge the sums of its shards.
 
     inputs: "corpus", and "before", the sums of the pass before if it is not the first one.
@@ -191,7 +187,7 @@ def count(params: CountParams, inputs: Mapping[str, Path], out: Path, run: Stage
 def _count(
     params: ReaderParams,
     passages: Passages,
-    inputs: Mapping[str, Path],
+    inputs: Folders,
     out: Path,
     run: StageRun,
     least: int = 1,
@@ -203,7 +199,7 @@ def _count(
 
 
 @stage("condense")
-def condense(params: ReaderParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def condense(params: ReaderParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Write what a policy makes of its sums.
 
     inputs: "count", and "contrast", the sums of the contrasting corpus, if the policy takes them.
@@ -213,12 +209,12 @@ def condense(params: ReaderParams, inputs: Mapping[str, Path], out: Path, run: S
     sums.condense(policy, Statistics.open(inputs["count"]), contrast, out)
 
 
-def _share(params: ShardParams, inputs: Mapping[str, Path]) -> Passages:
+def _share(params: ShardParams, inputs: Folders) -> Passages:
     """Return the passages of a shard."""
     passages = Passages.open(inputs["corpus"])
     return passages[shards.share(len(passages), params.number, params.count)]
 
 
-def _shard_folders(inputs: Mapping[str, Path]) -> list[Path]:
+def _shard_folders(inputs: Folders) -> list[Path]:
     """Return the folders of a corpus's shards, in order; none if it is one stage."""
     return [inputs[name] for name in sorted(inputs) if name.startswith(SHARD)]

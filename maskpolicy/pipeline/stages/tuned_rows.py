@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from typing import TypeAlias
 from maskpolicy.core.files import read_json
 from maskpolicy.experiment.definition import PolicyBlock, TaskBlock
 from maskpolicy.pipeline.graph import nodes
-from maskpolicy.pipeline.graph.nodes import Stage, StageRun, stage
+from maskpolicy.pipeline.graph.nodes import Folders, Stage, StageRun, stage
 from maskpolicy.pipeline.stages.evaluation import PREDICTIONS, RESULT
 from maskpolicy.pipeline.stages.input_graph import Inputs
 from maskpolicy.pipeline.stages.params import ChooseParams, TakeParams
@@ -82,7 +82,7 @@ def score_name(candidate: int, task: int, seed: int) -> str:
 
 
 @stage("choose")
-def choose(params: ChooseParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def choose(params: ChooseParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Choose the candidate with the best mean score on dev; the first one if several are best.
 
     The score of a task is the mean over seeds, and that of a candidate the mean over tasks.
@@ -106,7 +106,7 @@ def choose(params: ChooseParams, inputs: Mapping[str, Path], out: Path, run: Sta
 
 
 @stage("take", picks=True)
-def take(params: TakeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+def take(params: TakeParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Take the answers and the score of the candidate that was chosen."""
     name = read_json(inputs[nodes.CHOICE] / nodes.FILE)["input"]
     for file in (RESULT, PREDICTIONS):
