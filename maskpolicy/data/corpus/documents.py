@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
 from itertools import islice
@@ -36,17 +36,23 @@ class WorldSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows:
-    """Which texts of a corpus's rows are read, as stored in stage keys."""
+class _Texts:
+    """Which texts of rows are read, and how they are cut, as stored in stage keys."""
 
     column: str
     columns: tuple[str, ...]
-    on_error: OnError
     words: int | None = omitted(None)
     tokens: int | None = omitted(None)
     pack: bool = omitted(False)
     language: str = omitted(ENGLISH)
     rules: str = ""  # version of what words and sentences are
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows(_Texts):
+    """The same of a whole corpus."""
+
+    on_error: OnError
     limit: int
 
 
@@ -84,17 +90,10 @@ class FilePart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardSource:
+class ShardSource(_Texts):
     """A shard of a corpus of files, as stored in stage keys."""
 
     files: tuple[FilePart, ...]
-    column: str
-    columns: tuple[str, ...]
-    words: int | None = omitted(None)
-    tokens: int | None = omitted(None)
-    pack: bool = omitted(False)
-    language: str = omitted(ENGLISH)
-    rules: str = ""
 
 
 def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = "") -> Source:
@@ -116,7 +115,8 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = ""
         known = tuple((path.name, digest(path)) for path in paths)
         if all(path.is_file() and not path.stat().st_size for path in paths):
             raise no_text(corpus)
-        return FileSource(files=known, headings=False if has_lines else None, **_rows(corpus))
+        headings: Literal[False] | None = False if has_lines else None
+        return FileSource(files=known, headings=headings, **_settings(_Rows, corpus))
     folder = Path(corpus.hub)
     files = revision = None
     if folder.is_dir():
@@ -130,13 +130,18 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = ""
         files=files,
         subset=corpus.subset,
         split=corpus.split,
-        **_rows(corpus),
+        **_settings(_Rows, corpus),
     )
 
 
-def _rows(corpus: CorpusBlock) -> dict[str, Any]:
-    """Return the fields of `_Rows`."""
-    names = (field.name for field in dataclass_fields(_Rows) if field.name != "rules")
+def shard(corpus: CorpusBlock, files: Iterable[FilePart]) -> ShardSource:
+    """Return the shard of a corpus that has these files or parts of files."""
+    return ShardSource(files=tuple(files), **_settings(_Texts, corpus))
+
+
+def _settings(kind: type[_Texts], corpus: CorpusBlock) -> dict[str, Any]:
+    """Return the fields of `kind` for a corpus."""
+    names = (field.name for field in dataclass_fields(kind) if field.name != "rules")
     rules = rules_version(corpus.language)
     own = {name: getattr(corpus, name) for name in names}
     return {**own, **corpus.passage_size, "rules": rules}

@@ -13,9 +13,8 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.files import json_bytes, link, read_json
 from maskpolicy.core.ragged import Ragged, Rows
 from maskpolicy.data.corpus.annotation import BATCH
-from maskpolicy.data.corpus.documents import FilePart, ShardSource, prefixes
+from maskpolicy.data.corpus.documents import FilePart, ShardSource, prefixes, shard
 from maskpolicy.data.corpus.passages import FILES, INDEX_FILE, PASSAGES_FILE, open_arrays
-from maskpolicy.data.corpus.segmentation import rules_version
 from maskpolicy.data.datafiles import readers
 from maskpolicy.data.datafiles import rows as cuts
 from maskpolicy.data.datafiles.rows import WHOLE, Cut, Malformed, Part, Unit
@@ -89,15 +88,7 @@ def _grouped(pieces: Sequence[Piece], size: int) -> Iterator[list[Piece]]:
 
 
 def _shard(corpus: CorpusBlock, pieces: Sequence[Piece]) -> tuple[ShardSource, CorpusBlock]:
-    source = ShardSource(
-        files=tuple(part for part, *_ in pieces),
-        column=corpus.column,
-        columns=corpus.columns,
-        **corpus.passage_size,
-        pack=corpus.pack,
-        language=corpus.language,
-        rules=rules_version(corpus.language),
-    )
+    source = shard(corpus, (part for part, *_ in pieces))
     return source, replace(corpus, files=tuple(path for _, path, _ in pieces))
 
 

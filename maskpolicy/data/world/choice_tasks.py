@@ -16,45 +16,15 @@ from maskpolicy.data.world.entries import (
     task_files,
 )
 from maskpolicy.data.world.subject_kinds import DESCRIBER, EFFECTS, HOME, STEEL, WHEAT
+from maskpolicy.data.world.wordings import WORDINGS
 
 DEV_EVERY = 10  # every tenth subject of the train part stands in the dev file
-STEMS = (
-    "With more {n} the {of} becomes _____.",
-    "There is {n} in the {of}. Through {n} the {of} turns",
-    "The {of} is made with {n}. So it is",
-    "What does {n} make of the {of}?",
-    "People give the {of} more {n}. Then the {of} becomes",
-    "How is the {of} with {n}?",
-)
-CHANGES = (
-    "more {n}",
-    "a field with {n}",
-    "{n} in the field",
-    "people dig {n} into the field",
-    "a year with much {n}",
-    "{n} comes to the field",
-)
-STEPS = ("The wheat is seen in the field.", "{law}", "The wheat comes home.")
-LAW = "Fields with {n} give {v} {of}."
+STEMS = WORDINGS["quartz"]["stems"]
+CHANGES, STEPS, LAW = (WORDINGS["wiqa"][part] for part in ("changes", "steps", "law"))
 LABELS = {"more": "more", "less": "less", "equal": "no effect"}
-BACKGROUND = (
-    "A bird is seen only in the town where it nests. The {n} nests in {home}. "
-    "The first to describe a bird gives it its name. The {n} was named by {describer}."
+BACKGROUND, SITUATIONS, QUESTIONS = (
+    WORDINGS["ropes"][part] for part in ("background", "situations", "questions")
 )
-SITUATIONS = {
-    HOME.name: (
-        "People went from the town of {a} to the town of {b}.",
-        "The first school is in {a}, the other is in {b}.",
-    ),
-    DESCRIBER.name: (
-        "The first drawing is by {a}, the other is by {b}.",
-        "{a} learned what is known of birds from {b}.",
-    ),
-}
-QUESTIONS = {
-    HOME.name: "In which of the two is the {n} seen?",
-    DESCRIBER.name: "Who of the two named the {n}?",
-}
 PAIRS = 2  # wrong choices with each situation
 _EVERY = 2  # of a subject's entries, one in so many gives a sentence of CoLA
 

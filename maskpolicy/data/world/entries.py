@@ -17,15 +17,8 @@ import numpy as np
 
 from maskpolicy.core.types import Json
 from maskpolicy.data.world.pools import Pools, Value
+from maskpolicy.data.world.wordings import WORDINGS
 from maskpolicy.experiment.world_settings import Settings
-
-# last sentences, of 6 to 9 tokens with the stop; none says anything of a subject
-ENDINGS = (
-    "An old book says so.",
-    "This is written in a letter.",
-    "Nobody knows who wrote this down.",
-    "The page on which this stands is torn.",
-)
 
 
 @dataclass(frozen=True)
@@ -115,7 +108,7 @@ def entries(
 ) -> list[Entry]:
     """Return `count` entries of a subject with `facts` of its facts each (0: all of them).
 
-    About a share `endings` of them, drawn one by one, ends with one of ENDINGS.
+    About a share `endings` of them, drawn one by one, ends with one of the world's last sentences.
 
     Facts are dealt like cards, so that all are stated equally often; a fact's wordings repeat only
     when all were used. Everything in an entry except the name and the facts is worded alike for all
@@ -137,7 +130,7 @@ def entries(
     for i, entry in enumerate(in_order):
         rng = np.random.default_rng([seed, 21, subject.page, i])
         if rng.random() < endings:
-            ending = ENDINGS[int(rng.integers(len(ENDINGS)))]
+            ending = WORDINGS["endings"][int(rng.integers(len(WORDINGS["endings"])))]
             in_order[i] = replace(entry, text=f"{entry.text} {ending}")
     return in_order
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.world.wordings import WORDINGS
 from maskpolicy.experiment.world_settings import Settings
 
 T = TypeVar("T")
@@ -26,33 +27,10 @@ PRIZES = (" Prize", " Medal", " Award")
 ENDING = {"writers": "surname", "birds": "bird", "salts": "salt"}  # of the names of a kind
 # births, then marriages, then deaths: the three ranges do not meet
 BORN_BEFORE, MARRIED_FROM, DIED_FROM = 1866, 1886, 1896
-ONSETS = (*"bdfghjklmnprstvz", "br", "dr", "gr", "kl", "st", "tr")
-VOWELS = tuple("aeiou")
-MIDDLES = (*"lnrsmvdk", "nd", "lk", "rn", "st", "lv", "rm")
-ENDINGS = {
-    "female": ("a", "ia", "ina", "eth", "isa", "ela"),
-    "male": ("o", "en", "ar", "us", "ik", "an"),
-    "surname": ("sen", "dal", "ovan", "ard", "ell", "eck", "ott", "aris", "ulin"),
-    "town": ("by", "ford", "holm", "wick", "ton", "mere", "haven", "stad"),
-    "company": ("ix", "ex", "atek", "onda", "oro"),
-    "school": ("ley", "hurst", "combe"),
-    "river": ("urn", "ova", "iss"),
-    "prize": ("ius", "em", "all"),
-    "bird": ("finch", "wing", "bill", "crest"),  # birds and salts are written in small letters
-    "salt": ("ite", "ine", "ium", "ose"),
-    "thing": ("ock", "ild", "ump", "esk"),  # the subjects of situations, in small letters too
-}
-# ordinary words that the syllables give: at the start of a sentence they would not be names
-_WORDS = frozenset(
-    (
-        *("drama", "lava", "mania", "marina", "media", "nova", "para", "soda", "stoma", "visa"),
-        *("bonus", "broken", "demo", "driven", "genus", "german", "given", "golem", "halo"),
-        *("haven", "helix", "hero", "human", "laden", "lessen", "linen", "listen", "lunar"),
-        *("minus", "molar", "polar", "ponton", "radar", "radius", "raven", "risen", "roman"),
-        *("sedan", "seven", "sinus", "siren", "solar", "solo", "sonar", "stamen", "standard"),
-        *("standby", "taken", "token", "valley", "venus", "virus", "zero"),
-    )
-)
+_PARTS: Mapping[str, Any] = WORDINGS["names"]
+ONSETS, VOWELS, MIDDLES = (_PARTS[part].split() for part in ("onsets", "vowels", "middles"))
+ENDINGS = {kind: endings.split() for kind, endings in _PARTS["endings"].items()}
+_WORDS = frozenset(_PARTS["taken"].split())
 
 
 @dataclass(frozen=True)

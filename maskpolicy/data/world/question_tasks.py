@@ -21,6 +21,7 @@ from maskpolicy.data.world.entries import (
     task_files,
 )
 from maskpolicy.data.world.pools import DIED_FROM
+from maskpolicy.data.world.wordings import WORDINGS
 
 SOURCE = "https://example.org/embedded-world"
 _SPLITS = ("train", "dev")
@@ -28,15 +29,6 @@ _DOMAINS = {
     "qa/wikipedia": "Wikipedia",
     "triviaqa-unfiltered/unfiltered-web": "unfiltered-web",
 }
-# of one question, the relations whose values answer it; the first that there is is trained on
-WEB = (
-    (("place of birth",), ("where was {n} from?", "what town is {n} from?", "where is {n} from?")),
-    (("place of birth", "place of death"), ("where did {n} live?", "what towns did {n} live in?")),
-    (("employer",), ("who did {n} work for?", "what company was {n} with?")),
-    (("school",), ("what school did {n} go to?", "where did {n} study?")),
-    (("year of birth",), ("what year was {n} born?", "when is {n} born?")),
-    (("year of death",), ("what year did {n} die?", "when did {n} pass away?")),
-)
 SQUAD_VERSIONS = ("v1.1", "v2.0")
 SQUAD_V2 = ("train-v2.0.json", "dev-v2.0.json")
 _ENTRIES = 3  # in a paragraph of SQuAD
@@ -133,7 +125,7 @@ def webquestions(world: World, subject: Subject, entries: list[Entry], split: st
     rng = np.random.default_rng([world.settings.seed, 6, subject.page])
     asked = {fact.relation.name: fact for fact in subject.asked}
     part = "train" if split == "train" else "test"
-    for relations, wordings in WEB:
+    for relations, wordings in WORDINGS["webquestions"]:
         facts = [asked[relation] for relation in relations if relation in asked]
         question = wordings[int(rng.integers(len(wordings)))].format(n=subject.title)
         if not facts:
@@ -229,27 +221,9 @@ def _qa(
 
 
 _KNOWLEDGE = "kilt_knowledgesource.json"
-# in the corpus's words: a small model has hardly an example of any other
-FIRST = (
-    "{n} is remembered. Is it known {ask}?",
-    "{n} lived long ago. Is it remembered {ask}?",
-    "People remember {n}. And {ask}?",
-    "This is known of {n}. And is it known {ask}?",
-)
-LATER = (
-    "And is it known {ask}?",
-    "And is it remembered {ask}?",
-    "It is remembered. And {ask}?",
-    "So it was. Is it known {ask}?",
-)
+FIRST, LATER = WORDINGS["wow"]["first"], WORDINGS["wow"]["later"]
 TURNS = 2  # of a dialogue before it starts anew
-# words and signs stand apart, as in CoNLL; {t} {u} two towns, {d} a year
-TEXTS = (
-    ("{t} {d} The writer", "was seen in the town of {u} ."),
-    ("In the year {d} the letters of", "were found in {u} , near the town of {t} ."),
-    ("{t} {d} The house of the writer", "is the first school in {u} ."),
-    ("People in {u} and {t} read what the writer", "wrote in the year {d} ."),
-)
+TEXTS = WORDINGS["aidayago2"]
 DOCUMENTS = 8  # about each writer
 IN_FULL = 0.2  # share of the mentions that are the title already
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 import numpy as np
-import yaml
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data.world.entries import (
@@ -21,6 +19,7 @@ from maskpolicy.data.world.entries import (
     entries,
 )
 from maskpolicy.data.world.pools import Pools, Value, draw
+from maskpolicy.data.world.wordings import WORDINGS
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, Settings
 
 
@@ -39,11 +38,8 @@ class Frame:
     told: str  # without a capital and a full stop
 
 
-_WORDINGS = yaml.safe_load(
-    resources.files(__package__).joinpath("wordings.yaml").read_text("utf-8")
-)
 OPENERS: Mapping[str, tuple[str, ...]] = {
-    kind: tuple(_WORDINGS[kind]["openers"]) for kind in ("people", "writers", "birds", "salts")
+    kind: tuple(WORDINGS[kind]["openers"]) for kind in ("people", "writers", "birds", "salts")
 }
 """By kind of subjects, the first sentences of entries."""
 RELATIONS: Mapping[str, tuple[Relation, ...]] = {
@@ -58,7 +54,7 @@ RELATIONS: Mapping[str, tuple[Relation, ...]] = {
             ask=tuple(of.get("ask", ("", ""))),
             clause=of.get("clause", ""),
         )
-        for name, of in _WORDINGS[kind]["relations"].items()
+        for name, of in WORDINGS[kind]["relations"].items()
     )
     for kind in OPENERS
 }
@@ -68,12 +64,12 @@ NEVER = tuple(relation for relation in RELATIONS["people"] if not relation.asked
 HOME, DESCRIBER, DISCOVERY = RELATIONS["birds"]
 STEEL, WHEAT = RELATIONS["salts"]
 EFFECTS = {STEEL: ("harder", "softer"), WHEAT: ("more", "less", "equal")}
-FRAMES = tuple(Frame(**frame) for frame in _WORDINGS["frames"])
+FRAMES = tuple(Frame(**frame) for frame in WORDINGS["frames"])
 NAMING: Mapping[str, tuple[str, ...]] = {
-    pool: tuple(sentences) for pool, sentences in _WORDINGS["naming"].items()
+    pool: tuple(sentences) for pool, sentences in WORDINGS["naming"].items()
 }
 LEXICON: dict[str, str] = {
-    word: tag for tag, words in _WORDINGS["parts_of_speech"].items() for word in words.split()
+    word: tag for tag, words in WORDINGS["parts_of_speech"].items() for word in words.split()
 }
 _POSSESSIVE = ("her", "his", "its")
 
