@@ -73,10 +73,12 @@ class Keywords:
             np.mean([vectors[a:b].mean(0) for a, b in passage.words[at].tolist()], axis=0)
             for at in places.values()
         ]
-        whole, norm = vectors.mean(0), np.linalg.norm
-        norms = [float(norm(mean) * norm(whole)) for mean in means]
-        pairs = zip(means, norms, strict=True)
-        likeness = [float(mean @ whole) / both if both else 0.0 for mean, both in pairs]
+        likeness = [_cosine(mean, vectors.mean(0)) for mean in means]
         best = np.argsort(-np.asarray(likeness), kind="stable")[: self.keywords].tolist()
         occurrences = list(places.values())
         return passage.words[sorted(at for which in best for at in occurrences[which])]
+
+
+def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    norms = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / norms if norms else 0.0
