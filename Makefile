@@ -59,7 +59,7 @@ ROWS := "salient-span policy.spans=2" \
 	"random 'policy.ratio={start: 0.3, end: 0.15}'" \
 	"mixture 'policy.members=[mass, {name: salient-span, target: full}]'"
 gallery: install
-	$(BIN)/maskpolicy gallery $(ROWS) > docs/gallery.md
+	$(BIN)/maskpolicy gallery $(ROWS) > docs/development/gallery.md
 
 # the pictures of README.md: one passage under six policies, and the quickstart with five seeds (11 minutes)
 BROWSER ?= chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,900

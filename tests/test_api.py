@@ -106,7 +106,8 @@ def test_names_that_are_loaded_late_are_there_for_type_checkers_too(module):
 
 @pytest.mark.parametrize("module", API)
 def test_every_name_is_documented(module):
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    pages = (ROOT / "docs" / "api.md", ROOT / "docs" / "development" / "api.md")
+    page = "\n".join(path.read_text(encoding="utf-8") for path in pages)
     section = page.partition(f"## `{module}`\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)(?:\((.*?)\))?` \|", section, re.MULTILINE))
     assert rows.keys() == API[module] - {"__version__"}

@@ -1,6 +1,6 @@
 """Every block of code in the README and the docs is checked: shell, YAML and Python.
 
-Tutorials are executed by tests/test_tutorials.py, docs/python.md by tests/app/test_python_page.py.
+Tutorials are executed by tests/test_tutorials.py, docs/api.md by tests/app/test_python_page.py.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ import text_to_text
 import trainers
 from pages import DOCS, Block, blocks
 
-TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+SECTIONS = {"models": "### Compare MLM with MAE-LM\n", "scale": "## Try it on one machine\n"}
+OTHERS = [DOCS / f"{name}.md" for name in ("pretraining", *SECTIONS)]
+TUTORIALS = [*sorted((DOCS / "tutorials").glob("*.md")), *OTHERS]
 HOWTO = sorted((DOCS / "howto").glob("*.md"))
 SMALL = (
     *("world.people=8", "world.general_people=4"),
@@ -58,7 +60,7 @@ def test_a_tutorial(page, call, tmp_path, monkeypatch, begun):
     printed = ""
     if page.stem == "babylm":
         babylm.slice_into(tmp_path)
-    for block in blocks(page):
+    for block in blocks_of(page):
         if block.file:
             text = smaller(block.text) if page.stem == "babylm" else block.text
             (tmp_path / block.file).write_text(text, encoding="utf-8")
@@ -107,6 +109,16 @@ def test_a_how_to_page(page, call, checkpoints, monkeypatch):
             exec(block.text, {"rows": trainers.ROWS})
         elif block.language == "sh":
             given(block, call, here=True)
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the blocks of a page, or of the section of it that is a tutorial."""
+    if not (heading := SECTIONS.get(page.stem)):
+        return list(blocks(page))
+    before, _, after = page.read_text("utf-8").partition(heading)
+    section = after.partition(f"\n{heading.partition(' ')[0]} ")[0]
+    first = before.count("\n")
+    return [block for block in blocks(page) if first < block.line <= first + section.count("\n")]
 
 
 def smaller(text: str) -> str:

@@ -93,10 +93,10 @@ class File:
     intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
     finetune: Budget = field(default_factory=dict)  # fine-tuning on a task
     fit: Budget = field(default_factory=dict)  # the training of a learned policy
-    # lists of values by key, for all rows: a row for each combination (docs/sweeps.md)
+    # lists of values by key, for all rows: a row for each combination (docs/experiments.md)
     grid: Budget = field(default_factory=dict)
     zip: Budget = field(default_factory=dict)  # the same, but the lists are read in step
-    # lists of values by key, for all rows: each row uses the best ones on dev (docs/sweeps.md)
+    # lists of values by key, for all rows: each row uses the best ones on dev (docs/experiments.md)
     tune: Budget = field(default_factory=dict)
     plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
     # stages whose models are kept, for `export`

@@ -60,7 +60,7 @@ _ABOUT = {
     TRAININGS: "Each of these four blocks is the budget of one training. All rows share it, except "
     "for what the block of a policy states in a `fit`, `intermediate` or `finetune` of its own.",
     "general": "The block `general` also has these keys. They are for models built from "
-    "scratch: [world.md](world.md#a-general-stage-on-several-objectives).",
+    "scratch: [tasks.md](tasks.md#a-general-stage-on-several-objectives).",
     "intermediate": "The block `intermediate`, of the file or a row, may have one of these keys "
     "instead of `steps`. maskpolicy first reads the corpus and counts its words; results and the "
     "keys of stages hold the steps. A row's block counts the words of that row's corpus, the "
@@ -75,7 +75,7 @@ _ABOUT = {
     "policies": "What policies mask, and their own keys: [policies.md](policies.md). A block takes "
     "those, and these keys of any policy.",
     "tasks": "A block takes the keys of any task and its task's own.",
-    "world": "Settings of the embedded world: [world.md](world.md).",
+    "world": "Settings of the embedded world: [tasks.md](tasks.md#the-embedded-world).",
 }
 _LINTERS = ("noqa", "type:", "pragma:", "fmt:")
 _MODELS = {"built from scratch": True, "any other model": False}

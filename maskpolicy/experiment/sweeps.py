@@ -43,10 +43,10 @@ class RowKeys:
     corpus: Annotated[dict[str, Any], Stated("a name or a block of keys")] = field(
         default_factory=dict
     )
-    # lists of values by key: a row for each combination (docs/sweeps.md)
+    # lists of values by key: a row for each combination (docs/experiments.md)
     grid: dict[str, Any] = field(default_factory=dict)
     zip: dict[str, Any] = field(default_factory=dict)  # the same, but the lists are read in step
-    # lists of values by key: one row, with the values that are best on dev (docs/sweeps.md)
+    # lists of values by key: one row, with the values that are best on dev (docs/experiments.md)
     tune: dict[str, Any] = field(default_factory=dict)
 
 

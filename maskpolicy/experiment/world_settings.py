@@ -25,7 +25,7 @@ NEEDS_VALUES = ("wow",)  # tasks whose rows have a short answer only with `wow_v
 WITH_ERRORS = "entities_with_errors"  # a further column, and its key
 Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
 SUBJECT_KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Kinds of subjects; docs/world.md says which task needs which."""
+"""Kinds of subjects; docs/development/world.md says which task needs which."""
 AtLeast0: TypeAlias = Annotated[int, Range(ge=0)]
 AtLeast2: TypeAlias = Annotated[int, Range(ge=2)]
 AtLeast4: TypeAlias = Annotated[int, Range(ge=4)]

@@ -53,8 +53,8 @@ def shown(code: str, names: dict[str, Any]) -> Any:
 
 @pytest.mark.slow
 def test_the_page(executed, tmp_path):
-    code = [block.text for block in blocks(DOCS / "python.md") if block.language == "python"]
-    assert len(code) == 6
+    code = [block.text for block in blocks(DOCS / "api.md") if block.language == "python"]
+    assert len(code) == 7
     names, _ = executed(code)
     found = names["found"]
     assert set(found.scores().policy) == {"none", "random", "salient-span target=full"}

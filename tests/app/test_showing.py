@@ -285,7 +285,7 @@ def test_an_encoder_fills_the_masks_of_a_text_in_steps(call, refused, bart, tmp_
 
 @pytest.mark.slow
 def test_the_gallery_of_the_docs_is_what_the_command_prints_today(call, store):
-    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "development" / "gallery.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     more = [row for row in rows if " " in row]
     assert f'"{more[0]}"' in (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -14,8 +14,9 @@ from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.sweeps import RowKeys
 from maskpolicy.plugins.registry import ROW_KEYS
 
-DOCS = Path(__file__).parents[2] / "docs" / "sweeps.md"
-EXAMPLES = re.findall(r"```yaml\n(.*?)```.*?```text\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs" / "experiments.md"
+SHOWN = DOCS.read_text("utf-8").partition("## Sweeps and tuning")[2]
+EXAMPLES = re.findall(r"```yaml\n(.*?)```.*?```text\n(.*?)```", SHOWN, re.DOTALL)
 HEAD = "model: mini\ncorpus: world\ntasks: [triviaqa]\n"
 
 
