@@ -27,7 +27,7 @@ findings: install
 	done
 	for name in rank probe; do $(BIN)/maskpolicy analyze $$name runs/findings/mae-lm > /dev/null & done; wait
 	$(BIN)/maskpolicy analyze findings $(FINDINGS:%=runs/findings/%) --out runs/findings
-	cp runs/findings/findings.md docs/findings.md
+	cp runs/findings/findings.md docs/development/findings.md
 
 # a process for each core, one thread in each: threads of several processes wait for each other
 test: install

@@ -105,7 +105,10 @@ def keys() -> set[str]:
 
 def files_of(page: Path) -> dict[str, str]:
     """Return the files that a page, and the pages it builds on, show: name to text."""
-    shown = [page, *(ROOT / "docs" / name for name in ("policies.md", "tasks.md"))]
+    shown = [
+        page,
+        *(ROOT / "docs" / name for name in ("development/extending.md", "policies.md", "tasks.md")),
+    ]
     return {
         block.file: block.text for each in reversed(shown) for block in blocks(each) if block.file
     }

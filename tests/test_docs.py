@@ -162,7 +162,7 @@ def test_pictures_are_small_and_used():
 
 def test_verdicts_on_claims_are_those_of_the_findings():
     verdict = re.compile(r"^\| ([FM]\d+) \| [^|]+ \| (shown|refuted|undecided)", re.M)
-    verdicts = dict(verdict.findall(text_of(DOCS / "findings.md")))
+    verdicts = dict(verdict.findall(text_of(DOCS / "development" / "findings.md")))
     assert len(verdicts) == 14
     claims = text_of(DOCS / "claims.md")
     assert dict(re.findall(r"^\*\*([FM]\d+) · (\w+)\.\*\*", claims, re.M)) == verdicts

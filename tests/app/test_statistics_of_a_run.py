@@ -29,7 +29,9 @@ fit: {{steps: 0}}
 intermediate: {{steps: 2, batch_size: 4, precision: fp32}}
 finetune: {{steps: 1, precision: fp32}}
 """
-RARE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+RARE = (Path(__file__).parents[2] / "docs" / "development" / "extending.md").read_text(
+    encoding="utf-8"
+)
 # another name than on the page, whose own test may have registered that in this process
 RARE = RARE.partition("# rare.py\n")[2].partition("```")[0].replace('"rare"', '"rare-word"')
 

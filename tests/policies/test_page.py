@@ -1,4 +1,4 @@
-"""The policies that docs/policies.md shows are whole: they are taken from it and used."""
+"""The policies that the docs show are whole: they are taken from it and used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from maskpolicy.models.learned import Current
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import instance
 
-PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "policies.md", DOCS / "development" / "extending.md")
+PAGE = "".join(page.read_text(encoding="utf-8") for page in PAGES)
 SHOWN = dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE, re.DOTALL))
 TEXT = "one two three four five six seven eight nine ten " * 4
 
