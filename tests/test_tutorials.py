@@ -19,7 +19,7 @@ import trainers
 from pages import DOCS, Block, blocks
 
 SECTIONS = {"models": "### Compare MLM with MAE-LM\n", "scale": "## Try it on one machine\n"}
-OTHERS = [DOCS / f"{name}.md" for name in ("pretraining", *SECTIONS)]
+OTHERS = [DOCS / f"{name}.md" for name in ("pretraining", "site", *SECTIONS)]
 TUTORIALS = [*sorted((DOCS / "tutorials").glob("*.md")), *OTHERS]
 HOWTO = sorted((DOCS / "howto").glob("*.md"))
 SMALL = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import shutil
 import stat
@@ -19,12 +20,14 @@ from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, StoreError
 from maskpolicy.core.files import PART, part_of, remove_parts
 from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
 HUB, ZIP = "hf://", ".zip"
 _LEFT_OUT = "logs/"  # a tracker's files: large, and no part of the results
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip files know, so that equal runs give equal bytes
+_BROKEN = (zlib.error, lzma.LZMAError)
 _FILES, _BYTES = 200_000, 4 << 30  # the most in a zip file that is read
 
 
@@ -38,7 +41,8 @@ def default_file(run: Path) -> Path:
 def pack(run: Path, out: Path) -> Path:
     """Write what a run left in its folder, without logs, to the zip file `out`, and return it.
 
-    It has one folder with the run's name. Raises DataError for a folder without results,
+    It has one folder with the run's name, and in it a manifest with the digests of all files, which
+    `maskpolicy verify` compares. Raises DataError for a folder without results,
     ConfigError for a packed run and for an `out` that is not called .zip, and StoreError if that
     cannot be written.
     """
@@ -46,18 +50,18 @@ def pack(run: Path, out: Path) -> Path:
         raise ConfigError(f"--out {out}: `pack` writes a zip file: end the name in {ZIP}")
     if run.is_file() and run.suffix == ZIP:
         raise ConfigError(f"{run}: is packed already: name the folder that `run` wrote")
-    name = read_run(run).name
+    name, files = read_run(run).name, _files(run)
     temporary = part_of(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_parts(out.parent, out.name)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
-            for path in _files(run):
-                entry = zipfile.ZipInfo(f"{name}/{path.relative_to(run).as_posix()}", _DATE)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = (stat.S_IFREG | 0o644) << 16
-                with path.open("rb") as source, file.open(entry, "w") as target:
+            for path in files:
+                inside = path.relative_to(run).as_posix()
+                with path.open("rb") as source, file.open(_entry(name, inside), "w") as target:
                     shutil.copyfileobj(source, target)
+            sealed = manifest.describe(run, files, {manifest.RUN: name})
+            file.writestr(_entry(name, manifest.NAME), manifest.encode(sealed))
         temporary.replace(out)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -65,6 +69,13 @@ def pack(run: Path, out: Path) -> Path:
             f"{out}: cannot be written: {error.strerror}; choose another --out"
         ) from error
     return out
+
+
+def _entry(name: str, inside: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(f"{name}/{inside}", _DATE)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+    return entry
 
 
 def _files(run: Path) -> list[Path]:
@@ -91,6 +102,11 @@ class OpenedRuns:
     def kept(self) -> list[Path]:
         """The folders that are not unpacked: those whose run.json may name a store."""
         return [folder for folder in self.folders if not self.is_packed(folder)]
+
+    def called(self, folder: Path) -> str:
+        """Return what the user calls a run: its folder, or the file that it was packed to."""
+        files = (name for place, name in self.packed.items() if folder.is_relative_to(place))
+        return next(files, str(folder))
 
     def is_packed(self, folder: Path) -> bool:
         """Return whether a folder comes from a packed run."""
@@ -218,7 +234,7 @@ def _extract(file: Path, target: Path) -> None:
                 if name.is_absolute() or ".." in name.parts or "\\" in entry.filename:
                     raise DataError(f"{file}: leads out of its folder: {entry.filename!r}")
             packed.extractall(target)  # which writes links as files, and no more than file_size
-    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, *_BROKEN) as error:
         raise DataError(f"{file}: cannot be read as a zip file: {error}") from error
 
 

@@ -42,7 +42,7 @@ def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
     by_row = partial(_by_row, board, most)
     if board.given is not None:
         return dict(board.given.facts)
-    texts = {"model": by_row(_model)}
+    texts = {"model": by_row(model)}
     for name, title in _STAGES.items():
         told = partial(_stage, name)
         texts[title] = by_row(told, of_all=name == "general")
@@ -66,7 +66,7 @@ def of_row(row: BoardRow, task: str) -> dict[str, str]:
         return {}
     return {
         "data": f"{WORLD}: {INVENTED}" if first.origin == WORLD else first.origin,
-        "model": _model(first),
+        "model": model(first),
         **{name: _stage(name, first) for name in _STAGES},
         "tuned": choice(first),
         "tuning cost": cost(first),
@@ -103,7 +103,8 @@ def _policy(block: Json) -> str:
     return f"{name} of {' and '.join(map(_policy, members))}" if members else str(name)
 
 
-def _model(result: Result) -> str:
+def model(result: Result) -> str:
+    """Return the model of a result in words."""
     block = result.config.get("model") or {}
     name, kind = block.get("name", "not known"), block.get("kind", SEQ2SEQ)
     if is_scratch(name, kind):

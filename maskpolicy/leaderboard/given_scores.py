@@ -31,9 +31,9 @@ COLUMNS = (*NEEDED, "seed", "run", "group", "metric")
 ALL = "all tasks"  # the group over which tasks are averaged
 MOST = 400_000  # tests of pairs of systems, for which memory suffices
 _AT_ONCE = 4_000_000  # differences of examples in memory
-_NOWHERE = Path(os.devnull)  # the folder of scores that no run computed
+NOWHERE = Path(os.devnull)  # the folder of scores that no run computed
 # besides control characters, what would break a line or turn the direction of writing
-_UNPRINTED = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+UNPRINTED = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _APART = "no example has scores of all systems"
 _HELD = (
     "The tests generalise to other examples of the same kind, and to nothing else. {why}: what "
@@ -172,7 +172,7 @@ def build_board(
             for first, second, comparison in zip(column.first, column.second, compared, strict=True)
         ),
         compared_with=base,
-        runs=(Run(_NOWHERE, (), base, experiment=title),),
+        runs=(Run(NOWHERE, (), base, experiment=title),),
         given=Given(board.above(rows), board.facts(title)),
     )
 
@@ -187,7 +187,7 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
         raise DataError(f"line {line} of the table has no {column}: give it one, or remove it")
     places, names = pd.factorize(np.array([str(each) for each in found], dtype=object))
     for name in names if column not in ("example", "group") else ():  # these are not shown
-        if not name.strip() or _UNPRINTED.search(name):
+        if not name.strip() or UNPRINTED.search(name):
             raise DataError(
                 f"{column} {name!r}: is empty or has control characters or line breaks: rename it"
             )
@@ -219,7 +219,7 @@ def _place(
     columns: Sequence[str], line: Any, codes: Mapping[str, NDArray[Any]], names: Mapping[str, Any]
 ) -> str:
     """Return what stands in some columns of a line, for messages."""
-    texts = (_UNPRINTED.sub(" ", names[column][codes[column][line]]) for column in columns)
+    texts = (UNPRINTED.sub(" ", names[column][codes[column][line]]) for column in columns)
     return ", ".join(f"{column} {text}" for column, text in zip(columns, texts, strict=True))
 
 
@@ -416,7 +416,7 @@ class _Scored:
             else:
                 error = f"has {task.has[at, place]} of {n} examples ({hint})"
             names = (self.systems[at], task.name, self.numbers[place], ALL)
-            cells.append(Result(*names, config, {}, total, error=error, folder=_NOWHERE))
+            cells.append(Result(*names, config, {}, total, error=error, folder=NOWHERE))
         return cells
 
     def notes(self) -> list[str]:

@@ -233,6 +233,8 @@ for command in (
     exporting.export,
     exporting.submission,
     exporting.pack,
+    exporting.verify,
+    exporting.site,
     inspecting.doctor,
 ):
     app.command(command.__name__.rstrip("_"))(_grouped(command))

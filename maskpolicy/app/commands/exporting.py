@@ -1,4 +1,4 @@
-"""maskpolicy pretrain, export, submission and pack: models as folders, entries, zipped runs."""
+"""maskpolicy pretrain, export, submission, pack, verify, site: models, entries, runs to share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
+import typer
 from typer import Argument, Option
 
 from maskpolicy.app.arguments import (
@@ -22,7 +23,7 @@ from maskpolicy.app.arguments import (
     repeated,
 )
 from maskpolicy.app.printed import console, log_to
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
 
 _FILES = "FILE_OR_GLOB"
 ModelFolder: TypeAlias = Annotated[
@@ -192,3 +193,48 @@ def pack(
     if hub.push:
         line = f"to join it: maskpolicy leaderboard hf://datasets/{hub.push}"
         console().print(line, soft_wrap=True)
+
+
+def verify(
+    *,
+    runs: Annotated[
+        list[str], Argument(metavar="ZIP...", help="Zips of `pack`, folders, or hf://datasets/..")
+    ],
+) -> None:
+    """Check that the digests of runs hold: a line for each fault, and exit code 1."""
+    from maskpolicy.app import packing
+    from maskpolicy.leaderboard.results import digests
+
+    results, lines = 0, list[str]()
+    for place in runs:
+        try:
+            with packing.opened([place]) as opened:
+                for folder in opened.folders:
+                    count, faults = digests.faults(folder, packed=opened.is_packed(folder))
+                    results += count
+                    lines += [f"{opened.called(folder)}: {fault}" for fault in faults]
+        except MaskpolicyError as error:
+            lines.append(str(error))
+    for line in lines:
+        console().print(line, soft_wrap=True)
+    console().print(f"{results} results, {len(lines)} faults: {', '.join(runs)}", soft_wrap=True)
+    if lines:
+        raise typer.Exit(1)
+
+
+def site(
+    *,
+    runs: Annotated[
+        list[str],
+        Argument(metavar="RUN...", help="Folders of `run` or `board`, zips, or hf://datasets/.."),
+    ],
+    out: Annotated[Path, Option(metavar="DIR", help="A new folder, or a site to write again.")],
+    title: Annotated[str, Option(metavar="TEXT", help="The heading.")] = "Leaderboards",
+) -> None:
+    """Write a static site of runs and boards: an index with search and filters, and all pages."""
+    from maskpolicy.app.site import write
+
+    with console(err=True).status("reading", refresh_per_second=2) as status:
+        count = write(runs, out, title, status.update)
+    s = "s"[: count != 1]
+    console().print(f"{count} leaderboard{s}, written to {out / 'index.html'}", soft_wrap=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maskpolicy.core.files import write_file
 from maskpolicy.core.types import Json
@@ -23,25 +25,26 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SCRIPTS = (
-    *("page.js", "tip.js", "table.js", "costs.js", "seeds.js", "policies.js"),
+    *("theme.js", "page.js", "tip.js", "table.js", "costs.js", "seeds.js", "policies.js"),
     *("examples.js", "details.js", "runs.js", "scroll.js"),
 )
+PACKAGE = __name__
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
 
 
-def save_page(board: Board, path: Path, option: str = "--out") -> None:
+def save_page(board: Board, path: Path, option: str = "--out", home: str = "") -> None:
     """Write the page of a leaderboard atomically; a StoreError names the `option`."""
-    write_file(path, render(board).encode("utf-8", "replace"), option)
+    write_file(path, render(board, home).encode("utf-8", "replace"), option)
 
 
-def save_forms(board: Board, out: Path) -> None:
+def save_forms(board: Board, out: Path, home: str = "") -> None:
     """Write leaderboard.html, .json, .md, .csv and .tex; raises StoreError."""
     report.save_report(board, out)
-    save_page(board, out / "leaderboard.html")
+    save_page(board, out / "leaderboard.html", home=home)
 
 
-def render(board: Board) -> str:
-    """Return the page of a leaderboard.
+def render(board: Board, home: str = "") -> str:
+    """Return the page of a leaderboard, with a link to `home`, the index of a site.
 
     Reads predictions, questions, analyses and run.json from the folders of results. Only one line,
     the data block "record" with seconds, versions and machines, differs between two runs of one
@@ -50,14 +53,13 @@ def render(board: Board) -> str:
     environment = templates(__name__)
     environment.filters |= {"data": data, "amount": _amount, "code": _code}
     environment.filters["signed"] = lambda text: text.replace("-", "−")
-    scripts = [asset(__name__, name) for name in SCRIPTS]
-    style = asset(__name__, "page.css")
     runs = board.runs
-    names = [run.experiment or run.name for run in runs]
     shown = table(board)
     analyses = embedded_analyses.find_analyses([run.folder for run in runs])
     return environment.get_template("page.html").render(
-        title=", ".join(names if len(set(names)) == len(names) else [run.name for run in runs]),
+        **parts(SCRIPTS),
+        home=home,
+        title=title(board),
         table=shown,
         sizes=_sizes(board),
         width=WIDTH,
@@ -83,10 +85,20 @@ def render(board: Board) -> str:
         board=page_data.cells(board, runs),
         examples=differences.examples(board),
         record=page_data.run_records(runs),
-        style=style,
-        scripts=scripts,
-        policy=_policy(style, scripts),
     )
+
+
+def title(board: Board) -> str:
+    """Return the names of the experiments on a board, or of the runs where these are not unique."""
+    names = [run.experiment or run.name for run in board.runs]
+    return ", ".join(names if len(set(names)) == len(names) else [run.name for run in board.runs])
+
+
+def parts(names: Sequence[str]) -> dict[str, Any]:
+    """Return the style and scripts of a page, and the policy that allows nothing else."""
+    scripts = [asset(__name__, name) for name in names]
+    style = asset(__name__, "page.css")
+    return {"style": style, "scripts": scripts, "policy": _policy(style, scripts)}
 
 
 def data(value: Json) -> Markup:
@@ -163,10 +175,12 @@ def load_reported() -> Json:
     return json.loads(text)
 
 
+@cache
 def templates(package: str) -> Environment:
     """Return the templates in a package's `assets`.
 
-    They escape what they are given, and an unknown name is an error.
+    They escape what they are given, and an unknown name is an error. To compile them takes longer
+    than to fill them, so that they are kept.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

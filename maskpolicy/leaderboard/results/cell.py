@@ -326,6 +326,8 @@ def read_result(path: Path) -> Result:
         result = Result(**values, metrics=None if metrics is None else Total.from_json(metrics))
         if result.metrics is None and result.error is None:
             raise KeyError("metrics")
+        if result.metrics is not None and not abs(result.metrics.score) <= 1:
+            raise ValueError("score")
         if CONTROLS.search(result.policy + result.task + result.config["policy"]["name"]):
             raise ValueError("labels")
         _ = result.chosen

@@ -35,7 +35,7 @@ from maskpolicy.pipeline.store.opening import is_url
 BEING_WRITTEN = ".being-written"
 NAMES = (  # of all that a run leaves in its folder, as patterns
     *(verbatim.WRITTEN, "experiment.json", "run.json", "leaderboard.*", BEING_WRITTEN, f"*{PART}"),
-    *("logs", "results", "predictions", "steps", "questions", "analyses"),
+    *("stages.json", "logs", "results", "predictions", "steps", "questions", "analyses"),
 )
 _TEXT = b"`maskpolicy run` was writing this folder; the same command writes it again.\n"
 

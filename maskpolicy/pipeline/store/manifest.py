@@ -8,7 +8,7 @@ import platform
 import re
 import stat
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,8 @@ from maskpolicy.core.version import VERSION
 
 NAME = "MANIFEST.json"
 FORMAT = 1
-_KEYED = ("kind", "version", "params", "inputs")  # of a stage's record: its key is their digest
+KEYED_BY = ("kind", "version", "params", "inputs")  # of a stage's record: its key is their digest
+RUN = "run"  # fact of a packed run: its name
 FINDINGS, KEYED = "analysis", "keyed"  # findings' kind; in their record, what the key is made of
 SEALED = ("format", "files", "sha256")  # what `seal` adds to the facts
 PACKAGES = (
@@ -37,6 +38,7 @@ _ROUNDING = (  # variables that choose instructions or threads, and so the order
 )
 _OF_CHECKPOINTS: dict[str, Any] = {"key": str, "seconds": int | float, "files": list}
 _OF_ARTIFACTS = _OF_CHECKPOINTS | {"record": dict, "machine": dict}
+_OF_RUNS = {RUN: str, "files": list}
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -54,7 +56,7 @@ def seal(
     """
     if (folder / NAME).exists():
         raise StageError(f"a stage must not write {NAME}: choose another name for that file")
-    files, folders = [], [folder]
+    files, folders = list[Path](), [folder]
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise StageError(f"{path.relative_to(folder)}: a stage may write only plain files")
@@ -62,15 +64,26 @@ def seal(
             folders.append(path)
             continue
         sync(path)
-        name = path.relative_to(folder).as_posix()
-        files.append({"path": name, "size": path.stat().st_size, "sha256": digest_of(path)})
+        files.append(path)
     for path in folders:
         sync(path)
-    manifest = {"format": FORMAT, **facts, "files": files}
-    manifest["sha256"] = digest(manifest)
+    manifest = describe(folder, files, facts, digest_of)
     write_json(folder / NAME, manifest)
     sync(folder)
     return manifest
+
+
+def describe(
+    folder: Path,
+    files: Iterable[Path],
+    facts: Mapping[str, Json],
+    digest_of: Callable[[Path], str] = sha256,
+) -> dict[str, Json]:
+    """Return the manifest of these files of a folder, with `facts` and a digest of itself."""
+    named = [(path.relative_to(folder).as_posix(), path) for path in files]
+    entries = [{"path": n, "size": p.stat().st_size, "sha256": digest_of(p)} for n, p in named]
+    manifest = {"format": FORMAT, **facts, "files": entries}
+    return manifest | {"sha256": digest(manifest)}
 
 
 def write_json(path: Path, value: Json) -> None:
@@ -110,6 +123,7 @@ def decode(content: bytes, place: str, **expected: Json) -> Json:
     if not is_whole:
         raise Damaged(f"{place} was changed after it was written")
     wanted = _OF_CHECKPOINTS if "step" in manifest else _OF_ARTIFACTS
+    wanted = _OF_RUNS if RUN in expected else wanted
     for name, kind in wanted.items():
         if not isinstance(manifest.get(name), kind):
             raise Damaged(f"{place} has no {name} as the store writes it")
@@ -128,7 +142,7 @@ def compare_key(manifest: Json, place: str, whole: bool = True) -> None:
     With `whole`, a record that does not say it is damaged, but for findings of earlier versions.
     """
     record = manifest["record"]
-    keyed: Json = {name: record.get(name) for name in _KEYED}
+    keyed: Json = {name: record.get(name) for name in KEYED_BY}
     if record.get("kind") == FINDINGS:
         keyed = record.get(KEYED)
     elif not whole and not record.keys() >= keyed.keys():
@@ -167,15 +181,21 @@ def read(folder: Path, **expected: Json) -> Json:
     `expected` are facts that the manifest must contain. Raises Damaged.
     """
     manifest = parse(folder / NAME, **expected)
-    listed = {entry["path"]: entry["size"] for entry in manifest["files"]}
     try:
-        present = dict(_present(folder, listed))
+        unlike = misfits(folder, manifest)
     except FileNotFoundError as error:
         raise Damaged(f"{folder} was removed while it was read") from error
-    for name in sorted({*listed, *present}):
-        if listed.get(name) != present.get(name):
-            raise Damaged(f"{folder / name} does not match its manifest")
+    for name in unlike:
+        raise Damaged(f"{folder / name} does not match its manifest")
     return manifest
+
+
+def misfits(folder: Path, manifest: Json) -> list[str]:
+    """Return the files of a folder that are not in a manifest, lack, or have another size."""
+    listed = {entry["path"]: entry["size"] for entry in manifest["files"]}
+    present = dict(_present(folder, listed))
+    names = sorted({*listed, *present})
+    return [name for name in names if listed.get(name) != present.get(name)]
 
 
 def verify(folder: Path, manifest: Json, digest_of: Callable[[Path], str]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import browser as chromium
@@ -51,17 +49,6 @@ CONTRAST = """
   }).sort((x, y) => x[0] - y[0])[0];
 })()
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[chromium.Browser]:
-    """A Chromium for all tests of this module."""
-    program = os.environ.get("MASKPOLICY_BROWSER") or chromium.find()
-    if not program:
-        pytest.skip("no Chromium is installed: apt-get install chromium")
-    made = chromium.Browser(program, tmp_path_factory.mktemp("profile"))
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 "use strict";
-// What the other scripts share: data, elements made without HTML text, the theme.
+// What the other scripts share: data, elements made without HTML text.
 const Page = (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const board = read("data-board");
@@ -33,25 +33,6 @@ const Page = (() => {
     if (value >= 5400) return `${number(value / 3600)} h`;
     return value >= 90 ? `${number(value / 60)} min` : `${number(value)} s`;
   };
-
-  const themes = ["system", "light", "dark"];
-  const button = document.getElementById("theme");
-  function dress(theme) {
-    if (theme === "system") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
-    button.textContent = `Theme: ${theme}`;
-    button.dataset.theme = theme;
-  }
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    const next = themes[(themes.indexOf(button.dataset.theme) + 1) % themes.length];
-    dress(next);
-    // a page may have no storage
-    try { localStorage.setItem("maskpolicy-theme", next); } catch { /* then it is not kept */ }
-  });
-  let kept = null;
-  try { kept = localStorage.getItem("maskpolicy-theme"); } catch { /* then the system decides */ }
-  dress(themes.includes(kept) ? kept : "system");
 
   return {board, examples, record, make, table, number, signed, seconds};
 })();

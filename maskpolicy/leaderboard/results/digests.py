@@ -1,0 +1,156 @@
+"""The digests of a run's results: written with them, and compared by `maskpolicy verify`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.core import metrics, schema
+from maskpolicy.core.errors import DataError, MaskpolicyError
+from maskpolicy.core.files import json_bytes, read_json, sha256, write_file
+from maskpolicy.core.types import Json
+from maskpolicy.experiment.budgets import TRAININGS
+from maskpolicy.leaderboard.results import predictions
+from maskpolicy.leaderboard.results.cell import (
+    EARLY,
+    STEP,
+    Result,
+    Run,
+    cell_name,
+    early_cell_name,
+    read_result,
+)
+from maskpolicy.pipeline.stages.evaluation import PREDICTIONS, RESULT
+from maskpolicy.pipeline.store import manifest
+from maskpolicy.pipeline.store.artifacts import Store
+
+STAGES = "stages.json"
+_CLOSE = 1e-9  # a score is the same on every machine but for the order of sums
+_CLAIMED = ("steps", "lr")  # of a training, which the record of its stage must have too
+
+
+def save(run: Run, store: Store) -> None:
+    """Write stages.json: by key, what each stage behind a result was computed from.
+
+    A key is the digest of the rest of its record; that of an evaluation also has the digests of its
+    answers and scores. A stage that the store does not know is left out.
+    """
+    keys = sorted({key for one in (*run.results, *run.early) for key in one.stages.values()})
+    found = {}
+    for key in keys:
+        if (sealed := store.recall(key)) is not None:
+            digests = {each["path"]: each["sha256"] for each in sealed["files"]}
+            kept = {name: digests[name] for name in (PREDICTIONS, RESULT) if name in digests}
+            record = {name: sealed["record"][name] for name in manifest.KEYED_BY}
+            found[key] = record | {"files": kept}
+    write_file(run.folder / STAGES, json_bytes(found))
+
+
+def faults(folder: Path, *, packed: bool) -> tuple[int, list[str]]:
+    """Return how many results a run's folder has, and a line for each fault of its digests.
+
+    A packed run has a manifest with the digests of all its files. Raises DataError for a folder
+    without results.
+    """
+    paths = sorted([*folder.glob("results/*.json"), *folder.glob(f"{EARLY}/*.json")])
+    if not paths:
+        raise DataError(f"{folder}: no results/*.json: name a folder that `run` wrote")
+    found = list[str]()
+    try:
+        found += _of_files(folder) if packed else []
+        stages = schema.check(read_json(folder / STAGES), dict[str, dict[str, Any]], STAGES)
+        for record in stages.values():
+            schema.check(record.get("files"), dict[str, str], STAGES)
+        for path in paths:
+            name = path.relative_to(folder)
+            try:
+                result = replace(read_result(path), folder=folder)
+                found += (f"{name}: {line}" for line in _of_result(result, path, stages))
+            except DataError as error:
+                found.append(f"{name}: {str(error).replace(f'{path}: ', '')}")
+    except MaskpolicyError as error:
+        found.append(str(error))
+    return len(paths), [line.replace(f"{folder}/", "") for line in found]
+
+
+def _of_files(folder: Path) -> Iterator[str]:
+    """Yield a line for each file that is not as it was packed; raises Damaged."""
+    sealed = manifest.parse(folder / manifest.NAME, **{manifest.RUN: folder.name})
+    unlike = manifest.misfits(folder, sealed)
+    for entry in sealed["files"]:
+        path = entry["path"]
+        if path not in unlike and sha256(folder / path) != entry["sha256"]:
+            unlike.append(path)
+    yield from (f"{path}: was changed, added or removed since it was packed" for path in unlike)
+
+
+def _of_result(result: Result, path: Path, stages: Mapping[str, Json]) -> Iterator[str]:
+    """Yield a line for each digest of a result that does not hold."""
+    names: tuple[str, str, int] = (result.policy, result.task, result.seed)
+    step = result.config.get(STEP)
+    if path.stem != (cell_name(*names) if step is None else early_cell_name(*names, step)):
+        yield "is the file of another cell"
+    if result.metrics is None:
+        return
+    for name, key in sorted(result.stages.items()):
+        yield from _of_stage(name, key, stages, result.config)
+    files = stages.get(result.stage_key("evaluate") or "", {"files": {}})["files"]
+    score = json.dumps(result.metrics.to_json(), indent=1, sort_keys=True)
+    if files.get(RESULT) != hashlib.sha256(score.encode()).hexdigest():
+        yield "its score is not the one that its evaluation wrote"
+    if step is not None:  # its answers are in the store only
+        return
+    if not result.answers.is_file():
+        yield "its predictions are missing"
+        return
+    if files.get(PREDICTIONS) != sha256(result.answers):
+        yield "its predictions are not those that its evaluation wrote"
+    yield from _of_answers(result)
+
+
+def _of_stage(
+    name: str, key: str, stages: Mapping[str, Json], config: Mapping[str, Json]
+) -> Iterator[str]:
+    """Yield a line if a stage has another key than its record, or than the result's settings."""
+    if key not in stages:
+        yield f"{STAGES} has no record of its stage {name}"
+        return
+    record = stages[key]
+    try:
+        manifest.compare_key({"key": key, "record": record}, name)
+        params, kind = record["params"], record["kind"]
+        claims = config.get(kind) or {}
+        spec = params["spec"] if kind in TRAININGS else {}
+        wrong = [each for each in _CLAIMED if each in spec and claims.get(each) != spec[each]]
+        if kind == "intermediate" and params["policy"] != config["policy"]["name"]:
+            wrong.append("policy")
+        if name.split(" ")[0] != kind:
+            wrong.append("kind")
+    except (manifest.Damaged, AttributeError, KeyError, TypeError, ValueError):
+        yield f"the key of its stage {name} is not the digest of its record"
+        return
+    for each in wrong:
+        yield f"the {each} of its stage {name} is another one than in its settings"
+
+
+def _of_answers(result: Result) -> Iterator[str]:
+    """Yield a line if the score does not follow from the answers."""
+    predictions.read_answers(result)  # raises DataError for other numbers or scores of answers
+    total = result.metrics
+    known = None if total is None else metrics.METRICS.get(total.metric)
+    if total is None or known is None or known.short or known.version != total.version:
+        return  # of a plugin, of another version, or of answers that the file does not have
+    rows = list(predictions.rows(result.answers))
+    try:
+        answered = [(row["prediction"], [str(each) for each in row["targets"]]) for row in rows]
+        again = metrics.total(total.metric, *zip(*answered, strict=True))
+    except (IndexError, KeyError, TypeError, ValueError):
+        yield "its predictions lack the answers that they are compared with"
+        return
+    pairs = zip(again.scores, (row["score"] for row in rows), strict=True)
+    if any(abs(one - other) > _CLOSE for one, other in [*pairs, (again.score, total.score)]):
+        yield f"{total.metric} of its predictions is {again.score:.6f}, not {total.score:.6f}"

@@ -1,0 +1,128 @@
+"""Read a board of given scores again from the leaderboard.json that `maskpolicy board` wrote."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from maskpolicy.core.errors import DataError
+from maskpolicy.core.files import read_json
+from maskpolicy.core.metrics import Total
+from maskpolicy.core.types import Json
+from maskpolicy.leaderboard.board import Board, BoardRow, Given, Score, average_label
+from maskpolicy.leaderboard.comparisons import Comparison, Estimate, Versus
+from maskpolicy.leaderboard.given_scores import ALL, NOWHERE, UNPRINTED
+from maskpolicy.leaderboard.joined_rows import ABSENT, Gap
+from maskpolicy.leaderboard.results.cell import Result, Run
+
+FILE = "leaderboard.json"
+_ESTIMATE = ("difference", "low", "high", "p", "detectable")
+
+
+def read_board(folder: Path) -> Board:
+    """Return the board of given scores in a folder; raises DataError.
+
+    Numbers are those of the file, so rounded to four digits. A stranger may have written it.
+    """
+    path = folder / FILE
+    values = read_json(path)
+    try:
+        given, settings = values["given"], values["measured"]["settings"]
+        tasks = tuple(map(_text, values["measured"]["tasks"]))
+        rows = tuple(_row(row, tasks, given["gaps"]) for row in values["rows"])
+        labels, columns = [row.label for row in rows], {*tasks, average_label(ALL)}
+        base = labels[labels.index(values["baseline"])]
+        compared = [(each, each["column"] == average_label(ALL)) for each in values["pairs"]]
+        pairs = tuple(
+            Versus(each["column"], each["row"], each["other"], _comparison(each, average))
+            for each, average in compared
+        )
+        scored = {task for row in rows for task, _ in row.cells}
+        named = {name for each in pairs for name in (each.row, each.other)}
+        named |= {row.against for row in rows}
+        if not (
+            {*tasks} == scored
+            and named <= {*labels}
+            and columns >= {each.column for each in pairs}
+            and all(row.cells for row in rows)
+            and len({*labels}) == len(labels)
+        ):
+            raise ValueError("names")
+        return Board(
+            baseline=base,
+            tasks=tasks,
+            rows=rows,
+            notes=tuple(map(_text, values["notes"])),
+            groups={ALL: tasks} if len(tasks) > 1 else {},
+            pairs=pairs,
+            compared_with=base,
+            runs=(Run(NOWHERE, (), base, experiment=_text(given["title"])),),
+            given=Given(
+                tuple(map(_text, given["above"])),
+                {_text(name): _text(fact) for name, fact in settings.items()},
+            ),
+        )
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise DataError(f"{path}: not written by `maskpolicy board`: write it again") from None
+
+
+def _row(values: Json, tasks: tuple[str, ...], gaps: Json) -> BoardRow:
+    label, scores = _text(values["policy"]), values["scores"]
+    found = {task: _score(scores[task]) for task in tasks}
+    own = tuple(
+        Gap(_text(task), None if seed is None else int(seed), _text(reason))
+        for row, task, seed, reason in gaps
+        if row == label
+    )
+    named = {(gap.task, gap.seed or 0): gap.reason for gap in own if gap.reason != ABSENT}
+    mean = values.get("averages", {}).get(average_label(ALL))
+    known = [(task, seed) for task, score in found.items() if score for seed in score.seeds]
+    return BoardRow(
+        *(label, {"name": label}, found, None),
+        {key: _cell(label, *key, found[key[0]], named.get(key)) for key in [*known, *named]},
+        own,
+        _text(values["baseline"]),
+        {ALL: _comparison(mean["comparison"], True)} if mean and mean["comparison"] else {},
+    )
+
+
+def _cell(label: str, task: str, seed: int, score: Score | None, error: str | None) -> Result:
+    part = None if score is None else score.seeds.get(seed)
+    total = None if score is None or part is None else Total(score.metric, part / 100, score.n)
+    config = {"policy": {"name": label}, "task": {"name": task}}
+    return Result(label, task, seed, ALL, config, {}, total, error=error, folder=NOWHERE)
+
+
+def _score(values: Json) -> Score | None:
+    if values is None:
+        return None
+    seeds = {int(seed): _optional(part) for seed, part in values["seeds"].items()}
+    if all(part is None for part in seeds.values()):
+        raise ValueError("seeds")
+    test, delta = values["comparison"], _optional(values["delta"])
+    compared = None if test is None else _comparison(test)
+    return Score(_text(values["metric"]), seeds, int(values["n"]), delta, compared)
+
+
+def _comparison(values: Json, average: bool = False) -> Comparison:
+    if values["p"] is None:
+        return Comparison(int(values["seeds"]), reason=_text(values["reason"]))
+    numbers = {name: _number(values[name]) for name in _ESTIMATE}
+    estimate = Estimate(**numbers, groups=int(values["groups"]))
+    return Comparison(int(values["seeds"]), estimate, _number(values["p_holm"]), is_average=average)
+
+
+def _optional(value: Json) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _number(value: Json) -> float:
+    if not (math.isfinite(value) and abs(value) <= 1e4):
+        raise ValueError(value)
+    return float(value)
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str) or UNPRINTED.search(value):
+        raise TypeError(value)
+    return value

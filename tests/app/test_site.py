@@ -1,0 +1,117 @@
+"""`site`: places of all kinds, names, and what is refused; tests of pages cover the browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import folders
+import pandas as pd
+import pytest
+import yaml
+from hostile_zips import HOSTILE
+from pages import DOCS
+
+from maskpolicy.app import packing
+from maskpolicy.leaderboard.given_scores import build_board
+from maskpolicy.leaderboard.page import save_forms
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def board(folder: str) -> Path:
+    """Write a board of given scores, with an example that one system lacks, and a tie."""
+    rows = [
+        (system, task, seed, n, float((n * place + seed) % 4 < place + 1))
+        for place, system in enumerate(("a", "b", "<b>"))
+        for task in ("qa", "nli")
+        for seed in range(3)
+        for n in range(40)
+    ][:-1]
+    frame = pd.DataFrame(rows, columns=["system", "task", "seed", "example", "score"])
+    save_forms(build_board(frame, title="mine"), Path(folder))
+    return Path(folder)
+
+
+def test_runs_zips_folders_of_zips_boards_and_the_hub_are_read(call, hub):
+    run = folders.write(Path("runs/a/it"), {"none": 0.2, "random": 0.6}, n=12)
+    packed = packing.pack(run, Path("zips/it.zip"))
+    packing.pack(run, Path("zips/index.html.zip"))
+    call("pack", run, "--out", "hub.zip", "--push", "me/results")
+    places = (run, packed, "zips", board("boards/mine"), "hf://datasets/me/results")
+    code, out, _ = call("site", *places, "--out", "public", "--title", "Ours")
+    assert (code, out) == (0, "6 leaderboards, written to public/index.html\n")
+    text = Path("public/index.html").read_text()
+    names = ["a__it", "it", "index.html-2", "it-2", "mine", "hub"]
+    assert re.findall(r'href="([\w./-]+)/leaderboard.html"', text) == names
+    assert "<h1>Ours</h1>" in text
+    assert call("site", run, "--out", "public")[0] == 0
+    assert 'href="it/' not in Path("public/index.html").read_text()
+
+
+def test_the_page_of_a_board_is_that_which_board_wrote(call):
+    mine = board("mine")
+    assert call("site", mine, "--out", "public")[0] == 0
+    link = '<a href="../index.html">All results</a> · '
+    for file in mine.iterdir():
+        texts = file.read_text(), Path("public/mine", file.name).read_text().replace(link, "")
+        lines = (re.sub(r"(\.\d{3})\d+", r"\1", text).splitlines() for text in texts)
+        first, second = ([line for line in each if "data-board" not in line] for each in lines)
+        assert first == second, file.name  # but for numbers that the file rounds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda b: b.pop("given"),
+        lambda b: b.update(baseline="z"),
+        lambda b: b["rows"][0].update(policy=["a"]),
+        lambda b: b["rows"][0]["scores"]["qa"].update(seeds={"0": float("inf")}),
+        lambda b: b["rows"][0]["scores"]["qa"].update(seeds={"0": 1e300}),
+        lambda b: b["rows"][0]["scores"]["qa"].update(seeds={}),
+        lambda b: b["rows"][0]["scores"]["qa"].update(metric="\x1b[31m"),
+        lambda b: b["rows"].append(b["rows"][0]),
+        lambda b: b["pairs"][0].update(row="z"),
+        lambda b: b["measured"].update(tasks=[]),
+        lambda b: b.update(notes=7),
+    ],
+)
+def test_a_board_that_was_edited_is_refused_or_shown(refused, change):
+    file = board("mine") / "leaderboard.json"
+    value = json.loads(file.read_text())
+    change(value)
+    file.write_text(json.dumps(value))
+    line = refused("site", "mine", "--out", "public")
+    assert "mine/leaderboard.json: not written by `maskpolicy board`" in line
+
+
+@pytest.mark.parametrize("write", HOSTILE)
+def test_a_hostile_zip_is_one_line(refused, write):
+    write(Path("it.zip"))
+    assert "it.zip" in refused("site", "it.zip", "--out", "public")
+    run = folders.write(Path("it"), {"none": 0.2, "random": 0.6}, n=12)
+    assert "other origin" in refused("site", run, "--out", "it")
+    assert "no results" in refused("site", "public", "--out", "other")
+
+
+def test_the_workflow_gives_the_commands_of_its_page(call):
+    text = (DOCS / "site.yml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    assert jobs["publish"]["needs"] == "site"
+    steps = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    given = [line for line in steps if line.startswith("maskpolicy ")]
+    run = folders.write(Path("runs/it"), {"none": 0.2, "random": 0.6}, n=12)
+    packing.pack(run, Path("results/it.zip"))
+    shutil.rmtree(run)
+    for line in given:
+        words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', line)[1:]]
+        code = call(*words)[0]
+        assert code == (words[0] == "verify"), words  # this run has no stages.json
+    assert len(given) == 2
+    assert "site.yml" in (DOCS / "site.md").read_text()
+    assert Path("public/it/leaderboard.html").is_file()

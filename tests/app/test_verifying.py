@@ -1,0 +1,151 @@
+"""`verify`: the digests of real results hold, and each change of a packed run is one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile_zips import HOSTILE
+
+from maskpolicy.app import packing
+from maskpolicy.leaderboard.results.run_folder import NAMES
+
+TINY = """
+model: mini
+corpus: world
+policies: [none, random]
+tasks: [zsre, wow]
+checkpoint_steps: [1]
+tune: {intermediate.lr: [1e-3, 1e-4], on: dev}
+world: {people: 8, general_people: 6}
+general: {steps: 2, warmup: 1, batch_size: 4}
+intermediate: {steps: 2, warmup: 1, batch_size: 4}
+finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
+"""
+CELL = "random--zsre--0"
+
+
+@pytest.fixture(scope="module")
+def finished(run_tiny) -> Path:
+    """The folder of a run with a tuned row and a checkpoint."""
+    return run_tiny(TINY) / "out"
+
+
+@pytest.fixture
+def changed(finished, tmp_path, call) -> Callable[..., list[str]]:
+    """Return a function that changes the files of a run, and returns what `verify` says of it."""
+
+    def changed(change: Callable[[Path], object], *, pack: bool = True) -> list[str]:
+        run = shutil.copytree(finished, tmp_path / "copy")
+        change(run)
+        place = packing.pack(run, tmp_path / "it.zip") if pack else run
+        code, out, err = call("verify", place)
+        assert not err
+        lines = out.splitlines()
+        assert code == (len(lines) > 1)
+        assert all(line.startswith(f"{place}: ") for line in lines[:-1])
+        return [line.removeprefix(f"{place}: ") for line in lines[:-1]]
+
+    return changed
+
+
+def edit(path: Path, change: Callable[[dict], object]) -> None:
+    """Change the JSON in a file."""
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def test_all_digests_of_a_real_run_hold(finished, tmp_path, call):
+    packed = packing.pack(finished, tmp_path / "it.zip")
+    code, out, _ = call("verify", packed, finished)
+    assert (code, out) == (0, f"12 results, 0 faults: {packed}, {finished}\n")
+    assert "stages.json" in NAMES
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r["metrics"].update(score=0.75), "its score is not the one that its"),
+        (lambda r: r["config"]["finetune"].update(steps=9), "the steps of its stage finetune"),
+        (lambda r: r["config"]["policy"].update(name="salient-span"), "the policy of its stage"),
+        (lambda r: r.update(seed=7), "is the file of another cell"),
+        (lambda r: r["stages"].update({"world": "0" * 64}), "has no record of its stage world"),
+        (lambda r: r.pop("config"), "not a result that `maskpolicy run` wrote"),
+        (lambda r: r["metrics"].update(score=1e300), "not a result that `maskpolicy run` wrote"),
+        (lambda r: r["metrics"].update(score=float("nan")), "metrics.score"),
+    ],
+)
+def test_an_edited_result_is_named(changed, change, said):
+    lines = changed(lambda run: edit(run / "results" / f"{CELL}.json", change), pack=False)
+    assert any(line.startswith(f"results/{CELL}.json: ") and said in line for line in lines)
+
+
+def test_edited_answers_are_named_and_scored_again(changed):
+    def answer(run: Path) -> None:
+        path = run / "predictions" / f"{CELL}.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows[0]["prediction"] = rows[0]["targets"][0]
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    edited, scored = changed(answer)
+    assert edited.endswith("its predictions are not those that its evaluation wrote")
+    assert " of its predictions is 0." in scored
+
+
+def test_a_record_that_is_not_that_of_its_key_is_named(changed):
+    def change(stages: dict) -> None:
+        for record in stages.values():
+            if record["kind"] == "world":
+                record["params"]["people"] = 9
+
+    lines = changed(lambda run: edit(run / "stages.json", change))
+    assert len(lines) == 6
+    assert {line.partition(": ")[2] for line in lines} == {
+        "the key of its stage world is not the digest of its record"
+    }
+
+
+def test_missing_answers_are_named(changed):
+    lines = changed(lambda run: (run / "predictions" / f"{CELL}.jsonl").unlink())
+    assert lines == [f"results/{CELL}.json: its predictions are missing"]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": {"files": [7]}}', '{"a', "{}"])
+def test_records_of_another_kind_are_lines(changed, text):
+    lines = changed(lambda run: (run / "stages.json").write_text(text))
+    assert all("stages.json" in line or "evaluation" in line for line in lines)
+    assert len(lines) > 6 or len(lines) == 1
+
+
+def test_files_that_were_changed_after_they_were_packed_are_named(finished, tmp_path, call):
+    packed = packing.pack(finished, tmp_path / "it.zip")
+    with zipfile.ZipFile(packed) as old, zipfile.ZipFile(tmp_path / "new.zip", "w") as new:
+        for name in old.namelist():
+            more = b" " if name.endswith("leaderboard.md") else b""
+            if not name.endswith(".csv"):
+                new.writestr(name, old.read(name) + more)
+        new.writestr("out/analyses/\x1b[31m.svg", "<svg/>")
+    code, out, _ = call("verify", tmp_path / "new.zip", packed)
+    assert code == 1
+    *lines, last = out.splitlines()
+    assert last.startswith("12 results, 3 faults: ")
+    assert [line.partition(".zip: ")[2].split(": ")[0] for line in lines] == [
+        *("analyses/\ufffd[31m.svg", "leaderboard.csv", "leaderboard.md")
+    ]
+
+
+@pytest.mark.parametrize("write", HOSTILE)
+def test_a_hostile_zip_is_lines_and_no_traceback(write, tmp_path, call):
+    path = tmp_path / "it.zip"
+    write(path)
+    code, out, err = call("verify", path)
+    assert code == 1
+    assert not err
+    assert len(out) < 900
+    assert all(str(path) in line for line in out.splitlines())
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,175 @@
+"""A site of 200 runs in a real browser: it is searched and filtered, and asks nobody."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import folders
+import pandas as pd
+import pytest
+from payloads import PAYLOADS
+
+from maskpolicy.app import packing, site
+from maskpolicy.leaderboard.given_scores import build_board
+from maskpolicy.leaderboard.page import save_forms
+from maskpolicy.leaderboard.page.site import FACETS
+
+RUN = """
+model: mini
+corpus: world
+policies: [none, random]
+tasks: [zsre]
+world: {people: 8, general_people: 6}
+general: {steps: 2, warmup: 1, batch_size: 4}
+intermediate: {steps: 2, warmup: 1, batch_size: 4}
+finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
+"""
+MODELS = ("mini", "facebook/bart-base", "t5-small", "roberta-base")
+RUNS = 200
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory) -> Path:
+    """The folder of a real run."""
+    return folders.run_experiment(tmp_path_factory.mktemp("real"), RUN) / "run"
+
+
+def altered(real: Path, target: Path, texts: tuple[str, str, str], steps: int) -> Path:
+    """Copy a run under another name, model and policy, and with other steps and scores."""
+    name, model, policy = texts
+    shutil.copytree(real, target, ignore=shutil.ignore_patterns("*.html", "predictions"))
+    for path in (target / "results").iterdir():
+        result = json.loads(path.read_text())
+        result["config"]["model"]["name"] = model
+        result["metrics"]["score"] = steps % 7 / 10
+        if result["policy"] == "random":
+            result["policy"] = result["config"]["policy"]["name"] = policy
+            result["config"]["intermediate"]["steps"] = steps
+        path.write_text(json.dumps(result))
+    settings = json.loads((target / "experiment.json").read_text())
+    settings["name"] = name
+    del settings["seeds"]  # the files of the cells have other names than their rows
+    settings["policies"][1]["label"] = policy
+    (target / "experiment.json").write_text(json.dumps(settings))
+    return target
+
+
+@pytest.fixture(scope="module")
+def written(real, tmp_path_factory) -> Path:
+    """The index of 200 runs, some of them packed, and of a board."""
+    home = tmp_path_factory.mktemp("many")
+    places = [
+        altered(
+            *(real, home / f"run-{number}"),
+            (f"experiment {number}", MODELS[number % 4], f"policy-{number % 50}"),
+            10 * (number % 8 + 1),
+        )
+        for number in range(RUNS)
+    ]
+    places[::20] = [packing.pack(run, run.with_suffix(".zip")) for run in places[::20]]
+    rows = [(system, n, float(n % 3 == 0)) for system in ("a", "b") for n in range(30)]
+    frame = pd.DataFrame(rows, columns=["system", "example", "score"]).assign(task="qa")
+    save_forms(build_board(frame, title="given"), home / "board")
+    out = home / "site"
+    assert site.write([*map(str, places), str(home / "board")], out, "All", print) == RUNS + 1
+    return out / "index.html"
+
+
+def shown(browser) -> list[str]:
+    """Return the titles of the visible entries."""
+    script = "[...document.querySelectorAll('#entries > li')].filter(e => e.checkVisibility())"
+    return browser.run(f"{script}.map(e => e.querySelector('a').textContent)")
+
+
+def choose(browser, name: str, text: str) -> None:
+    """Write a text into the search field, or choose the value of a filter that begins with it."""
+    browser.run(
+        f"(() => {{ const e = document.querySelector('[name={name}]'), text = {json.dumps(text)};"
+        "const option = [...e.options ?? []].find(o => o.text.startsWith(text));"
+        "e.value = option ? option.value : text;"
+        "e.dispatchEvent(new Event('input', {bubbles: true})); })()"
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_200_runs_are_searched_and_filtered(browser, written, width):
+    browser.open(written.as_uri(), width=width)
+    assert len(shown(browser)) == RUNS + 1
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    choose(browser, "words", "policy-17 EXPERIMENT")
+    assert shown(browser) == [f"experiment {n}" for n in (17, 67, 117, 167)]
+    choose(browser, "model", "roberta-base")
+    assert shown(browser) == ["experiment 67", "experiment 167"]
+    choose(browser, "budget", "80 steps of 4 passages")
+    assert shown(browser) == ["experiment 167"]
+    said = browser.run("document.querySelector('#said').textContent")
+    assert said == f"1 of {RUNS + 1} results"
+    choose(browser, "policy", "policy-18")
+    assert shown(browser) == []
+    browser.run("document.querySelector('#filters').reset()")
+    choose(browser, "task", "qa")
+    assert shown(browser) == ["given"]
+    assert browser.errors == []
+    assert browser.requests == [written.as_uri()]
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("title", ["experiment 0", "experiment 7", "given"])
+def test_each_entry_leads_to_its_page_and_that_one_back(browser, written, width, title):
+    browser.open(written.as_uri(), width=width)
+    browser.run(f"[...document.links].find(a => a.text === {json.dumps(title)}).click()")
+    browser.wait("document.querySelector('#board') && document.readyState === 'complete'")
+    assert browser.run("document.querySelector('h1').textContent") == title
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    browser.click('[data-cell="0/0"]')
+    browser.wait("document.querySelector('#details').open")
+    browser.press("Escape")
+    browser.click("header a")
+    browser.wait("document.querySelector('#entries') && document.readyState === 'complete'")
+    assert browser.errors == []
+    assert all(url.startswith(written.parent.as_uri()) for url in browser.requests)
+
+
+def test_no_text_of_a_run_becomes_markup_or_a_script(browser, real, tmp_path):
+    places = [
+        altered(real, tmp_path / f"run-{at}", (text, text, text.replace("\n", " ")), 10)
+        for at, text in enumerate(PAYLOADS)
+    ]
+    (places[0] / "leaderboard.html").write_text(f"<p>theirs{PAYLOADS[0]}")
+    site.write([*map(str, places)], tmp_path / "site", PAYLOADS[0], print)
+    index = tmp_path / "site/index.html"
+    browser.open(index.as_uri())
+    browser.run("window.alerts = 0; window.alert = () => window.alerts++")
+    scripts = browser.run("document.querySelectorAll('script, iframe, object, [onerror]').length")
+    assert scripts == 2
+    kept = [" ".join(text.split()) for text in shown(browser)]
+    assert kept == [" ".join(text.split()) for text in PAYLOADS]
+    hrefs = browser.run("[...document.links].map(a => a.getAttribute('href')).slice(1)")
+    assert hrefs == [f"run-{at}/leaderboard.html" for at in range(len(PAYLOADS))]
+    options = browser.run("document.querySelectorAll('select[name=model] option').length")
+    assert options == len(set(PAYLOADS)) + 1
+    assert browser.run("window.alerts") == 0
+    assert browser.errors == []
+    assert browser.requests == [index.as_uri()]
+    assert "theirs" not in (tmp_path / "site/run-0/leaderboard.html").read_text()
+
+
+def test_filters_have_names_and_counts_and_need_javascript(browser, written):
+    browser.open(written.as_uri())
+    names = browser.names()
+    assert [name for role, name in names if role == "combobox"] == [n.capitalize() for n in FACETS]
+    texts = browser.run("[...document.querySelectorAll('option')].map(o => o.text)")
+    assert {"t5-small (50)", "policy-7 (4)", "10 steps of 4 passages (25)", "qa (1)"} <= {*texts}
+    browser.open("data:text/html,")
+    browser.send("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.send("Page.navigate", url=written.as_uri())
+        browser.until(lambda: ("link", "experiment 199") in browser.names())
+        roles = [role for role, _ in browser.names()]
+    finally:
+        browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    assert not {"searchbox", "combobox"} & {*roles}  # what needs a script is not offered
+    assert roles.count("link") == RUNS + 2
