@@ -83,11 +83,11 @@ class Findings:
     """The output of an analysis: a table, notes, and the plots of one figure.
 
     `partial` findings are not cached, because artifacts were missing or files may change. `values`
-    has the numbers that are compared over intermediate runs: for each the `policy` (a row's label),
-    the `stage` (the number of its intermediate run), what it is of, and the `value`. `about`, a
-    title and paragraphs, stands above the table. `overview` names columns for a table of their own,
-    of the rows that have all of them, above the table of the others. With `figures`, there is a
-    page of all of it.
+    has the numbers to compare over intermediate runs, each with its `policy` (a row's label), its
+    `stage` (the number of the intermediate run), what it is of, and the `value`. `about`, a title
+    and paragraphs, stands above the table. `overview` names columns for a first table, with the
+    rows that have all of them; the other columns follow in a second one. `figures` add a page with
+    all of it.
     """
 
     columns: tuple[str, ...]

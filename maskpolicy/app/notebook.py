@@ -53,9 +53,9 @@ def run(
     """Run an experiment as `maskpolicy run` does, and return its results.
 
     `experiment` is a file, the name of an experiment that comes with maskpolicy, or the keys of a
-    file as a dict. The results of a dict go to runs/NAME, its own key "name"; without that key, to
-    runs/experiment-DIGITS, where the digits stand for its keys. `overrides` are written as on the
-    command line, "intermediate.steps=400". `jobs` stages are computed at a time: by default
+    file as a dict. The results of a dict go to runs/NAME if it has a key "name", else to
+    runs/experiment-DIGITS, where the digits depend on its keys. Write `overrides` as on the
+    command line, "intermediate.steps=400". `jobs` is the number of stages at a time: by default
     as many as suit the machine in a notebook, and 1 in a script, where more need
     `if __name__ == "__main__":`. The same call continues where it stopped. Raises ConfigError,
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
@@ -99,7 +99,7 @@ def board(
 ) -> Runs:
     """Return the leaderboard of a pandas or polars frame with scores of single examples.
 
-    It has the columns system, task, example, score and, where there are, seed, run and group;
+    The frame has the columns system, task, example, score and optionally seed, run and group;
     `columns` maps these names to others. The other arguments are the options of `maskpolicy board`.
     Raises DataError for rows that cannot be used, and ConfigError for an unknown baseline.
     """
@@ -135,10 +135,10 @@ def load(
     """Read finished runs, joined into one leaderboard if there are several.
 
     A run is the folder that `run` wrote, a zip file of `maskpolicy pack`, or
-    "hf://datasets/OWNER/NAME"; such a file is unpacked for as long as the result is in use, and has
-    no store. `store` is that of the folders unless it is given; masks and analyses need it, and
-    raise ConfigError for one that lies elsewhere and was not given. `baseline` and `mixed` are
-    those of `maskpolicy leaderboard`. Raises DataError for a folder without results, and
+    "hf://datasets/OWNER/NAME"; a zip file is unpacked as long as the result is in use, and has no
+    store. Masks and analyses need the `store` (default: the one that the folders name); they raise
+    ConfigError if that lies elsewhere and you do not pass it. `baseline` and `mixed` are
+    options of `maskpolicy leaderboard`. Raises DataError for a folder without results, and
     ConfigError for runs that cannot be compared.
     """
     from maskpolicy.app import packing
@@ -179,12 +179,12 @@ def mask(
     """Mask a text with a policy and return spans (first character, end, text), source and target.
 
     `settings` are the policy's fields and the keys of the denoising objective, as in an experiment
-    file; `policy` may be a block of a file, too. `tokenizer` is one of Transformers', or names a
-    model. That of `mini` is trained once and kept in the store, and so are the statistics of the
-    embedded world's corpus for a policy that reads some, which needs a named model. `language` is
-    the code of the text's language. As in a training, tokens beyond 512, or the model's positions,
-    are not read. Raises ConfigError, also for a policy that must be fitted: `maskpolicy show --run`
-    shows it.
+    file; `policy` may also be a block of a file. `tokenizer` is a tokenizer of Transformers, or the
+    name of a model. The tokenizer of `mini` is trained once and kept in the store. A policy that
+    reads statistics uses those of the embedded world's corpus, and needs the name of a model.
+    `language` is the code of the text's language. As in training, tokens beyond 512 or the model's
+    positions are cut. Raises ConfigError, also for a policy that must be fitted: use
+    `maskpolicy show --run` for it.
     """
     from maskpolicy.app import preview
     from maskpolicy.experiment import policy_blocks
@@ -222,10 +222,10 @@ def pretrain(
     workers: int = 1,
     progress: bool = True,
 ) -> Path:
-    """Continue pre-training on own text as `maskpolicy pretrain` does, and return the folder.
+    """Continue pre-training on your text as `maskpolicy pretrain` does, and return the folder.
 
-    `corpus` and `validation` are each a file, a pattern or several of them, and `overrides` are
-    those of the command: "intermediate.steps=400", "policy.spans=2". The same call continues where
+    `corpus` and `validation` are each a file, a pattern or several of them. Write `overrides` as
+    for the command: "intermediate.steps=400", "policy.spans=2". The same call continues where
     it stopped. Raises ConfigError, DataError or StoreError before any work, or the error of the
     stage that failed.
     """

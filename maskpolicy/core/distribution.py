@@ -18,11 +18,11 @@ T = TypeVar("T")
 class Distribution:
     """A number between `low` and `high` that is drawn for each passage in each epoch.
 
-    uniform: all are equally likely (the linear noise schedule of masked diffusion). cosine: as 1 -
-    cos(pi u / 2) of a uniform u (its cosine schedule). beta: a beta distribution with this mean and
-    standard deviation, stretched from [0, 1] to [low, high]; with mean 0.5 and sd 0.5 ** 1.5 it is
-    the squared cosine schedule. bell: a normal distribution with this mean and standard deviation,
-    cut to [low, high]. Raises ConfigError for values that are impossible, missing or without use.
+    uniform: all are equally likely (the linear noise schedule of masked diffusion). cosine: 1 -
+    cos(pi u / 2) for a uniform u (its cosine schedule). beta: a beta distribution with this mean
+    and standard deviation, stretched from [0, 1] to [low, high]; with mean 0.5 and sd 0.5 ** 1.5 it
+    is the squared cosine schedule. bell: a normal distribution with this mean and standard
+    deviation, cut to [low, high]. Raises ConfigError for impossible, missing or unused values.
     """
 
     distribution: Literal["uniform", "cosine", "beta", "bell"]

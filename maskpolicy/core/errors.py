@@ -65,9 +65,9 @@ def unknown(
 ) -> str:
     """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message.
 
-    `meant` are the choices to suggest; without any, those most similar to the name are suggested.
-    Where there are many choices and one is suggested, the command `listed`, if there is one, stands
-    instead of the others.
+    It suggests `meant`, or else the choices that are most similar to the name. If there are many
+    choices and it suggests one, it names the command `listed`, if there is one, instead of the
+    others.
     """
     names = sorted(set(choices))
     near = [each for each in meant if each in names] or _similar(name, names)

@@ -149,7 +149,7 @@ def check_folder(folder: Path, marks: Sequence[str] = ()) -> None:
     if marks and folder.is_dir():
         there = {path.name for path in folder.iterdir()}
         if there and not there & set(marks):
-            raise StoreError(f"{folder}: holds files of another origin: choose another --out")
+            raise StoreError(f"{folder}: holds other files: choose another --out")
     near = nearest_folder(folder)
     if near == folder and not os.access(folder, os.W_OK):
         raise StoreError(f"{folder}: cannot be written: choose another --out")

@@ -78,7 +78,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number that goes from `start` at the first step to `end` behind the last one."""
+    """A number that goes from `start` at the first step to `end` after the last one."""
 
     start: float
     end: float
@@ -173,9 +173,9 @@ def _hints(plugin: type) -> dict[str, Any]:
 
 
 def omitted(default: T, when: Callable[[Any], bool] | None = None) -> T:
-    """Return a dataclass field that keys leave out at its default, or if `when(instance)` is true.
+    """Return a dataclass field that keys omit at its default, or if `when(instance)` is true.
 
-    So a field can be added without changing the keys that are already in use.
+    Use it to add a field without changing the keys that are already in use.
     """
     return dataclasses.field(default=default, metadata={OMIT: when})
 

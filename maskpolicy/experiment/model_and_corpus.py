@@ -318,11 +318,11 @@ def with_mix(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
 def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
     """Return one text of `mix`, checked: a share, or a block of a share and a corpus."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{where}: a text is called by letters, digits, - and _: rename it")
+        raise ConfigError(f"{where}: a text's name has letters, digits, - and _: rename it")
     if name in WORLD_TEXTS:
         if isinstance(value, Mapping):
             usual = value.get(SHARE, _USUAL)
-            raise ConfigError(f"{where}: must be a share alone: write {name}: {usual}")
+            raise ConfigError(f"{where}: must be just a share: write {name}: {usual}")
         share: float = schema.check(value, _Share, where)
         return share
     if not isinstance(value, Mapping):
@@ -341,7 +341,7 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
 
 
 def share_of(text: Any) -> float:
-    """Return the share of a text of `mix`, which is a share alone or a block that has one."""
+    """Return the share of a text of `mix`, which is just a share or a block that has one."""
     return float(text[SHARE] if isinstance(text, Mapping) else text)
 
 
@@ -353,8 +353,8 @@ def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], 
             continue
         if corpus.name != WORLD and not model.is_scratch:
             raise ConfigError(
-                f"{place}: is text of the embedded world, which neither this model nor this corpus "
-                f"is made of: name files, e.g. mix: {{wiki: {{files: [wiki.txt], share: "
+                f"{place}: is text of the embedded world, and neither this model nor this corpus "
+                f"uses the world: name files, e.g. mix: {{wiki: {{files: [wiki.txt], share: "
                 f"{text.share:g}}}}}"
             )
         if text.name == "situations" and not world.get("situations"):

@@ -107,7 +107,7 @@ def policy_block(
     own = {key: value for key, value in given.items() if key not in others}
     if name == NONE:
         for key in sorted(set(given) - {"name", "label"}):
-            raise ConfigError(f"{at(where, key)}: {NONE} has no stage and takes no such key")
+            raise ConfigError(f"{at(where, key)}: {NONE} has no stage: leave it out")
         return PolicyBlock(NONE, NONE)
     entry = find_plugin("policy", name, [NONE], where)
     values = schema.block(
@@ -187,8 +187,8 @@ def member_blocks(
         member = policy_block(block, place, shared or {}, kind)
         if hooks.REANNOTATE.of(member.policy) is not None:
             raise ConfigError(
-                f"{place}: {member.name} is annotated again in the course of its training, "
-                "which no member of another policy can be: give it a row of its own"
+                f"{place}: {member.name} is annotated again during its training, and a "
+                "member of another policy cannot be: give it its own row"
             )
         if hooks.gives_examples(member.policy):
             raise ConfigError(
@@ -250,7 +250,7 @@ def _check_schedules(policy: Any, where: str) -> None:
             continue
         if is_scheduled(getattr(policy, name)) or name in drawn_fields(policy):
             raise ConfigError(
-                f"{at(where, name)}: is read {read}, so that it cannot follow a schedule or a "
+                f"{at(where, name)}: is read {read}, so it cannot follow a schedule or a "
                 "distribution: give a number"
             )
 

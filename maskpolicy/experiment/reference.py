@@ -44,7 +44,7 @@ blocks: `intermediate.steps=4000`, `corpus.on_error=skip`. Unknown keys are erro
 
 A value may name another key, `warmup: ${intermediate.warmup}`, in a file and on the command line,
 as in OmegaConf. It is resolved before keys are checked, so results and keys of stages hold the
-value itself. Functions such as `${oc.env:HOME}` are errors: files alone decide an experiment.
+value itself. Functions such as `${oc.env:HOME}` are errors: only files decide an experiment.
 
 This page lists each key with its type and default. A rate is a number from 0 to 1, a
 [schedule](policies.md#schedules) of such numbers or a

@@ -81,7 +81,7 @@ def _block(row: Row, of_file: OfFile) -> PolicyBlock:
         block = policy_block(given, place, {**of_file.objective, **row.shared}, of_file.kind)
         for stage in stated:
             if stage in ("intermediate", CORPUS) and not block.has_stage:
-                raise ConfigError(f"{at(place, stage)}: {NONE} has no stage and takes no such key")
+                raise ConfigError(f"{at(place, stage)}: {NONE} has no stage: leave it out")
             if stage == "fit" and not is_learned(block):
                 raise ConfigError(
                     f"{at(place, stage)}: {block.name} is not a learned policy: leave it out"

@@ -145,7 +145,7 @@ def rows(
         if total + count > MOST:
             many = f"makes {count:,} rows" if count > MOST else f"{total + count:,} rows or more"
             raise ConfigError(
-                f"{place if inner or own else where}: {many}, and {MOST:,} is the most: sweep over "
+                f"{place if inner or own else where}: {many}, more than {MOST:,}: sweep over "
                 "fewer values"
             )
         total += count
@@ -259,7 +259,7 @@ def _axes(block: Mapping[str, Any], where: str) -> list[_Axis]:
         raise ConfigError(f"{at(at(where, ZIP), key)}: is in {GRID} too: drop one of them")
     if len({len(values) for values in pairs.values()}) > 1:
         told = ", ".join(f"{key} {len(values)}" for key, values in pairs.items())
-        raise ConfigError(f"{at(where, ZIP)}: needs lists of one length, not of these: {told}")
+        raise ConfigError(f"{at(where, ZIP)}: needs lists of the same length, not {told}")
     axes = [_Axis(at(where, GRID), (key,), tuple(zip(grid[key], strict=True))) for key in grid]
     if pairs:
         points = tuple(zip(*pairs.values(), strict=True))

@@ -192,7 +192,7 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
                 f"{column} {name!r}: is empty or has control characters or line breaks: rename it"
             )
         if column == "task" and name == average_label(ALL):
-            raise DataError(f"task {name!r}: the board calls an average so: rename it")
+            raise DataError(f"task {name!r}: this is the board's name of an average: rename it")
     return places.astype(np.int64)[codes], list(names)
 
 

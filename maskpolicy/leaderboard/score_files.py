@@ -228,4 +228,4 @@ def _log(path: Path, *, header_only: bool = False) -> Any:
     try:
         return read_eval_log(str(path), header_only=header_only)
     except Exception as error:  # noqa: BLE001 - whatever a damaged file makes the package raise
-        raise DataError(f"{path}: no whole log of inspect_ai: {cause(error)}") from None
+        raise DataError(f"{path}: not a complete log of inspect_ai: {cause(error)}") from None

@@ -298,9 +298,9 @@ def folder_of(entry: Registered) -> Path:
 def file_of(plugin: Any, name: str) -> Path:
     """Return the path of a file that a plugin, an instance or its class, declares in `files`.
 
-    The file lies in the folder of the plugin's own file; its digest is in the keys of the plugin's
+    The file is in the folder of the plugin's own file; its digest is in the keys of the plugin's
     stages. Raises ConfigError for a name that is not declared, and for a file that has changed
-    since a key was made.
+    since a key was computed.
     """
     made = plugin if isinstance(plugin, type) else type(plugin)
     if name not in hooks.FILES.of(made):

@@ -118,9 +118,9 @@ def analysis(
     """Register an analysis of finished runs.
 
     A run's page shows it under `heading` (default: its name), among the analyses of masks if it
-    shows what was masked, else among those of scores. Those with a lower `place` come first, and
-    get room for their plots first; the built-in ones have 10, 20, ... A new `version` says that the
-    same results give other findings.
+    shows what was masked, else among those of scores. Analyses with a lower `place` come first, and
+    get room for their plots first; the built-in ones have 10, 20, ... Raise `version` if the same
+    results give other findings.
     """
     facts = {"heading": heading, "of_masks": of_masks, "place": place, "version": version}
     return register("analysis", name, **facts)
@@ -138,9 +138,9 @@ def metric(
     The function takes a prediction and the acceptable answers of its example, and returns a score
     from 0 to 1; a task's score is the mean over its examples. State `graded=True` if a prediction
     can be partly right. `parts` and `besides` are figures of all predictions together, functions of
-    (predictions, the answers of each): the score is the mean of `parts` where there are any, and
+    (predictions, the answers of each): the score is the mean of `parts` if there are any, and
     `besides` are reported with it. Raises ConfigError for a name in use, and for a function that
-    cannot be called so.
+    cannot be called this way.
     """
 
     def decorate(score: Scorer) -> Scorer:

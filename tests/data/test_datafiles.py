@@ -209,8 +209,8 @@ def test_a_file_is_preferred_to_its_gzipped_form(tmp_path):
     ("data", "reason"),
     [
         (None, "cannot be read: No such file"),
-        (b"no gzip", "damaged or no gzip file"),
-        (gzip.compress(b"text" * 999, mtime=0)[:-9], "damaged or no gzip file"),
+        (b"no gzip", "damaged, or not a gzip file"),
+        (gzip.compress(b"text" * 999, mtime=0)[:-9], "damaged, or not a gzip file"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path, data, reason):

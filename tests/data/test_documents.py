@@ -162,7 +162,7 @@ X = {"columns": ("x",)}
         ("a.txt", "A.", X, "plain text has no column 'x'"),
         ("a.tsv", "id\tbody\n1\tA.\n", {}, "no column 'text'; there are id, body"),
         ("kilt_knowledgesource.json", '{"text": "A."}', {}, "must be a list of texts"),
-        ("a.parquet", "A.", {}, "a.parquet: no readable Parquet"),
+        ("a.parquet", "A.", {}, "a.parquet: not valid Parquet"),
         ("a.jsonl", "", {}, "a.jsonl: the corpus holds no text in 'text': name another key"),
         ("a.txt", " = Heading = \n\n", {}, "a.txt: the corpus holds no text: name files with text"),
     ],
@@ -226,7 +226,7 @@ def test_a_corpus_is_told_by_names_and_digests_not_by_folders(tmp_path):
 
 @pytest.mark.parametrize("columns", [("text",), ("tokens",)])
 def test_columns_with_names_of_our_own_are_refused(columns):
-    with pytest.raises(ConfigError, match="is taken"):
+    with pytest.raises(ConfigError, match="is a reserved name"):
         documents.identify(CorpusBlock(files=("/a.jsonl",), columns=columns), digest)
 
 

@@ -299,7 +299,7 @@ BAD = {
     "is empty or has control characters": lambda frame: frame.assign(system="a\x1b[2J"),
     r"task 'a\nb': is empty or has": lambda frame: frame.assign(task="a\nb"),
     r"system 'a\u202eb': is empty": lambda frame: frame.assign(system="a\u202eb"),
-    "the board calls an average so": lambda frame: frame.assign(task="mean of all tasks"),
+    "this is the board's name of an average": lambda frame: frame.assign(task="mean of all tasks"),
     "example a b: has 2 scores": lambda frame: frame.assign(example="a\nb", task="t")[::40],
     "an example is in two groups": lambda frame: frame.assign(group=range(len(frame))),
     "are too many to test together": lambda frame: pd.DataFrame(

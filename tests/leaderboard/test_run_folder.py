@@ -42,7 +42,7 @@ def its_own_file(mark: str, folder: Path) -> None:
 )
 def test_a_folder_with_files_of_the_user_is_not_taken(tmp_path, made):
     made(tmp_path)
-    with pytest.raises(StoreError, match="holds files of another origin: choose another --out"):
+    with pytest.raises(StoreError, match="holds other files: choose another --out"):
         run_folder.check(tmp_path)
 
 
@@ -61,7 +61,7 @@ def test_the_folder_of_a_run_is_taken_again(tmp_path):
     names = {path.name for path in folder.iterdir()}
     assert names == {half.name, verbatim.WRITTEN, "results"}  # all stay as they were
     (folder / verbatim.WRITTEN).unlink()
-    with pytest.raises(StoreError, match="holds files of another origin"):
+    with pytest.raises(StoreError, match="holds other files"):
         run_folder.check(folder)
 
 

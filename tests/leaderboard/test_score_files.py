@@ -169,4 +169,4 @@ def test_real_logs_of_inspect_ai(evals, tmp_path, refused):
     whole.write_bytes(whole.read_bytes()[:900])
     broken = board()
     assert broken.returncode == 2 and len(broken.stderr.splitlines()) == 1
-    assert "no whole log of inspect_ai" in broken.stderr
+    assert "not a complete log of inspect_ai" in broken.stderr

@@ -168,7 +168,7 @@ def test_numbers_in_place_of_labels_are_one_line(experiment, made, tmp_path, mon
     wanted = [stage for stage in order if stage.kind == "contexts"]
     outcomes = execute(order, Store(tmp_path / "store"), targets=wanted)
     (error,) = {one.error for one in outcomes.values() if one.error}
-    assert "task 'stsb' has numbers, no labels: a policy cannot learn from it" in error
+    assert "task 'stsb' has numbers instead of labels: a policy cannot learn from it" in error
 
 
 REVIEWS = [

@@ -133,7 +133,7 @@ def test_the_hubs_columns_give_the_same_examples():
     row = {**PARAGRAPH, **QA, "answers": {"text": ["cup B"]}}
     assert ropes_.example(row).targets == ("cup B",)
     assert ropes_.example({**row, "answers": {"text": []}}) is None
-    with pytest.raises(DataError, match=r"'wiqa' is read from files alone, not from the Hub: set"):
+    with pytest.raises(DataError, match=r"'wiqa' is only read from files, not from the Hub: set"):
         sources.hub_config(sources.task(block("wiqa")))
 
 

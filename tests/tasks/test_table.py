@@ -110,7 +110,7 @@ def test_the_hub_is_refused_with_the_way_to_save_it_to_files():
     with pytest.raises(DataError) as error:
         sources.hub_config(sources.task(block("table")), "mine.yaml: tasks[0]")
     line = str(error.value)
-    assert line.startswith("mine.yaml: tasks[0]: task 'table' is read from files alone")
+    assert line.startswith("mine.yaml: tasks[0]: task 'table' is only read from files")
     assert "(train.csv, test.csv)" in line and "to_parquet('train.parquet')" in line
     with pytest.raises(DataError, match=r"\(train.tsv, test.tsv\)"):
         sources.hub_config(sources.task(block("table", {"edition": "tsv"})))

@@ -425,7 +425,7 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: a text is not UTF-8: {error.reason}") from error
         except (pyarrow.ArrowException, OSError) as error:  # OSError: also of damaged headers
-            raise DataError(f"{path}: no readable Parquet: {str(error).splitlines()[0]}") from error
+            raise DataError(f"{path}: not valid Parquet: {str(error).splitlines()[0]}") from error
 
 
 _READERS: dict[str, tuple[Reader, Unit | None]] = {

@@ -120,7 +120,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
             with gzip.open(path) as unpacked:
                 yield cast(IO[bytes], unpacked)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: damaged or no gzip file: {error}") from error
+        raise DataError(f"{path}: damaged, or not a gzip file: {error}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 

@@ -250,7 +250,7 @@ def _is_marked(path: Path, stated: TaskFacts) -> bool:
 def hub_config(task: Task, where: str = "") -> tuple[str, str]:
     """Return the id and configuration of a task's Hub dataset.
 
-    Raises DataError, at `where` if that is given, for a task that is read from files alone.
+    Raises DataError, at `where` if that is given, for a task that is only read from files.
     """
     stated = task.facts
     if stated.hub is None:
@@ -261,7 +261,7 @@ def hub_config(task: Task, where: str = "") -> tuple[str, str]:
             split = "datasets.load_dataset(NAME, split='train').to_parquet('train.parquet')"
             save = f"; save a data set of the Hub to such files first: {split}"
         raise DataError(
-            f"{place}task {task.name!r} is read from files alone, not from the Hub: set data to "
+            f"{place}task {task.name!r} is only read from files, not from the Hub: set data to "
             f"the folder of its files ({', '.join(names)}){save}"
         )
     name, config = (_of_edition(value, task) for value in (stated.hub.id, stated.hub.config))

@@ -141,7 +141,7 @@ def experiments(runs: Sequence[Run]) -> list[ShownExperiment]:
             if path.is_symlink() or not verbatim.is_saved(run.folder):
                 continue
             written = verbatim.read_experiment(path)
-        except ConfigError:  # a file of another origin
+        except ConfigError:  # maskpolicy did not write it
             continue
         text, *keys = relative_paths([written.experiment.strip(), *written.keys], run.folder)
         found.setdefault((text, *keys), ShownExperiment(run.name, text, tuple(keys)))

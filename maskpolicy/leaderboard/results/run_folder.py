@@ -52,7 +52,7 @@ def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
         return
     others = any(not path.name.endswith(PART) for path in folder.iterdir())
     if others and not _is_of_run(folder):
-        raise StoreError(f"{folder}: holds files of another origin: choose another --out")
+        raise StoreError(f"{folder}: holds other files: choose another --out")
     if asked is not None:
         check_owner(folder, asked)
 
@@ -128,7 +128,7 @@ def check_whole(folder: Path) -> None:
     if (folder / BEING_WRITTEN).exists():
         raise DataError(
             f"{folder}: is being written, or its command ended while it wrote: wait for the "
-            "command, or give it again"
+            "command, or run it again"
         )
 
 

@@ -335,8 +335,8 @@ def find_labelled(
     found = task_examples.read_split(block, split, folder, contexts=False)
     if not all(example.choices for example in found.examples):
         raise DataError(
-            f"task {block.name!r} has numbers, no labels: a policy cannot learn from it: name "
-            "another label task in train_on"
+            f"task {block.name!r} has numbers instead of labels: a policy cannot learn from it: "
+            "name another label task in train_on"
         )
     counts: dict[str, Json] = dict(
         examples=len(found.examples),

@@ -60,35 +60,35 @@ class MaskingCollator:
     """Masks rows with a policy, dynamically in each step, as maskpolicy's own training does.
 
     A row holds {"text"}, or {"input_ids"}, which are decoded and tokenized again, or {"text",
-    "input_ids", "offset_mapping"}, whose ids are used as they are. Special tokens are removed from
-    the ids, so that they are never masked, and each pair gets its own, such as <s> and </s>. A
-    tokenizer with sentinels (T5) masks with these; spans for which none is left stay visible.
+    "input_ids", "offset_mapping"}, whose ids are used unchanged. The collator removes special
+    tokens from the ids, so they are never masked, and adds the model's own, such as <s> and </s>,
+    to each pair. A tokenizer with sentinels (T5) masks with these; surplus spans stay visible.
 
-    Give the Trainer callbacks=[collator.callback()], which sets remove_unused_columns=False, so
-    that it does not drop "text". Masks then depend on `seed`, on the text (or the row's "id"), and
-    on the step of the training alone, whatever the number of processes and DataLoader workers, and
-    after a resume. Evaluation masks a text in the same way each time, with a policy's schedule at
-    its beginning. `for_steps` is for a loop of your own. Calls of a collator without either count
-    the rows before, and each DataLoader worker adds a seed of its own.
+    Give the Trainer callbacks=[collator.callback()]. It sets remove_unused_columns=False, so that
+    the Trainer does not drop "text", and tells the collator the step. Masks then depend only on
+    `seed`, the text (or the row's "id") and the step, for any number of processes and DataLoader
+    workers, and after a resume. Evaluation masks a text in the same way each time, with schedules
+    at their beginning. Use `for_steps` in your own loop. Without either, masks depend on the number
+    of rows so far, and each DataLoader worker has its own seed.
 
-    `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance. `model`,
-    or its configuration, and `kind` say what a batch holds: the pairs of a text-to-text model
+    `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance. `model`
+    (or its configuration) and `kind` say what a batch holds: pairs for a text-to-text model
     ("seq2seq"), or labels at the masked positions for masked language modelling ("encoder"). If
-    both are left out, the configuration beside the tokenizer decides, or else the tokenizer: one
-    with [CLS] and [SEP] and no end of a text, as BERT's, belongs to an encoder. `target` to
-    `replacement` are fields of `types.Denoising`. None means the policy's registered default, or
-    Denoising's default for an instance. `columns` names keys of the rows that hold lists of [start,
-    end] character offsets in "text". `language` is the code of the texts' language (de, ja, ..), by
-    which words and sentences are found. `fitted` is the folder of a learned policy. `decoder_start`
-    is the model's decoder_start_token_id (None: that of `model`, or as `Specials.of` says).
-    `max_source` and `max_target` are in tokens, include special tokens, and end where the positions
-    of `model` end. A text is cut to what they hold before it is masked, and spans for which a
-    target has no room stay visible, so that source and target together make the text that is kept.
-    The tokens and annotations of the latest `cache` texts are cached. `statistics`, for a policy
-    that reads those of a corpus, are the texts to count, or the folder of an artifact (`count`,
-    `condense`); `contrast` are general texts, for a policy that compares the two. Batches are
-    PyTorch's tensors, or NumPy's arrays with return_tensors="np" or where PyTorch is not installed.
-    The tokenizer must be a fast one with a mask token or sentinels; it is copied. Raises
+    you omit both, the configuration beside the tokenizer decides, or else the tokenizer: one with
+    [CLS] and [SEP] but without a token for the end of a text, such as BERT's, belongs to an
+    encoder. `target` to `replacement` are fields of `types.Denoising`; None means the policy's
+    registered default, or Denoising's default for an instance. `columns` names keys of the rows
+    that hold lists of [start, end] character offsets in "text". `language` is the code of the
+    texts' language (de, ja, ..), which decides where words and sentences end. `fitted` is the
+    folder of a learned policy. `decoder_start` is the model's decoder_start_token_id (None: that of
+    `model`, or as `Specials.of` says). `max_source` and `max_target` count tokens with special
+    tokens, and cannot exceed the positions of `model`. The collator cuts a text to them before it
+    masks it; spans that do not fit into the target stay visible, so that source and target together
+    make the text that is kept. It caches tokens and annotations of the latest `cache` texts. A
+    policy that reads statistics of a corpus needs `statistics`, the texts to count or the folder of
+    an artifact (`count`, `condense`); one that compares two corpora needs `contrast`, general
+    texts. Batches hold PyTorch tensors, or NumPy arrays with return_tensors="np" or without
+    PyTorch. The tokenizer must be a fast one with a mask token or sentinels; it is copied. Raises
     ConfigError if the policy, its objective, the language or the tokenizer cannot be used.
     """
 

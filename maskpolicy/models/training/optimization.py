@@ -111,7 +111,7 @@ class Optimization:
                 raise
             raise StageError(
                 f"memory ran out for the optimizer in step {number + 1}, where smaller "
-                "micro-batches do not help: take a smaller model, or a machine with more memory"
+                "micro-batches do not help: use a smaller model, or a machine with more memory"
             ) from error
         self.weights.spread()
 

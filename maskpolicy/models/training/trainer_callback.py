@@ -39,7 +39,7 @@ class MaskingCallback(TrainerCallback):
             )
         if args.dataloader_num_workers and args.dataloader_persistent_workers:
             raise ConfigError(
-                "MaskingCollator: persistent workers of a DataLoader never hear of the next epoch: "
+                "MaskingCollator: persistent workers of a DataLoader do not notice the next epoch: "
                 "set dataloader_persistent_workers=False"
             )
         if args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":

@@ -195,7 +195,7 @@ def _connect(address: str, pipe: Any) -> None:
     except Exception as error:
         if address == "auto" and isinstance(error, ConnectionError):
             raise ConfigError(
-                "--executor ray=auto: this machine belongs to no Ray cluster: name its address, "
+                "--executor ray=auto: this machine is in no Ray cluster: name an address, "
                 "ray=HOST:PORT, or write ray for a Ray on this machine"
             ) from None
         raise ConfigError(

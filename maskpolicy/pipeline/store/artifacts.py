@@ -49,10 +49,10 @@ class Artifact:
 
 
 class Store:
-    """A store in one folder, which any number of processes can share, but not threads of one.
+    """A store in one folder. Any number of processes can share it, but not threads of one process.
 
-    With a `mirror`, the folder is a cache: what it lacks is pulled from a bucket, and what is
-    committed is pushed there.
+    With a `mirror`, the folder is a cache: the store pulls what it lacks from a bucket, and pushes
+    what is committed there.
     """
 
     def __init__(

@@ -281,7 +281,7 @@ def prepare(bucket: Bucket) -> None:
         bucket.write(name, b"first", new=True)
         if is_new and bucket.write(name, b"second", new=True):
             raise StoreError(
-                f"store {bucket.url}: its server ignores If-None-Match, so that two writers "
+                f"store {bucket.url}: its server ignores If-None-Match, so two writers "
                 "would overwrite each other: use another server, or a newer version of it"
             )
     finally:

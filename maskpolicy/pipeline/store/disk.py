@@ -219,7 +219,7 @@ class Disk:
         if self._is_full(error):
             return (
                 f"no room to write ({said}): free some space (`maskpolicy store "
-                f"prune`) or choose another {self._option}, then give the same command again; what "
+                f"prune`) or choose another {self._option}, then run the same command again; what "
                 "is committed is kept"
             )
         if number in _DENIED and (ours or self._is_inside(error)):
