@@ -182,7 +182,7 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
     with no attention to excluded tokens. Families whose positions can be given are run on the
     shorter source (row `exclusion: removed`).
     """
-    # a DeBERTa-v2 with a convolution over neighbouring tokens reads zeros in place of masks
+    # a DeBERTa-v2 with a convolution over neighbouring tokens reads zeros instead of masks
     has_convolution = getattr(getattr(encoder, "encoder", None), "conv", None) is not None
     is_removed = family_of(encoder.config, "encoder").exclusion == "removed"
     if is_removed and not has_convolution:

@@ -195,7 +195,7 @@ class Feed:
 
     @property
     def _own(self) -> Callable[[int], Step]:
-        """The steps, of which several processes compute a share each."""
+        """The steps; several processes compute a share of each."""
         share = self._run.share
         return self._steps if share.ranks == 1 else replace(self._steps, share=share)  # type: ignore[type-var]
 
