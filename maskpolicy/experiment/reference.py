@@ -226,7 +226,9 @@ def _item(key: Key) -> str:
         kind = re.sub(re.escape(pattern) if pattern == _RATE else pattern, words, kind)
     value = f"`{default(key)}`" if key.default is not MISSING else default(key)
     of = f"`{key.of}`: " if key.block == "tasks" and key.of else ""
-    return f"* {of}`{key.name}` ({kind}; {value}): {markdown.plain(key.meaning)}"
+    is_brief = key.block == "policies" and key.of and "|" not in kind and key.default is not MISSING
+    about = value if is_brief else f"{kind}; {value}"
+    return f"* {of}`{key.name}` ({about}): {markdown.plain(key.meaning)}"
 
 
 def _defaults(found: Sequence[Key]) -> str:
