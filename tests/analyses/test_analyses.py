@@ -219,7 +219,7 @@ def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
 
 def test_the_docs_have_a_row_for_each_analysis():
     root = Path(__file__).parents[2]
-    text = (root / "docs" / "analyses.md").read_text(encoding="utf-8")
+    text = (root / "docs" / "commands.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \|", text, flags=re.MULTILINE)
     code = "".join(path.read_text() for path in (root / "maskpolicy/analyses/builtin").glob("*.py"))
     assert sorted(rows) == sorted(re.findall(r'@analysis\(\s*"([a-z0-9-]+)"', code))
