@@ -1,16 +1,19 @@
-"""Scores on the way through the intermediate stage, each tested against the baseline."""
+"""Scores on the way through a stage and by slices of examples, and losses before and after it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
 import folders
 import pytest
 
+from maskpolicy.analyses import intermediate_stages
 from maskpolicy.analyses.builtin.efficiency import Efficiency
+from maskpolicy.analyses.builtin.knowledge import Forgetting
 from maskpolicy.analyses.cache import analyse
 from maskpolicy.leaderboard.results.cell import STEP, Run, cell_name, read_run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -70,3 +73,120 @@ def test_without_its_answers_in_the_store_a_step_has_no_test(tmp_path, store):
     assert rows["salient-span", 1000]["p (Holm)"] < 0.05
     assert found.partial
     assert any("no predictions" in note for note in found.notes)
+
+
+MINE = """
+from dataclasses import dataclass
+from maskpolicy import policy
+
+
+@policy("first-words", target="spans")
+@dataclass(frozen=True)
+class FirstWords:
+    def select(self, passage, rng):
+        return passage.words[:2]
+"""
+EXPERIMENT = """
+model: mini
+corpus: world
+policies: [random]
+baseline: random
+tasks: [zsre]
+plugins: [mine.py]
+world: {people: 8, general_people: 8}
+general:
+  steps: 4
+  batch_size: 8
+  warmup: 1
+  policy: {name: mixture, members: [original, salient-span, pmi, first-words]}
+intermediate: {steps: 4, batch_size: 4, warmup: 1}
+finetune: {steps: 2, batch_size: 4, warmup: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a run whose general stage mixes policies: run/ and store/."""
+    folder = tmp_path_factory.mktemp("general")
+    (folder / "mine.py").write_text(MINE)
+    return folders.run_experiment(folder, EXPERIMENT)
+
+
+@pytest.mark.slow
+def test_each_target_form_of_a_mixture_has_its_own_loss(analyse, home):
+    found = analyse("forgetting", "passages=32")
+    rows = {row["target"]: row for row in found["rows"]}
+    assert [*rows] == ["full", "spans"]
+    assert len(found["plots"]) == 2
+    for row in rows.values():
+        assert row["difference"] == pytest.approx(row["after"] - row["before"])
+        assert row["low"] is None or row["low"] <= row["difference"] <= row["high"]
+    # three policies of the mixture have spans targets, and each masks every passage in turn
+    store = Store(home / "store")
+    run = read_run(home / "run")
+    stage = next(iter(intermediate_stages([run], store)[0]))
+    params = [params for _, params, _, _ in Forgetting()._objectives(stage, store)]
+    assert [each.policy for each in params] == ["original", "salient-span", "pmi", "first-words"]
+    assert [*(params[3].code or {})] == ["mine.py"] and params[0].code is None
+
+
+@pytest.mark.slow
+def test_a_board_names_the_policies_of_the_general_stage(home):
+    run = read_run(home / "run")
+    assert run.results[0].config["general"]["policy"]["name"] == "mixture"
+    board = (home / "run" / "leaderboard.md").read_text()
+    assert "policy mixture of original and salient-span and pmi and first-words" in board
+
+
+SHARES = {"none": 0.3, "random": 0.7}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a run whose examples have a field, a part of them a term, and a name of their own."""
+    folder = folders.write(tmp_path / "run", SHARES, ("zsre", "triviaqa"), seeds=2)
+    for path in (folder / "predictions").glob("*zsre*"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for number, row in enumerate(rows):
+            row["slices"] = {"field": f"field {number % 2}", "name": str(number)}
+            row["slices"] |= {"term": "island"} if number < 10 else {}
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return folder
+
+
+def scores(run, policy, seed, wanted):
+    path = run / "predictions" / f"{policy}--zsre--{seed}.jsonl"
+    rows = enumerate(map(json.loads, path.read_text().splitlines()))
+    return [100 * row["score"] for number, row in rows if wanted(number)]
+
+
+def test_each_slice_has_a_mean_over_its_examples_and_seeds(call, run):
+    code, out, err = call("analyze", "slices", run, "--store", run / "store", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    found = {(row["slice"], row["value"], row["policy"]): row for row in document["rows"]}
+    assert {key[:2] for key in found} == {
+        *(("field", "field 0"), ("field", "field 1"), ("term", "island"))
+    }
+    wanted = {
+        ("field", "field 1"): lambda number: number % 2,
+        ("term", "island"): lambda number: number < 10,
+    }
+    for (name, value), holds in wanted.items():
+        for policy in SHARES:
+            means = [statistics.fmean(scores(run, policy, seed, holds)) for seed in (0, 1)]
+            row = found[name, value, policy]
+            assert row["score"] == pytest.approx(statistics.fmean(means))
+            assert row["std"] == pytest.approx(statistics.stdev(means))
+            assert (row["examples"], row["seeds"]) == (30 if name == "field" else 10, 2)
+    titles = [plot["title"] for plot in document["plots"]]
+    assert titles == ["zsre: score (%) by field", "zsre: score (%) by term"]
+    call("analyze", "slices", run, "--store", run / "store")
+    assert (run / "analyses" / "slices" / "slices.svg").is_file()
+
+
+def test_a_metric_that_is_no_mean_over_examples_has_no_slices(refused, run):
+    metrics = {"score": 0.1, "mean": 0.5, "parts": {}}
+    folders.change(run, "*", metrics=metrics)
+    said = refused("analyze", "slices", run, "--store", run / "store")
+    assert "no task has slices and a metric that is a mean over examples" in said

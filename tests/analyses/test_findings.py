@@ -1,4 +1,4 @@
-"""The table of the papers' findings, and its page."""
+"""The table of the papers' findings, its page, and the experiments that it is made of."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from claimed import run
 
 from maskpolicy import analyses as findings
 from maskpolicy.analyses import Findings
-from maskpolicy.analyses.builtin.findings import CLAIMS, COLUMNS, PaperFindings, _figures
+from maskpolicy.analyses.builtin.findings import CLAIMS, COLUMNS, FIGURES, PaperFindings, _figures
 from maskpolicy.analyses.paper_claims.contrast_evidence import Evidences
+from maskpolicy.analyses.paper_claims.contrasts import Contrast, Interaction, Measured, Trend
+from maskpolicy.analyses.paper_claims.verdicts import RUNS
 from maskpolicy.analyses.plots import Lines, Series
+from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard.results.cell import Run
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.store.artifacts import Store
 
 SUPERVISED = "supervised-TQA"
@@ -132,3 +137,57 @@ def test_a_figure_has_its_panels_of_the_analysis_and_names_its_command(tmp_path,
     only = drawn["Meng et al. 2024, figure 5a"]
     assert only.plots == panels[1:]
     assert only.about == "maskpolicy analyze rank mae-lm"
+
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+FOLDER = EXPERIMENTS / "findings"
+SHARED = ("closed-book", "efficiency", "knowledge-intensive", "zsre", "zsre-near")
+CONTRASTS = [
+    pytest.param(each, id=f"{claim.number}: {each.compared} on {each.on}")
+    for claim in CLAIMS
+    for each in claim.contrasts
+]
+
+
+def of(contrast: Contrast) -> list[tuple[str, list[str], tuple[str, ...]]]:
+    """Return the experiments of a contrast, each with its rows and tasks."""
+    if isinstance(contrast, Interaction):
+        return of(contrast.first) + of(contrast.second)
+    if isinstance(contrast, Trend):
+        return [(contrast.experiment, list(contrast.rows), contrast.tasks)]
+    rows = [contrast.row, *([contrast.other] if contrast.other else [])]
+    tasks = () if isinstance(contrast, Measured) else contrast.tasks
+    return [(contrast.experiment, rows, tasks)]
+
+
+@pytest.mark.parametrize("contrast", CONTRASTS)
+def test_an_experiment_has_the_rows_tasks_and_runs_of_a_contrast(contrast):
+    for name, rows, tasks in of(contrast):
+        experiment = load_experiment(FOLDER / f"{name}.yaml")
+        assert set(rows) <= {block.label for block in experiment.policies}
+        assert set(tasks) <= {block.label for block in experiment.tasks}
+        assert len(experiment.seeds) == len(experiment.runs) == RUNS
+
+
+def test_every_figure_has_an_experiment_and_learning_efficiency_has_checkpoints():
+    names = {path.stem for path in FOLDER.glob("*.yaml")}
+    assert {figure.experiment for figure in FIGURES} <= names
+    assert load_experiment(FOLDER / "efficiency.yaml").checkpoint_steps
+
+
+@pytest.mark.slow
+def test_experiments_about_entities_share_the_models_of_a_policy():
+    keys = []
+    for name in SHARED:
+        made = stages.build(load_experiment(FOLDER / f"{name}.yaml"))
+        keys.append(
+            {
+                stage.key
+                for stage in topological(made.targets)
+                if stage.kind == "intermediate"
+                and stage.label.startswith("salient-span, run")
+                and "first" not in stage.label
+            }
+        )
+    assert len(keys[0]) == RUNS
+    assert all(each == keys[0] for each in keys[1:])

@@ -319,11 +319,6 @@ def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
     assert store.get(early.key).manifest["seconds"] < other.get(early.key).manifest["seconds"]
 
 
-@pytest.mark.parametrize("steps", ["[6]", "[0]", "[-1]", "[x]"])
-def test_a_step_outside_of_the_stage_is_refused(refused, home, steps):
-    assert "checkpoint_steps[0]" in refused("plan", home / "tiny.yaml", f"checkpoint_steps={steps}")
-
-
 def test_a_tracker_gets_the_losses_of_every_training(home):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     folders = sorted(path.parent for path in (home / "run" / "logs").rglob("events.*"))

@@ -1,16 +1,19 @@
-"""Numbers that are drawn for each passage: shares, densities, and the weights of released code."""
+"""Numbers that are drawn, generators of seeds, and what is chosen from the machine."""
 
 from __future__ import annotations
 
 import math
+import os
 
 import numpy as np
 import pytest
+import torch
 from maskpolicy.policies.uniform import Uniform
 
-from maskpolicy.core import schema
+from maskpolicy.core import hardware, schema
 from maskpolicy.core.distribution import Distribution, at_draw, drawn_fields
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.seeding import generator
+from maskpolicy.experiment.budgets import Training, resolve_auto
 
 EVERY = [
     Distribution("uniform", 0.1, 0.7),
@@ -67,23 +70,46 @@ def test_a_field_that_holds_one_is_drawn():
     assert schema.check(given, schema.Rate, "ratio") == Distribution("beta", mean=0.3, sd=0.1)
 
 
+def test_the_generator_is_keyed_by_seed_epoch_passage_and_purpose():
+    keys = [(0, 0, "a", ""), (1, 0, "a", ""), (0, 1, "a", ""), (0, 0, "b", ""), (0, 0, "a", "x")]
+    assert len({generator(*key).random() for key in keys}) == len(keys)
+    assert generator(1, 2, "a").random() == generator(1, 2, "a").random()
+
+
+def test_a_passage_may_have_any_name():
+    assert 0 <= generator(0, 0, "\ud800 \x00 é").random() < 1
+
+
+def test_nothing_is_left_open():
+    found = resolve_auto(Training())
+    assert found.precision in ("fp32", "bf16")
+    assert found.attention in ("eager", "sdpa")
+    assert found.micro_tokens > 0
+    assert resolve_auto(found) == found
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
 @pytest.mark.parametrize(
-    ("block", "says"),
-    [
-        ({"distribution": "flat"}, "ratio.distribution: unknown value 'flat'"),
-        ({"distribution": "uniform", "low": 0.5, "high": 0.5}, "ratio.low, high: must be 0 <="),
-        ({"distribution": "uniform", "high": 1.5}, "not 0 and 1.5"),
-        ({"distribution": "cosine", "sd": 0.1}, "cosine has no mean and sd: leave them out"),
-        ({"distribution": "bell", "mean": 0.2}, "bell needs a mean from 0 to 1 and an sd above 0"),
-        (
-            {"distribution": "beta", "mean": 0.5, "sd": 0.6},
-            "ratio.sd: must be below 0.5 for a beta",
-        ),
-        ({"start": 0.1, "end": 0.2, "low": 0.1}, "ratio.low: unknown key"),
-    ],
-    ids=str,
+    ("flags", "precision"), [({"avx2"}, "fp32"), ({"avx512_bf16", "avx2"}, "bf16")]
 )
-def test_impossible_values_are_named(block, says):
-    with pytest.raises(ConfigError) as caught:
-        schema.check(block, schema.Rate, "ratio")
-    assert says in str(caught.value)
+def test_a_cpu_computes_in_bf16_where_it_has_units_for_it(monkeypatch, flags, precision):
+    monkeypatch.setattr(hardware, "cpu_flags", lambda: flags)
+    found = resolve_auto(Training())
+    assert (found.precision, found.attention) == (precision, "eager")
+
+
+def test_cores_memory_and_gpus_of_this_machine(monkeypatch):
+    assert 1 <= hardware.cores() <= (os.cpu_count() or 1)
+    assert hardware.memory() > 2**28
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert hardware.gpu_names() == ["3", "5"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert hardware.gpu_names() == []
+
+
+def test_a_container_may_have_less_than_its_machine(monkeypatch):
+    limits = {"cpu.max": "50000 100000", "memory.max": str(2**28)}
+    monkeypatch.setattr(hardware, "_limit", limits.__getitem__)
+    assert (hardware.cores(), hardware.memory()) == (1, 2**28)
+    monkeypatch.setattr(hardware, "_limit", {"cpu.max": "max 100000", "memory.max": "max"}.get)
+    assert hardware.memory() > 2**28

@@ -1,12 +1,19 @@
+"""Blocks of keys and their messages, what a person reads of an error, and types of spans."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pytest
+import small
+from hypothesis import given
+from hypothesis import strategies as st
 
 from maskpolicy.core import schema
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.errors import ConfigError, DataError, StageError, cause, unknown
+from maskpolicy.core.types import as_spans
 
 
 @dataclass(frozen=True)
@@ -98,3 +105,88 @@ def test_annotations_in_words():
     assert schema.words(Literal["full", "spans"]) == "full | spans"
     assert schema.words(schema.Share) == "a number >= 0 and <= 1"
     assert schema.words(tuple[int, ...] | None) == "a list, of a whole number or null"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (DataError("one.txt, line 3: empty"), "one.txt, line 3: empty"),
+        (StageError("  first\nsecond"), "first"),
+        (StageError(""), "StageError"),
+        (KeyError("entities"), "KeyError: 'entities'"),
+        (ValueError("bad\nworse"), "ValueError: bad"),
+        (SystemExit(), "SystemExit"),
+    ],
+)
+def test_the_cause_is_one_line_and_ours_stand_alone(error, line):
+    assert cause(error) == line
+
+
+MANY = ("none", "random", "salient-span", "meta-learned", "poisson", *(f"x{i}" for i in range(20)))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("salientspan", "'salient-span'"),
+        ("Salient_Span", "'salient-span'"),
+        ("NONE", "'none'"),
+        ("meta", "'meta-learned'"),
+        ("span", "'salient-span'"),
+    ],
+)
+def test_a_name_that_is_almost_one_of_many_choices_is_told_that_one_alone(name, meant):
+    line = unknown("policy", name, MANY, listed="maskpolicy list policies")
+    said = f"did you mean {meant}? `maskpolicy list policies` shows the others"
+    assert line == f"unknown policy {name!r}: {said}"
+
+
+def test_the_choices_that_are_meant_are_suggested():
+    line = unknown("key", "epochs", ("steps", "lr"), meant=("steps", "gone"))
+    assert line == "unknown key 'epochs': did you mean 'steps'? choose from lr, steps"
+
+
+TEXT = "Anna Kovar’s “Red River” isn't in café Zürich-Süd: 300.5 francs, 🙂 e\u0301te\u0301!"
+RANGE = st.tuples(st.integers(0, len(TEXT)), st.integers(0, len(TEXT))).map(sorted)
+
+
+def words_of(passage):
+    return [(int(passage.offsets[a, 0]), int(passage.offsets[b - 1, 1])) for a, b in passage.words]
+
+
+def test_no_spans_are_an_array_of_two_columns():
+    for nothing in ([], (), np.zeros(0), np.zeros((0, 2))):
+        assert as_spans(nothing).shape == (0, 2)
+        assert as_spans(nothing).dtype == np.int32
+
+
+def test_pieces_are_every_token_by_itself():
+    passage = small.passage("Anna Kovar was born.")
+    assert passage.pieces.tolist() == [[i, i + 1] for i in range(len(passage.tokens))]
+    assert small.ids([]).pieces.shape == (0, 2)
+
+
+@given(st.lists(RANGE, max_size=5))
+def test_characters_become_exactly_the_words_that_they_touch(ranges):
+    passage = small.passage(TEXT)
+    spans = passage.at(ranges)
+    hidden = {token for a, b in spans.tolist() for token in range(a, b)}
+    wanted = {
+        token
+        for (first, last), (a, b) in zip(passage.words.tolist(), words_of(passage), strict=True)
+        if any(begin < b and a < end for begin, end in ranges if begin < end)
+        for token in range(first, last)
+    }
+    assert hidden == wanted
+
+
+def test_ranges_that_share_a_word_are_one_span_and_neighbours_are_two():
+    passage = small.passage("Anna Kovar was born.")
+    assert len(passage.at([[0, 2], [2, 4]])) == 1
+    assert len(passage.at([[0, 4], [5, 10]])) == 2
+
+
+def test_blanks_and_places_beyond_the_text_touch_no_word():
+    passage = small.passage("Anna Kovar")
+    assert passage.at([[4, 5], [10, 12]]).tolist() == []
+    assert small.passage("").at([[0, 3]]).tolist() == []

@@ -192,11 +192,6 @@ def test_skipped_rows_are_counted_and_the_first_ten_named(tmp_path, caplog):
     assert "line 11:" in caplog.text and "line 12:" not in caplog.text
 
 
-def test_a_corpus_of_malformed_rows_only_says_so(tmp_path):
-    with pytest.raises(DataError, match=r"no text in 'text' \(2 malformed, .*line 1"):
-        read(write(tmp_path, "a.jsonl", "x\nx\n"), on_error="skip")
-
-
 def test_the_limit_counts_documents_and_reads_no_further(tmp_path):
     path = write(tmp_path, "a.jsonl", lines({"text": "A."}, {"text": ""}, {"text": "B."}) + "x\n")
     assert texts(path, limit=2) == ["A.", "B."]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles import dpr, examples, sources
-from maskpolicy.data.taskfiles.evidence import occurrence, plain, window
+from maskpolicy.data.taskfiles.evidence import occurrence, window
 from maskpolicy.data.taskfiles.examples import carve, connected, first
 from maskpolicy.data.taskfiles.sources import TaskFacts
 from maskpolicy.experiment.definition import Limit, TaskBlock
@@ -334,10 +334,6 @@ def test_a_window_holds_the_whole_answer(at, length, words):
     found = window(document, ["york city"], words)
     assert found is not None and found in document
     assert "York City" in found and len(found.split()) <= words
-
-
-def test_plain():
-    assert plain("The U.S._Army, an example") == "u s army example"
 
 
 def item(question, *texts):

@@ -159,14 +159,6 @@ def test_packed_documents_have_the_words_and_columns_of_all(texts, most):
     assert all(full[n] or files[n + 1] != files[n] for n in range(len(made) - 1))
 
 
-def test_a_column_that_a_cut_goes_through_is_left_out():
-    document = Document("d", "Anna met Karl Berg in Rome", {"c": [[0, 4], [9, 18], [22, 26]]})
-    pieces = list(cut_document(document, 3))
-    assert [piece.id for piece in pieces] == ["d#0", "d#1"]
-    assert [piece.text for piece in pieces] == ["Anna met Karl", "Berg in Rome"]
-    assert [piece.columns["c"] for piece in pieces] == [[[0, 4]], [[8, 12]]]
-
-
 def test_columns_of_characters_become_spans_of_whole_words():
     text = "Karl Berg founded it"
     passage = small.passage(text, people=[[0, 9]], part=[[6, 8]], none=[])

@@ -186,37 +186,6 @@ def test_a_guess_at_a_salt_is_right_no_more_often_than_chance():
         assert max(counts.values()) - min(counts.values()) <= 4
 
 
-NARROW = {"relations": ["school", "employer"], "asked": 2}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"peple": 3}, "did you mean 'people'"),
-        ({"relations": ["birthplace"]}, "unknown relation 'birthplace'"),
-        (
-            {"relations": ["employer"]},
-            "needs 5 or more, only 1 in use: name more, or set world.asked: 1",
-        ),
-        ({"heldout": ["school", "school"]}, "world.heldout[1]: school is named twice: remove one"),
-        ({"kinds": ["people", "people"]}, "world.kinds[1]: people is named twice: remove one"),
-        ({"entity_errors": 0.2}, "not a number 0.2: write {dropped: .., wrong: ..}"),
-        ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
-        ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
-        ({"kinds": ["birds"]}, "world.kinds: must name people"),
-        ({"heldout": ["school", "river"]}, "world.heldout[1]: unknown relation 'river'"),
-        (
-            {**NARROW, "heldout": ["school", "employer"]},
-            "world.heldout: zsRE needs a relation of its train file and one of its dev file: name",
-        ),
-        ({"entity_errors": {"dropped": 0.6, "wrong": 0.5}}, "together are more than 1"),
-    ],
-)
-def test_settings_that_give_no_world_are_refused(options, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        world.make(options)
-
-
 def test_too_few_full_names_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"world\.name_parts"):
         world.write(world.Settings(name_parts=10), tmp_path)

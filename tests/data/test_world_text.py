@@ -299,9 +299,3 @@ def test_without_the_name_a_guess_is_no_better_than_the_most_frequent_value(mask
     """A classifier that sees all other words gains at most 5 points, whatever the kind."""
     of_kind = [blank for blank in masked if blank.kind == kind]
     assert nameless(of_kind) <= majority(of_kind) + 0.05
-
-
-@pytest.mark.slow
-def test_the_classifier_finds_what_other_facts_of_an_entry_tell():
-    leaky = list(blanks(world.make({"people": 24, "general_people": 4, "facts": 0})))
-    assert nameless(leaky) > majority(leaky) + 0.5

@@ -1,12 +1,34 @@
-"""Budgets as the keys of trainings hold them."""
+"""Budgets as keys hold them, resources of a training, and the facts of a kind of task."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from maskpolicy.experiment.budgets import TRAININGS, Training, settled
+import maskpolicy
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Example
+from maskpolicy.data import majority
+from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment.budgets import (
+    TRAININGS,
+    Need,
+    Resources,
+    Training,
+    check_machine,
+    resources_block,
+    settled,
+    widest,
+)
+from maskpolicy.experiment.definition import resolved
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.experiment.task_kinds import TASK_KINDS, TaskKind
+from maskpolicy.models.finetuning import ANSWERING
+from maskpolicy.pipeline.stages import build
+from maskpolicy.plugins.registry import Registered
 
 SPEC = settled(Training(steps=20), "finetune")
 
@@ -33,3 +55,71 @@ def test_patience_counts_if_it_can_end_a_training_early(stage):
     spec = replace(SPEC, eval_every=5, patience=2)  # after step 15
     assert settled(spec, stage) == spec
     assert settled(replace(spec, patience=3), stage) == replace(spec, patience=0)
+
+
+WHERE = "it.yaml: resources"
+
+
+def test_a_training_has_a_process_for_each_gpu():
+    found = resources_block({"intermediate": {"gpus": 4}, "finetune": {"processes": 2}}, WHERE)
+    assert found.intermediate.members == 4
+    assert (found.finetune.members, found.general.members) == (2, 1)
+    assert found.gpus("intermediate", there=False) == 4
+    assert (found.gpus("finetune", there=True), found.gpus("finetune", there=False)) == (2, 0)
+    assert (found.gpus("evaluate", there=True), found.gpus("corpus", there=True)) == (1, 0)
+    assert widest(found) == 4
+
+
+def test_kinds_without_a_block_take_what_others_take():
+    found = resources_block({"others": {"cpus": 2}, "annotate": {"cpus": 4}}, WHERE)
+    assert (found.of("majority").cpus, found.of("annotate").cpus) == (2, 4)
+    assert found.of("corpus") == Need()
+
+
+def test_a_machine_without_the_gpus_is_refused():
+    asked = Resources(intermediate=Need(gpus=2))
+    check_machine(asked, ["intermediate"], gpus=2)
+    check_machine(asked, ["finetune"], gpus=0)
+    with pytest.raises(ConfigError, match=r"resources\.intermediate: takes 2 GPUs.* has 1"):
+        check_machine(asked, ["intermediate"], gpus=1)
+
+
+def test_resources_are_in_no_key_and_in_no_result(tmp_path):
+    file = tmp_path / "it.yaml"
+    file.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n")
+    plain, asked = (load_experiment(file, keys) for keys in ([], ["resources.fit.gpus=2"]))
+    assert asked.resources.fit.gpus == 2
+    assert resolved(plain) == resolved(asked)
+    shared = load_experiment(file, ["resources.intermediate.processes=2"])
+    (one, two) = (build(each).pretrained["random", 0] for each in (plain, shared))
+    assert one.key == two.key
+    assert (one.local.processes, two.local.processes) == (1, 2)
+
+
+HOME = Path(maskpolicy.__file__).parent
+
+
+def entry(kind: str) -> Registered:
+    facts = {"group": "own", "metric": "exact_match", "files": {"dev": "dev.jsonl"}, "kind": kind}
+    return Registered("task", "own", object, facts, "own.py", 1)
+
+
+def test_each_kind_has_a_head_and_no_other_file_names_its_facts():
+    assert set(ANSWERING) == set(TASK_KINDS) == {"text", "label", "span", "tags", "pairs"}
+    facts = "|".join(one.hub for one in TASK_KINDS.values())
+    named = re.compile(rf'"({facts})"|"text", "label"|kind (==|!=) "(text|label|span|tags|pairs)"')
+    files = [path for path in HOME.rglob("*.py") if named.search(path.read_text("utf-8"))]
+    assert [path.name for path in files] == ["task_kinds.py"]
+
+
+def test_a_new_row_is_enough_for_facts_and_guesses(monkeypatch):
+    monkeypatch.setitem(TASK_KINDS, "order", TaskKind("encoder", "AutoModel", "ranking"))
+    assert sources.facts(entry("order")).kind == "order"
+    rows = [Example(str(index), "", "a question", ("first",)) for index in range(3)]
+    guess = majority.best(majority.Material(rows, "exact_match"), rows, rows, "order")
+    assert (guess.rule, guess.score) == ("commonest answer", 1.0)
+
+
+def test_an_unknown_kind_is_one_line():
+    with pytest.raises(ConfigError, match=r"own.py:1: @task\('own'\): unknown kind 'labels': did"):
+        sources.facts(entry("labels"))

@@ -1,4 +1,4 @@
-"""grid and zip: the rows they make, their labels, and what is refused."""
+"""grid, zip and tune: rows and labels; texts that are mixed into a corpus, and columns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.data import world
+from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import Experiment
+from maskpolicy.experiment.model_and_corpus import with_details
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.sweeps import RowKeys
+from maskpolicy.experiment.world_settings import GOLD
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.plugins.registry import ROW_KEYS
 
 DOCS = Path(__file__).parents[2] / "docs" / "experiments.md"
@@ -21,13 +27,13 @@ HEAD = "model: mini\ncorpus: world\ntasks: [triviaqa]\n"
 
 
 @pytest.fixture
-def load(tmp_path):
-    def load(policies: str, *more: str) -> Experiment:
+def load_rows(tmp_path):
+    def load_rows(policies: str, *more: str) -> Experiment:
         path = tmp_path / "it.yaml"
         path.write_text(f"{HEAD}policies: {policies}\n" + "\n".join(more), "utf-8")
         return load_experiment(path)
 
-    return load
+    return load_rows
 
 
 def labels(experiment: Experiment) -> list[str]:
@@ -40,9 +46,9 @@ def test_the_examples_of_the_page_have_the_rows_that_it_shows(tmp_path, text, ro
     assert labels(load_experiment(tmp_path / "it.yaml")) == rows.splitlines()
 
 
-def test_a_grid_is_every_combination_of_fields_objective_and_budgets(load):
+def test_a_grid_is_every_combination_of_fields_objective_and_budgets(load_rows):
     grid = "{ratio: [0.1, 0.3], target: [full], intermediate.lr: [1e-4, 1e-2]}"
-    rows = load(f"[none, {{name: random, grid: {grid}}}]").policies[1:]
+    rows = load_rows(f"[none, {{name: random, grid: {grid}}}]").policies[1:]
     found = [(row.fields["ratio"], row.denoising.target, row.trainings) for row in rows]
     assert found == [
         (ratio, "full", {"intermediate": {"lr": lr}}) for ratio in (0.1, 0.3) for lr in (1e-4, 1e-2)
@@ -60,9 +66,9 @@ def test_a_value_on_the_command_line_is_added_to_the_grid(tmp_path):
     ]
 
 
-def test_a_row_that_cannot_have_a_key_of_the_top_stays_one_row(load):
+def test_a_row_that_cannot_have_a_key_of_the_top_stays_one_row(load_rows):
     learned = "{name: supervised, train_on: [triviaqa]}"
-    found = load(f"[none, random, {learned}]", "grid: {fit.lr: [1e-4, 1e-3], target: [full]}")
+    found = load_rows(f"[none, random, {learned}]", "grid: {fit.lr: [1e-4, 1e-3], target: [full]}")
     assert labels(found) == [
         "none",
         "random target=full",
@@ -71,26 +77,28 @@ def test_a_row_that_cannot_have_a_key_of_the_top_stays_one_row(load):
     ]
 
 
-def test_the_objective_at_the_top_reaches_the_members_of_a_mixture(load):
-    found = load("[none, {name: mixture, members: [mass, span]}]", "grid: {target: [full, spans]}")
+def test_the_objective_at_the_top_reaches_the_members_of_a_mixture(load_rows):
+    found = load_rows(
+        "[none, {name: mixture, members: [mass, span]}]", "grid: {target: [full, spans]}"
+    )
     targets = [{each["target"] for each in row.fields["members"]} for row in found.policies[1:]]
     assert targets == [{"full"}, {"spans"}]
 
 
-def test_checkpoints_are_those_of_the_longest_row(load):
+def test_checkpoints_are_those_of_the_longest_row(load_rows):
     steps = "grid: {intermediate.steps: [10, 100]}"
-    assert load("[none, random]", steps, "checkpoint_steps: [50]").checkpoint_steps == (50,)
+    assert load_rows("[none, random]", steps, "checkpoint_steps: [50]").checkpoint_steps == (50,)
     with pytest.raises(ConfigError, match=r"checkpoint_steps\[0\]: 100 must be smaller"):
-        load("[none, random]", steps, "checkpoint_steps: [100]")
+        load_rows("[none, random]", steps, "checkpoint_steps: [100]")
 
 
-def test_the_baseline_may_be_several_rows_that_differ_in_trainings(load):
-    assert load("[none, random]", "grid: {finetune.lr: [1e-4, 1e-3]}").baseline == "none"
+def test_the_baseline_may_be_several_rows_that_differ_in_trainings(load_rows):
+    assert load_rows("[none, random]", "grid: {finetune.lr: [1e-4, 1e-3]}").baseline == "none"
     labelled = "[none, {name: random, label: MLM}]"
     more = ("baseline: MLM", "grid: {finetune.lr: [1e-4, 1e-3]}")
-    assert load(labelled, *more).baseline == "MLM"
+    assert load_rows(labelled, *more).baseline == "MLM"
     with pytest.raises(ConfigError, match=r"unknown row 'random'.*; name the row that"):
-        load("[none, {name: random, grid: {ratio: [0.1, 0.2]}}]", "baseline: random")
+        load_rows("[none, {name: random, grid: {ratio: [0.1, 0.2]}}]", "baseline: random")
 
 
 TUNE = "tune: {intermediate.lr: [1e-4, 1e-3], on: dev}"
@@ -100,22 +108,22 @@ def tried(experiment: Experiment) -> dict[str, list[str]]:
     return {row.label: [each.label for each in row.candidates] for row in experiment.policies}
 
 
-def test_all_rows_with_an_intermediate_stage_choose_from_the_same_values(load):
+def test_all_rows_with_an_intermediate_stage_choose_from_the_same_values(load_rows):
     rows = "[none, random, {name: span, label: S}, {name: mass, intermediate: {lr: 0.1}}]"
-    assert tried(load(rows, TUNE)) == {
+    assert tried(load_rows(rows, TUNE)) == {
         "none": [],
         "random": ["random intermediate.lr=0.0001", "random intermediate.lr=0.001"],
         "S": ["S intermediate.lr=0.0001", "S intermediate.lr=0.001"],
         "mass intermediate.lr=0.1": [],
     }
-    assert tried(load("[none]", "tune: {finetune.lr: [1e-4]}")) == {
+    assert tried(load_rows("[none]", "tune: {finetune.lr: [1e-4]}")) == {
         "none": ["none finetune.lr=0.0001"]
     }
 
 
-def test_a_row_of_its_own_may_choose_any_of_its_settings(load):
+def test_a_row_of_its_own_may_choose_any_of_its_settings(load_rows):
     tune = "{ratio: [0.1, 0.3], target: [full], on: dev}"
-    found = load(f"[none, random, {{name: random, tune: {tune}}}]")
+    found = load_rows(f"[none, random, {{name: random, tune: {tune}}}]")
     assert tried(found)["random ratio=tuned target=tuned"] == [
         "random ratio=0.1 target=full",
         "random ratio=0.3 target=full",
@@ -126,11 +134,144 @@ def test_a_row_of_its_own_may_choose_any_of_its_settings(load):
     assert found.policies[2].tune == {"ratio": [0.1, 0.3], "target": ["full"], "on": "dev"}
 
 
-def test_the_order_of_the_keys_changes_no_candidate(load):
+def test_the_order_of_the_keys_changes_no_candidate(load_rows):
     keys = ["intermediate.lr: [1e-4, 1e-3]", "finetune.lr: [1e-3, 1e-4]"]
-    one, other = (load("[none, random]", f"tune: {{{', '.join(k)}}}") for k in (keys, keys[::-1]))
+    one, other = (
+        load_rows("[none, random]", f"tune: {{{', '.join(k)}}}") for k in (keys, keys[::-1])
+    )
     assert one == other
 
 
 def test_the_reserved_keys_of_a_row_are_those_that_are_documented():
     assert {field.name for field in fields(RowKeys)} == set(ROW_KEYS)
+
+
+def graph(experiment: Experiment) -> stages.Graph:
+    return stages.build(experiment, lambda path: path.name)
+
+
+def corpus(experiment: Experiment, label: str) -> Stage:
+    return graph(experiment).pretrained[label, 0].inputs["corpus"]
+
+
+def test_a_mixed_corpus_reads_the_corpus_and_the_general_one(load):
+    plain, mixed = load(), load("corpus={name: world, mix: {general: 0.2}}")
+    made = corpus(mixed, "original")
+    assert made.kind == "corpus" and made.label == "intermediate mix.general=0.2"
+    assert made.inputs["corpus"].key == corpus(plain, "original").key
+    assert made.inputs["mix-general"].key == graph(plain).pretrained["none", 0].inputs["corpus"].key
+    before, after = (graph(each).pretrained["none", 0] for each in (plain, mixed))
+    assert before.key == after.key  # tokenizer and general model are those without the mix
+
+
+def test_a_share_of_nothing_is_no_mix(load):
+    keys = ("corpus={name: world, mix: {general: 0, situations: 0.0}}",)
+    assert corpus(load(*keys), "original").key == corpus(load(), "original").key
+
+
+def test_passages_have_words_or_tokens_in_each_row(load):
+    rows = "policies=[original, {name: original, corpus: {words: 30}}, "
+    rows += "{name: original, corpus: {mix: {general: 0.1}}}]"
+    experiment = load(rows, "baseline=original", "corpus={name: world, tokens: 64}")
+    sizes = [experiment.corpus_of(block).passage_size for block in experiment.policies]
+    by_tokens = {"words": None, "tokens": 64}
+    assert sizes == [by_tokens, {"words": 30, "tokens": None}, by_tokens]
+    mixed = corpus(experiment, experiment.policies[2].label).inputs["mix-general"]
+    assert mixed.keyed["corpus"]["tokens"] == 64
+    labels = [block.label for block in experiment.policies]
+    assert labels[1] == "original corpus.words=30"
+
+
+def test_every_stage_of_a_row_reads_its_own_corpus(load):
+    learned = "{name: supervised, train_on: [triviaqa]"
+    rows = f"[none, {learned}}}, {learned}, label: own, corpus: {{mix: {{general: 0.5}}}}}}, "
+    rows += "{name: pmi, label: counted, corpus: {mix: {general: 0.5}}}]"
+    made = graph(load(f"policies={rows}", "baseline=none"))
+    for label in ("own", "counted"):
+        stage = made.pretrained[label, 0]
+        wanted = stage.inputs["corpus"]
+        below = [each for each in topological([stage]) if each.kind in ("annotate", "count")]
+        assert below and all(each.inputs["corpus"].key == wanted.key for each in below)
+        contexts = [each for each in topological([stage]) if each.kind == "contexts"]
+        read = [each.inputs["corpus"].key for each in contexts if "corpus" in each.inputs]
+        assert set(read) <= {wanted.key}
+
+
+def test_texts_of_a_mix_are_replaced_one_by_one(load):
+    file = "corpus={name: world, mix: {general: 0.2, wiki: {files: [wiki.txt], share: 0.1}}}"
+    rows = "policies=[original, {name: original, corpus: {mix: {wiki: {share: 0.3}}}}, "
+    rows += "{name: original, corpus: {mix: {wiki: {share: 0}}}}]"
+    experiment = load(file, rows, "baseline=original")
+    shares = []
+    for block in experiment.policies:
+        found = corpus(experiment, block.label).keyed.get("mix", [])
+        shares.append({each["name"]: each["share"] for each in found})
+    assert shares == [
+        {"general": 0.2, "wiki": 0.1},
+        {"general": 0.2, "wiki": 0.3},
+        {"general": 0.2},
+    ]
+    labels = [block.label for block in experiment.policies]
+    assert labels[1:] == [
+        "original corpus.mix.wiki.share=0.3",
+        "original corpus.mix.wiki.share=0.0",
+    ]
+
+
+def test_a_row_with_another_source_drops_that_of_the_file(load):
+    experiment = load("corpus={files: [a.txt], columns: [marks, names], on_error: skip}")
+    assert with_details(experiment.corpus) == 'a.txt, columns ["marks","names"], on_error skip'
+    rows = "policies=[original, {name: original, corpus: {files: [a.txt]}}]"
+    experiment = load(rows, "baseline=original")
+    assert experiment.policies[1].label == "original corpus.files=a.txt"
+    found = experiment.corpus_of(experiment.policies[1])
+    assert found.name is None and found.files[0].endswith("/a.txt")
+    assert corpus(experiment, experiment.policies[1].label).files
+
+
+def test_a_corpus_in_words(load):
+    keys = ("corpus={name: world, words: 50, mix: {general: 0.2, wiki: {files: [wiki.txt], ",)
+    experiment = load(keys[0] + "share: 0.1}, situations: 0}}")
+    assert with_details(experiment.corpus) == (
+        "the embedded world, 20% from general, 10% from wiki, words 50"
+    )
+    rows = "policies=[original, {name: original, corpus: {files: [a.txt]}}]"
+    experiment = load(rows, "baseline=original")
+    own = experiment.policies[1]
+    assert with_details(experiment.corpus_of(own)) == "a.txt"
+    assert corpus(experiment, own.label).label == "intermediate files=a.txt"
+
+
+MINE = """
+from dataclasses import dataclass
+
+from maskpolicy import policy
+
+
+@policy("marks-of-mine")
+@dataclass(frozen=True)
+class Mine:
+    corpus_columns = "marks"
+
+    def select(self, passage, rng):
+        return passage.columns["marks"]
+"""
+
+
+def test_the_hook_is_a_list_of_names(load, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = (
+        r"policy marks-of-mine: corpus_columns: must be a list, not text 'marks': write \[marks\]"
+    )
+    with pytest.raises(ConfigError, match=said):
+        load("plugins=[mine.py]", "policies=[none, marks-of-mine]")
+
+
+def test_the_columns_are_those_of_the_worlds_documents(tmp_path):
+    for errors in ({}, {"entity_errors": {"wrong": 0.1}}):
+        settings = world.make({"people": 4, "general_people": 2, **errors})
+        folder = tmp_path / str(len(errors))
+        world.write(settings, folder)
+        first = next(iter(documents.world(folder / "general.jsonl")))
+        assert tuple(first.columns) == settings.columns
+    assert set(GOLD) < set(settings.columns)

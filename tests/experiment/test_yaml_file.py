@@ -1,10 +1,15 @@
-"""An experiment file of any content is read, or refused with one line, and soon."""
+"""An experiment file of any content is read, or refused with one line, and soon.
+
+messages.txt has a case on each line: overrides of a small file, and a part of the message.
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.yaml_file import read_text, values
@@ -120,3 +125,23 @@ def test_numbers_that_all_versions_of_yaml_read_alike():
     assert made["b"] == "010"
     with pytest.raises(ConfigError, match=r"override 'b=010'.*010: YAML 1.1"):
         values(text, "it: ", ["b=010"])
+
+
+LINES = Path(__file__).with_name("messages.txt").read_text("utf-8").splitlines()
+CASES = [line.rsplit(" => ", 1) for line in LINES if not line.startswith("# ")]
+MANY = list(range(1001))
+LONG = [
+    ("baseline=\udcff", "not valid YAML"),
+    ("\udcff=1", "lone surrogate"),
+    (f"policies.1={{name: regex, pattern: '{'(' * 9000}{')' * 9000}'}}", "pattern: is too large"),
+    (f"policies.1={{name: random, grid: {{intermediate.seed: {MANY}}}}}", "makes 1,001 rows"),
+    (f"policies.1={{name: random, tune: {{fit.seed: {MANY}}}}}", "makes 1,001 rows"),
+    (f"grid={{finetune.eps: {MANY[1:502]}}}", "policies: 1,002 rows or more"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "says"), [*CASES, *LONG], ids=lambda text: text[:60])
+def test_a_mistake_is_one_line_with_key_and_suggestion(load, tmp_path, overrides, says):
+    message = refused(load, "policies=[none, random]", *overrides.split(" ;; "))
+    assert says in message
+    assert message.startswith((f"{tmp_path / 'mine.yaml'}: ", "override "))

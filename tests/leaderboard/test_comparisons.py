@@ -7,14 +7,12 @@ from itertools import combinations
 from pathlib import Path
 
 import folders
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.simulation import Design, all_pairs, batches
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.leaderboard import description, page, report, stats
+from maskpolicy.leaderboard import description, page, report
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.comparisons import Comparison, Estimate, Versus, standings
 from maskpolicy.leaderboard.results.cell import read_run
@@ -369,13 +367,3 @@ def test_a_row_with_scores_but_no_test_counts_and_has_no_rank(tmp_path):
     assert board.has_score(by_label["random"], "triviaqa")
     assert report.ranks_of(board, by_label["random"]) == [""]
     assert report.ranks_of(board, by_label["none"]) != [""]
-
-
-def test_all_pairs_and_averages_hold_their_level_together():
-    design = Design(rows=4, tasks=3, sizes=(3,) * 30, louder="one row", common=1.0)
-    marked, boards = 0.0, 200
-    for _, made in batches(design, boards, 0):
-        found = stats.assess_family(*all_pairs(made, design.sizes))
-        smallest = np.min([each.p_holm for each in found], axis=0)
-        marked += (smallest < stats.LEVEL).sum()
-    assert marked / boards <= 0.06

@@ -1,8 +1,11 @@
-"""Classifiers of both kinds of models: probabilities of labels, and gradients in one-hot inputs."""
+"""Classifiers, scores of pairs, and the contexts that policies learn from."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import encoders
 import numpy as np
@@ -12,12 +15,19 @@ import text_to_text
 import torch
 from torch.nn.functional import cross_entropy
 
+from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.types import Example, as_spans
+from maskpolicy.data.world import make, write
+from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import TaskBlock
+from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.task_kinds import AnswerParams
-from maskpolicy.models.finetuning import TASK_HEADS
+from maskpolicy.experiment.world_settings import SUBJECT_KINDS
+from maskpolicy.models.finetuning import TASK_HEADS, pair_scores
 from maskpolicy.models.finetuning.encoder_tasks import outputs
 from maskpolicy.models.learned import Context
+from maskpolicy.models.learned import fit_tools as contexts
 from maskpolicy.models.learned.fit_tools import Classifier, readable
 from maskpolicy.models.text_to_text import label_logits
 from maskpolicy.models.training.batching import IGNORE
@@ -133,3 +143,236 @@ def test_a_text_to_text_model_reads_both_texts_as_two_lines():
         "The river Oder.\nHe was nine.",
         "Boats.",
     ]
+
+
+PAIR_SPEC = Training(max_source=64, micro_tokens=256)
+TEXTS = [("", text) for text in small.TEXTS] + [(small.TEXTS[5], small.TEXTS[6])]
+
+
+def likelihood(model, place, token, **inputs):
+    with torch.no_grad():
+        logits = model(**{name: torch.tensor([ids]) for name, ids in inputs.items()}).logits
+    return logits[0, place].log_softmax(-1)[token].item()
+
+
+def copies(tokenizer, before, text, mask, rest_of_word=False):
+    """Yield (place, true token, masked copy) of a text, as minicons and BabyLM's pipeline do."""
+    whole = f"{before} {text}" if before else text
+    made = tokenizer(whole, return_offsets_mapping=True, return_special_tokens_mask=True)
+    ids, words, special = made["input_ids"], made.word_ids(), made["special_tokens_mask"]
+    for place, (_, end) in enumerate(made["offset_mapping"]):
+        if not special[place] and (not before or end > len(before)):
+            copy = list(ids)
+            copy[place] = mask
+            for later in range(place + 1, len(ids)):
+                if rest_of_word and words[later] == words[place]:
+                    copy[later] = mask
+            yield place, ids[place], copy
+
+
+@pytest.mark.parametrize("family", encoders.FAMILIES)
+@pytest.mark.parametrize("choose", ["pll", "within_word_l2r"])
+def test_pseudo_log_likelihoods_are_those_of_a_loop(family, choose):
+    model, tokenizer = encoders.model(family), encoders.tokenizer(family)
+    found = pair_scores.scores(model, tokenizer, TEXTS, choose, PAIR_SPEC)
+    for score, (before, text) in zip(found, TEXTS, strict=True):
+        masked = copies(tokenizer, before, text, tokenizer.mask_token_id, choose != "pll")
+        wanted = sum(likelihood(model, place, id, input_ids=ids) for place, id, ids in masked)
+        assert score == pytest.approx(wanted, abs=1e-4)
+
+
+def test_the_rest_of_a_word_is_masked_too():
+    model, tokenizer = encoders.model("roberta"), encoders.tokenizer("roberta")
+    whole, rest = (
+        pair_scores.scores(model, tokenizer, TEXTS, choose, PAIR_SPEC)
+        for choose in ("pll", "within_word_l2r")
+    )
+    assert (np.abs(whole - rest) > 1e-3).any()
+
+
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_a_text_to_text_model_fills_a_mask_behind_bos(family):
+    model, tokenizer = text_to_text.model(family), text_to_text.tokenizer(family)
+    bos, mask = tokenizer.bos_token_id, tokenizer.mask_token_id
+    if family == "t5":
+        bos, mask = tokenizer.pad_token_id, tokenizer.convert_tokens_to_ids("<extra_id_0>")
+    found = pair_scores.scores(model, tokenizer, TEXTS, "enc_dec_mask", PAIR_SPEC)
+    for score, (before, text) in zip(found, TEXTS, strict=True):
+        wanted = sum(
+            likelihood(model, 1, token, input_ids=ids, decoder_input_ids=[bos, mask])
+            for _, token, ids in copies(tokenizer, before, text, mask)
+        )
+        assert score == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_decoder_scores_what_goes_on_from_the_source():
+    model, tokenizer = text_to_text.model("bart"), text_to_text.tokenizer("bart")
+    mask, ends = tokenizer.mask_token_id, (tokenizer.cls_token_id, tokenizer.eos_token_id)
+    found = pair_scores.scores(model, tokenizer, TEXTS, "enc_dec_prefix", PAIR_SPEC)
+    for score, (before, text) in zip(found, TEXTS, strict=True):
+        prefix, tokens = (
+            tokenizer(part, add_special_tokens=False)["input_ids"]
+            for part in (before, f" {text}" if before else text)
+        )
+        decoder = [tokenizer.bos_token_id, mask, *tokens[:-1]]
+        source = [ends[0], *prefix, mask, ends[1]]
+        wanted = sum(
+            likelihood(model, place, token, input_ids=source, decoder_input_ids=decoder)
+            for place, token in enumerate(tokens, start=1)
+        )
+        assert score == pytest.approx(wanted, abs=1e-4)
+
+
+def test_the_likelier_text_is_the_answer_and_of_equal_ones_the_second():
+    model, tokenizer = encoders.model("bert"), encoders.tokenizer("bert")
+    low, high = sorted(small.TEXTS[:2], key=lambda text: score_of(model, tokenizer, text))
+    rows = [(low, high), (high, low), (low, f"{low} ")]
+    examples = [
+        Example(str(n), "", "", (good,), choices=(good, bad)) for n, (good, bad) in enumerate(rows)
+    ]
+    params = AnswerParams(keep="start", head="pairs", choose="pll")
+    found = pair_scores.answer(model, tokenizer, examples, params, PAIR_SPEC)
+    assert found == [high, high, f"{low} "]
+
+
+def score_of(model, tokenizer, text):
+    return pair_scores.scores(model, tokenizer, [("", text)], "pll", PAIR_SPEC)[0]
+
+
+def test_texts_that_cannot_be_scored_are_one_line():
+    model, tokenizer = encoders.model("bert"), encoders.tokenizer("bert")
+    spec = Training(max_source=8, micro_tokens=64)
+    with pytest.raises(DataError, match=r"the text 'Boats .*' has 9 tokens, and the model reads 8"):
+        pair_scores.scores(model, tokenizer, [("", "Boats " * 7)], "pll", spec)
+    with pytest.raises(DataError, match="has no token that could be scored: leave it out"):
+        pair_scores.scores(model, tokenizer, [("", "\u200b")], "pll", spec)
+
+
+def test_an_encoder_without_its_head_is_one_line(tmp_path):
+    encoders.model("bert").base_model.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"no head for .*: set model.head: own"):
+        pair_scores.load(tmp_path)
+
+
+PAPER = sorted((Path(__file__).parents[2] / "experiments" / "paper").glob("*.yaml"))
+NINE = (
+    *("triviaqa", "nq", "webquestions", "zsre", "wow"),
+    *("aidayago2", "ropes", "wiqa", "quartz"),
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    write(make({"people": 24, "general_people": 6, "kinds": list(SUBJECT_KINDS)}), folder)
+    return folder
+
+
+def corpus(world):
+    lines = (world / "intermediate.jsonl").read_text().splitlines()
+    return [json.loads(line)["text"] for line in lines]
+
+
+@pytest.mark.parametrize("task", NINE)
+def test_every_task_has_contexts_and_marks_the_answers_in_them(world, task):
+    for split in contexts.SPLITS:
+        rows, counts = contexts.find_contexts(TaskBlock(task, task), split, world / "tasks")
+        assert counts["examples"] == len(rows) + counts["without_context"] > 0
+        assert counts["without_answer"] == sum(not row["answers"] for row in rows)
+        assert counts["answers"] == sum(len(row["answers"]) for row in rows)
+        for row in rows:
+            assert row["context"].strip()
+            for start, end in row["answers"]:
+                assert row["context"][start:end].strip()
+                if task != "aidayago2":
+                    found = row["context"][start:end].lower()
+                    assert found in " | ".join(row["targets"]).lower()
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_what_the_papers_policies_learn_from_holds_answers(world, path):
+    source = world / "tasks" / "kilt_knowledgesource.json"
+    files = [f"corpus.files=[{source}]"]
+    if path.stem == "multiple-choice":
+        files.append(f"policies.2.corpus.mix.other.files=[{source}]")
+    made = load_experiment(path, [f"data={world / 'tasks'}", *files])
+    for block in filter(learned_policies.is_learned, made.policies):
+        first = learned_policies.start(block) or block
+        for task in learned_policies.tasks(first, made.tasks, made.data):
+            rows, _ = contexts.find_contexts(task, "train", world / "tasks")
+            assert sum(bool(row["answers"]) for row in rows) >= 0.2 * len(rows), block.label
+
+
+@pytest.mark.parametrize("task", ["nq", "webquestions"])
+def test_without_dprs_file_the_best_passage_with_an_answer_is_retrieved(world, task, tmp_path):
+    folder = shutil.copytree(world / "tasks", tmp_path / "tasks")
+    for path in folder.glob("biencoder-*"):
+        path.unlink()
+    block = TaskBlock(task, task)
+    with pytest.raises(DataError, match=f"no train example of task {task!r} has a context: put"):
+        contexts.find_contexts(block, "train", folder)
+    rows, counts = contexts.find_contexts(block, "train", folder, corpus(world))
+    assert counts["retrieved"] == len(rows) > 0
+    assert counts["without_answer"] == 0
+    assert {row["context"] for row in rows} <= set(corpus(world))
+
+
+def test_a_passage_that_shares_no_word_with_the_question_is_not_retrieved(tmp_path):
+    rows = [{"question": f"who met anna {n}", "answer": ["Ulm"]} for n in range(20)]
+    (tmp_path / "NQ-open.train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    texts = ["Ulm is a town.", "Anna lives there.", "Ulm is where Anna lives."]
+    found, counts = contexts.find_contexts(TaskBlock("nq", "nq"), "train", tmp_path, texts)
+    assert {row["context"] for row in found} == {texts[2]}
+    assert counts["retrieved"] == len(found) == counts["examples"]
+    with pytest.raises(DataError, match="has a context"):
+        contexts.find_contexts(TaskBlock("nq", "nq"), "train", tmp_path, texts[:2])
+
+
+def test_an_empty_context_and_one_without_the_answer_are_counted(tmp_path):
+    choices = [{"label": label, "text": text} for label, text in (("A", "Ulm"), ("B", "Rome"))]
+    question = {"stem": "Where?", "choices": choices}
+    for split in contexts.SPLITS:
+        rows = [
+            {"id": f"{number}", "para": text, "question": question, "answerKey": "A"}
+            for number, text in enumerate(["Ulm, in the Ulm area.", " ", "Bonn.", "ulm!"] * 2)
+        ]
+        (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = [
+        contexts.find_contexts(TaskBlock("quartz", "it"), side, tmp_path)
+        for side in contexts.SPLITS
+    ]
+    total = {name: sum(counts[name] for _, counts in found) for name in found[0][1]}
+    assert total["examples"] == 16
+    assert total["without_context"] == 4
+    assert total["without_answer"] == 4
+    assert total["answers"] == 12
+
+
+@pytest.mark.parametrize(("language", "answer"), [("en", "他在巴黎出生"), ("zh", "巴黎")])
+def test_an_answer_is_of_whole_words_of_the_language(tmp_path, language, answer):
+    row = {"id": "a", "group": "a", "source": "?", "targets": ["巴黎"], "context": "他在巴黎出生"}
+    line = json.dumps({**row, "answers": [[2, 4]]}) + "\n"
+    for split in contexts.SPLITS:
+        (tmp_path / f"{split}.jsonl").write_text(line, encoding="utf-8")
+    (tmp_path / contexts.COUNTS).write_text(json.dumps({"task": "nq", "counts": {}}))
+    loaded = contexts.load_contexts(tmp_path, small.tokenizer(), language=language)
+    (one,) = loaded.train
+    assert one.passage.texts(one.answers) == [answer]
+
+
+def test_an_alias_inside_a_longer_one_is_no_answer_of_its_own(tmp_path):
+    answers = ["Burmley", "Burmley College", "the College"]
+    rows = [{"question": f"who met anna {n}", "answer": answers} for n in range(9)]
+    (tmp_path / "NQ-open.train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    text = "Anna saw Burmley College, and Burmley."
+    found, _ = contexts.find_contexts(TaskBlock("nq", "nq"), "train", tmp_path, [text, "Anna."])
+    spans = [text[start:end] for start, end in found[0]["answers"]]
+    assert spans == ["Burmley College", "Burmley"]
+
+
+@pytest.mark.parametrize("task", ["ropes", "wiqa", "quartz"])
+def test_real_rows_have_contexts(real_data, task):
+    rows, counts = contexts.find_contexts(TaskBlock(task, task), "train", real_data)
+    assert len(rows) == counts["examples"] - counts["without_context"] > 0
+    if task == "ropes":  # the answers of the others are choices, mostly not in them
+        assert counts["answers"] >= len(rows) - counts["without_answer"] > 0

@@ -101,15 +101,6 @@ def test_the_gradient_is_the_same_whatever_the_micro_batches(policy):
         torch.testing.assert_close(each, gradients[0], rtol=1e-3, atol=1e-6)
 
 
-def test_equal_weights_change_nothing():
-    plain, double = steps(Uniform(0.3))(0), steps(ByPassage(given=2.0))(0)
-    model = small.bart().eval()
-    (one,), (two,) = plain.batches, double.batches
-    assert double.units == 2 * plain.units
-    assert token_loss(model, two)[0].item() == pytest.approx(2 * token_loss(model, one)[0].item())
-    assert plain.batches[0].weights is None
-
-
 def test_labels_of_weight_zero_alone_leave_no_trace():
     step = steps(ByPassage(given=0.0))(0)
     assert step.units == 0

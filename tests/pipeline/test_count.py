@@ -139,26 +139,6 @@ def test_select_of_an_own_policy_gets_statistics_of_both_corpora(folder):
     assert changed.inputs["corpus"].key == trained.inputs["corpus"].key
 
 
-def test_a_contrasting_corpus_in_shards_gives_the_same_bytes(folder):
-    files = {"files": [str(folder / "text.jsonl")], "words": 9}
-    found = []
-    for name, mb in (("whole", 0), ("cut", 0.001)):
-        trained, store = plan(
-            folder, "rarest", contrast_corpus={**files, "shard_mb": mb}, store=name
-        )
-        found.append(contents(run(trained.inputs["statistics"], store)))
-        other = trained.inputs["statistics"].inputs["contrast"]
-        assert any(each.kind == "count-shard" for each in other.inputs.values()) == bool(mb)
-    assert found[0] == found[1]
-
-
-def test_an_encoder_is_trained_with_statistics_too(folder):
-    model = {"kind": "encoder", "name": str(small.saved(folder / "roberta", small.roberta()))}
-    trained, store = plan(folder, {**PMI, "mask_exclusion": 1.0}, model=model)
-    work = json.loads((run(trained, store) / "work.json").read_text())
-    assert work["spans"] > 0 and work["source_tokens"] > work["target_tokens"]
-
-
 def test_members_have_statistics_of_their_own(folder):
     general = {"files": [str(folder / "general.txt")]}
     pmi = {key: value for key, value in PMI.items() if key != "label"}

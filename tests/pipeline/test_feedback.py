@@ -239,12 +239,6 @@ def test_rows_without_the_hook_keep_their_stage(folder):
     assert kinds == ["intermediate-feedback", "intermediate"]
 
 
-def test_runs_and_positions_have_keys_of_their_own(folder):
-    graph = built(folder, "again", seeds=[0, 1], intermediate_seeds=2)
-    keys = [each.key for run in (0, 1) for each in parts(graph.pretrained["again", run])]
-    assert len(set(keys)) == len(keys) == 20
-
-
 def test_a_plan_names_the_parts(folder):
     stage = built(folder, "again", intermediate={"steps": 15}).pretrained["again", 0]
     names = [one.stage.name for one in plan([stage], Store(folder / "store"))][-5:]

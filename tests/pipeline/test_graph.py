@@ -1,13 +1,17 @@
-"""Keys of stages, the order of a graph, and which of the stages that are ready comes first."""
+"""Keys and order of stages, which one comes first, and those that take one of several inputs."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+
 import pytest
 import tiny
-from tiny import diamond, node
+from tiny import Nothing, diamond, node
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.pipeline.graph.execution import priorities, ranks_of
+from maskpolicy.pipeline.graph import nodes, planning
+from maskpolicy.pipeline.graph.execution import execute, priorities, ranks_of
 from maskpolicy.pipeline.graph.nodes import Stage, sinks, stage, topological, users_of
 from maskpolicy.pipeline.stages.params import ReaderParams
 
@@ -88,3 +92,121 @@ def test_a_training_is_as_pressing_as_what_it_makes_on_its_way():
     order = topological([node("a", 1), long, last])
     priority = priorities(order, users_of(order))
     assert priority[long.key] == priority[early.key] == 3
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The option to choose, or one that fails."""
+
+    name: str
+
+
+@stage("tiny-choice")
+def choose(params: Wanted, inputs, out, run):
+    """Choose an option."""
+    if params.name == "fail":
+        raise ValueError("no choice")
+    (out / nodes.FILE).write_text(json.dumps({"input": params.name}))
+
+
+@stage("tiny-pick", picks=True)
+def pick(params: Nothing, inputs, out, run):
+    """Take the result of the option that was chosen."""
+    name = json.loads((inputs[nodes.CHOICE] / nodes.FILE).read_text())["input"]
+    (out / "result.json").write_text((inputs[name] / "result.json").read_text())
+
+
+COUNT = 3
+
+
+def graph(tmp_path, chosen=1, **more):
+    """Return a stage that picks one of three walks from transient ones that are also looked at.
+
+    As in a tuned row: a model is made, looked at on dev, and perhaps on test.
+    """
+    told = {"count": str(tmp_path / "count")}
+    models = [node(f"model {i}", i, transient=True, **told) for i in range(COUNT)]
+    looks = {f"look {i}": node(f"dev {i}", 5, {"model": models[i]}, **told) for i in range(COUNT)}
+    name = chosen if isinstance(chosen, str) else f"{nodes.OPTION}{chosen}"
+    choice = Stage("tiny-choice", "it", Wanted(name), {**looks, **more}, experiment="tiny")
+    options = {
+        f"{nodes.OPTION}{i}": node(f"test {i}", 7, {"model": models[i]}, **told)
+        for i in range(COUNT)
+    }
+    return Stage("tiny-pick", "cell", Nothing(), {nodes.CHOICE: choice, **options})
+
+
+def counted(tmp_path):
+    """Return the labels of the walks that were computed, and forget them."""
+    path = tmp_path / "count"
+    found = sorted(path.read_text().splitlines()) if path.exists() else []
+    path.unlink(missing_ok=True)
+    return found
+
+
+MODELS = ["model 0", "model 1", "model 2"]
+LOOKS = ["dev 0", "dev 1", "dev 2"]
+
+
+def test_only_the_option_that_is_chosen_is_computed(tmp_path, store):
+    made = graph(tmp_path)
+    outcomes = execute([made], store)
+    assert counted(tmp_path) == sorted([*LOOKS, *MODELS, "test 1"])
+    assert outcomes.keys() == {each.key for each in topological([made])}
+    assert not any(outcome.error for outcome in outcomes.values())
+    unused = made.inputs[f"{nodes.OPTION}0"]
+    assert outcomes[unused.key].artifact is None
+    assert not outcomes[unused.key].hit
+    results = [store.path(key) / "result.json" for key in (made.key, made.inputs["option-1"].key)]
+    assert results[0].read_text() == results[1].read_text()
+    assert not any(store.has(made.inputs[f"option-{i}"].inputs["model"].key) for i in range(COUNT))
+
+
+def test_another_choice_computes_only_what_it_takes(tmp_path, store):
+    execute([graph(tmp_path)], store)
+    counted(tmp_path)
+    execute([graph(tmp_path, more=node("more", 99))], store)  # the same choice by other scores
+    assert counted(tmp_path) == []
+    execute([graph(tmp_path, chosen=2)], store)
+    assert counted(tmp_path) == ["model 2", "test 2"]  # the model had been dropped
+
+
+def test_what_another_target_needs_is_computed_too(tmp_path, store):
+    made = graph(tmp_path)
+    execute([made], store, targets=[made, made.inputs["option-2"]])
+    assert counted(tmp_path) == sorted([*LOOKS, *MODELS, "test 1", "test 2"])
+
+
+def test_a_choice_that_fails_computes_no_option(tmp_path, store):
+    made = graph(tmp_path, chosen="fail")
+    outcomes = execute([made], store)
+    assert counted(tmp_path) == sorted([*LOOKS, *MODELS])
+    assert "no choice" in str(outcomes[made.key].error)
+    assert outcomes.keys() == {each.key for each in topological([made])}
+
+
+def test_a_plan_tells_what_depends_on_the_choice(tmp_path, store):
+    made = graph(tmp_path)
+
+    def planned():
+        found = planning.plan([made], store, targets=[made])
+        return {each.stage.label: (each.state, each.why) for each in found}
+
+    before = planned()
+    for i in range(COUNT):
+        assert before[f"test {i}"] == ("to do", "is computed only if tiny-choice it takes it")
+    assert before["dev 0"] == ("to do", "input model is to do")
+    needed = planning.missing([made], store)
+    order = topological([made])
+    perhaps = planning.undecided(order, needed, store)
+    assert perhaps.keys() == {made.inputs[f"option-{i}"].key for i in range(COUNT)}
+    execute([made.inputs[nodes.CHOICE]], store)
+    assert not planning.undecided(order, planning.missing([made], store), store)
+    after = planned()
+    assert after["test 1"][0] == "to do"
+    assert after["test 0"] == ("done", "not needed")
+    lacking = planning.missing([made], store)
+    kept = {made.key, made.inputs["option-1"].key, made.inputs["option-1"].inputs["model"].key}
+    assert lacking == kept
+    execute([made], store)
+    assert {state for state, _ in planned().values()} == {"done"}

@@ -1,12 +1,22 @@
-"""A plan says what a run would compute and why, and touches nothing."""
+"""Plan, costs and status of an experiment come from the store, and touch nothing."""
 
 from __future__ import annotations
 
+import json
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import tiny
 from tiny import diamond, node
 
+from maskpolicy.pipeline.executors.status import Failed, UnderWay, status_of
+from maskpolicy.pipeline.graph import events
+from maskpolicy.pipeline.graph.costs import Costs, expected, known_costs
+from maskpolicy.pipeline.graph.events import Event, plan_digest, read_events, recorded, silent
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage
-from maskpolicy.pipeline.graph.planning import plan
+from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.graph.planning import missing, plan
 from maskpolicy.pipeline.store.artifacts import Store
 
 
@@ -132,3 +142,142 @@ def test_targets_decide_what_is_needed(store):
     stages = diamond()
     execute(stages, store)
     assert states(stages, store, targets=[stages[2]])[2][1] == "to do"
+
+
+def test_a_training_costs_by_its_passages():
+    costs, stage = Costs(), node("a")
+    params = {"spec": {"steps": 10, "batch_size": 4}}
+    costs.learn("tiny-walk", params, 20.0, 100)
+    assert costs.of(stage).seconds == 0.5  # one unit
+    assert costs.of(stage).size == 100
+
+
+def test_the_newest_stages_count():
+    costs, stage = Costs(), node("a")
+    for seconds in [1000.0] * 30 + [2.0] * 20:
+        costs.learn("tiny-walk", stage.keyed, seconds)
+    assert costs.of(stage).seconds == 2
+    assert costs.measured([stage]) == 20
+
+
+def test_the_plan_of_another_experiment_is_a_guess_until_its_own_stage_is_measured(store):
+    execute([node("other", 1, pause=0.02)], store)
+    mine = node("mine", 2)
+    lacking = missing([mine], store)
+    assert known_costs([mine], lacking, store).of(mine) is None
+    costs = known_costs([mine], lacking, store, elsewhere=store.records)
+    [known] = store.records()
+    size = sum(each["size"] for each in known["files"])
+    assert costs.of(mine).seconds == pytest.approx(known["seconds"])
+    assert costs.of(mine).size == size
+    costs.learn(mine.kind, mine.keyed, 500.0)
+    assert (costs.of(mine).seconds, costs.of(mine).size) == (500, size)
+
+
+def test_what_is_expected_has_time_and_bytes(store):
+    a = node("a", 1, transient=True)
+    b, c = node("b", 2, {"a": a}), node("c", 3)
+    costs = Costs()
+    costs.learn("tiny-walk", a.keyed, 10.0, 100)
+    found = expected([a, b, c], costs, workers=2)
+    assert (found.seconds, found.work) == (20, 30)  # a before b
+    assert (found.written, found.kept) == (300, 200)
+    assert (found.measured, found.unknown) == (1, ())
+    assert expected([a, b, c], Costs(), workers=2).unknown == ("tiny-walk",)
+    assert expected([b], costs, workers=2).seconds == 10  # its input is there
+
+
+HERE = os.uname().nodename
+
+
+def status(store, *stages):
+    return status_of(topological(stages), stages, store)
+
+
+def running(store, *stages):
+    """Return what takes the events of a run of these stages, as a context manager."""
+    return recorded(store.events(plan_digest(topological(stages))), silent)
+
+
+def begin(store, stages, seconds):
+    """Let the run of these stages have begun so many seconds earlier."""
+    path = store.events(plan_digest(topological(stages)))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        early = datetime.fromisoformat(line["time"]) - timedelta(seconds=seconds)
+        line["time"] = early.isoformat(timespec="seconds")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_nothing_is_done_at_first_and_no_time_is_estimated(store):
+    found = status(store, *tiny.diamond())
+    assert (found.done, found.left, found.under_way, found.failed) == (0, 4, (), ())
+    assert (found.seconds, found.measured, found.unknown) == (None, 0, ("tiny-walk",))
+    assert not store.root.exists()
+
+
+def test_all_is_done_at_the_end_although_a_transient_artifact_is_gone(store):
+    stages = tiny.diamond()
+    execute(stages, store)
+    found = status(store, stages[1], stages[3])
+    assert (found.done, found.left, found.seconds, found.is_running) == (4, 0, 0, False)
+
+
+def test_the_time_left_is_estimated_from_stages_of_the_same_kind(store):
+    first = [node(str(seed), seed, pause=0.02) for seed in range(2)]
+    execute(first, store)
+    long = node("z", 9, {"x": node("y", 8, {"x": node("x", 7)})})
+    found = status(store, *first, long, node("w", 6))
+    seconds = [store.recall(stage.key)["seconds"] for stage in first]
+    assert (found.measured, found.left) == (2, 4)
+    assert found.seconds == pytest.approx(4 * sum(seconds) / 2)  # by one worker
+
+
+def test_a_failure_is_told_with_what_it_stops_until_the_next_run(store):
+    broken = Stage("tiny-fail", "broken", tiny.Failure("bad luck"), {}, tiny.TinyLocal())
+    stages = [node("after", 1, {"x": broken}), node("other", 2)]
+    execute(stages, store)
+    found = status(store, *stages)
+    (failed,) = found.failed
+    assert failed == Failed("tiny-fail broken", "ValueError: bad luck", HERE, failed.time)
+    assert (found.done, found.blocked, found.left) == (1, 1, 0)
+    with running(store, *stages):
+        assert (status(store, *stages).failed, status(store, *stages).left) == ((), 2)
+
+
+def test_what_is_under_way_is_told_with_its_progress_and_counts_for_the_time_left(
+    store, monkeypatch
+):
+    monkeypatch.setattr(events, "_INTERVAL", 0.0)
+    stages = a, b, c = [node(name, seed) for seed, name in enumerate("abc")]
+    execute([a], store)
+    with running(store, *stages) as listen:
+        listen(Event("started", b))
+        begin(store, stages, 3000)
+        listen(Event("advanced", b, 10, 40, "loss 2.0"))
+        begun, _ = read_events(store.events(plan_digest(stages)))
+        found = status(store, *stages)
+        # a run at the same time writes nothing
+        with running(store, *stages) as other:
+            other(Event("started", c))
+        assert status(store, *stages).under_way == found.under_way
+    since = begun[0]["time"]
+    assert found.under_way == (UnderWay(b.name, HERE, os.getpid(), since, 10, 40, "loss 2.0"),)
+    assert (found.is_running, found.done, found.left) == (True, 1, 1)
+    assert found.seconds == pytest.approx(9000, rel=0.01)
+    assert datetime.fromisoformat(since) < datetime.now(UTC)
+    after = status(store, *stages)
+    assert (after.is_running, after.under_way, after.left) == (False, (), 2)
+
+
+def test_lines_of_progress_are_seconds_apart_and_half_a_line_is_left_out(store):
+    (a,) = stages = [node("a")]
+    path = store.events(plan_digest(stages))
+    with running(store, a) as listen:
+        for done in range(100):
+            listen(Event("advanced", a, done, 100))
+        with path.open("a") as file:
+            file.write('{"what": "adv')
+        lines, is_running = read_events(path)
+    assert is_running
+    assert [line["done"] for line in lines] == [0]

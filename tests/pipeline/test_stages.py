@@ -9,12 +9,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import encoders
 import pytest
 import small
 from safetensors.torch import load_file
 
-from maskpolicy.app.transformers_folders import cells_of
 from maskpolicy.core import metrics
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.metrics import Total
@@ -27,8 +25,6 @@ from maskpolicy.data.world import make, write
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS
-from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.leaderboard.results import collecting
 from maskpolicy.masking.selection import select
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
@@ -622,29 +618,6 @@ def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
     assert len(results) == 8
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
-def test_an_encoder_of_another_family_goes_through_the_whole_pipeline(tmp_path, family):
-    folder = encoders.saved(family, tmp_path / "small")
-    path = tmp_path / "it.yaml"
-    block = f"model: {{kind: encoder, name: {folder}, decoder_layers: 1}}"
-    lines = [line for line in ENCODER.splitlines() if not line.startswith(("model", "general"))]
-    path.write_text("\n".join([block, *lines]))
-    store = Store(tmp_path / "store")
-    built = stages.build(load_experiment(path))
-    outcomes = execute(built.stages, store)
-    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
-    kinds = {}
-    for row in ("none", "mlm", "mae", "delta 1"):
-        config = json.loads((store.path(built.pretrained[row, 0].key) / "config.json").read_text())
-        kinds[row] = config["architectures"][0].removesuffix("ForMaskedLM").removesuffix("Model")
-        with_head = config["architectures"][0].endswith("ForMaskedLM")
-        assert with_head == (row in ("none", "mlm"))
-    assert len(set(kinds.values())) == 1
-    for stage in built.cells.values():
-        assert json.loads((store.path(stage.key) / "result.json").read_text())["n"] >= 0
-
-
 def seq2seq(tmp_path):
     """Return the graph of an experiment of today's other kind of model."""
     path = tmp_path / "other.yaml"
@@ -752,39 +725,6 @@ def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_pa
     work = json.loads((store.path(built.pretrained["random", 0].key) / "work.json").read_text())
     assert work["passages"] == 8
     assert asdict(test[0])["targets"]
-
-
-@pytest.mark.slow
-def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
-    path = tmp_path / "it.yaml"
-    path.write_text(YAML)
-    shrunk = [
-        "policies=[none, random]",
-        "tasks=[triviaqa]",
-        "seeds=[0, 1, 2]",
-        "intermediate_seeds=3",
-        *("general_seeds=3", "general.batch_size=4", "intermediate.batch_size=4"),
-        "finetune.batch_size=4",
-    ]
-    store = Store(tmp_path / "store")
-    made = load_experiment(path, shrunk)
-    built = stages.build(made)
-    outcomes = execute(built.targets, store)
-    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
-    for row in ("none", "random"):
-        folders = [store.path(built.pretrained[row, run].key) for run in made.runs]
-        weights = {(folder / "model.safetensors").read_bytes() for folder in folders}
-        assert len(weights) == 3
-    run = collecting.collect(made, built, outcomes, store, tmp_path / "out")
-    assert {(each.seed, each.config["general_seed"]) for each in run.results} == {
-        (0, 0),
-        (1, 1),
-        (2, 2),
-    }
-    score = build_leaderboard([run]).rows[1].scores["triviaqa"]
-    assert score.comparison.seeds == 3
-    assert score.comparison.estimate is None or score.comparison.draws_general
-    assert [each.seed for each in cells_of(run, "none", None, 1)] == [1]
 
 
 def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):

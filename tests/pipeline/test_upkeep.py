@@ -58,14 +58,6 @@ def test_size_counts_each_file_once_and_passes_over_what_others_remove(store, mo
     assert size(store) == before
 
 
-def test_size_tells_bucket_and_cache(mirrored):
-    path = commit(mirrored)
-    sizes = size(mirrored)
-    assert sizes["blobs"] == sum(each.stat().st_size for each in path.rglob("*.txt"))
-    assert mirrored.get(KEY) is not None
-    assert size(mirrored)["cache"] > sizes["blobs"]
-
-
 # a folder
 
 

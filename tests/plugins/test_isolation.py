@@ -253,14 +253,6 @@ def test_what_a_plugin_prints_is_no_output_of_the_command(write, capfd):
     assert err.splitlines() == ["imported", "selects: 1"]
 
 
-def test_a_comment_and_a_docstring_are_in_no_key(write):
-    path = write("from helper import COUNT", helper_py="COUNT = 1\n")
-    before = code(path)
-    path.write_text(path.read_text().replace("class Mine:", "class Mine:  # so named"))
-    path.with_name("helper.py").write_text('"""How many."""\nCOUNT = (\n    1\n)\n')
-    assert code(path) == before
-
-
 def test_a_module_that_is_declared_is_in_the_key_with_its_comments(write):
     body = "text = open(__file__.replace('mine.py', 'helper.py')).read()\n        COUNT = len(text)"
     path = write("import helper", body, files="files = ['helper.py']", helper_py="# a\n")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, make_dataclass
+from dataclasses import make_dataclass
 
 import pytest
 
@@ -40,24 +40,6 @@ def test_a_name_stands_for_its_plugin_facts_and_place():
     assert entry.facts == {"target": "full"}
     assert entry.summary == "Hide nothing."
     assert entry.where.startswith(__file__)
-
-
-def test_a_second_plugin_of_a_name_raises_with_both_places():
-    first = registry.entry("policy", (policy("mine"), "mine")[1]).where
-
-    @dataclass(frozen=True)
-    class Other:
-        ratio: float = 0.5
-
-        def select(self, passage, rng):
-            return passage.pieces[:0]
-
-    with pytest.raises(ConfigError) as caught:
-        registry.policy("mine")(Other)
-    assert first in str(caught.value)
-    assert str(caught.value).count(__file__) == 2
-    assert registry.clash("policy", "mine") == str(caught.value)
-    assert registry.entry("policy", "mine").where == first
 
 
 @pytest.mark.parametrize(

@@ -184,13 +184,6 @@ def test_spans_are_sorted_disjoint_not_empty_and_in_range(batch, policy, seed):
         assert (spans[:, 0] < spans[:, 1]).all()
 
 
-@given(passages, policies, st.integers(0, 9))
-def test_the_same_generator_gives_the_same_spans(passage, policy, seed):
-    passage = ready(policy, passage)
-    one, two = (selection.select(policy, [passage], seed, [3])[0] for _ in range(2))
-    assert one.tolist() == two.tolist()
-
-
 OF_TOKENS = (Uniform, Span, SpanCorruption, Mass, PrefixLM)
 
 
@@ -213,15 +206,6 @@ def test_the_ratio_is_met_on_average(policy, units):
         spans = policy.select(passage, rng)
         hidden += sum(at in starts for a, b in spans.tolist() for at in range(a, b))
     assert hidden / 3000 / len(whole) == pytest.approx(policy.ratio, abs=0.01)
-
-
-@given(passages, shares, st.integers(0, 9), st.integers(0, 9))
-def test_original_and_random_hide_the_same_tokens(passage, ratio, seed, epoch):
-    original, random = (
-        selection.select(instance("policy", name, {"ratio": ratio}), [passage], seed, [epoch])[0]
-        for name in ("original", "random")
-    )
-    assert original.tolist() == random.tolist()
 
 
 @given(passages)

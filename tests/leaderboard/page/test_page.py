@@ -216,14 +216,6 @@ def test_only_the_record_differs_between_two_runs_of_one_command(folder):
     assert "secret-host" not in differ[0]
 
 
-def test_runs_of_different_versions_stand_in_one_page(tmp_path):
-    one = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.4})
-    newer = folders.VERSIONS | {"torch": "2.14.0"}
-    two = folders.write(tmp_path / "two", {"none": 0.2, "span": 0.5}, versions=newer)
-    versions = [run["versions"]["torch"] for run in data(rendered(one, two), "record")]
-    assert versions == ["2.13.0", "2.14.0"]
-
-
 @pytest.mark.slow
 def test_ten_policies_nine_tasks_and_five_seeds_are_below_three_megabytes(tmp_path):
     policies = {f"policy number {index}": 0.1 + index / 20 for index in range(10)}
