@@ -23,7 +23,7 @@ from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_page
 from maskpolicy.leaderboard.report import save_report
-from maskpolicy.leaderboard.results import collecting, digests, predictions, run_folder
+from maskpolicy.leaderboard.results import collecting, predictions, run_folder, verification
 from maskpolicy.leaderboard.results.cell import Run, fingerprint
 from maskpolicy.leaderboard.results.run_folder import writing
 from maskpolicy.pipeline.graph.events import Outcome
@@ -140,9 +140,9 @@ CONTENTS = (  # in the order in which they are written
     Content("steps/*.json", "results of `checkpoint_steps`, written with the results"),
     Content("experiment.json", "all resolved settings, written with the results"),
     Content(
-        digests.STAGES,
+        verification.STAGES,
         "what the stages behind the results were computed from, and digests of their answers",
-        lambda finished: digests.save(finished.run, finished.store),
+        lambda finished: verification.save(finished.run, finished.store),
     ),
     Content("run.json", "seconds, versions and hardware of this run", _record),
     Content(

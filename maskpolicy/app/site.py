@@ -10,7 +10,7 @@ from maskpolicy.core.files import claim_folder, slug
 from maskpolicy.leaderboard import stored_board
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.leaderboard.page import save_forms, site
+from maskpolicy.leaderboard.page import save_forms, site_index
 from maskpolicy.leaderboard.results.cell import read_run
 
 
@@ -20,10 +20,10 @@ def write(places: Sequence[str], out: Path, heading: str, told: Callable[[str], 
     Pages are written anew from results, not copied from strangers. `told` is given what is being
     done. Raises StoreError for a folder of another origin, DataError for no run and no board.
     """
-    claim_folder(out, (site.INDEX,))
-    if not (out / site.INDEX).exists():
-        site.save_index([], out / site.INDEX, heading)  # so that a site that failed is begun again
-    entries, names = list[site.Entry](), {site.INDEX}
+    claim_folder(out, (site_index.INDEX,))
+    if not (out / site_index.INDEX).exists():  # so that a site that failed is begun again
+        site_index.save_index([], out / site_index.INDEX, heading)
+    entries, names = list[site_index.Entry](), {site_index.INDEX}
     for number, place in enumerate(places, 1):
         told(f"{number} of {len(places)}: {place}")
         with packing.opened([place]) as opened:
@@ -32,9 +32,9 @@ def write(places: Sequence[str], out: Path, heading: str, told: Callable[[str], 
                 if opened.is_packed(folder):
                     file = Path(opened.called(folder))
                 name = _unused(slug(file.stem), names)
-                save_forms(board, out / name, home=f"../{site.INDEX}")
-                entries.append(site.entry(board, name))
-    site.save_index(entries, out / site.INDEX, heading)
+                save_forms(board, out / name, home=f"../{site_index.INDEX}")
+                entries.append(site_index.entry(board, name))
+    site_index.save_index(entries, out / site_index.INDEX, heading)
     return len(entries)
 
 

@@ -203,14 +203,14 @@ def verify(
 ) -> None:
     """Check that the digests of runs hold: a line for each fault, and exit code 1."""
     from maskpolicy.app import packing
-    from maskpolicy.leaderboard.results import digests
+    from maskpolicy.leaderboard.results import verification
 
     results, lines = 0, list[str]()
     for place in runs:
         try:
             with packing.opened([place]) as opened:
                 for folder in opened.folders:
-                    count, faults = digests.faults(folder, packed=opened.is_packed(folder))
+                    count, faults = verification.faults(folder, packed=opened.is_packed(folder))
                     results += count
                     lines += [f"{opened.called(folder)}: {fault}" for fault in faults]
         except MaskpolicyError as error:

@@ -14,7 +14,7 @@ from payloads import PAYLOADS
 from maskpolicy.app import packing, site
 from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.page import save_forms
-from maskpolicy.leaderboard.page.site import FACETS
+from maskpolicy.leaderboard.page.site_index import FACETS
 
 RUN = """
 model: mini
