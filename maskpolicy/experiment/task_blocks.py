@@ -21,6 +21,7 @@ from maskpolicy.experiment.policy_blocks import name_all, named, warn_of_equal_s
 from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
 from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import find_metric, find_plugin
+from maskpolicy.plugins.evaluate_metrics import EACH, PREFIX
 from maskpolicy.plugins.registry import Registered
 
 SHORT_ANSWERS = (
@@ -64,6 +65,7 @@ def task_block(
     block["data"] = data_source(block["data"], at(where, "data"), folders)
     chosen = hooks.METRIC.of(made)
     usual = chosen or entry.facts.get("metric")
+    block["metrics"] = tuple(_metric_name(name, folders) for name in block["metrics"])
     _check_metrics(block["metrics"], entry, usual, where)
     labels = hooks.LABELS.of(made) or entry.facts.get("labels", ())
     _check_labels(block["metrics"] or (usual,), labels, where)
@@ -79,6 +81,19 @@ def task_block(
         raise ConfigError(f"{at(where, 'finetune')}: {name} has no fine-tuning: leave it out")
     block["fields"] = keys.plain(values, where)
     return TaskBlock(**block)
+
+
+def _metric_name(name: str, folders: Sequence[Path]) -> str:
+    """Return the name of a metric; a local module of `evaluate` is imported and called as it is."""
+    if not name.startswith(PREFIX):
+        return name
+    module, *key = name.removeprefix(PREFIX).removesuffix(EACH).split(":")
+    path = yaml_file.locate(module, folders)
+    script = path / f"{path.name}.py" if path is not None and path.is_dir() else path
+    if script is None or not script.is_file():
+        return name
+    discovery.load_files([script], fresh=True)
+    return ":".join([f"{PREFIX}{script.stem}", *key]) + EACH * name.endswith(EACH)
 
 
 def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: str) -> None:

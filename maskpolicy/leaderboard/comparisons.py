@@ -31,8 +31,8 @@ _BOTH = (
     "the corpus and the world or data set fixed and do not cover others."
 )
 WHOLE = (
-    "the metric is a correlation or a mean of two figures over all examples, so there are no "
-    "scores of single examples to pair"
+    "the metric is a figure over all examples, such as a correlation or corpus BLEU, so there are "
+    "no scores of single examples to pair"
 )
 SAME = "the difference is the same for every seed and example"
 NO_ANSWERS = "the folder of results has no predictions"

@@ -17,7 +17,7 @@ from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, cause_at, unknown
 from maskpolicy.core.files import files_below, sha256
 from maskpolicy.core.metrics import METRICS, Metric
-from maskpolicy.plugins import hooks, isolation, registry
+from maskpolicy.plugins import evaluate_metrics, hooks, isolation, registry
 from maskpolicy.plugins.registry import Registered
 
 PACKAGES = {  # where the plugins of each kind that come with maskpolicy lie
@@ -82,8 +82,11 @@ def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "
 def find_metric(name: str) -> Metric:
     """Return a metric by name; the version of a plugin's metric is a digest of its code.
 
-    Raises ConfigError for an unknown name, with the choices.
+    A metric `evaluate:NAME` is imported from the local cache of `evaluate`. Raises ConfigError for
+    an unknown name, with the choices.
     """
+    if name not in METRICS and name.startswith(evaluate_metrics.PREFIX):
+        load_file(evaluate_metrics.cached(name))
     if name not in METRICS:
         find_plugin("metric", name, others=tuple(METRICS))
     if name not in registry.names("metric"):
@@ -200,6 +203,7 @@ def load_file(path: Path) -> ModuleType:
         return home.load(path)
     try:
         module = home.load(path)
+        evaluate_metrics.register_from(module, path)
         if not _registers(module, before):
             raise ConfigError(
                 f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "

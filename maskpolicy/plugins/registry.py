@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar
@@ -88,15 +87,21 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
         _check(entry)
         if kind in hooks.HOOKS:
             check_hooks(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
-        known = _ENTRIES.get((kind, name))
-        if known and not entry.is_same(known):
-            both = f"{kind} {name!r} is defined twice: {known.where} and {entry.where}"
-            _CLASHES[kind, name] = f"{both}; rename one of them"
-            raise ConfigError(_CLASHES[kind, name])
-        _ENTRIES[kind, name] = entry
+        _add(entry)
         return plugin
 
     return decorate
+
+
+def _add(new: Registered) -> None:
+    """Add an entry; raises ConfigError if another plugin has its name."""
+    place = new.kind, new.name
+    known = _ENTRIES.setdefault(place, new)
+    if not new.is_same(known):
+        both = f"{new.kind} {new.name!r} is defined twice: {known.where} and {new.where}"
+        _CLASHES[place] = f"{both}; rename one of them"
+        raise ConfigError(_CLASHES[place])
+    _ENTRIES[place] = new
 
 
 def policy(name: str, **denoising: Any) -> Callable[[T], T]:
@@ -154,35 +159,44 @@ def metric(
                 "def NAME(prediction, answers) -> float"
             ) from None
         register("metric", name)(score)
-
-        @wraps(score)
-        def checked(prediction: str, answers: Sequence[str]) -> float:
-            """Name the metric where it fails or gives no score."""
-            try:
-                value = float(score(prediction, answers))
-            except MaskpolicyError:
-                raise
-            except Exception as error:
-                why = cause_at(error, entry("metric", name).file)
-                raise PluginError(f"metric {name!r} failed: {why}") from error
-            if not 0 <= value <= 1:
-                raise PluginError(
-                    f"metric {name!r} returned {value} for {prediction!r}: return a number from "
-                    "0 to 1"
-                )
-            return value
-
-        METRICS[name] = Metric(
-            name=name,
-            score=checked,
-            title=name.replace("_", " "),
-            parts=parts or {},
-            besides=besides or {},
-            graded=graded,
-        )
+        about = {"parts": parts or {}, "besides": besides or {}, "graded": graded}
+        _add_scorer(entry("metric", name), score, about)
         return score
 
     return decorate
+
+
+def add_metric(new: Registered, score: Scorer, parts: Mapping[str, Part]) -> None:
+    """Register a metric that is no function of a plugin file; see `metric`."""
+    _add(new)
+    checked = {key: _checked(new, part) for key, part in parts.items()}
+    _add_scorer(new, score, {"parts": checked, "graded": True})
+
+
+def _add_scorer(new: Registered, score: Scorer, about: Mapping[str, Any]) -> None:
+    title = new.name.replace("_", " ")
+    METRICS[new.name] = Metric(new.name, _checked(new, score), title, **about)
+
+
+def _checked(new: Registered, score: Callable[..., float]) -> Callable[..., float]:
+    """Return a function of a metric that names it where it fails or gives no score."""
+
+    def checked(predicted: Any, answers: Any) -> float:
+        try:
+            value = float(score(predicted, answers))
+        except MaskpolicyError:
+            raise
+        except Exception as error:
+            why = cause_at(error, new.file)
+            raise PluginError(f"metric {new.name!r} failed: {why}") from error
+        if not 0 <= value <= 1:
+            what = repr(predicted) if isinstance(predicted, str) else "all predictions"
+            raise PluginError(
+                f"metric {new.name!r} returned {value} for {what}: return a number from 0 to 1"
+            )
+        return value
+
+    return checked
 
 
 def entry(kind: str, name: str) -> Registered:

@@ -260,7 +260,7 @@ def test_a_metric_of_all_examples_together_is_not_tested(tmp_path):
         folders.change(tmp_path, path.name, metrics={"mean": mean, "score": 0.5})
     found = compared(tmp_path)
     assert found.estimate is None
-    assert str(found.reason).startswith("the metric is a correlation or a mean of two figures")
+    assert str(found.reason).startswith("the metric is a figure over all examples")
     text = page.render(build_leaderboard([read_run(tmp_path)]))
     assert "there are no scores of single examples to pair" in text
     assert "each with an intermediate run of its own" not in text

@@ -143,7 +143,7 @@ def test_a_missing_test_names_its_task_and_its_rows(tmp_path):
         path.write_text(json.dumps(known))
     board = build_leaderboard([read_run(tmp_path)])
     whole, one = sorted(board.untested, reverse=True)
-    assert whole.startswith("zsre (world): the metric is a correlation or a mean of two figures")
+    assert whole.startswith("zsre (world): the metric is a figure over all examples")
     assert one == "nq (world) (random): the folder of results has no predictions"
     assert not board.lacks_runs
     for text in forms(board):

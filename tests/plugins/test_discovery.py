@@ -173,6 +173,10 @@ FACTS = ', group="own", metric="exact_match", files={"dev": "dev.jsonl"}'
             "{file}:5: @task('mine'): group is missing: state group=",
         ),
         (
+            TASK.format(facts=FACTS.replace('"own"', '"closed_bok"'), method="example"),
+            "{file}:5: @task('mine'): group 'closed_bok': did you mean 'closed-book', the group of",
+        ),
+        (
             TASK.format(facts=FACTS.partition(", files")[0], method="example"),
             "{file}:5: @task('mine'): files is missing: state files=",
         ),

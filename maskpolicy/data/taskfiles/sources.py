@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from maskpolicy.data.datafiles import readers
 from maskpolicy.data.datafiles.rows import Layout, Row, matching, ungzipped
 from maskpolicy.experiment.definition import TaskBlock
 from maskpolicy.experiment.task_kinds import TEXT, kind_of
-from maskpolicy.plugins import discovery, hooks
+from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import find_metric, find_plugin
 from maskpolicy.plugins.registry import Registered
 
@@ -159,6 +160,15 @@ def facts(entry: Registered) -> TaskFacts:
         if one.default is MISSING and one.default_factory is MISSING and name not in entry.facts:
             raise ConfigError(f"{where}: {name} is missing: state {name}={_STATED[name]}")
     stated = TaskFacts(**{**entry.facts, "kind": kind_of(entry)})
+    known = [each for each in registry.entries() if registry.is_builtin(each.plugin)]
+    groups = {each.facts["group"] for each in known if each.kind == "task"}
+    if stated.group not in groups and (
+        near := get_close_matches(str(stated.group), groups, 1, 0.8)
+    ):
+        raise ConfigError(
+            f"{where}: group {stated.group!r}: did you mean {near[0]!r}, the group of built-in "
+            "tasks? A group of your own needs a name less like it"
+        )
     try:
         for name in (stated.metric, *stated.besides):
             find_metric(str(name))
