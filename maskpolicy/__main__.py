@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _leave_working_directory_out() -> None:
-    """Let no module be imported because it lies in the working directory.
+    """Do not import modules only because they are in the working directory.
 
     `python -m` puts that folder first on sys.path, and so do the processes that this one starts:
     in a folder from elsewhere, a file called numpy.py would run. A checkout of maskpolicy that is

@@ -261,7 +261,7 @@ def render(findings: Findings, name: str) -> str:
 
 
 def _rows(findings: Findings) -> Iterator[tuple[bool, list[tuple[str, str]]]]:
-    """Yield for each row whether its first value is not that of the row above, and its cells."""
+    """Yield for each row whether its first value differs from the row above, and its cells."""
     above: Json = None
     for row in findings.rows:
         first = row.get(findings.columns[0])

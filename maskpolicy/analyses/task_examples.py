@@ -27,7 +27,7 @@ class ColumnExamples:
 
 
 def column_examples(run: Run, store: Store) -> tuple[list[ColumnExamples], list[str]]:
-    """Return the examples of every column, and a note for each column whose are not stored."""
+    """Return the examples of every column, and a note for each column without stored ones."""
     from maskpolicy.pipeline.stages.evaluation import read_examples
 
     keys: dict[str, dict[str, str]] = {}
@@ -96,7 +96,7 @@ class Answers:
         return bool(self._by_first)
 
     def places(self, words: list[Word]) -> set[tuple[int, int]]:
-        """Return where an answer stands, as ranges of `words`."""
+        """Return the places of an answer, as ranges of `words`."""
         plain = [word for word, *_ in words]
         return {
             (i, i + len(answer))

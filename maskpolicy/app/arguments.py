@@ -97,7 +97,7 @@ class RunStoreOptions:
     cache: Cache = None
 
     def open(self, runs: Sequence[Path]) -> Store:
-        """Return the store that is given, or else that of the runs in these folders."""
+        """Return the given store, or else the store of the runs in these folders."""
         from maskpolicy.leaderboard.results import run_folder
         from maskpolicy.pipeline.store.opening import open_store
 
@@ -239,6 +239,6 @@ def public(word: str) -> str:
 
 
 def from_here(path: str) -> str:
-    """Return a path relative to the working directory if it lies in it, else as it is."""
+    """Return a path relative to the working directory if it is inside, else unchanged."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -276,7 +276,7 @@ class DataCheck:
         return {task: answers for task, answers in answers_of.items() if answers}
 
     def _places(self, corpus: Stage, masked: MaskedSample) -> dict[str, list[set[tuple[int, int]]]]:
-        """Return where the answers of each task stand in each passage of a corpus's sample."""
+        """Return the places of each task's answers in each passage of a corpus's sample."""
         if corpus.key not in self._places_by_corpus:
             texts = [words_of(text) for text, _ in masked.in_characters()]
             self._places_by_corpus[corpus.key] = {
@@ -358,7 +358,7 @@ def show(
 
 
 def _answers(rows: Sequence[RowFigures]) -> Table:
-    """Return a table of how often the answers of tasks are masked where they stand."""
+    """Return a table of how often the answers of tasks are masked in the text."""
     shown = table("answers masked", *rows[0].answer_places, numbers=True)
     for row in rows:
         cells = [

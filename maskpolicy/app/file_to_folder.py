@@ -167,7 +167,7 @@ def _warn_of_edited_plugins(order: Iterable[Stage], store: Store) -> None:
 
 
 def _damaged(order: Iterable[Stage], store: Store) -> Iterator[Stage]:
-    """Yield the stages whose artifacts are damaged; name and quarantine these."""
+    """Yield the stages with damaged artifacts; name and quarantine these artifacts."""
     for stage in order:
         if store.has(stage.key) and store.verify(stage.key) is not None:
             store.get(stage.key)

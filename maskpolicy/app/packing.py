@@ -100,7 +100,7 @@ class OpenedRuns:
 
     @property
     def kept(self) -> list[Path]:
-        """The folders that are not unpacked: those whose run.json may name a store."""
+        """The folders that were not unpacked; their run.json may name a store."""
         return [folder for folder in self.folders if not self.is_packed(folder)]
 
     def called(self, folder: Path) -> str:
@@ -199,7 +199,7 @@ def fetched(place: str) -> Path:
 
 
 def _packed(path: Path) -> list[Path]:
-    """Return the zip files that a place stands for; none if it is the folder of a run or model."""
+    """Return the zip files at a place; none if it is the folder of a run or model."""
     if path.suffix == ZIP and not path.is_dir():
         return [path]
     if (path / "results").is_dir() or (path / "config.json").is_file():

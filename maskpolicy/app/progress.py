@@ -125,7 +125,7 @@ class Display:
                 self._bars.remove_task(part.id)
 
     def say(self, line: str, detail: Detail) -> None:
-        """Print a line, if the display is to have that much detail."""
+        """Print a line, if the display shows that much detail."""
         if _DETAILS.index(detail) <= _DETAILS.index(self._detail):
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -178,7 +178,7 @@ def _bars(console: Console, is_shown: bool) -> Progress:
 
 
 class Forecast:
-    """The time left of a run: of its stages under way, and of those that are open."""
+    """The time left of a run, for its running and its open stages."""
 
     def __init__(
         self, order: Sequence[Stage], lacking: Collection[str], costs: Costs, workers: int = 1

@@ -115,7 +115,7 @@ def _backend(cell: Result) -> str:
 
 
 def _place(task: str, backend: str, *, is_fast: bool) -> tuple[str, str]:
-    """Return the folder of a task's predictions in that of a revision, and its benchmark."""
+    """Return the folder of a task's predictions in a revision's folder, and its benchmark."""
     if task not in ZERO_SHOT:
         return f"finetune/{task}", "glue"
     benchmark, folder, data = ZERO_SHOT[task]

@@ -401,7 +401,7 @@ def _scores(run: Run, cells: list[Result]) -> list[CardScore]:
 
 
 def _kind(task: str) -> str:
-    """Return the kind of a task; that of most tasks if its plugin is not loaded."""
+    """Return the kind of a task; the usual kind if its plugin is not loaded."""
     try:
         return kind_of(plugin_of_run("task", task))
     except ConfigError:

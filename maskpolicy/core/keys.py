@@ -87,7 +87,7 @@ def to_json(instance: object, where: str = "") -> dict[str, Json]:
 
 
 def without_omitted(kind: type, values: Mapping[str, Json]) -> dict[str, Json]:
-    """Return JSON of fields of the dataclass `kind` without those that keys leave out."""
+    """Return the fields of the dataclass `kind` as JSON, without those that keys omit."""
     omitted = {
         each.name: plain(each.default) for each in fields(kind) if schema.OMIT in each.metadata
     }

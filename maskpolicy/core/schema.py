@@ -67,7 +67,7 @@ class Range:
         return " and ".join(f"{sign} {bound:.10g}" for sign, bound in bounds if bound is not None)
 
     def holds(self, value: float) -> bool:
-        """Return whether `value` lies within the bounds."""
+        """Return whether `value` is within the bounds."""
         return not (
             (self.ge is not None and value < self.ge)
             or (self.gt is not None and value <= self.gt)

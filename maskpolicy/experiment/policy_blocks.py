@@ -240,7 +240,7 @@ def compares_corpora(block: PolicyBlock) -> bool:
 
 
 def _check_schedules(policy: Any, where: str) -> None:
-    """Raise ConfigError for a schedule of a field that `select` is not alone to read."""
+    """Raise ConfigError for a schedule of a field that not only `select` reads."""
     readers = (hooks.ANNOTATE.of(policy), hooks.REANNOTATE.of(policy))
     if readers == (None, None) and not hooks.reads_statistics(policy):
         return
@@ -405,7 +405,7 @@ def distinct(labels: list[str], places: Sequence[str]) -> list[str]:
 def warn_of_equal_settings(
     what: str, labels: Sequence[str], settings: Sequence[Json], where: str
 ) -> None:
-    """Log a line for each group of rows, or of columns, that differ in their labels alone."""
+    """Log a line for each group of rows, or of columns, that differ only in their labels."""
     groups: dict[str, list[str]] = {}
     for label, each in zip(labels, settings, strict=True):
         groups.setdefault(keys.canonical(each), []).append(repr(label))

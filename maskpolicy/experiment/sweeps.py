@@ -65,7 +65,7 @@ class Row:
     places: Mapping[str, str] = field(default_factory=dict)  # of the keys of sweeps and of `tune`
 
     def candidates(self) -> Iterator[Row]:
-        """Yield the row with each combination of the values that it is to choose from."""
+        """Yield the row with each combination of the values that it chooses from."""
         for values in itertools.product(*self.tune.values()):
             given = deepcopy({**self.given})
             chosen = dict(zip(self.tune, values, strict=True))

@@ -298,7 +298,7 @@ def needs_steady_runs(rows: Sequence[BoardRow]) -> list[str]:
 
 
 def lying_apart(rows: Sequence[BoardRow]) -> list[str]:
-    """Return a note with the seeds that lie far from all others of their row: 1 logit, 10 points.
+    """Return a note with the seeds that are far from all others of their row: 1 logit, 10 points.
 
     The others must differ by less than half of that.
     """

@@ -218,7 +218,7 @@ def _values(
 def _place(
     columns: Sequence[str], line: Any, codes: Mapping[str, NDArray[Any]], names: Mapping[str, Any]
 ) -> str:
-    """Return what stands in some columns of a line, for messages."""
+    """Return the values in some columns of a line, for messages."""
     texts = (UNPRINTED.sub(" ", names[column][codes[column][line]]) for column in columns)
     return ", ".join(f"{column} {text}" for column, text in zip(columns, texts, strict=True))
 

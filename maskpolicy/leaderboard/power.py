@@ -319,7 +319,7 @@ def _range(between: tuple[float, float] | None) -> str:
 
 
 def to_json(powers: Sequence[Power]) -> list[dict[str, Json]]:
-    """Return the table of power with numbers; null stands for what is unknown, or too many."""
+    """Return the table of power with numbers; null means unknown, or too many."""
     return [
         {
             "task": each.task,

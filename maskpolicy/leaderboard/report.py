@@ -139,7 +139,7 @@ def tied_with_best(board: Board) -> dict[str, list[str]]:
 
 
 def to_pairs(board: Board) -> Table | str:
-    """Return the differences of all pairs of rows as a table for the terminal, or why none is."""
+    """Return the differences of all pairs of rows as a table for the terminal, or why not."""
     tests = sum(each.comparison.estimate is not None for each in board.pairs)
     if not tests:
         reasons = dict.fromkeys(filter(None, (each.comparison.reason for each in board.pairs)))

@@ -1,4 +1,4 @@
-"""Select the spans that a policy masks: random draws, streams of their own, checks, and members."""
+"""Select the spans that a policy masks: random draws, separate streams, checks, and members."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
 
 
 def fault_of_path(path: Path) -> str:
-    """Return why a path cannot be that of a plugin file, and what to do, or ""."""
+    """Return why a path cannot be a plugin file, and what to do, or ""."""
     if path.is_dir():
         return "is a folder: name a Python file in it"
     if not path.is_file():
@@ -286,7 +286,7 @@ def digest_of(entry: Registered, path: Path) -> tuple[str, str]:
 
 
 def changed_since(entry: Registered, recorded: Mapping[str, str]) -> list[str]:
-    """Return the names of a plugin's files whose digests in a finished run's keys are others."""
+    """Return the names of a plugin's files whose digests differ from those in a finished run."""
     now = code_digests(entry)
     return sorted(name for name in {*recorded, *now} if recorded.get(name) != now.get(name))
 

@@ -95,7 +95,7 @@ class Home:
         return beside is not None
 
     def compile(self, path: Path, data: bytes) -> CodeType:
-        """Compile a module; its imports of what lies beside it become those of this package."""
+        """Compile a module; its imports of neighbouring files become imports of this package."""
         parsed = ast.parse(data, str(path))
         for node in ast.walk(parsed):
             for name in ("body", "orelse", "finalbody"):

@@ -254,7 +254,7 @@ def _size(plot: Plot) -> tuple[float, float]:
 
 
 def _numbers(values: Sequence[float | None]) -> list[float]:
-    """Return the values, with NaN for those that are unknown."""
+    """Return the values, with NaN for unknown ones."""
     return [math.nan if value is None else value for value in values]
 
 

@@ -78,7 +78,7 @@ def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
 
 
 def _names(measured: Measured) -> dict[str, str]:
-    """Return the name of each line: that of its row, with the run's if two runs have such a row."""
+    """Return the name of each line: its row's, and the run's too if two runs have such a row."""
     first = {model.line: model for model, _ in reversed(measured)}
     rows = {(model.row, model.run) for model in first.values()}
     labels = [row for row, _ in rows]

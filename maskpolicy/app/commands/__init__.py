@@ -174,7 +174,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameters of these dataclasses are options of their own."""
+    """Return a command that has an option for each field of its parameters' dataclasses."""
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Any, list[str]]] = {}
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():

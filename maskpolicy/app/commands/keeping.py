@@ -70,7 +70,7 @@ def verify(store: StorePlace = STORE, cache: Cache = None) -> None:
 
 @app.command()
 def du(store: StorePlace = STORE, cache: Cache = None) -> None:
-    """Print what lies in a store: bytes by folder, and by kind of stage."""
+    """Print what a store holds: bytes by folder, and by kind of stage."""
     from collections import Counter
 
     from rich.table import Table
@@ -122,7 +122,7 @@ def prune(
 
 
 def _existing(place: str, cache: Path | None) -> Store:
-    """Open a store that is to be read; raises StoreError for a folder that is none."""
+    """Open a store for reading; raises StoreError for a folder that is not a store."""
     from maskpolicy.pipeline.store import upkeep
     from maskpolicy.pipeline.store.opening import is_url, open_store
 

@@ -190,7 +190,7 @@ def _masking(
 
 
 def _block(name: str, words: Sequence[str], of_run: Any) -> dict[str, Any]:
-    """Return the policy's block: that of the run, updated by the keys of this command."""
+    """Return the policy's block of the run, updated by the keys of this command."""
     from maskpolicy.app import preview
     from maskpolicy.experiment import policy_blocks
     from maskpolicy.plugins.registry import DENOISING_KEYS

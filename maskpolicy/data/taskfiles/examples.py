@@ -206,7 +206,7 @@ def _map(reading: Reading) -> None:
 
 
 def look_up(reading: Reading) -> None:
-    """Add the contexts that lie outside the rows, if the task has such."""
+    """Add the contexts from outside the rows, if the task has any."""
     evidence = hooks.EVIDENCE.of(reading.task.plugin)
     if evidence is None:
         return

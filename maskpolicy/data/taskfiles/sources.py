@@ -192,7 +192,7 @@ def paths(task: Task) -> Iterator[Path]:
 
 
 def _places(task: Task, folder: Path) -> tuple[Path, ...]:
-    """Return the folders in which a task's files may lie."""
+    """Return the folders that may hold a task's files."""
     bases, subs = (folder, folder / task.name), ["", *task.facts.folders]
     subs += ["glue_filtered"] if "babylm" in task.facts.editions else []  # of its pipeline
     return tuple(base / sub for base in bases for sub in subs)

@@ -126,7 +126,7 @@ def _amount(count: int) -> str:
 
 
 def _code(text: str) -> Markup:
-    """Return a text as HTML, in which what stands between backticks is code."""
+    """Return a text as HTML; text between backticks becomes code."""
     from markupsafe import Markup, escape
 
     parts = [escape(part) for part in text.split("`")]

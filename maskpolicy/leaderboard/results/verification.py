@@ -34,7 +34,7 @@ _CLAIMED = ("steps", "lr")  # of a training, which the record of its stage must 
 
 
 def save(run: Run, store: Store) -> None:
-    """Write stages.json: by key, what each stage behind a result was computed from.
+    """Write stages.json: by key, the inputs of each stage that a result depends on.
 
     A key is the digest of the rest of its record; that of an evaluation also has the digests of its
     answers and scores. A stage that the store does not know is left out.

@@ -75,7 +75,7 @@ class Context:
         return Example(*given, context=second, choices=self.choices)
 
     def shortened(self, kept: NDArray[np.bool_]) -> Example:
-        """Return the example with some of its `words` alone, `kept` (w,).
+        """Return the example with only those of its `words` that are `kept` (w,).
 
         A word keeps the blanks in front of it.
         """

@@ -1,4 +1,4 @@
-"""Tag words of passages with the network of learned policies: which of them are to be masked."""
+"""Tag the words of passages to mask, with the network of learned policies."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def tag(
 
 
 def probabilities(module: Extractor, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
-    """Return the probability of each word of each passage that it is to be tagged, each (w,)."""
+    """Return the probability of a tag for each word of each passage, each (w,)."""
     import torch
 
     found = [np.zeros(0, np.float32)] * len(passages)

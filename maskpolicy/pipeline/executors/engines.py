@@ -1,4 +1,4 @@
-"""Who computes the stages, as --executor names it, how many at a time, and with how many threads.
+"""The engine that --executor names, how many stages it computes at a time, and their threads.
 
 The number of threads changes how sums are rounded. So a stage of a small model always has one, and
 gives the same bytes on machines with any number of cores. Large models use all cores.

@@ -261,7 +261,7 @@ class _Execution:
             self._finish(Outcome(stage, path, seconds=answer.seconds, here=True))
 
     def _lose(self, stage: Stage, lost: str) -> None:
-        """Compute a stage again whose process was killed; the third time without progress, fail."""
+        """Compute a stage again if its process was killed; fail the third time without progress."""
         count, before = self.losses.get(stage.key, (0, 0))
         step = max(self.store.checkpoints(stage.key).steps(), default=0)
         count = 1 if step > before else count + 1
@@ -299,7 +299,7 @@ class _Execution:
         return stage.key in self.open or stage.key in self.outcomes
 
     def _needs(self, stage: Stage) -> list[Stage]:
-        """Return the inputs that a stage needs; before a choice is made, the choice alone."""
+        """Return the inputs that a stage needs; before a choice is made, only the choice."""
         if self._is_undecided(stage):
             return [stage.inputs[nodes.CHOICE]]
         return nodes.needed(stage, self.store)
@@ -400,7 +400,7 @@ class _Execution:
 def ranks_of(
     order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]
 ) -> dict[str, tuple[int, int, int]]:
-    """Return the rank of each stage by key; of ready stages, that of the lowest is computed first.
+    """Return the rank of each stage by key; the ready stage of the lowest rank is computed first.
 
     Among stages of equal priority, those deeper in the graph come first, then those first in it.
     """

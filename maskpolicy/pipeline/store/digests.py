@@ -65,7 +65,7 @@ def mark(path: Path) -> Mark:
 
 
 def _mount(path: Path, device: int) -> str:
-    """Return the mount that a file lies in: the innermost around it, if possible of its device."""
+    """Return the innermost mount that holds a file, if possible one of its device."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
