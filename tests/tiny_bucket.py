@@ -16,6 +16,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import s3
 import tiny
 from faults import forks
 
@@ -43,9 +44,17 @@ def run(url, cache, count_file, pause):
 def killed(folder, every):
     """Kill the run before and after its requests; another machine resumes it each time."""
     logging.disable()
+    with s3.serve() as server:  # for a share of requests that fail; else the bucket is a folder
+        os.environ |= server.environment()
+        server.spoilt = float(os.environ.get("TINY_SPOILT") or 0)
+        return _killed(folder, every, server.url if server.spoilt else "")
+
+
+def _killed(folder, every, url):
     for moment in itertools.count(int(os.environ.get("TINY_FROM", 0)), int(every)):
         there = Path(folder) / str(moment)
         (there / "bucket").mkdir(parents=True)
+        os.environ["TINY_URL"] = url and f"{url}/{moment}"
         said = there / "said"
         code = forks.wait(forks.start(partial(work, there, "one", moment), said))
         for host in ("two", "one"):
@@ -66,7 +75,7 @@ def work(there, host, moment=None):
 
 
 def store_of(there, host):
-    return open_store(f"file://{there}/bucket", there / host)
+    return open_store(os.environ["TINY_URL"] or f"file://{there}/bucket", there / host)
 
 
 def kill_at(moment):

@@ -8,8 +8,12 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
+
+from maskpolicy.pipeline.store.disk import Disk
 
 _CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link"}
 
@@ -39,14 +43,41 @@ def signal_before(moment: int | None, number: int = signal.SIGKILL) -> Callable[
     return lambda: count
 
 
-def without_locks(call: Callable[[], int]) -> int:
-    """Call a function as on a host with which no other one shares the locks of its files."""
+def as_host(hours: int, call: Callable[[], int], has_locks: bool = False) -> int:
+    """Call a function as on another host, whose clock is ahead, and which shares no locks."""
+    clock, clock_ns, modules = time.time, time.time_ns, list(sys.modules.values())
+
+    class Shifted(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(hours=hours)
 
     def missing(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    fcntl.flock = missing
+    for module in modules:
+        if module.__name__.startswith("maskpolicy.") and hasattr(module, "datetime"):
+            module.datetime = Shifted
+    time.time = lambda: clock() + 3600 * hours
+    time.time_ns = lambda: clock_ns() + round(3600e9 * hours)
+    Disk.HOST = str(hours) * 8
+    if not has_locks:
+        fcntl.flock = missing
     return call()
+
+
+def no_room_from(moment: int, folder: Path) -> None:
+    """Let each change below a folder fail from number `moment` on, as on a full disk."""
+    count = 0
+
+    def watch(event, arguments):
+        nonlocal count
+        if is_change(event, arguments) and str(arguments[0]).startswith(str(folder)):
+            count += 1
+            if count > moment and event not in ("os.remove", "os.rmdir"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), arguments[0])
+
+    sys.addaudithook(watch)
 
 
 def record_flushes(to: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from faults import forks, fuzzing
 from faults.corruption import DAMAGES, Corruption
-from faults.kills import EXPERIMENT, SHORT, Kills, Wrong, outputs
+from faults.kills import EXPERIMENT, SHORT, Kills, Wrong, outputs, workers
 
 ROOT = Path(__file__).parents[2]
 _TASKS = ("triviaqa", "zsre", "wow", "nq", "webquestions", "aidayago2", "cola", "squad")
@@ -44,6 +44,7 @@ class Campaign:
         """Run the experiment without faults, and write what the fuzzers change."""
         self.folder = folder
         self.kills = Kills(folder / "kills")
+        self.short = Kills(folder / "short", SHORT)
         self.deep = folder / "fuzz" / "a" / "b"  # so that ../../x stays inside
         self.deep.mkdir(parents=True)
         self._write_originals()
@@ -62,22 +63,34 @@ class Campaign:
             yield kind, round(files * kind.share)
 
     def _killing(self) -> Iterator[Kind]:
-        run, power = self.kills, "power lost"
-        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.5)
-        yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.1)
-        yield Kind(
-            f"{power}: flushes dropped, any files empty",
-            "kills",
-            partial(run.powerless, flushes=False),
-            0.1,
-        )
-        yield Kind("two runs without shared locks killed", "kills", run.shared, 0.2)
-        jobs = partial(run.grouped, words=_JOBS)
-        name, measure = "run --jobs 2 killed at any time", partial(run.measure, *_JOBS)
-        yield Kind(name, "kills", jobs, 0.05, prepare=measure)
+        run, short, power = self.kills, self.short, "power lost"
+        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.3)
+        yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.07)
+        dropped = partial(run.powerless, flushes=False)
+        yield Kind(f"{power}: flushes dropped, any files empty", "kills", dropped, 0.07)
+        name = "disk full from a change of the file system on"
+        yield Kind(name, "disks", short.full, 0.1, counts="trials")
+        for name, hosts in (
+            ("two runs on one host killed, stopped or ended", False),
+            ("two runs on hosts without shared locks, clocks an hour apart", True),
+        ):
+            yield Kind(name, "kills", partial(short.shared, hosts=hosts), 0.08)
+        jobs = partial(short.grouped, words=_JOBS)
+        name, measure = "run --jobs 2 killed at any time", partial(short.measure, *_JOBS)
+        yield Kind(name, "kills", jobs, 0.03, prepare=measure)
+        name = "run --jobs 2: it or a process killed, stopped or ended"
+        signalled = partial(short.signalled, name="jobs", words=_JOBS, others=workers)
+        yield Kind(name, "kills", signalled, 0.2, prepare=measure)
+        name = "run on Ray: it, a task or a raylet killed, stopped or ended"
+        yield Kind(name, "kills", short.on_ray, 0.05, place="ray")
+        name = "run on Slurm's stand-in: it or a job killed, stopped or ended"
+        yield Kind(name, "kills", short.on_slurm, 0.05)
         name = "training of two processes killed at any time"
         yield Kind(name, "kills", self._ranks, 0.02, prepare=self._measure_ranks)
-        yield Kind("tiny graph in a bucket killed at a request", "kills", self._bucket, 0.03)
+        name = "tiny graph in a bucket killed at a request"
+        yield Kind(name, "kills", self._bucket, 0.02)
+        name += ", of which 15% fail"
+        yield Kind(name, "kills", partial(self._bucket, spoilt="0.15"), 0.03)
 
     def _fuzzing(self) -> Iterator[Kind]:
         fuzz = {
@@ -137,9 +150,9 @@ class Campaign:
     def _ranks(self, number: int, rng: random.Random) -> Counter[str]:
         return self.ranks.grouped(number, rng, _JOB)
 
-    def _bucket(self, number: int, rng: random.Random) -> Counter[str]:
+    def _bucket(self, number: int, rng: random.Random, spoilt: str = "") -> Counter[str]:
         """Kill the tiny graph at one of its requests to a bucket, in a script of its own."""
-        there, moment = self.folder / f"bucket{number}", str(rng.randrange(250))
+        there, moment = self.folder / f"bucket{spoilt}{number}", str(rng.randrange(250))
         there.mkdir()
         tests = ROOT / "tests"
         done = subprocess.run(
@@ -150,6 +163,7 @@ class Campaign:
                 **os.environ,
                 "PYTHONPATH": f"{ROOT}{os.pathsep}{tests}",
                 "TINY_FROM": moment,
+                "TINY_SPOILT": spoilt,
             },
         )
         if done.returncode or done.stderr:

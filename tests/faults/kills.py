@@ -6,9 +6,10 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,8 @@ SHORT = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswit
 SHORT = SHORT.replace(", {name: supervised, train_on: [zsre], hidden: 8}", "") + "\n"
 _FORMS = ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex")
 _PARTS = ("results", "predictions", "questions")
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
+_ENDED = (0, -signal.SIGKILL, 128 + signal.SIGTERM)
 
 
 class Wrong(Exception):
@@ -50,6 +53,7 @@ class Kills:
         self.file.write_text(yaml)
         self.changes = self._reference()
         self.expected = outputs(folder / "reference")
+        self._bytes = sum(map(len, self.expected.values()))
         self._seconds: dict[tuple[str, ...], float] = {}  # of a run, by its options
 
     def _reference(self) -> int:
@@ -94,25 +98,144 @@ class Kills:
         self._compare(there, spotless=flushes)
         return Counter(trials=1, kills=kills, lost=lost)
 
-    def shared(self, number: int, rng: random.Random) -> Counter[str]:
-        """Let two hosts, without shared locks, use a store over two paths; kill both, and go on."""
-        there, kills = f"shared{number}", 0
+    def shared(self, number: int, rng: random.Random, hosts: bool) -> Counter[str]:
+        """Let two commands use a store over two paths; kill, end or stop both, and go on.
+
+        As two `hosts`, they share no locks, and their clocks are an hour apart.
+        """
+        there, kills, running = f"shared{hosts:d}-{number}", 0, []
         place = self.folder / there
         (place / "store").mkdir(parents=True)
         (place / "mount").symlink_to("store")  # another path to the same folder
-        hosts = []
-        for path in ("store", "mount"):
+        for hours, path in enumerate(("store", "mount")):
             words = ("--store", place / path, "--out", self.folder / f"{there}.{path}")
             run = forks.command("run", self.file, *words, "--jobs", "1")
-            hosts.append(self._start(there, rng, partial(calls.without_locks, run)))
-        for child in hosts:
+            call = partial(calls.as_host, hours * hosts, run, has_locks=not hosts)
+            running.append(self._start(there, rng, call, rng.choice(SIGNALS)))
+        while not all(map(forks.has_ended, running)):
+            time.sleep(0.5)
+            for child in running:  # one that was stopped goes on
+                os.kill(child, signal.SIGCONT)
+        for child in running:
             kills += self._was_killed(child, there)
-        self._finish(forks.start(self._run(there), self._said(there)), there)
+        for hours in (1, 0) if hosts else (0,):  # each host removes what it has left
+            call = partial(calls.as_host, hours, self._run(there), has_locks=True)
+            self._finish(forks.start(call, self._said(there)), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
 
+    def full(self, number: int, rng: random.Random) -> Counter[str]:
+        """Let the disk be full from a random change of the file system on; make room, and go on.
+
+        Where a file system can be mounted, every other trial fills a small one.
+        """
+        there, small = f"full{number}", f"{self.folder}/full{number}"
+        (self.folder / there).mkdir()
+        options = f"size={rng.uniform(0.02, 1) * self._bytes:.0f}"
+        is_small = number % 2 == 1 and _mount(small, options)
+
+        def call() -> int:
+            if not is_small:
+                calls.no_room_from(rng.randrange(self.changes), self.folder / there)
+            return self._run(f"{there}/it")()
+
+        try:
+            code = forks.wait(forks.start(call, self._said(there)))
+            said = self._said(there).read_text()
+            errors = [line for line in said.splitlines() if line.startswith("error: ")]
+            if code not in (0, 2) or len(errors) != (code == 2) or "Traceback" in said:
+                raise Wrong(f"{there}: exit code {code}: {said[-600:]}")
+            if is_small:
+                _mount(small, "remount,size=1g")
+            self._finish(forks.start(self._run(f"{there}/it"), self._said(there)), there)
+            self._compare(f"{there}/it")
+        finally:
+            if is_small:
+                subprocess.run(["umount", small], check=True)
+        shutil.rmtree(self.folder / there)
+        return Counter(trials=1, full=int(code == 2))
+
+    def signalled(
+        self,
+        number: int,
+        rng: random.Random,
+        name: str,
+        words: tuple[str, ...],
+        others: Callable[[int], Sequence[int]],
+        prepare: Callable[[], object] = lambda: None,
+    ) -> Counter[str]:
+        """Kill, end or stop random processes of a command at random times, and go on.
+
+        `others` returns the processes of a command but its own, groups as negative numbers;
+        `prepare` is called in the command's process.
+        """
+        there, signals = f"{name}{number}", 0
+
+        def call() -> int:
+            prepare()
+            return self._run(there, *words)()
+
+        for _ in range(2):
+            child = forks.start(call, self._said(there))
+            for _ in range(3):
+                until = time.monotonic() + rng.uniform(0.1, 0.6) * self._seconds[words]
+                while time.monotonic() < until and not forks.has_ended(child):
+                    time.sleep(0.05)
+                found = [] if forks.has_ended(child) else others(child)
+                victim = rng.choice(found) if found and rng.random() < 0.7 else child
+                signals += not forks.has_ended(child) and _send(victim, rng)
+            self._was_killed(child, there)
+        self._finish(forks.start(call, self._said(there)), there)
+        self._compare(there)
+        return Counter(trials=1, kills=signals)
+
+    def on_ray(self, number: int, rng: random.Random) -> Counter[str]:
+        """Kill, end or stop tasks, raylets and the command of a run on a Ray cluster."""
+        address, raylets = (self.folder / f"ray{number}.{part}" for part in ("address", "raylets"))
+        cluster = forks.start(partial(_nodes, address, raylets), self._said(f"ray{number}"))
+
+        def others(child: int) -> list[int]:
+            pids = [int(pid) for pid in raylets.read_text().split()]
+            return pids + 3 * [pid for pid in _children(pids) if b"ray::_task" in _words(pid)]
+
+        try:
+            forks.until(raylets.exists, cluster)
+            words = ("--executor", f"ray={address.read_text()}")
+            self._seconds.setdefault(words, 20.0)
+            return self.signalled(number, rng, "ray", words, others)
+        finally:
+            address.unlink(missing_ok=True)
+            self._finish(cluster, f"ray{number}")  # Ray's processes would survive a kill
+
+    def on_slurm(self, number: int, rng: random.Random) -> Counter[str]:
+        """Kill, end or stop jobs and the command of a run on commands that stand for Slurm's."""
+        import clusters
+
+        folder = self.folder / f"slurm{number}.commands"
+        words = ("slurm.gpus=false", "slurm.tasks=2", "--executor", "slurm")
+        self._seconds.setdefault(words, 30.0)
+
+        def jobs(child: int) -> list[int]:
+            pids = [int(path.read_text() or 0) for path in folder.glob("pid-*")]
+            return [-pid for pid in pids if pid and Path(f"/proc/{pid}").exists()]
+
+        def prepare() -> None:
+            from maskpolicy.pipeline.executors import slurm_engine
+
+            os.environ["PATH"] = clusters.fake_slurm(folder)
+            slurm_engine._POLL = 1.0
+
+        try:
+            return self.signalled(number, rng, "slurm", words, jobs, prepare)
+        finally:
+            for job in jobs(0):
+                with suppress(ProcessLookupError):
+                    os.kill(job, signal.SIGKILL)
+
     def measure(self, *words: str) -> None:
-        """Run with these options and without a fault, and note how long that takes."""
+        """Run with these options and without a fault, once, and note how long that takes."""
+        if words in self._seconds:
+            return
         began = time.monotonic()
         self._finish(forks.start(self._run("measured", *words), self._said("measured")), "measured")
         self._seconds[words] = time.monotonic() - began
@@ -139,12 +262,18 @@ class Kills:
         places = ("--store", place / "store", "--out", place / "out")
         return forks.command("run", self.file, *places, *(words or ("--jobs", "1")))
 
-    def _start(self, there: str, rng: random.Random, call: Callable[[], int]) -> int:
-        """Start a call that is killed before one of its changes, if it makes so many."""
+    def _start(
+        self,
+        there: str,
+        rng: random.Random,
+        call: Callable[[], int],
+        number: int = signal.SIGKILL,
+    ) -> int:
+        """Start a call that gets a signal before one of its changes, if it makes so many."""
         moment = rng.randrange(self.changes)
 
         def killed() -> int:
-            calls.signal_before(moment)
+            calls.signal_before(moment, number)
             return call()
 
         return forks.start(killed, self._said(there))
@@ -160,9 +289,9 @@ class Kills:
         return self._was_killed(child, there)
 
     def _was_killed(self, child: int, there: str) -> bool:
-        """Wait for a command, and return whether it was killed; raises Wrong if it failed."""
+        """Wait for a command, and return whether it was ended; raises Wrong if it failed."""
         code = forks.wait(child)
-        if code not in (0, -signal.SIGKILL):
+        if code not in _ENDED:
             raise Wrong(f"{there}: exit code {code}: {self._last(there)}")
         return code != 0
 
@@ -188,6 +317,63 @@ class Kills:
 
     def _last(self, there: str) -> str:
         return self._said(there).read_text(errors="replace")[-600:]
+
+
+def _send(process: int, rng: random.Random) -> bool:
+    """Send a signal to a process, or to a group; one that is stopped goes on after a moment."""
+    try:
+        os.kill(process, number := rng.choice(SIGNALS))
+        if number == signal.SIGSTOP:
+            time.sleep(rng.uniform(0.1, 3))
+            os.kill(process, signal.SIGCONT)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def workers(command: int) -> list[int]:
+    """Return the processes that a command has started to compute stages."""
+    return [pid for pid in _children([command]) if b"spawn_main" in _words(pid)]
+
+
+def _children(parents: Sequence[int]) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) in parents and fields[0] != "Z":
+                found.append(int(path.parent.name))
+    return sorted(found)
+
+
+def _words(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _mount(folder: str, options: str) -> bool:
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
+    return not subprocess.run(command, capture_output=True).returncode
+
+
+def _nodes(address: Path, raylets: Path) -> int:
+    """Keep a Ray cluster of two nodes, which replaces those that end, while `address` is there."""
+    from benchmarks import raylets as ray
+
+    parent = os.getppid()
+    with ray.nodes(2) as nodes:
+        address.write_text(nodes.address)
+        while address.exists() and os.getppid() == parent:
+            part = raylets.with_suffix(".part")
+            part.write_text(" ".join(str(ray._raylet(node)) for node in nodes.all()))
+            part.replace(raylets)
+            for node in nodes.all():
+                if node.all_processes["raylet"][0].process.poll() is not None:
+                    nodes.kill(node)
+                    nodes.add()
+            time.sleep(0.1)
+    return 0
 
 
 def outputs(place: Path) -> dict[str, bytes]:

@@ -1,6 +1,6 @@
 """The whole campaign of faults (`make soak`), whose figures it writes into a page.
 
-python -m faults.soak [--kills 200] [--files 5000] [--minutes 30] [--jobs N] [--seed 0]
+python -m faults.soak [--kills 300] [--files 5000] [--minutes 30] [--jobs N] [--seed 0]
     [--write PAGE]
 """
 
@@ -30,7 +30,7 @@ BEGIN, END = "<!-- written by make soak -->", "<!-- end of what make soak writes
 def main() -> int:
     """Run the campaign; exit code 1 if a trial was wrong, or if there were fewer than wanted."""
     parser = argparse.ArgumentParser(prog="python -m faults.soak", description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--files", type=int, default=5000, help="that are fuzzed")
     parser.add_argument("--minutes", type=float, default=30, help="in which all ends")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))

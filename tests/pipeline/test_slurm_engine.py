@@ -31,39 +31,6 @@ ASKED = (
     *("slurm.memory=12", "slurm.setup=[module load cuda]", "slurm.more.mail-type=END"),
     *("resources.intermediate.gpus=4", "resources.annotate.cpus=8"),
 )
-# starts the tasks of an array as Slurm does
-SBATCH = """#!{python}
-import os, re, subprocess, sys
-script = open(sys.argv[-1]).read()
-found = re.search(r"--array=0-(\\d+)", script)
-number = str(os.getpid())
-for task in range(int(found[1]) + 1) if found else [None]:
-    own = {{"SLURM_JOB_ID": number, "SLURM_LOCALID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}}
-    own |= {{"SLURM_NODEID": "0", "SLURM_JOB_NODELIST": "node", "SLURM_NNODES": "1"}}
-    if task is not None:
-        own |= {{"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": str(task)}}
-    running = subprocess.Popen(["bash", sys.argv[-1]], env=os.environ | own,
-        stdout=subprocess.DEVNULL, stderr=open("{folder}/errors", "a"), start_new_session=True)
-    job = number if task is None else f"{{number}}_{{task}}"
-    open("{folder}/pid-" + job, "w").write(str(running.pid))
-print("Submitted batch job", number)
-"""
-SRUN = """#!{python}
-import subprocess, sys
-at = next(n for n, word in enumerate(sys.argv) if "/bin/python" in word)
-sys.exit(subprocess.run(sys.argv[at:]).returncode)
-"""
-SACCT = """#!{python}
-import glob, os
-print("JobID|State|NodeList")
-for path in glob.glob("{folder}/pid-*"):
-    pid = int(open(path).read())
-    try:
-        gone = open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        gone = True
-    print(path.rpartition("pid-")[2] + ("|FAILED|node" if gone else "|RUNNING|node"))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +48,7 @@ def experiment(file):
 def fake(tmp_path, monkeypatch):
     """Put commands on the path that stand for Slurm's; returns the folder of their notes."""
     folder = tmp_path / "slurm"
-    (folder / "bin").mkdir(parents=True)
-    commands = {"sbatch": SBATCH, "srun": SRUN, "sacct": SACCT, "scancel": "#!{python}\n"}
-    for name, text in commands.items():
-        command = folder / "bin" / name
-        command.write_text(text.format(python=sys.executable, folder=folder))
-        command.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", clusters.fake_slurm(folder))
     tests = str(Path(tiny.__file__).parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, *sys.path]))
     monkeypatch.setattr(slurm_engine, "_POLL", 1.0)
