@@ -208,24 +208,29 @@ def no_locks(*_):
 
 def everywhere(folder):
     """Kill the run at its 1st, 2nd, .. change of the file system, and resume it each time."""
-    stages = line()
-    reference = Store(folder / "reference")
-    in_child(reference.root)  # a process that forks should have no thread of its own
+    in_child(folder / "reference")  # a process that forks should have no thread of its own
     moment = 0
-    while in_child(folder / str(moment), moment):
-        store = Store(folder / str(moment))
-        held = committed(store, stages)
-        in_child(store.root)
-        if content(store, stages) != content(reference, stages):
-            raise SystemExit(f"moment {moment}: other bytes")
-        if not held <= committed(store, stages) | {stages[1].key}:
-            raise SystemExit(f"moment {moment}: something committed is lost")
-        left = [*store.root.glob("temporary/*"), *store.root.glob("checkpoints/*")]
-        if left or list(store.root.glob("quarantine/*")):
-            raise SystemExit(f"moment {moment}: leftovers {left}")
+    while killed_at(folder, moment):
         moment += 1
     print(moment)
     return 0
+
+
+def killed_at(folder, moment):
+    """Kill the run at a change of the file system, and resume it; return whether it was killed."""
+    stages, reference, store = line(), Store(folder / "reference"), Store(folder / str(moment))
+    if not in_child(store.root, moment):
+        return False
+    held = committed(store, stages)
+    in_child(store.root)
+    if content(store, stages) != content(reference, stages):
+        raise SystemExit(f"moment {moment}: other bytes")
+    if not held <= committed(store, stages) | {stages[1].key}:
+        raise SystemExit(f"moment {moment}: something committed is lost")
+    left = [*store.root.glob("temporary/*"), *store.root.glob("checkpoints/*")]
+    if left or list(store.root.glob("quarantine/*")):
+        raise SystemExit(f"moment {moment}: leftovers {left}")
+    return True
 
 
 def committed(store, stages):

@@ -56,7 +56,7 @@ _OWNERS = {
 }
 ALGORITHMS = ("bpe", "wordpiece", "unigram")  # by which a tokenizer is trained
 _LEAST_VOCABULARY = 400
-_MOST_WEIGHTS = 2e10
+_MOST_WEIGHTS, _MOST_LAYERS = 2e10, 1000
 _DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemma", "phi-")
 
 
@@ -153,6 +153,7 @@ def _check_sizes(model: ModelBlock, where: str) -> None:
     for key, takes, what in takers:
         if not takes and getattr(model, key) != getattr(ModelBlock, key):
             raise ConfigError(f"{at(where, key)}: is for {what} only: leave it out")
+    check_weights(max(model.layers or 0, model.decoder_layers), 1, 1, 1, where)
     if is_own:
         _check_own(model, where)
 
@@ -170,14 +171,9 @@ def _check_own(model: ModelBlock, where: str) -> None:
             f"{at(where, 'width')}: rotary positions need an even width of each head: set width "
             "to an even multiple of heads"
         )
-    inner, layers = model.feed_forward or 4 * width, model.layers or 1
     vocabulary = model.vocabulary or _LEAST_VOCABULARY
-    weights = width * vocabulary + layers * width * (4 * width + 2 * inner)
-    if weights > _MOST_WEIGHTS:
-        raise ConfigError(
-            f"{where}: would have {weights / 1e9:.3g} billion weights: lower its layers, width, "
-            f"feed_forward or vocabulary (at most {_MOST_WEIGHTS / 1e9:g} billion)"
-        )
+    inner = model.feed_forward or 4 * width
+    check_weights(model.layers or 1, width, inner, vocabulary, where)
     if vocabulary < _LEAST_VOCABULARY:
         raise ConfigError(
             f"{at(where, 'vocabulary')}: must be at least {_LEAST_VOCABULARY}, for special "
@@ -191,6 +187,21 @@ def _check_own(model: ModelBlock, where: str) -> None:
             )
         if model.vocabulary:
             raise ConfigError(f"{at(where, 'vocabulary')}: the tokenizer has one: leave it out")
+
+
+def check_weights(layers: int, width: int, inner: int, vectors: int, where: str) -> None:
+    """Raise ConfigError for a model of more layers or weights than memory holds.
+
+    `inner` is the width of the feed-forward layers, `vectors` the number of embeddings.
+    """
+    if layers > _MOST_LAYERS:
+        raise ConfigError(f"{where}: {layers} layers are too many: at most {_MOST_LAYERS}")
+    weights = width * vectors + layers * width * (4 * width + 2 * inner)
+    if weights > _MOST_WEIGHTS:
+        raise ConfigError(
+            f"{where}: would have {weights / 1e9:.3g} billion weights: lower its layers, width, "
+            f"feed_forward or vocabulary (at most {_MOST_WEIGHTS / 1e9:g} billion)"
+        )
 
 
 def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:

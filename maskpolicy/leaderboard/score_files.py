@@ -78,7 +78,7 @@ def _read(
     if not path.exists():
         raise DataError(f"{path}: no such file or folder: {_KNOWN}")
     if path.is_file() and path.suffix in _TABLES and not samples:
-        return named(_table(path, columns).to_pandas(), columns, path, metric)
+        return named(_table(path, columns), columns, path, metric)
     lines = _lm_eval(samples, metric, notes) if samples else _inspect(logs, metric, notes)
     frame = pd.DataFrame(list(lines))
     if frame.empty:
@@ -126,7 +126,7 @@ def named(
     return frame[[name for name in COLUMNS if name in frame]]
 
 
-def _table(path: Path, columns: Mapping[str, str]) -> Table:
+def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
     """Return the table in a file; raises DataError."""
     import pyarrow as pa
     from pyarrow import csv, parquet
@@ -136,9 +136,9 @@ def _table(path: Path, columns: Mapping[str, str]) -> Table:
     try:
         if path.suffix == ".parquet":
             there = [n for n in parquet.read_schema(path).names if n in wanted.values()]
-            return parquet.read_table(path, columns=there)
+            return _checked(parquet.read_table(path, columns=there))
         if path.suffix == ".jsonl":
-            return lines.read_json(path, lines.ReadOptions(block_size=_BLOCK))
+            return _checked(lines.read_json(path, lines.ReadOptions(block_size=_BLOCK)))
         read = csv.ReadOptions(block_size=_BLOCK)
         sign = "\t" if path.suffix == ".tsv" else ","
         parse = csv.ParseOptions(delimiter=sign, newlines_in_values=True)
@@ -151,9 +151,15 @@ def _table(path: Path, columns: Mapping[str, str]) -> Table:
         )
         if len(there) > len({*there}):
             raise DataError(f"{path}: two columns have the same name: rename one")
-        return csv.read_csv(path, read, parse, convert)
+        return csv.read_csv(path, read, parse, convert).to_pandas()
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}: {cause(error)}") from None
+
+
+def _checked(table: Table) -> DataFrame:
+    """Return a table as a frame; raises ArrowException for texts that are not UTF-8."""
+    table.validate(full=True)
+    return table.to_pandas()
 
 
 def _newest(files: Sequence[tuple[tuple[str, str], Path]], notes: list[str]) -> dict[Any, Path]:

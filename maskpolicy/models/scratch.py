@@ -12,7 +12,8 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus import passages
-from maskpolicy.experiment.definition import CONFIG_FILE, WIDTH, ModelBlock
+from maskpolicy.experiment.definition import CONFIG_FILE, SIZES, WIDTH, ModelBlock
+from maskpolicy.experiment.model_and_corpus import check_weights
 
 if TYPE_CHECKING:
     from transformers import BartForConditionalGeneration, PreTrainedTokenizerBase
@@ -212,6 +213,14 @@ def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
         )
     config = {key: each for key, each in written.items() if key not in _OF_TOKENIZER}
     positions = config.get("max_position_embeddings", _POSITIONS)
+    named = presets[name].sizes or {}
+    sizes = [[config.get(key) for key in named.get(size, ())] for size in SIZES]
+    for value in (positions, *(each for row in sizes for each in row if each is not None)):
+        if type(value) is not int or value < 1:
+            raise ConfigError(f"model {model.name}: {value!r} is no size: write a whole number > 0")
+    layers, width, _, inner = (max(each or 1 for each in [1, *row]) for row in sizes)
+    vectors = (model.vocabulary or presets[name].vocabulary) + positions
+    check_weights(layers, width, inner, vectors, f"model {model.name}")
     positions -= _OFFSET * (name == "roberta")
     return replace(presets[name], config=config, positions=positions, sizes={})
 

@@ -19,7 +19,18 @@ from faults.corruption import DAMAGES, Corruption
 from faults.kills import EXPERIMENT, SHORT, Kills, Wrong, outputs, workers
 
 ROOT = Path(__file__).parents[2]
-_TASKS = ("triviaqa", "zsre", "wow", "nq", "webquestions", "aidayago2", "cola", "squad")
+_TASKS = (
+    "triviaqa",
+    "zsre",
+    "wow",
+    "nq",
+    "webquestions",
+    "aidayago2",
+    "cola",
+    "squad",
+    "blimp",
+    "ner",
+)
 _RANKS = "resources: {intermediate: {processes: 2}}\n"
 _JOBS, _JOB = ("--jobs", "2"), ("--jobs", "1")
 
@@ -64,27 +75,29 @@ class Campaign:
 
     def _killing(self) -> Iterator[Kind]:
         run, short, power = self.kills, self.short, "power lost"
-        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.3)
-        yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.07)
+        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.2)
+        name = "tiny graph killed before a change of the file system"
+        yield Kind(name, "kills", self._tiny, 0.35)
+        yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.04)
         dropped = partial(run.powerless, flushes=False)
-        yield Kind(f"{power}: flushes dropped, any files empty", "kills", dropped, 0.07)
+        yield Kind(f"{power}: flushes dropped, any files empty", "kills", dropped, 0.04)
         name = "disk full from a change of the file system on"
-        yield Kind(name, "disks", short.full, 0.1, counts="trials")
+        yield Kind(name, "disks", short.full, 0.05, counts="trials")
         for name, hosts in (
             ("two runs on one host killed, stopped or ended", False),
             ("two runs on hosts without shared locks, clocks an hour apart", True),
         ):
-            yield Kind(name, "kills", partial(short.shared, hosts=hosts), 0.08)
+            yield Kind(name, "kills", partial(short.shared, hosts=hosts), 0.04)
         jobs = partial(short.grouped, words=_JOBS)
         name, measure = "run --jobs 2 killed at any time", partial(short.measure, *_JOBS)
         yield Kind(name, "kills", jobs, 0.03, prepare=measure)
         name = "run --jobs 2: it or a process killed, stopped or ended"
         signalled = partial(short.signalled, name="jobs", words=_JOBS, others=workers)
-        yield Kind(name, "kills", signalled, 0.2, prepare=measure)
+        yield Kind(name, "kills", signalled, 0.15, prepare=measure)
         name = "run on Ray: it, a task or a raylet killed, stopped or ended"
-        yield Kind(name, "kills", short.on_ray, 0.05, place="ray")
+        yield Kind(name, "kills", short.on_ray, 0.04, place="ray")
         name = "run on Slurm's stand-in: it or a job killed, stopped or ended"
-        yield Kind(name, "kills", short.on_slurm, 0.05)
+        yield Kind(name, "kills", short.on_slurm, 0.04)
         name = "training of two processes killed at any time"
         yield Kind(name, "kills", self._ranks, 0.02, prepare=self._measure_ranks)
         name = "tiny graph in a bucket killed at a request"
@@ -94,10 +107,13 @@ class Campaign:
 
     def _fuzzing(self) -> Iterator[Kind]:
         fuzz = {
-            "mutated experiment files": (self._experiment, 0.35),
+            "mutated experiment files": (self._experiment, 0.3),
+            "models of odd sizes": (self._shape, 0.05),
             "mutated command lines": (self._command, 0.1),
-            "mutated files of tasks": (self._rows, 0.3),
-            "mutated corpora": (self._documents, 0.15),
+            "mutated files of tasks": (self._rows, 0.25),
+            "mutated corpora": (self._documents, 0.1),
+            "mutated text, cut or learned from by a tokenizer": (self._text, 0.05),
+            "mutated scores of other programs": (self._scores, 0.05),
             "mutated files of a run": (self._results, 0.1),
         }
         for name, (trial, share) in fuzz.items():
@@ -110,6 +126,8 @@ class Campaign:
         settings = world.make({"people": 8, "general_people": 6, "kinds": list(SUBJECT_KINDS)})
         world.write(settings, self.deep / "world")
         shutil.copytree(self.deep / "world" / "tasks", self.deep / "tasks")
+        fuzzing.write_tasks(self.deep / "tasks")
+        fuzzing.write_scores(self.deep / "scores")
         shutil.copytree(self.kills.folder / "reference" / "out", self.deep / "run")
         (self.deep / "it.yaml").write_text(EXPERIMENT)
         self.corpora = self.deep / "corpora"
@@ -128,14 +146,14 @@ class Campaign:
 
     def _finished(self) -> Corruption:
         """Return the trials of a finished store, which the reference's command repairs."""
-        place = self.kills.folder / "reference"
+        place = self.short.folder / "reference"
 
         def results() -> object:
             return {name: content for name, content in outputs(place).items() if name < "store"}
 
         # without --verify, a note may say that counts of masked tokens are lost
         words = ("--store", place / "store", "--out", place / "out", "--jobs", "1", "--verify")
-        again = forks.command("run", self.kills.file, *words)
+        again = forks.command("run", self.short.file, *words)
         return Corruption(place / "store", self.folder / "whole", results, again)
 
     def _corrupt(self, number: int, rng: random.Random) -> Counter[str]:
@@ -149,6 +167,19 @@ class Campaign:
 
     def _ranks(self, number: int, rng: random.Random) -> Counter[str]:
         return self.ranks.grouped(number, rng, _JOB)
+
+    def _tiny(self, number: int, rng: random.Random) -> Counter[str]:
+        import tiny
+
+        there = self.folder / f"tiny{number}"
+        there.mkdir()
+        tiny.in_child(there / "reference")
+        try:
+            was_killed = tiny.killed_at(there, rng.randrange(60))
+        except SystemExit as error:
+            raise Wrong(f"tiny{number}: {error}") from None
+        shutil.rmtree(there)
+        return Counter(trials=1, kills=int(was_killed))
 
     def _bucket(self, number: int, rng: random.Random, spoilt: str = "") -> Counter[str]:
         """Kill the tiny graph at one of its requests to a bucket, in a script of its own."""
@@ -186,6 +217,16 @@ class Campaign:
 
     def _documents(self, number: int, rng: random.Random) -> Counter[str]:
         return _counted(fuzzing.documents(sorted(self.corpora.iterdir()), rng))
+
+    def _shape(self, number: int, rng: random.Random) -> Counter[str]:
+        return _counted(fuzzing.shape(self.folder / "mutated" / "shape.yaml", rng))
+
+    def _text(self, number: int, rng: random.Random) -> Counter[str]:
+        return _counted(fuzzing.text((self.corpora / "text.txt").read_text(), rng))
+
+    def _scores(self, number: int, rng: random.Random) -> Counter[str]:
+        originals = sorted((self.deep / "scores").iterdir())
+        return _counted(fuzzing.scores(originals, self.folder / "board", rng))
 
     def _results(self, number: int, rng: random.Random) -> Counter[str]:
         run = self.deep / "run"

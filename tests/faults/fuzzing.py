@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import json
 import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +160,107 @@ def rows(data: Path, tasks: Sequence[str], rng: random.Random) -> bool:
     name = rng.choice(tasks)
     how: dict[str, Any] = {"on_error": rng.choice(("raise", "skip")), "context": rng.random() < 0.3}
     block = TaskBlock(name, name, data=str(data), **how)
-    split = rng.choice(("train", "dev", "test"))
+    split = "test" if name == "blimp" else rng.choice(("train", "dev", "test"))
     with _mutation(rng.choice(examples.files(block, split, data, contexts=False)), rng):
         return refuses(lambda: list(examples.lines(block, split, data)))
+
+
+def write_tasks(folder: Path) -> None:
+    """Write files as those of BLiMP and CoNLL below a folder."""
+    pairs = [
+        {"sentence_good": f"Who leaves {n}?", "sentence_bad": f"Who leave {n}?", "UID": "island"}
+        for n in range(4)
+    ]
+    more = {"field": "syntax", "linguistics_term": "island_effects", "one_prefix_method": True}
+    lines = [json.dumps({**pair, **more, "pairID": str(n)}) for n, pair in enumerate(pairs)]
+    (folder / "blimp").mkdir(parents=True)
+    (folder / "blimp" / "island.jsonl").write_text("\n".join(lines))
+    for name in ("train", "dev", "test"):
+        sentence = "U.N. NNP I-NP I-ORG\nofficial NN I-NP O\nEkeus NNP I-NP I-PER\n\n"
+        (folder / f"{name}.txt").write_text(f"-DOCSTART- -X- -X- O\n\n{3 * sentence}")
+
+
+def write_scores(folder: Path) -> None:
+    """Write scores of single examples, as tables and as lines of JSON, to a folder."""
+    import pandas as pd
+
+    folder.mkdir()
+    lines = [
+        {"system": system, "task": task, "example": n, "seed": seed, "score": (n + at) % 3 / 2}
+        for at, system in enumerate(("base", "near", "<q7>far"))
+        for task in ("qa", "$x_1$")
+        for seed in range(3)
+        for n in range(4)
+    ]
+    frame = pd.DataFrame(lines)
+    frame.to_csv(folder / "scores.csv", index=False)
+    frame.to_csv(folder / "scores.tsv", index=False, sep="\t")
+    frame.to_json(folder / "scores.jsonl", orient="records", lines=True)
+
+
+def scores(originals: Sequence[Path], to: Path, rng: random.Random) -> bool:
+    """Mutate scores that another program gave (restored at the end), and write their board."""
+    from maskpolicy.leaderboard import report
+    from maskpolicy.leaderboard.given_scores import build_board
+    from maskpolicy.leaderboard.page import render
+    from maskpolicy.leaderboard.score_files import read_scores
+
+    def board() -> None:
+        made = build_board(read_scores([path])[0])
+        report.save_report(made, to)
+        if "<q7>" in render(made):
+            raise Wrong(f"a name is HTML: {path.read_bytes()[:300]!r}")
+
+    with _mutation(rng.choice(originals), rng) as path:
+        return refuses(board)
+
+
+def shape(path: Path, rng: random.Random) -> bool:
+    """Write a model of odd sizes, and load it, without its weights; is it refused?"""
+    from maskpolicy.experiment.parse import load_experiment
+    from maskpolicy.pipeline import stages
+
+    odd = (0, -1, 1, 2, 3, 8, 64, 400, 1000, 10**5, 10**9, 10**18, 1.5, "x", None, [2])
+    names = ("layers", "width", "heads", "feed_forward", "vocabulary", "decoder_layers")
+    model: dict[str, Any] = {name: rng.choice(odd) for name in rng.sample(names, 2)}
+    kind = rng.choice(("bart", "t5", "roberta", "bert", "modernbert"))
+    model |= {"architecture": kind, "width": model.get("width", 64)}
+    if rng.random() < 0.3:
+        keys = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+        config = {key: rng.choice(odd) for key in rng.sample(keys, 2)}
+        written = path.with_name("config.json")
+        written.write_text(json.dumps({"model_type": "roberta", **config}))
+        model = {"name": str(written), "kind": "encoder"}
+    text = {"model": model, "corpus": "world", "policies": ["none"], "tasks": ["cola"]}
+    path.write_text(json.dumps(text))
+    return refuses(lambda: stages.build(load_experiment(path)))
+
+
+def text(original: str, rng: random.Random) -> bool:
+    """Cut a mutated text by a language's rules, or train a tokenizer on it; is it refused?"""
+    from maskpolicy.data.corpus import segmentation
+    from maskpolicy.experiment.model_and_corpus import check_language
+    from maskpolicy.models.scratch import train_tokenizer
+
+    hostile = mutated(original.encode(), rng).decode("utf-8", "replace")
+    language = rng.choice(("en", "de", "ja", "th", "ar", "hi", "zh", "ko", "ru", *ODD[:8]))
+
+    def use() -> None:
+        if rng.random() < 0.2:
+            algorithm, style = rng.choice(
+                (("bpe", "bart"), ("wordpiece", "bert"), ("unigram", "t5"))
+            )
+            made = train_tokenizer(hostile.split("\n"), 500, algorithm, style)
+            made.decode(made(hostile)["input_ids"])
+            return
+        check_language(language, "language")
+        rules = segmentation.segmenter(language)
+        starts = rules.sentences(hostile)
+        words = [match.span() for match in rules.words.finditer(hostile)]
+        if starts != sorted(set(starts)) or any(a[1] > b[0] for a, b in pairwise(words)):
+            raise Wrong(f"{language}: cuts out of order: {hostile[:300]!r}")
+
+    return refuses(use)
 
 
 def documents(originals: Sequence[Path], rng: random.Random) -> bool:

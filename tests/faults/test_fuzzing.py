@@ -17,7 +17,7 @@ from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 
 SHIPPED = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 SLOW = ("gallery", "show")
-TASKS = ("triviaqa", "zsre", "wow", "nq", "webquestions", "cola", "squad")
+TASKS = ("triviaqa", "zsre", "wow", "nq", "webquestions", "cola", "squad", "blimp", "ner")
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     made = world.make({"people": 8, "general_people": 6, "kinds": list(SUBJECT_KINDS)})
     world.write(made, folder)
+    fuzzing.write_tasks(folder / "tasks")
     return folder
 
 
@@ -60,7 +61,23 @@ def files_of_a_run(tmp_path, data):
     return lambda rng: fuzzing.results(run, [*names, "run.json", "experiment.json"], rng)
 
 
-@pytest.mark.parametrize("kind", [experiments, files_of_tasks, corpora, files_of_a_run])
+def shapes(tmp_path, data):
+    return lambda rng: fuzzing.shape(tmp_path / "it.yaml", rng)
+
+
+def texts(tmp_path, data):
+    return lambda rng: fuzzing.text("A b. C d! Ünd Wörter, 3.5 km.\n" * 20, rng)
+
+
+def scores(tmp_path, data):
+    fuzzing.write_scores(data / "scores")
+    originals = sorted((data / "scores").iterdir())
+    return lambda rng: fuzzing.scores(originals, tmp_path / "board", rng)
+
+
+@pytest.mark.parametrize(
+    "kind", [experiments, files_of_tasks, corpora, files_of_a_run, shapes, texts, scores]
+)
 def test_mutated_files_are_read_or_are_one_line(tmp_path, data, kind):
     trial = kind(tmp_path, data)
     places = (tmp_path, data)

@@ -80,6 +80,7 @@ BAD = {
     "cut.jsonl": ('{"system": "a", "sco', "cut.jsonl: "),
     "other.csv": ("x,y\n1,2\n", "no column score: --column score=NAME"),
     "latin.csv": (b"system,task,example,score\n\xe9,t,1,1\n", "latin.csv: "),
+    "latin.jsonl": (b'{"system":"\xe9","task":"t","example":1,"score":1}\n', "latin.jsonl: "),
     "notes.txt": ("no table", "holds no scores of single examples"),
     "samples_x_2026.jsonl": ('{"doc_id": 0}\n', "line 1: cut off, or not written by lm-eval"),
 }

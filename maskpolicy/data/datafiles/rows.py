@@ -22,6 +22,7 @@ quotes, or between the row groups of Parquet."""
 
 LONGEST_LINE = 1 << 27  # bytes; a line takes three times its size in memory
 _NAMED = 10  # malformed rows that a message names
+_LONGEST = 300  # characters of a message in the log
 _log = logging.getLogger(__name__)
 
 
@@ -78,7 +79,7 @@ class Malformed:
             raise DataError(f"{message} ({self.setting} leaves such rows out)")
         self.count += 1
         if self.count <= _NAMED:
-            self.first.append(message)
+            self.first.append(message[:_LONGEST])
 
     def warn(self, name: str) -> None:
         """Log how many rows of `name` were skipped, if any, and the first ten."""
