@@ -7,11 +7,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-
-_started: set[int] = set()  # forked processes that have not been waited for
 
 
 def load() -> None:
@@ -35,11 +33,9 @@ def start(call: Callable[[], int], said: Path) -> int:
     sys.stderr.flush()
     child = os.fork()
     if child:
-        _started.add(child)
         return child
     code = 3
     try:
-        _started.clear()
         to = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(to, 1)
         os.dup2(to, 2)
@@ -65,7 +61,6 @@ def wait(child: int, limit: float = 1200) -> int:
             kill(child)
             raise TimeoutError(f"process {child} did not end within {limit:g} s")
         time.sleep(0.01)
-    _started.discard(child)
     return os.waitstatus_to_exitcode(ended[1])
 
 
@@ -88,19 +83,26 @@ def until(happened: Callable[[], object], child: int, limit: float = 300) -> boo
 
 
 def kill(child: int) -> None:
-    """Kill a forked process with its children, and wait for it."""
-    for end in (os.killpg, os.kill):  # it has no group of its own before `setsid`
+    """Kill a forked process with all that it has started, and wait for it."""
+    family = [child]
+    while more := set(children(family)) - set(family):
+        family += more
+    for process in family:
         with suppress(ProcessLookupError):
-            end(child, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
     with suppress(ChildProcessError):  # waited for a moment ago
         os.waitpid(child, 0)
-    _started.discard(child)
 
 
-def kill_all(but: int = 0) -> None:
-    """Kill all forked processes that have not been waited for, except one."""
-    for child in _started - {but}:
-        kill(child)
+def children(parents: Sequence[int]) -> list[int]:
+    """Return the processes that others have started, without those that have ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) in parents and fields[0] != "Z":
+                found.append(int(path.parent.name))
+    return sorted(found)
 
 
 def command(*words: object) -> Callable[[], int]:

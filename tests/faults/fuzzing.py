@@ -243,6 +243,7 @@ def text(original: str, rng: random.Random) -> bool:
     from maskpolicy.models.scratch import train_tokenizer
 
     hostile = mutated(original.encode(), rng).decode("utf-8", "replace")
+    hostile = rng.choice(("a", "ab", "語")) * 1_000_000 if rng.random() < 0.03 else hostile
     language = rng.choice(("en", "de", "ja", "th", "ar", "hi", "zh", "ko", "ru", *ODD[:8]))
 
     def use() -> None:

@@ -196,7 +196,7 @@ class Kills:
 
         def others(child: int) -> list[int]:
             pids = [int(pid) for pid in raylets.read_text().split()]
-            return pids + 3 * [pid for pid in _children(pids) if b"ray::_task" in _words(pid)]
+            return pids + 3 * [pid for pid in forks.children(pids) if b"ray::_task" in _words(pid)]
 
         try:
             forks.until(raylets.exists, cluster)
@@ -333,17 +333,7 @@ def _send(process: int, rng: random.Random) -> bool:
 
 def workers(command: int) -> list[int]:
     """Return the processes that a command has started to compute stages."""
-    return [pid for pid in _children([command]) if b"spawn_main" in _words(pid)]
-
-
-def _children(parents: Sequence[int]) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[1]) in parents and fields[0] != "Z":
-                found.append(int(path.parent.name))
-    return sorted(found)
+    return [pid for pid in forks.children([command]) if b"spawn_main" in _words(pid)]
 
 
 def _words(pid: int) -> bytes:

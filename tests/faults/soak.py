@@ -41,7 +41,7 @@ def main() -> int:
     until = started + 60 * options.minutes
     forks.load()
     logging.disable(logging.WARNING)
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+    with tempfile.TemporaryDirectory(dir=_memory(), ignore_cleanup_errors=True) as folder:
         campaign = Campaign(Path(folder))
         planned = list(campaign.kinds(options.kills, options.files))
         kinds = [each for each in planned if each[1]]

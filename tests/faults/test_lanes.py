@@ -6,7 +6,9 @@ import os
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
+import clusters
 import pytest
 from faults import forks
 from faults.campaign import Kind
@@ -21,9 +23,8 @@ def kind(name, trial, **more):
 def lanes(*kinds, wanted=6, minutes=5.0):
     made = Lanes([(each, wanted) for each in kinds], 2, seed=0)
     made.run(time.monotonic() + 60 * minutes)
-    for lane in made.lanes:
-        with pytest.raises(ChildProcessError):  # it has ended
-            os.waitpid(lane.process, os.WNOHANG)
+    with pytest.raises(ChildProcessError):  # all have ended
+        os.waitpid(-1, os.WNOHANG)
     return made
 
 
@@ -97,5 +98,5 @@ def test_what_is_under_way_at_the_end_is_stopped_and_counts_neither_way(tmp_path
     assert (found.found, found.wrong) == ([Counter()], [])
     assert found.missing() == ["it: 0 of 6"]
     for path in tmp_path.glob("[0-9]*"):
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(path.name), 0)
+        stat = Path("/proc", path.name, "stat")
+        clusters.until(lambda stat=stat: not stat.exists() or ") Z " in stat.read_text())

@@ -172,6 +172,7 @@ COMMANDS = (
     *(("export", ".", policy, "--out", "exported") for policy, _ in ROWS),
     *(("show", policy, "--run", ".", "--text", "Anna was born in Rome.") for policy, _ in ROWS),
     ("analyze", "all", "."),
+    ("board", "."),
     ("analyze", "rank", "store/artifacts/" + "9" * 64),
 )
 

@@ -159,6 +159,7 @@ def test_a_page_of_given_scores_opens_and_shows_ranks_and_what_the_tests_hold(
     browser.click('[data-cell="0/0"]')
     browser.wait("document.querySelector('#details').open")
     assert browser.errors == []
+    assert browser.requests == [(tmp_path / "board.html").as_uri()]
     assert "to nothing else" in shown(browser, "header")[0]
     assert SCRIPT in shown(browser, "#ranks tbody")[0]
 
