@@ -40,7 +40,7 @@ test-all: install
 test-cluster: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster
 
-# kills, damages and fuzzes for half an hour at most; its figures go to docs/development/reliability.md. SOAK="--minutes 60" for slow cores
+# kills, damages and fuzzes for an hour at most; its figures go to docs/development/reliability.md. SOAK="--minutes 120" for slow cores
 SOAK ?=
 soak: install
 	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(BIN)/python -m faults.soak --write docs/development/reliability.md $(SOAK)

@@ -1,6 +1,6 @@
 """The whole campaign of faults (`make soak`), whose figures it writes into a page.
 
-python -m faults.soak [--kills 300] [--files 5000] [--minutes 30] [--jobs N] [--seed 0]
+python -m faults.soak [--kills 300] [--files 5000] [--minutes 60] [--jobs N] [--seed 0]
     [--write PAGE]
 """
 
@@ -32,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m faults.soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--files", type=int, default=5000, help="that are fuzzed")
-    parser.add_argument("--minutes", type=float, default=30, help="in which all ends")
+    parser.add_argument("--minutes", type=float, default=60, help="in which all ends")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path, metavar="PAGE", help="the page for the figures")
