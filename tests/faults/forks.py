@@ -39,14 +39,15 @@ def start(call: Callable[[], int], said: Path) -> int:
         to = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(to, 1)
         os.dup2(to, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         os.setsid()  # so that all processes of a command can be killed at once
         code = call() or 0
     except BaseException:  # noqa: BLE001 - the child must not go on as a copy of its parent
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 

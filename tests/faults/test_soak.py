@@ -41,6 +41,6 @@ def test_a_small_campaign_writes_its_figures_into_a_page(tmp_path):
     assert text.startswith(f"# It\n\n{begin}\n\n`make soak` on ")
     assert text.endswith(f"{end}\nend\n")
     assert "old" not in text
-    assert "| mutated experiment files | 6 |" in text
+    assert "| mutated experiment files | 10 |" in text
     assert "| run killed before a change of the file system | 1 | " in text
     assert "asked for: power lost: unflushed files empty; power lost: " in text
