@@ -53,7 +53,7 @@ def pid_of(process: local.Process) -> int:
     return process._started.result()
 
 
-def kill_at(engine, store, stage):
+def kill_at(engine, store, stage, number=signal.SIGKILL):
     """Return a listener that kills the process which reports of a stage, and whom it killed."""
     killed = []
 
@@ -62,15 +62,18 @@ def kill_at(engine, store, stage):
             until(store.checkpoints(stage.key).steps)
             (busy,) = (each for each in engine._processes if each.is_busy)
             killed.append(pid_of(busy))
-            os.kill(killed[0], signal.SIGKILL)
+            os.kill(killed[0], number)
 
     return listen, killed
 
 
-def test_a_killed_process_costs_the_steps_since_the_checkpoint(store, engine, tmp_path, caplog):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_process_costs_the_steps_since_the_checkpoint(
+    store, engine, tmp_path, caplog, number
+):
     stages = tiny.diamond(pause=0.05)
     execute(tiny.diamond(), Store(tmp_path / "reference"))
-    listen, killed = kill_at(engine, store, stages[0])
+    listen, killed = kill_at(engine, store, stages[0], number)
     with caplog.at_level(logging.WARNING):
         outcomes = execute(stages, store, listen, engine=engine)
     assert not any(outcome.error for outcome in outcomes.values())

@@ -226,14 +226,14 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 _PIPE: list[Connection] = []
 _SENDING = threading.Lock()
-_IDLE = threading.Event()
+_IDLE, _ENDED = threading.Event(), threading.Event()
 _IDLE.set()
 
 
 def _begin(pipe: Connection, gpus: str) -> None:
     """Prepare the process before its first task."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that locks are given back
+    signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     hardware.collect_garbage_rarely()
     if gpus:
@@ -252,6 +252,22 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def _end(number: int, frame: object) -> None:
+    _ENDED.set()
+    sys.exit(1)  # so that checkpoints are saved and locks given back
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """End this process if SIGTERM comes in the block: the pool would go on with the next task."""
+    try:
+        yield
+    finally:
+        if _ENDED.is_set():
+            os._exit(1)
+
+
+@_ending()
 def _import_models() -> None:
     from maskpolicy.models.model_kinds import IMPORTS
 
@@ -260,6 +276,7 @@ def _import_models() -> None:
             import_module(module)
 
 
+@_ending()
 def _call(task: Callable[[Report], T]) -> T:
     _IDLE.clear()
     try:
