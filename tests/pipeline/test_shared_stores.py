@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,7 +25,6 @@ from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.store import disk
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.disk import Disk
-from maskpolicy.pipeline.store.upkeep import prune
 
 HOLD = """
 import sys
@@ -80,29 +77,6 @@ def test_the_next_holder_removes_what_a_dead_process_of_this_host_left(store):
     assert names(store, "temporary") == sorted(left[1:])
     store.tidy(OTHER)
     assert names(store, "temporary") == sorted([left[1], left[3]])
-
-
-def test_kill_9_at_any_moment_and_the_same_command_again_give_the_same_bytes(tmp_path):
-    reference, store = Store(tmp_path / "reference"), Store(tmp_path / "store")
-    began = time.monotonic()
-    execute(tiny.diamond(), reference)
-    longest = max(0.2, (time.monotonic() - began) / 3)  # a busy disk slows every commit
-    generator, killed = random.Random(0), 0
-    for _ in range(20):
-        running = start("tiny.py", "run", store.root, tmp_path / "count", "0.01")
-        running.stdout.readline()
-        time.sleep(generator.uniform(0, longest))
-        running.kill()
-        running.communicate()
-        killed += running.returncode == -signal.SIGKILL
-        if running.returncode == 0:
-            break
-    assert ended(start("tiny.py", "run", store.root)) == (0, "")
-    assert killed >= 2
-    assert tiny.content(store, tiny.diamond()) == tiny.content(reference, tiny.diamond())
-    assert names(store, "temporary", "checkpoints", "quarantine") == []
-    prune(store)
-    assert names(store, "locks", "in_use") == []
 
 
 @pytest.mark.slow
