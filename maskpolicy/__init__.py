@@ -11,97 +11,54 @@ from maskpolicy.core.lazy import offers
 from maskpolicy.core.version import VERSION
 
 if TYPE_CHECKING:
-    from maskpolicy.analyses import Findings
-    from maskpolicy.app.finished import Runs
-    from maskpolicy.app.notebook import board, load, mask, pretrain, run
-    from maskpolicy.core.distribution import Distribution
-    from maskpolicy.core.errors import (
-        ConfigError,
-        DataError,
-        MaskpolicyError,
-        StageError,
-        StoreError,
-        unknown,
-    )
-    from maskpolicy.core.schema import (
-        Count,
-        Positive,
-        Range,
-        Rate,
-        Schedule,
-        Seed,
-        Share,
-        Steps,
-        Weight,
-        omitted,
-    )
-    from maskpolicy.core.types import Example, Json, Passage, Spans, as_spans
-    from maskpolicy.data.taskfiles.sources import Hub
-    from maskpolicy.leaderboard.results.cell import Result, Run
-    from maskpolicy.masking.selection import (
-        choose,
-        draw,
-        draw_highest,
-        draw_weighted,
-        fill,
-        scatter,
-    )
-    from maskpolicy.models.training.collator import MaskingCollator
-    from maskpolicy.pipeline.store.artifacts import Store
-    from maskpolicy.plugins.discovery import file_of
-    from maskpolicy.plugins.registry import analysis, metric, policy, task
-    from maskpolicy.plugins.statistics import Statistics
+    from maskpolicy.analyses import Findings as Findings
+    from maskpolicy.app.finished import Runs as Runs
+    from maskpolicy.app.notebook import board as board
+    from maskpolicy.app.notebook import load as load
+    from maskpolicy.app.notebook import mask as mask
+    from maskpolicy.app.notebook import pretrain as pretrain
+    from maskpolicy.app.notebook import run as run
+    from maskpolicy.core.distribution import Distribution as Distribution
+    from maskpolicy.core.errors import ConfigError as ConfigError
+    from maskpolicy.core.errors import DataError as DataError
+    from maskpolicy.core.errors import MaskpolicyError as MaskpolicyError
+    from maskpolicy.core.errors import StageError as StageError
+    from maskpolicy.core.errors import StoreError as StoreError
+    from maskpolicy.core.errors import unknown as unknown
+    from maskpolicy.core.schema import Count as Count
+    from maskpolicy.core.schema import Positive as Positive
+    from maskpolicy.core.schema import Range as Range
+    from maskpolicy.core.schema import Rate as Rate
+    from maskpolicy.core.schema import Schedule as Schedule
+    from maskpolicy.core.schema import Seed as Seed
+    from maskpolicy.core.schema import Share as Share
+    from maskpolicy.core.schema import Steps as Steps
+    from maskpolicy.core.schema import Weight as Weight
+    from maskpolicy.core.schema import omitted as omitted
+    from maskpolicy.core.types import Example as Example
+    from maskpolicy.core.types import Json as Json
+    from maskpolicy.core.types import Passage as Passage
+    from maskpolicy.core.types import Spans as Spans
+    from maskpolicy.core.types import as_spans as as_spans
+    from maskpolicy.data.taskfiles.sources import Hub as Hub
+    from maskpolicy.leaderboard.results.cell import Result as Result
+    from maskpolicy.leaderboard.results.cell import Run as Run
+    from maskpolicy.masking.selection import choose as choose
+    from maskpolicy.masking.selection import draw as draw
+    from maskpolicy.masking.selection import draw_highest as draw_highest
+    from maskpolicy.masking.selection import draw_weighted as draw_weighted
+    from maskpolicy.masking.selection import fill as fill
+    from maskpolicy.masking.selection import scatter as scatter
+    from maskpolicy.models.training.collator import MaskingCollator as MaskingCollator
+    from maskpolicy.pipeline.store.artifacts import Store as Store
+    from maskpolicy.plugins.discovery import file_of as file_of
+    from maskpolicy.plugins.registry import analysis as analysis
+    from maskpolicy.plugins.registry import metric as metric
+    from maskpolicy.plugins.registry import policy as policy
+    from maskpolicy.plugins.registry import task as task
+    from maskpolicy.plugins.statistics import Statistics as Statistics
 
 __version__ = VERSION
-__all__ = [
-    "ConfigError",
-    "Count",
-    "DataError",
-    "Distribution",
-    "Example",
-    "Findings",
-    "Hub",
-    "Json",
-    "MaskingCollator",
-    "MaskpolicyError",
-    "Passage",
-    "Positive",
-    "Range",
-    "Rate",
-    "Result",
-    "Run",
-    "Runs",
-    "Schedule",
-    "Seed",
-    "Share",
-    "Spans",
-    "StageError",
-    "Statistics",
-    "Steps",
-    "Store",
-    "StoreError",
-    "Weight",
-    "__version__",
-    "analysis",
-    "as_spans",
-    "board",
-    "choose",
-    "draw",
-    "draw_highest",
-    "draw_weighted",
-    "file_of",
-    "fill",
-    "load",
-    "mask",
-    "metric",
-    "omitted",
-    "policy",
-    "pretrain",
-    "run",
-    "scatter",
-    "task",
-    "unknown",
-]
 _HOMES = {  # the same names, for the interpreter
     "maskpolicy.analyses": ["Findings"],
     "maskpolicy.app.finished": ["Runs"],
@@ -141,4 +98,5 @@ _HOMES = {  # the same names, for the interpreter
 if not os.path.isdir(os.path.join(__path__[0], "policies")):  # noqa: PTH112, PTH118
     __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
 
-__getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__, _HOMES)
+__all__ += ["__version__"]

@@ -22,34 +22,20 @@ from maskpolicy.plugins import registry
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from maskpolicy.analyses.cache import derive
-    from maskpolicy.analyses.curves import Point, panels, points
-    from maskpolicy.analyses.masked_sample import (
-        IntermediateStage,
-        Sample,
-        Sampling,
-        intermediate_stages,
-        samples,
-    )
-    from maskpolicy.analyses.task_examples import ColumnExamples, answers, column_examples
+    from maskpolicy.analyses.cache import derive as derive
+    from maskpolicy.analyses.curves import Point as Point
+    from maskpolicy.analyses.curves import panels as panels
+    from maskpolicy.analyses.curves import points as points
+    from maskpolicy.analyses.masked_sample import IntermediateStage as IntermediateStage
+    from maskpolicy.analyses.masked_sample import Sample as Sample
+    from maskpolicy.analyses.masked_sample import Sampling as Sampling
+    from maskpolicy.analyses.masked_sample import intermediate_stages as intermediate_stages
+    from maskpolicy.analyses.masked_sample import samples as samples
+    from maskpolicy.analyses.task_examples import ColumnExamples as ColumnExamples
+    from maskpolicy.analyses.task_examples import answers as answers
+    from maskpolicy.analyses.task_examples import column_examples as column_examples
     from maskpolicy.pipeline.store.artifacts import Store
 
-__all__ = [
-    "ColumnExamples",
-    "Figure",
-    "Findings",
-    "IntermediateStage",
-    "Point",
-    "Sample",
-    "Sampling",
-    "answers",
-    "column_examples",
-    "derive",
-    "intermediate_stages",
-    "panels",
-    "points",
-    "samples",
-]
 _HOMES = {
     "maskpolicy.analyses.cache": ("derive",),
     "maskpolicy.analyses.curves": ("Point", "panels", "points"),
@@ -62,7 +48,8 @@ _HOMES = {
         "intermediate_stages",
     ),
 }
-__getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__, _HOMES)
+__all__ += ["Figure", "Findings"]
 
 FOLDER = "analyses"  # in a run's folder; has a folder for each analysis
 PAGE_FACTS = ("heading", "of_masks", "place")  # of `@analysis`, for the run's page

@@ -56,7 +56,9 @@ def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None
         with access():
             found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
     except unreachable:
-        found = _cached(kind, name, revision)
+        _, noted = _places(kind, name, revision)  # when it was last fetched
+        commit = noted.read_text().strip() if noted.is_file() else ""
+        found = commit if _COMMIT.fullmatch(commit) else None
         why = "the Hub cannot be reached, and its cache here holds no copy"
     except failures as error:
         found, why = None, reason(error)
@@ -185,13 +187,6 @@ def note(
     with suppress(OSError):  # a read-only cache can still be used
         noted.parent.mkdir(parents=True, exist_ok=True)
         noted.write_text(commit)
-
-
-def _cached(kind: str, name: str, revision: str | None) -> str | None:
-    """Return the commit that the cache recorded for a revision when it was last fetched."""
-    _, noted = _places(kind, name, revision)
-    found = noted.read_text().strip() if noted.is_file() else ""
-    return found if _COMMIT.fullmatch(found) else None
 
 
 def _places(kind: str, name: str, revision: str | None) -> tuple[Path, Path]:

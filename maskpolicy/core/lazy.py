@@ -9,11 +9,12 @@ from importlib import import_module
 
 def offers(
     package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package (PEP 562) that offers names of other modules.
+) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` (PEP 562) of a package.
 
-    `homes` maps each module to the names that it provides; those of the package itself are
-    its modules. The package imports the same names under TYPE_CHECKING, for type checkers.
+    `homes` maps each module to the names that it provides; those of the package itself are its
+    modules. The package imports the same names under TYPE_CHECKING, each as itself, which tells
+    type checkers that it offers them.
     """
     modules = {name: module for module, names in homes.items() for name in names}
 
@@ -29,4 +30,4 @@ def offers(
     def __dir__() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules})
 
-    return __getattr__, __dir__
+    return sorted(modules), __getattr__, __dir__

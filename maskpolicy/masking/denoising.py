@@ -122,6 +122,7 @@ def denoising_pairs(
     else:
         join = marks.mask if denoising.join == "mask" else None
         targets = _masked_target(tokens, masked, flat, amounts, counts, join)
+    moves = denoising.permute_sentences or denoising.insert > 0
     return DenoisingPairs(
         sources=written,
         targets=targets,
@@ -130,14 +131,8 @@ def denoising_pairs(
         spans=counts,
         left_out=int((some - counts).sum()),
         without_room=int((asked - some).sum()),
-        masked=masked if _stays(denoising) else None,
+        masked=None if moves or denoising.corruption != "token" else masked,
     )
-
-
-def _stays(denoising: Denoising) -> bool:
-    """Return whether each token of a passage keeps its place in the source."""
-    moves = denoising.permute_sentences or denoising.insert > 0
-    return denoising.corruption == "token" and not moves
 
 
 def _sources(

@@ -8,31 +8,21 @@ from typing import TYPE_CHECKING
 from maskpolicy.core.lazy import offers
 
 if TYPE_CHECKING:
-    from maskpolicy.data.corpus.segmentation import spacy_version, stop_words
-    from maskpolicy.data.corpus.spacy_pipelines import (
-        TAGS,
-        Labelled,
-        entity_labels,
-        find_entities,
-        find_phrases,
-        pipeline_identity,
-        tag_words,
-    )
+    from maskpolicy.data.corpus.segmentation import spacy_version as spacy_version
+    from maskpolicy.data.corpus.segmentation import stop_words as stop_words
+    from maskpolicy.data.corpus.spacy_pipelines import TAGS as TAGS
+    from maskpolicy.data.corpus.spacy_pipelines import Labelled as Labelled
+    from maskpolicy.data.corpus.spacy_pipelines import entity_labels as entity_labels
+    from maskpolicy.data.corpus.spacy_pipelines import find_entities as find_entities
+    from maskpolicy.data.corpus.spacy_pipelines import find_phrases as find_phrases
+    from maskpolicy.data.corpus.spacy_pipelines import pipeline_identity as pipeline_identity
+    from maskpolicy.data.corpus.spacy_pipelines import tag_words as tag_words
 
-__all__ = [
-    "TAGS",
-    "Labelled",
-    "entity_labels",
-    "find_entities",
-    "find_phrases",
-    "pipeline_identity",
-    "spacy_version",
-    "stop_words",
-    "tag_words",
-]
-_RULES = ["spacy_version", "stop_words"]
 _HOMES = {
-    "maskpolicy.data.corpus.segmentation": _RULES,
-    "maskpolicy.data.corpus.spacy_pipelines": [name for name in __all__ if name not in _RULES],
+    "maskpolicy.data.corpus.segmentation": ["spacy_version", "stop_words"],
+    "maskpolicy.data.corpus.spacy_pipelines": (
+        *("TAGS", "Labelled", "entity_labels", "find_entities", "find_phrases"),
+        *("pipeline_identity", "tag_words"),
+    ),
 }
-__getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__, _HOMES)

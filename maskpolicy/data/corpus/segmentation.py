@@ -1,7 +1,7 @@
 """Find the words and sentences of a text in the language of its corpus.
 
-English has its abbreviations here. Those of other languages, and the stop words by which the end of
-a sentence is told from an abbreviation, are spaCy's, which is imported only then.
+English has its abbreviations in sentences.txt. Those of most other languages, and the stop words by
+which the end of a sentence is told from an abbreviation, are spaCy's, which is imported only then.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
+from importlib import metadata, resources
 from unicodedata import category
 
 from maskpolicy.core.errors import need
@@ -23,19 +23,6 @@ _HALF_WIDTH = {"ja": "!?", "zh": "!?"}  # before a character of _ALONE, too
 _MARKS = ".!?…‼‽⁇⁈⁉؟۔։።፧។៕"
 _MORE_MARKS = {"el": ";\u037e"}  # a Greek question mark is a semicolon
 _BY_BLANKS = {"th": r"(?<=[\u0e00-\u0e7f])\s+(?=[\u0e00-\u0e7f])"}  # Thai has no marks of ends
-_ORDINALS = "cs da de et fi fo hr hsb hu is lb lv nb nn pl sk sl sr"  # languages with "3. May"
-_OWN_ABBREVIATIONS = {  # of languages for which spaCy has none
-    "cs": """
-        apod atd ap cca č čp dr genpor ing kap např mj mjr mgr mudr nar popř prof resp str tj tzn
-        tzv ul zvl
-    """,
-    "pl": """
-        al ang br dr gen godz hab im in inż itd itp jw kpt lek m.in mgr mjr np nr ok os pl płk por
-        prof przyp r ref św tel tj tys tzn tzw ul w wyd zob
-    """,
-    "ar": "د أ م",
-    "hi": "डॉ श्री प्रो सु",
-}
 # Han, kana, Thai, Lao, Burmese and Khmer have no blanks between words: each character is a word,
 # with its combining marks
 _ALONE = (
@@ -43,26 +30,6 @@ _ALONE = (
     r"\u1000-\u102a\u1780-\u17b3\u3005-\u3007\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff"
     r"\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_TITLES = """
-    Adm Bros Brig Capt Cap Cmdr Col Cpl Dr Drs Esq Fr Gen Gov Hon Lieut Lt Maj Messrs Mlle Mme Mmes
-    Mr Mrs Ms Mt Pres Prof Pvt Rep Reps Rev Sen Sens Sgt Sr St Ste Supt
-"""
-_ABBREVIATIONS = """
-    al approx Apr Assn Assoc Aug Ave Blvd ca cf Co Corp Dec Dept dept ed eds Eq Esq est etc Feb Ft
-    Inc Inst Jan Jr Jul Jun Ltd Mar Nov Oct Oct op Rd Sep Sept Univ viz vs v Ala Ariz Ark Calif Colo
-    Conn Del Fla Ga Ia Ill Ind Kan Ky La Mass Md Mich Minn Mo Mont Neb Nev Okla Ore Pa Penn Tenn Tex
-    Va Vt Wash Wis
-"""
-_BEFORE_NUMBERS = "Art art Bd Ch ch Chap chap Fig fig Figs figs l ll No no Nos nos Nr nr p pp Sec"
-_BEFORE_NUMBERS += " sec Vol vol vols"
-# words that begin a sentence with a capital, but hardly ever a name
-_STARTERS = """
-    a about after all also although an and another any are as at because before both but by did do
-    each even every for from had has have he her here his how however i if in is it its just many
-    more most much my nearly never nobody now of on once one only or other our perhaps she since so
-    some soon such that the their then there these they this those though through thus to two under
-    until was we were what when where whether which while who why with yet you your
-"""
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, U.S, a.m
 _WORD_BEFORE = re.compile(r"[^\s\"'“‘«‹„‚(\[—–-]*$")
 _FIRST_WORD = re.compile(r"[^\s.,;:!?'’\"”)]+")
@@ -110,6 +77,13 @@ class Segmenter:
         return True
 
 
+def word_lists(folder: str, name: str) -> dict[str, frozenset[str]]:
+    """Return the lists of a file of a package, each of which follows its name in brackets."""
+    text = resources.files(folder).joinpath(name).read_text("utf-8")
+    lists = re.findall(r"^\[(\w+)\]\n([^\[]*)", text, re.MULTILINE)
+    return {name: frozenset(words.split()) for name, words in lists}
+
+
 @cache
 def segmenter(language: str = ENGLISH) -> Segmenter:
     """Return the rules of a language that spaCy knows."""
@@ -122,18 +96,17 @@ def segmenter(language: str = ENGLISH) -> Segmenter:
         rf"(?:(?P<marks>[{marks}]++){_CLOSING}\s+|{tight}|\n+{blanks})"
         rf"(?=(?P<opening>{_OPENING}))"
     )
-    numbered = frozenset(_BEFORE_NUMBERS.split())
+    lists = word_lists(__package__, "sentences.txt")
+    numbered = lists["BEFORE_NUMBERS"]
     if language == ENGLISH:
-        titles, short, starters = (
-            frozenset(names.split()) for names in (_TITLES, _ABBREVIATIONS, _STARTERS)
-        )
+        titles, short, starters = lists["TITLES"], lists["ABBREVIATIONS"], lists["STARTERS"]
         cuts = re.compile(r"\S+")
         return Segmenter(ends, _words(""), cuts, titles, short, numbered, starters, False)
     from spacy.util import get_lang_class
 
     defaults = get_lang_class(language).Defaults
     names = {name[:-1] for name in defaults.tokenizer_exceptions if name.endswith(".")}
-    names |= {*_OWN_ABBREVIATIONS.get(language, "").split()}
+    names |= lists.get(language, frozenset())  # of languages for which spaCy has none
     names |= {name[:1].upper() + name[1:] for name in names}
     return Segmenter(
         ends,
@@ -143,7 +116,7 @@ def segmenter(language: str = ENGLISH) -> Segmenter:
         frozenset(names),
         numbered - names,
         frozenset(map(str.lower, defaults.stop_words)),
-        language in _ORDINALS.split(),
+        language in lists["ORDINALS"],
     )
 
 

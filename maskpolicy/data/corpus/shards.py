@@ -51,7 +51,13 @@ def shards(
             pieces.append((named, str(path), weight))
     while len(groups := list(_grouped(pieces, size))) > _MOST:
         size = math.ceil(size * 1.25)  # files and row groups do not add up to `size` evenly
-    return [_shard(corpus, group) for group in groups] if len(groups) > 1 else []
+    return [
+        (
+            shard(corpus, (part for part, *_ in group)),
+            replace(corpus, files=tuple(path for _, path, _ in group)),
+        )
+        for group in (groups if len(groups) > 1 else ())
+    ]
 
 
 def _weight(path: Path) -> int:
@@ -85,11 +91,6 @@ def _grouped(pieces: Sequence[Piece], size: int) -> Iterator[list[Piece]]:
         group.append(piece)
         weight += piece[2]
     yield group
-
-
-def _shard(corpus: CorpusBlock, pieces: Sequence[Piece]) -> tuple[ShardSource, CorpusBlock]:
-    source = shard(corpus, (part for part, *_ in pieces))
-    return source, replace(corpus, files=tuple(path for _, path, _ in pieces))
 
 
 def save_malformed(

@@ -153,8 +153,10 @@ def figures(folder: Path) -> Json:
     corpora = [name for name in CORPORA if name != SITUATIONS or settings.get(SITUATIONS)]
 
     def asked(name: str) -> int:
-        path = Path(folder) / "tasks" / name
-        return _asked(path) if name in (*questions.squad.files, *questions.SQUAD_V2) else rows[name]
+        if name not in (*questions.squad.files, *questions.SQUAD_V2):
+            return int(rows[name])
+        with (Path(folder) / "tasks" / name).open(encoding="utf-8") as articles:
+            return sum(article.count('"question": ') for article in articles)
 
     return {
         "corpora": {name: _corpus(Path(folder) / f"{name}.jsonl") for name in corpora},
@@ -164,12 +166,6 @@ def figures(folder: Path) -> Json:
             if train in rows
         },
     }
-
-
-def _asked(path: Path) -> int:
-    """Return the number of questions in one of SQuAD's files, whose rows are whole articles."""
-    with path.open(encoding="utf-8") as lines:
-        return sum(line.count('"question": ') for line in lines)
 
 
 def _corpus(path: Path) -> Json:

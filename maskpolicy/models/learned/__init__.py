@@ -5,42 +5,25 @@ from typing import TYPE_CHECKING
 from maskpolicy.core.lazy import offers
 
 if TYPE_CHECKING:
-    from maskpolicy.experiment.budgets import Training
-    from maskpolicy.models.families import bounded
-    from maskpolicy.models.guesses import Current, Guesses
-    from maskpolicy.models.learned import (
-        candidates,
-        episodes,
-        extractor,
-        hits,
-        innerloop,
-        meta,
-        tagger,
-        windows,
-    )
-    from maskpolicy.models.learned.fit_tools import Classifier, Context, Contexts, Tools, require
-    from maskpolicy.models.training.specials import Specials
+    from maskpolicy.experiment.budgets import Training as Training
+    from maskpolicy.models.families import bounded as bounded
+    from maskpolicy.models.guesses import Current as Current
+    from maskpolicy.models.guesses import Guesses as Guesses
+    from maskpolicy.models.learned import candidates as candidates
+    from maskpolicy.models.learned import episodes as episodes
+    from maskpolicy.models.learned import extractor as extractor
+    from maskpolicy.models.learned import hits as hits
+    from maskpolicy.models.learned import innerloop as innerloop
+    from maskpolicy.models.learned import meta as meta
+    from maskpolicy.models.learned import tagger as tagger
+    from maskpolicy.models.learned import windows as windows
+    from maskpolicy.models.learned.fit_tools import Classifier as Classifier
+    from maskpolicy.models.learned.fit_tools import Context as Context
+    from maskpolicy.models.learned.fit_tools import Contexts as Contexts
+    from maskpolicy.models.learned.fit_tools import Tools as Tools
+    from maskpolicy.models.learned.fit_tools import require as require
+    from maskpolicy.models.training.specials import Specials as Specials
 
-__all__ = [
-    "Classifier",
-    "Context",
-    "Contexts",
-    "Current",
-    "Guesses",
-    "Specials",
-    "Tools",
-    "Training",
-    "bounded",
-    "candidates",
-    "episodes",
-    "extractor",
-    "hits",
-    "innerloop",
-    "meta",
-    "require",
-    "tagger",
-    "windows",
-]
 _HOMES = {
     "maskpolicy.experiment.budgets": ("Training",),
     "maskpolicy.models.learned": (
@@ -58,4 +41,4 @@ _HOMES = {
     "maskpolicy.models.families": ("bounded",),
     "maskpolicy.models.training.specials": ("Specials",),
 }
-__getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__, _HOMES)

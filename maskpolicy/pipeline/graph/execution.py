@@ -334,8 +334,11 @@ class _Execution:
             self._look_for(self._needs(stage))
         inputs = (self.outcomes.get(needed.key) for needed in self._needs(stage))
         failed = next((one for one in inputs if one is not None and one.error is not None), None)
-        if failed is not None:
-            self._finish(Outcome(stage, error=_blocked_by(failed)))
+        if failed is not None:  # or was not run either: then its error names the first failure
+            why = (
+                "" if failed.exception is None else f"not run, because {failed.stage.name} failed: "
+            )
+            self._finish(Outcome(stage, error=f"{why}{failed.error}"))
         elif self._is_ready(stage):
             heapq.heappush(self.ready, self.ranks[stage.key])
 
@@ -442,9 +445,3 @@ def _makers_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
         for byproduct in stage.byproducts.values():
             makers.setdefault(byproduct.key, []).append(stage)
     return makers
-
-
-def _blocked_by(failed: Outcome) -> str:
-    if failed.exception is None:  # it was not run either: its error names the first failure
-        return str(failed.error)
-    return f"not run, because {failed.stage.name} failed: {failed.error}"

@@ -10,22 +10,15 @@ from itertools import zip_longest
 from types import SimpleNamespace
 from typing import NamedTuple
 
+from maskpolicy.data.corpus.segmentation import word_lists
 
-def _lexicon() -> SimpleNamespace:
-    """Read words.txt, whose headings are the names, and common.txt.
-
-    COMMON are ordinary words that often start a sentence: not names when alone.
-    """
-    folder = resources.files(__package__)
-    common, text = (
-        folder.joinpath(f"{name}.txt").read_text("utf-8") for name in ("common", "words")
-    )
-    sections = re.findall(r"^\[(\w+)\]\n([^\[]*)", text, re.MULTILINE)
-    sets = {name: frozenset(words.split()) for name, words in sections}
-    return SimpleNamespace(COMMON=frozenset(common.split()), **sets)
-
-
-lexicon = _lexicon()
+lexicon = SimpleNamespace(
+    # ordinary words that often start a sentence: not names when alone
+    COMMON=frozenset(
+        resources.files(__package__).joinpath("common.txt").read_text("utf-8").split()
+    ),
+    **word_lists(__package__, "words.txt"),
+)
 _UPPER = "".join(c for c in map(chr, range(0x41, 0x590)) if c.isupper())
 _ABBREVIATED = "|".join(
     w.capitalize() for w in sorted(lexicon.ABBREVIATIONS, key=len, reverse=True)
