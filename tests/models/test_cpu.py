@@ -15,7 +15,8 @@ from torch.nn.functional import cross_entropy, linear
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.models import crossentropy, encoders, text_to_text
 from maskpolicy.models.cpu import backpropagation
-from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask, TagTask
+from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
+from maskpolicy.models.finetuning.tag_tasks import TagTask
 from maskpolicy.models.text_to_text import token_loss, training_loss
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
 from maskpolicy.models.training.optimization import Weights

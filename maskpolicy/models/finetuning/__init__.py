@@ -22,7 +22,8 @@ from maskpolicy.experiment.task_kinds import (
     HeadParams,
 )
 from maskpolicy.models.finetuning import pair_scores, text
-from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask, TagTask
+from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
+from maskpolicy.models.finetuning.tag_tasks import TagTask
 from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.steps import Cut, ExampleSteps
 
