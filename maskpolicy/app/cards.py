@@ -14,7 +14,7 @@ from maskpolicy.core.keys import to_json
 from maskpolicy.core.markdown import plain, plain_table, table
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.documents import HubSource, Source, WorldSource
-from maskpolicy.data.corpus.passages import TextShare
+from maskpolicy.data.corpus.mixing import TextShare
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ENCODER, PRESETS, is_scratch
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT

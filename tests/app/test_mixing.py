@@ -11,7 +11,7 @@ import pytest
 
 from maskpolicy.analyses import masked_sample
 from maskpolicy.analyses.masked_sample import Sampling
-from maskpolicy.data.corpus import passages
+from maskpolicy.data.corpus import mixing
 from maskpolicy.data.corpus.passages import INDEX_FILE, Passages
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -105,7 +105,7 @@ def test_the_board_its_page_and_a_card_name_each_rows_text(call, home, tmp_path)
 
 
 def test_a_mix_that_was_interrupted_has_the_same_bytes(home, copy, monkeypatch, call):
-    places = passages._places
+    places = mixing._places
 
     def broken(*given):
         yield from list(places(*given))[:2]
@@ -114,7 +114,7 @@ def test_a_mix_that_was_interrupted_has_the_same_bytes(home, copy, monkeypatch, 
     words = ("run", copy / "tiny.yaml", f"policies=[none, {REHEARSAL}]")
     words = (*words, "--out", copy / "out", "--store", copy / "store")
     with monkeypatch.context() as patch:
-        patch.setattr(passages, "_places", broken)
+        patch.setattr(mixing, "_places", broken)
         assert call(*words)[0] != 0
     assert call(*words)[0] == 0
     one, other = (

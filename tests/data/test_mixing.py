@@ -16,13 +16,11 @@ from pyarrow import parquet
 
 from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus import documents, shards
+from maskpolicy.data.corpus.mixing import TextShare, drawn_counts, mix
 from maskpolicy.data.corpus.passages import (
     PASSAGES_FILE,
     Document,
     Passages,
-    TextShare,
-    drawn_counts,
-    mix,
     open_arrays,
     passage_rows,
     write_passages,

@@ -13,7 +13,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import weights_in
 from maskpolicy.data.corpus import documents
 from maskpolicy.data.corpus.documents import ShardSource, Source, WorldSource, WorldText
-from maskpolicy.data.corpus.passages import TextShare
+from maskpolicy.data.corpus.mixing import TextShare
 from maskpolicy.data.corpus.shards import CutFile
 from maskpolicy.data.corpus.shards import shards as cut_corpus
 from maskpolicy.data.datafiles import rows as cuts

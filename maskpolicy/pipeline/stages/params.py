@@ -13,7 +13,7 @@ from typing import Any, Literal
 from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.documents import ShardSource, Source
-from maskpolicy.data.corpus.passages import TextShare
+from maskpolicy.data.corpus.mixing import TextShare
 from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import HeadChoice, TaskBlock

@@ -11,11 +11,11 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Spans
 from maskpolicy.data.corpus import annotation, documents, shards, sums
 from maskpolicy.data.corpus.documents import HubSource, Source
+from maskpolicy.data.corpus.mixing import mix
 from maskpolicy.data.corpus.passages import (
     PASSAGES_FILE,
     Document,
     Passages,
-    mix,
     open_arrays,
     packed,
     passage_rows,
