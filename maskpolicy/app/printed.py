@@ -54,11 +54,10 @@ def console(*, err: bool = False) -> Console:
     return screen
 
 
-def log_to(target: Console, line: str = "%(message)s", detail: Detail = "normal") -> None:
+def log_to(target: Console, detail: Detail = "normal") -> None:
     """Print the library's log on a console, and disable progress bars of other libraries.
 
-    `line` is the format of a line, as `logging.Formatter` takes it. With the detail "quiet", only
-    warnings and errors are printed.
+    With the detail "quiet", only warnings and errors are printed.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")
     from rich.logging import RichHandler
@@ -67,7 +66,7 @@ def log_to(target: Console, line: str = "%(message)s", detail: Detail = "normal"
     for old in [each for each in logger.handlers if isinstance(each, RichHandler)]:
         logger.removeHandler(old)  # of an earlier command of this process
     handler = RichHandler(console=target, show_time=False, show_path=False, markup=False)
-    handler.setFormatter(logging.Formatter(line))
+    handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if detail == "quiet" else logging.INFO)
     logger.propagate = False

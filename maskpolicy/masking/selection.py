@@ -16,7 +16,7 @@ from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, LossWeight, Passage, Policy, Spans, as_spans
 from maskpolicy.experiment.policy_blocks import member_blocks
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import plugin_error, plugin_name, statistics_for
+from maskpolicy.plugins.registry import policy_error, policy_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
 
 
@@ -163,7 +163,7 @@ def select(
             raise
         except Exception as error:
             doing = f"select of passage {passage.id!r}"
-            raise plugin_error("policy", policy, doing, error) from error
+            raise policy_error(policy, doing, error) from error
     check(spans, passages, policy)
     return spans
 
@@ -223,13 +223,13 @@ def loss_weights(
                 own = np.asarray(drawn.at(passage, epoch).weigh(passage, spans), np.float64)
             except Exception as error:
                 doing = f"weigh of passage {passage.id!r}"
-                raise plugin_error("policy", policy, doing, error) from error
+                raise policy_error(policy, doing, error) from error
             if (
                 own.shape not in ((), passage.tokens.shape)
                 or not (np.isfinite(own) & (own >= 0)).all()
             ):
                 raise ConfigError(
-                    f"{plugin_name('policy', policy)}, passage {passage.id!r}: weigh must return "
+                    f"{policy_name(policy)}, passage {passage.id!r}: weigh must return "
                     f"a number from 0, or one for each of its {len(passage.tokens)} tokens"
                 )
         weights.append(own * of_objective)
@@ -239,7 +239,7 @@ def loss_weights(
 def unrepeatable(policy: Policy) -> ConfigError:
     """Return the error for a policy whose `select` gives different spans for equal arguments."""
     return ConfigError(
-        f"{plugin_name('policy', policy)}: `select` masks other tokens when it is called again "
+        f"{policy_name(policy)}: `select` masks other tokens when it is called again "
         "with the same passage and rng: draw from `rng` alone, not from NumPy's or Python's global "
         "generator, and keep no state"
     )
@@ -289,7 +289,7 @@ def _what(spans: Any) -> str:
 
 def _wrong(policy: Policy, passage: Passage, what: str) -> ConfigError:
     return ConfigError(
-        f"{plugin_name('policy', policy)}, passage {passage.id!r} of {len(passage.tokens)} tokens: "
+        f"{policy_name(policy)}, passage {passage.id!r} of {len(passage.tokens)} tokens: "
         f"its spans {what}; select must return sorted, disjoint, non-empty token ranges (n, 2)"
     )
 
@@ -334,7 +334,7 @@ class Masker:
     ) -> Masker:
         members = tuple(
             cls._of(block.policy, block.denoising, rest, level + 1)
-            for block in member_blocks(policy, plugin_name("policy", policy))
+            for block in member_blocks(policy, policy_name(policy))
         )
         return cls(policy, denoising, members, level, None if members else next(rest, None))
 
@@ -413,10 +413,10 @@ class Masker:
                 raise
             except Exception as error:
                 doing = f"choose_member of passage {passage.id!r}"
-                raise plugin_error("policy", policy, doing, error) from error
+                raise policy_error(policy, doing, error) from error
             if not isinstance(number, int | np.integer) or not 0 <= number < len(self.members):
                 raise ConfigError(
-                    f"{plugin_name('policy', policy)}, passage {passage.id!r}: choose_member must "
+                    f"{policy_name(policy)}, passage {passage.id!r}: choose_member must "
                     f"return a number from 0 to {len(self.members) - 1}, not {number!r:.60}"
                 )
             drawn.append(int(number))

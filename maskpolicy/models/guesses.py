@@ -28,7 +28,7 @@ from maskpolicy.models.training.batching import IGNORE, Batch, Loss, Pairs, coll
 from maskpolicy.models.training.optimization import load_trained
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import plugin_error, plugin_fault, plugin_name
+from maskpolicy.plugins.registry import policy_error, policy_fault, policy_name
 
 _CHUNK = 256  # passages that are masked at a time
 
@@ -253,19 +253,17 @@ def reannotated(
     try:
         columns: dict[str, list[NDArray[Any]]] = policy.reannotate(passages, current)
     except ConfigError as error:  # of a call of ours, which does not know the policy
-        raise ConfigError(f"{plugin_name('policy', policy)}: reannotate: {error}") from error
+        raise ConfigError(f"{policy_name(policy)}: reannotate: {error}") from error
     except MaskpolicyError:
         raise
     except Exception as error:
         doing = f"reannotate after {current.steps} steps"
-        raise plugin_error("policy", policy, doing, error) from error
+        raise policy_error(policy, doing, error) from error
     check_columns(policy, hooks.REANNOTATE.name, columns, len(passages))
     if not named(policy, set(columns), passages):
-        raise plugin_fault("policy", policy, "reannotate returned no column: return one at least")
+        raise policy_fault(policy, "reannotate returned no column: return one at least")
     for key, value in current.state.items():
         if not isinstance(value, np.ndarray):
             kind = type(value).__name__
-            raise plugin_fault(
-                "policy", policy, f"current.state[{key!r}] must be a NumPy array, not {kind}"
-            )
+            raise policy_fault(policy, f"current.state[{key!r}] must be a NumPy array, not {kind}")
     return columns

@@ -343,26 +343,26 @@ def cause_in(plugin: Any, error: BaseException) -> str:
     return cause_at(error, file)
 
 
-def plugin_error(kind: str, plugin: Any, doing: str, error: BaseException) -> StageError:
-    """Return the error to raise where an instance of a plugin failed `doing` something.
+def policy_error(policy: Any, doing: str, error: BaseException) -> StageError:
+    """Return the error to raise where a policy failed `doing` something.
 
-    It is a PluginError for a user's plugin, whose fault the error is.
+    It is a PluginError for a user's policy, whose fault the error is.
     """
-    return plugin_fault(kind, plugin, f"{doing} failed: {cause_in(plugin, error)}")
+    return policy_fault(policy, f"{doing} failed: {cause_in(policy, error)}")
 
 
-def plugin_fault(kind: str, plugin: Any, what: str) -> StageError:
-    """Return the error for what a plugin did wrong; see `plugin_error`."""
-    fault = StageError if is_builtin(type(plugin)) else PluginError
-    return fault(f"{plugin_name(kind, plugin)}: {what}")
+def policy_fault(policy: Any, what: str) -> StageError:
+    """Return the error for what a policy did wrong; see `policy_error`."""
+    fault = StageError if is_builtin(type(policy)) else PluginError
+    return fault(f"{policy_name(policy)}: {what}")
 
 
-def plugin_name(kind: str, plugin: Any) -> str:
+def policy_name(policy: Any) -> str:
     """Return e.g. "policy mine" for an instance: all names of its class, else the class's own."""
     own = sorted(
-        each.name for each in entries() if (each.kind, each.plugin) == (kind, type(plugin))
+        each.name for each in entries() if each.kind == "policy" and each.plugin is type(policy)
     )
-    return f"{kind} {' or '.join(own) or type(plugin).__name__}"
+    return f"policy {' or '.join(own) or type(policy).__name__}"
 
 
 def statistics_for(hook: Hook[Any], plugin: Any, statistics: Statistics | None) -> dict[str, Any]:
@@ -374,7 +374,7 @@ def statistics_for(hook: Hook[Any], plugin: Any, statistics: Statistics | None) 
         return {}
     if statistics is None:
         raise ConfigError(
-            f"{plugin_name('policy', plugin)}: needs the statistics of a corpus: name a finished "
+            f"{policy_name(plugin)}: needs the statistics of a corpus: name a finished "
             "run with --run (or `statistics=` in Python)"
         )
     return {hooks.STATISTICS: statistics}

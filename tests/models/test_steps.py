@@ -120,9 +120,9 @@ def test_excluded_marks_move_with_their_tokens():
 
 def test_only_the_empty_targets_stay_empty():
     rows = Ragged.of([np.asarray(row, int) for row in ([], [7], [], [8, 9], [])], np.int32)
-    wrapped = SPECIALS.wrap(rows, 30, empty=False)
+    wrapped = SPECIALS.wrap_targets(rows, 30, empty=False)
     assert [row.tolist() for row in wrapped] == [[], [0, 7, 2], [], [0, 8, 9, 2], []]
-    assert SPECIALS.wrap(rows, 30)[0].tolist() == [0, 2]
+    assert SPECIALS.wrap_targets(rows, 30)[0].tolist() == [0, 2]
 
 
 def test_an_example_is_trained_on_its_first_target():

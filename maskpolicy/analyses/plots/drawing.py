@@ -195,11 +195,11 @@ _CHARACTERS = 112  # characters in a line
 _SIZE = 8  # font size in points; characters of DejaVu Sans Mono are 0.602 times as wide
 
 
-def _wrapped(text: str, width: int = _CHARACTERS) -> list[tuple[int, str]]:
+def _wrapped(text: str) -> list[tuple[int, str]]:
     """Break a text into lines; return (index of the first character, line) for each."""
     lines, at = [], 0
     flat = "".join(" " if char.isspace() else char for char in text)
-    for line in textwrap.wrap(flat, width) or [""]:
+    for line in textwrap.wrap(flat, _CHARACTERS) or [""]:
         at = flat.index(line, at) if line else at
         lines.append((at, line))
         at += len(line)

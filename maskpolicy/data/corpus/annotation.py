@@ -21,7 +21,7 @@ from maskpolicy.core.ragged import TYPES
 from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus.passages import FIXED
 from maskpolicy.plugins import discovery, hooks, isolation
-from maskpolicy.plugins.registry import plugin_error, plugin_fault, plugin_name, statistics_for
+from maskpolicy.plugins.registry import policy_error, policy_fault, policy_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
 
 R = TypeVar("R")
@@ -66,7 +66,7 @@ def batches(
         names = names or named(policy, set(found), passages)
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
-            raise plugin_fault("policy", policy, f"column {odd!r} is missing for some passages")
+            raise policy_fault(policy, f"column {odd!r} is missing for some passages")
         yield found
         done = min(done + BATCH, len(passages))
         progress(done, len(passages))
@@ -77,7 +77,7 @@ def named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]
     taken = sorted(names & {*FIXED, *passages[0].columns})
     if taken:
         raise ConfigError(
-            f"{plugin_name('policy', policy)}: its column {taken[0]!r} has the name of an array of "
+            f"{policy_name(policy)}: its column {taken[0]!r} has the name of an array of "
             "the corpus: rename the column"
         )
     return names
@@ -183,7 +183,7 @@ def _columns(
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise plugin_error("policy", policy, f"annotating {span_of(batch)}", error) from error
+        raise policy_error(policy, f"annotating {span_of(batch)}", error) from error
     check_columns(policy, "annotate", columns, len(batch))
     return columns
 
@@ -192,11 +192,10 @@ def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
     """Raise StageError unless a method of a policy returned columns of `count` arrays each."""
     if not isinstance(columns, dict):
         kind = type(columns).__name__
-        raise plugin_fault("policy", policy, f"{hook} must return a dict of columns, not {kind}")
+        raise policy_fault(policy, f"{hook} must return a dict of columns, not {kind}")
     for column, rows in columns.items():
         if len(rows) != count:
-            raise plugin_fault(
-                "policy",
+            raise policy_fault(
                 policy,
                 f"{hook} returned {len(rows)} rows of {column!r} for {count} passages: return one "
                 "array per passage",
@@ -204,11 +203,11 @@ def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
         odd = next((row for row in rows if not isinstance(row, np.ndarray)), None)
         if odd is not None:
             kind = type(odd).__name__
-            raise plugin_fault(
-                "policy", policy, f"{hook}: column {column!r} must have NumPy arrays, not {kind}"
+            raise policy_fault(
+                policy, f"{hook}: column {column!r} must have NumPy arrays, not {kind}"
             )
         if count and str(kind := rows[0].dtype) not in TYPES:
             types = ", ".join(TYPES)
-            raise plugin_fault(
-                "policy", policy, f"{hook}: column {column!r} has arrays of {kind}, not of {types}"
+            raise policy_fault(
+                policy, f"{hook}: column {column!r} has arrays of {kind}, not of {types}"
             )

@@ -24,7 +24,7 @@ from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus.annotation import BATCH, batched, span_of
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import plugin_error, plugin_name
+from maskpolicy.plugins.registry import policy_error, policy_name
 from maskpolicy.plugins.statistics import Key, Statistics, StatisticsWriter, merged
 
 _CHUNK = 1 << 18  # keys of `condense` that are sorted at a time
@@ -71,8 +71,8 @@ def _counted_in(policy: Any, before: Statistics | None, passages: Sequence[Passa
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise plugin_error("policy", policy, f"counting {span_of(passages)}", error) from error
-    name = plugin_name("policy", policy)
+        raise policy_error(policy, f"counting {span_of(passages)}", error) from error
+    name = policy_name(policy)
     if not isinstance(numbers, Mapping):
         raise ConfigError(
             f"{name}: count must return a mapping of keys to numbers, not {type(numbers).__name__}"
@@ -91,7 +91,7 @@ def _table(policy: Any, method: str, numbers: Mapping[Key, float]) -> Statistics
     try:
         return Statistics.of(numbers)
     except ConfigError as error:
-        raise ConfigError(f"{plugin_name('policy', policy)}: {method}: {error}") from error
+        raise ConfigError(f"{policy_name(policy)}: {method}: {error}") from error
 
 
 def write(
@@ -148,7 +148,7 @@ def _condensed(
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise plugin_error("policy", policy, "condense", error) from error
+        raise policy_error(policy, "condense", error) from error
 
 
 def statistics_of(
@@ -160,7 +160,7 @@ def statistics_of(
     """
     if not contrast and "contrast" in hooks.CONDENSE.extra(policy):
         raise ConfigError(
-            f"{plugin_name('policy', policy)}: compares the corpus with another one: give "
+            f"{policy_name(policy)}: compares the corpus with another one: give "
             "`contrast`, general texts"
         )
     with TemporaryDirectory() as folder:

@@ -378,15 +378,13 @@ def connected(links: Sequence[Sequence[str]]) -> list[str]:
     return [root(texts[0]) for texts in links]
 
 
-def carve(
-    groups: Iterable[str], share: float, seed: int = SEED, stay: Collection[str] = ()
-) -> set[str]:
+def carve(groups: Iterable[str], share: float, stay: Collection[str] = ()) -> set[str]:
     """Return the groups that belong to dev: those whose seeded hash is below `share`.
 
     A group therefore falls on the same side in every file. With two groups or more, each side gets
     at least one. Groups of `stay` remain in train unless there are no others.
     """
-    ranks = {group: _rank(group, seed) for group in groups}
+    ranks = {group: _rank(group, SEED) for group in groups}
     if len(ranks) < 2:
         return set()
     free = [group for group in ranks if group not in stay] or list(ranks)

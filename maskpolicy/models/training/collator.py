@@ -47,7 +47,7 @@ from maskpolicy.models.families import limits, within
 from maskpolicy.models.training.batching import IGNORE, shifted
 from maskpolicy.models.training.specials import Specials, decoder_start, has_masks
 from maskpolicy.plugins import hooks, registry
-from maskpolicy.plugins.registry import plugin_name
+from maskpolicy.plugins.registry import policy_name
 from maskpolicy.plugins.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class MaskingCollator:
             return None
         if given is None:
             raise ConfigError(
-                f"MaskingCollator: {plugin_name('policy', policy)} needs the statistics of a "
+                f"MaskingCollator: {policy_name(policy)} needs the statistics of a "
                 "corpus: set statistics, a list of texts to count"
             )
         if isinstance(given, str | Path):
@@ -390,7 +390,7 @@ def _block(
 
 def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
     """Raise ConfigError for a policy that selects and an objective that no collator can have."""
-    policy, name = leaf.policy, plugin_name("policy", leaf.policy)
+    policy, name = leaf.policy, policy_name(leaf.policy)
     if leaf.denoising.mask_exclusion or leaf.denoising.shallow_decoder:
         why = " with mask_exclusion or shallow_decoder trains as MAE-LM, without <mask> in the "
         why += "encoder, which plain Transformers models cannot do"

@@ -154,17 +154,18 @@ class Specials:
         before, after = self.source_ends or ((0,), (0,))
         return _framed(rows, limit, "start", [value] * len(before), [value] * len(after))
 
-    def wrap(self, ids: Ragged, limit: int, keep: str = "start", empty: bool = True) -> Ragged:
+    def wrap(self, ids: Ragged, limit: int, keep: str = "start") -> Ragged:
         """Return each row as a source, `<s> ids </s>`, truncated to `limit` tokens.
 
-        `keep` names the side that truncation keeps, "start" or "end". With `empty` False, empty
-        rows stay empty.
+        `keep` names the side that truncation keeps, "start" or "end".
         """
-        framed = _framed(ids, limit, keep, *(self.source_ends or ((self.bos,), (self.eos,))))
-        return framed if empty else _emptied(framed, ids.lengths > 0)
+        return _framed(ids, limit, keep, *(self.source_ends or ((self.bos,), (self.eos,))))
 
     def wrap_targets(self, ids: Ragged, limit: int, empty: bool = True) -> Ragged:
-        """Return each row as a target, truncated to `limit` tokens; see `wrap`."""
+        """Return each row as a target, truncated to `limit` tokens.
+
+        With `empty` False, empty rows stay empty.
+        """
         before, after = self.target_ends or ((self.bos,), (self.eos,))
         framed = _framed(ids, limit, "start", before, after)
         return framed if empty else _emptied(framed, ids.lengths > 0)

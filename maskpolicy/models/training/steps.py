@@ -31,7 +31,7 @@ from maskpolicy.models.training.batching import (
 )
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import plugin_name
+from maskpolicy.plugins.registry import policy_name
 from maskpolicy.plugins.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class MaskedSteps:
         counts = np.asarray(count(self.shown[0]), np.int64)
         if not counts.sum():
             raise DataError(
-                f"{plugin_name('policy', self.policy)}: gives no example of any passage: use a "
+                f"{policy_name(self.policy)}: gives no example of any passage: use a "
                 "corpus in which it masks something"
             )
         numbers = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)

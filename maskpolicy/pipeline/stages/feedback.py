@@ -26,7 +26,7 @@ from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import FeedbackParams
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import plugin_name
+from maskpolicy.plugins.registry import policy_name
 
 MOST_PARTS = 100  # of one training: each has two stages, and writes the weights three times
 STATE = "policy.safetensors"  # what the policy hands on
@@ -41,7 +41,7 @@ def every(block: PolicyBlock) -> int:
         return 0
     steps = hooks.EVERY.of(block.policy)
     if not isinstance(steps, int) or steps < 1:
-        name = plugin_name("policy", block.policy)
+        name = policy_name(block.policy)
         raise ConfigError(f"{name}: every: must be a whole number from 1, not {steps!r:.60}")
     return steps
 

@@ -122,7 +122,7 @@ def _fitted(
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise registry.plugin_error("policy", policy, "fit", error) from error
+        raise registry.policy_error(policy, "fit", error) from error
 
 
 def _dev(

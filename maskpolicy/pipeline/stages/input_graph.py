@@ -49,7 +49,7 @@ from maskpolicy.pipeline.stages.params import (
 )
 from maskpolicy.pipeline.stages.preparation import MIXED, SHARD
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import plugin_name
+from maskpolicy.plugins.registry import policy_name
 
 INTERMEDIATE = "intermediate"  # begins the labels of the corpora of intermediate stages
 GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=CorpusBlock.limit)
@@ -337,6 +337,6 @@ def _min_count(policy: Any) -> int:
     """Return the smallest sum that a policy keeps; raises ConfigError if it is not one."""
     least = hooks.MIN_COUNT.of(policy)
     if not isinstance(least, int) or isinstance(least, bool) or least < 1:
-        name = plugin_name("policy", policy)
+        name = policy_name(policy)
         raise ConfigError(f"{name}: min_count: must be a whole number from 1, not {least!r}")
     return least
