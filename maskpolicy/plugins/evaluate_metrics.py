@@ -39,7 +39,7 @@ def cached(metric: str) -> Path:
     scripts = [path for folder in folders for path in place.glob(f"{folder}/*/{file}")]
     if not scripts:
         raise ConfigError(
-            f"metric {metric!r}: {name} is no local module and not in the cache of evaluate, where "
+            f"metric {metric!r}: {name} is not a local module nor in the cache of evaluate, where "
             f'python -c "import evaluate; evaluate.load({name!r})" puts it: nothing is downloaded'
         )
     return max(scripts, key=lambda path: path.stat().st_mtime)
@@ -48,9 +48,9 @@ def cached(metric: str) -> Path:
 def register_from(module: ModuleType, path: Path) -> None:
     """Register the metrics of `evaluate` that a plugin file defines, once for each of its figures.
 
-    They are called by the file: `evaluate:FILE:KEY`, and `evaluate:FILE`, the first figure. One
-    that is no mean over examples is a part, of which there is no test; with EACH behind its name it
-    is computed on single examples. Raises ConfigError for a metric that fails on two texts, or has
+    Their names are `evaluate:FILE:KEY`, and `evaluate:FILE` for the first figure. A figure that is
+    not a mean over examples is a part without a test; with EACH after its name, it is computed on
+    single examples. Raises ConfigError for a metric that fails on two texts, or has
     no figure that is 1 or 100 for right answers and lower for others.
     """
     if "evaluate" not in sys.modules:
@@ -149,5 +149,5 @@ def _score_all(
 
 
 def _bounded(figure: float, best: float) -> float:
-    """Return a figure divided by the best one, of which rounding may give a little more."""
+    """Return a figure divided by the best one; rounding never makes it exceed 1."""
     return min(figure / best, 1.0) if figure / best < 1 + 1e-6 else figure / best

@@ -167,7 +167,7 @@ def metric(
 
 
 def add_metric(new: Registered, score: Scorer, parts: Mapping[str, Part]) -> None:
-    """Register a metric that is no function of a plugin file; see `metric`."""
+    """Register a metric that is not a function of a plugin file; see `metric`."""
     _add(new)
     checked = {key: _checked(new, part) for key, part in parts.items()}
     _add_scorer(new, score, {"parts": checked, "graded": True})
