@@ -95,7 +95,7 @@ def test_a_hostile_zip_is_one_line(refused, write):
     write(Path("it.zip"))
     assert "it.zip" in refused("site", "it.zip", "--out", "public")
     run = folders.write(Path("it"), {"none": 0.2, "random": 0.6}, n=12)
-    assert "other origin" in refused("site", run, "--out", "it")
+    assert "holds other files" in refused("site", run, "--out", "it")
     assert "no results" in refused("site", "public", "--out", "other")
 
 
