@@ -220,3 +220,21 @@ def test_the_readme_cites_what_the_citation_file_names():
     for each in (cited, *cited["references"]):
         assert f"{{{each['title']}}}" in readme and each["url"] in readme
     assert f"{{{cited['version']}}}" in readme
+
+
+def test_a_reader_can_oversee_the_pages_of_use_and_science():
+    pages = [
+        page for page in ALL_PAGES if page.parent in (DOCS, DOCS / "howto", DOCS / "tutorials")
+    ]
+    assert len(pages) <= 30, "merge pages, or move what a user does not need to docs/development"
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    assert words <= 45_000, f"{words} words: shorten, or move what a user does not need"
+    given = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    first = [
+        page
+        for layer in given
+        for page in next(iter(layer.values()))
+        if "development/" in str(page)
+    ]
+    assert [list(each) for each in first] == [["Development"]], "below Home alone"
+    assert (DOCS / "development" / ".meta.yml").read_text() == "search:\n  exclude: true\n"

@@ -215,7 +215,11 @@ def _section(block: str, found: Sequence[Key]) -> str:
     if any(key.defaults for key in every):
         parts += ["Where defaults differ:", _defaults(every)]
     if own:
-        parts += ["Keys of one task alone:", "\n".join(map(_item, own))]
+        tasks: dict[str, list[str]] = {}
+        for key in own:
+            tasks.setdefault(_item(key).removeprefix("* "), []).append(f"`{key.of}`")
+        items = (f"* {', '.join(names)}: {item}" for item, names in tasks.items())
+        parts += ["Keys of one task alone:", "\n".join(items)]
     return "\n\n".join(parts)
 
 
@@ -225,10 +229,9 @@ def _item(key: Key) -> str:
     for pattern, words in _SHORT.items():
         kind = re.sub(re.escape(pattern) if pattern == _RATE else pattern, words, kind)
     value = f"`{default(key)}`" if key.default is not MISSING else default(key)
-    of = f"`{key.of}`: " if key.block == "tasks" and key.of else ""
     is_brief = key.block == "policies" and key.of and "|" not in kind and key.default is not MISSING
-    about = value if is_brief else f"{kind}; {value}"
-    return f"* {of}`{key.name}` ({about}): {markdown.plain(key.meaning)}"
+    about = f"{kind}; {value}" if not is_brief else value if len(value) < 100 else "a long list"
+    return f"* `{key.name}` ({about}): {markdown.plain(key.meaning)}"
 
 
 def _defaults(found: Sequence[Key]) -> str:
