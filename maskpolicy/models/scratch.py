@@ -217,7 +217,7 @@ def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
     sizes = [[config.get(key) for key in named.get(size, ())] for size in SIZES]
     for value in (positions, *(each for row in sizes for each in row if each is not None)):
         if type(value) is not int or value < 1:
-            raise ConfigError(f"model {model.name}: {value!r} is not a size: write a whole number > 0")
+            raise ConfigError(f"model {model.name}: {value!r} is not a whole number above 0")
     layers, width, _, inner = (max(each or 1 for each in [1, *row]) for row in sizes)
     vectors = (model.vocabulary or presets[name].vocabulary) + positions
     check_weights(layers, width, inner, vectors, f"model {model.name}")
