@@ -78,7 +78,7 @@ class Segmenter:
 
 
 def word_lists(folder: str, name: str) -> dict[str, frozenset[str]]:
-    """Return the lists of a file of a package, each of which follows its name in brackets."""
+    """Return the lists in a file of a package by their names, which precede them in brackets."""
     text = resources.files(folder).joinpath(name).read_text("utf-8")
     lists = re.findall(r"^\[(\w+)\]\n([^\[]*)", text, re.MULTILINE)
     return {name: frozenset(words.split()) for name, words in lists}
