@@ -107,8 +107,17 @@ class Browser:
         return done["result"].get("value")
 
     def wait(self, script: str) -> None:
-        """Wait until an expression is true."""
-        self.until(lambda: self.run(script), script)
+        """Wait until an expression is true, on this page or the one that is being opened."""
+
+        def holds() -> Any:
+            try:
+                return self.run(script)
+            except RuntimeError as error:
+                if "navigated or closed" not in str(error):
+                    raise
+                return False
+
+        self.until(holds, script)
 
     def until(self, holds: Callable[[], Any], what: str = "") -> None:
         """Wait until something holds."""

@@ -88,7 +88,7 @@ def test_a_run_writes_leaderboard_results_predictions_and_its_record(finished):
     board = json.loads((out / "leaderboard.json").read_text())
     assert [row["policy"] for row in board["rows"]] == ["none", "random"]
     assert set(contents(out)) == {
-        *("experiment.json", "experiment.yaml", "questions/zsre.jsonl"),
+        *("experiment.json", "experiment.yaml", "questions/zsre.jsonl", "stages.json"),
         *(f"leaderboard.{form}" for form in ("json", "md", "csv", "tex", "html")),
         *("analyses/viewer/viewer.json", "analyses/viewer/viewer.md"),
         *("results/none--zsre--0.json", "results/random--zsre--0.json"),
