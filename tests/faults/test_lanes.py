@@ -21,19 +21,10 @@ def kind(name, trial, **more):
 
 def lanes(*kinds, wanted=6, minutes=5.0):
     made = Lanes([(each, wanted) for each in kinds], 2, seed=0)
-    before = children()
+    before = forks.children([os.getpid()])
     made.run(time.monotonic() + 60 * minutes)
-    assert children() <= before  # all have ended
+    assert forks.children([os.getpid()]) == before  # all have ended
     return made
-
-
-def children() -> set[str]:
-    """Return the processes that this process has started and not waited for."""
-    return {
-        pid
-        for file in Path("/proc/self/task").glob("*/children")
-        for pid in file.read_text().split()
-    }
 
 
 def test_each_kind_is_tried_as_often_as_wanted_with_numbers_and_draws_of_its_own(tmp_path):
