@@ -218,7 +218,7 @@ class Kills:
 
         def jobs(child: int) -> list[int]:
             pids = [int(path.read_text() or 0) for path in folder.glob("pid-*")]
-            return [-pid for pid in pids if pid and Path(f"/proc/{pid}").exists()]
+            return [-pid for pid in pids if str(self.folder).encode() in _words(pid)]  # not reused
 
         def prepare() -> None:
             from maskpolicy.pipeline.executors import slurm_engine
