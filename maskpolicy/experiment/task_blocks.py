@@ -88,7 +88,7 @@ def _metric_name(name: str, folders: Sequence[Path]) -> str:
     if not name.startswith(PREFIX):
         return name
     module, *key = name.removeprefix(PREFIX).removesuffix(EACH).split(":")
-    path = yaml_file.locate(module, folders)
+    path = yaml_file.locate(module, folders) if module else None
     script = path / f"{path.name}.py" if path is not None and path.is_dir() else path
     if script is None or not script.is_file():
         return name

@@ -85,8 +85,10 @@ def find_metric(name: str) -> Metric:
     A metric `evaluate:NAME` is imported from the local cache of `evaluate`. Raises ConfigError for
     an unknown name, with the choices.
     """
-    if name not in METRICS and name.startswith(evaluate_metrics.PREFIX):
-        load_file(evaluate_metrics.cached(name))
+    if name.startswith(evaluate_metrics.PREFIX):
+        whole = f"{evaluate_metrics.PREFIX}{evaluate_metrics.module_of(name)}"
+        if whole not in METRICS:  # else another figure of a module that is loaded
+            load_file(evaluate_metrics.cached(name))
     if name not in METRICS:
         find_plugin("metric", name, others=tuple(METRICS))
     if name not in registry.names("metric"):

@@ -25,6 +25,11 @@ _HALF = "yesterday the quick brown fox jumps"  # a prediction that is partly rig
 _BEST = (1.0, 100.0)  # what right answers score; the second is divided by 100
 
 
+def module_of(metric: str) -> str:
+    """Return NAME of `evaluate:NAME`, `evaluate:NAME:KEY` and either with EACH after it."""
+    return metric.removeprefix(PREFIX).partition(":")[0].removesuffix(EACH)
+
+
 def cached(metric: str) -> Path:
     """Return the newest script of `evaluate:NAME` in the local cache of `evaluate`.
 
@@ -32,7 +37,9 @@ def cached(metric: str) -> Path:
     """
     from evaluate import config
 
-    name = metric.removeprefix(PREFIX).partition(":")[0].removesuffix(EACH)
+    name = module_of(metric)
+    if not name:
+        raise ConfigError(f"metric {metric!r}: names no metric: write e.g. {PREFIX}rouge")
     place = Path(config.HF_MODULES_CACHE, "evaluate_modules", "metrics")
     folders = (f"evaluate-metric--{name}", name.replace("/", "--"))
     file = f"{name.rpartition('/')[2]}.py"

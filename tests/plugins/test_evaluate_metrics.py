@@ -150,6 +150,11 @@ def test_a_task_names_a_local_module_whose_code_is_in_the_keys(write, tmp_path):
     second = planned(tmp_path, "evaluate:mine.py:rouge1")
     changed = {kind for kind in first if first[kind].key != second[kind].key}
     assert changed == {"evaluate", "majority"}
+    for other in ("mine.py:rouge3", "mine.py@example"):
+        with pytest.raises(ConfigError, match="did you mean 'evaluate:mine"):
+            experiment(tmp_path, f"evaluate:{other}")
+    with pytest.raises(ConfigError, match="names no metric"):
+        experiment(tmp_path, "evaluate:")
 
 
 def test_a_name_is_looked_up_in_the_local_cache_alone(write, tmp_path, monkeypatch):
