@@ -214,6 +214,13 @@ class Board:
         return sum(bool(each and each.estimate) for each in compared)
 
     @property
+    def over(self) -> str:
+        """What the tests draw at random, in words: single runs, or their means, have no seeds."""
+        compared = (score.comparison for score in self._scores)
+        most = max((each.seeds for each in compared if each and each.estimate), default=0)
+        return "seeds and examples" if most > 1 else "examples"
+
+    @property
     def condition(self) -> str:
         """What the tests generalise to and what they hold fixed; "" without tests."""
         if self.given is not None:

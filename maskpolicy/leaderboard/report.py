@@ -209,8 +209,7 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     shown = board.one_seed if board.seeds == 1 else "mean ± standard deviation over seeds"
     about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
-        over = "examples" if board.given and board.seeds == 1 else "seeds and examples"
-        about.append(f"{SIGNIFICANT}: p < {LEVEL} over {over}, after Holm.")
+        about.append(f"{SIGNIFICANT}: p < {LEVEL} over {board.over}, after Holm.")
     if board.majority:
         about.append(f"{SENTENCE}.")
     about += map(markdown.plain, board.about_tests)

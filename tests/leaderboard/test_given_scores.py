@@ -129,8 +129,11 @@ def test_the_words_above_the_table_say_what_the_tests_generalise_to(tmp_path):
     assert "masked" not in page[: page.index("<script>")].split("</style>")[1]
     two = build_board(scores(2)).given.above[0]
     assert "need 3 complete ones of every system and task (base has 2 on nli, near has 2" in two
-    lone = build_board(without(scores(4), "near", "qa", seeds=(1, 2))).given.above[0]
-    assert "(near has 2 on qa), so seeds are averaged" in lone
+    lone = build_board(without(scores(4), "near", "qa", seeds=(1, 2)))
+    assert "(near has 2 on qa), so seeds are averaged" in lone.given.above[0]
+    assert "over examples, after Holm" in report.to_markdown(lone)
+    assert "over examples, after Holm" in render(lone)
+    assert "over seeds and examples, after Holm" in text
 
 
 def test_a_run_is_the_mean_of_its_seeds():

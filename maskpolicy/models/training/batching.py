@@ -256,9 +256,11 @@ class Packing(NamedTuple):
 
 
 def _moved(tensor: Any, device: torch.device) -> Any:
-    if tensor is None or device.type != "cuda" or tensor.device.type == "cuda":
-        return tensor if tensor is None else tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    if tensor is None:
+        return None
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
