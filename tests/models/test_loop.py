@@ -164,6 +164,18 @@ def test_control_c_saves_a_checkpoint_and_changes_no_bit(checkpoints, caplog):
     assert torch.equal(weights(again), weights(model))
 
 
+def test_a_checkpoint_that_another_host_removes_is_read_no_more(checkpoints):
+    spec = replace(SPEC, steps=8)
+    model, done = run(spec)
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, checkpoints, on_step=partial(signal_after, 5))
+    found = [checkpoints.latest()]
+    checkpoints.clear()  # between the other's look and its reading
+    again, finished = run(spec, SimpleNamespace(latest=lambda: found.pop() if found else None))
+    assert finished == done and not found
+    assert torch.equal(weights(again), weights(model))
+
+
 def test_a_schedule_resumes_and_stops_early_with_the_same_bits(checkpoints):
     spec, schedule = replace(SPEC, steps=8), Schedule(0.6, 0.1)
     steps, early = masked(spec, ratio=schedule), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from dataclasses import replace
 from math import log
@@ -9,6 +10,7 @@ from math import log
 import numpy as np
 import pytest
 import small
+from maskpolicy.policies.concepts import Concepts, read_graph
 from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, DifferenceMasking
 from maskpolicy.policies.frequency import Frequency, spread
 from maskpolicy.policies.informask import (
@@ -20,7 +22,7 @@ from maskpolicy.policies.informask import (
 )
 from maskpolicy.policies.pmi import PMI, ngrams, scores, units
 
-from maskpolicy.core.errors import DataError
+from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking.selection import select
 from maskpolicy.plugins.statistics import Statistics
@@ -359,3 +361,78 @@ def test_the_counts_do_not_depend_on_batches():
     whole = policy.count(PASSAGES, pairs)
     assert policy.count(PASSAGES[:7], pairs) + policy.count(PASSAGES[7:], pairs) == whole
     assert policy.count(PASSAGES[-1:], None) == {"tokens": 0, "pairs": 0}
+
+
+GRAPH = "way\troad\nway\thome\nroad\ttown\ntown\thall\nway\tby_the_way\nriver\tway\n"
+
+
+def concepts(tmp_path, lines=LINES, **given):
+    """Return the policy on a small graph, and the stages of the corpus' concepts."""
+    (tmp_path / "graph.tsv").write_text(GRAPH, encoding="utf-8")
+    given = {"frequent": 10, "connected": 2, **given}
+    made = Concepts(graph=str(tmp_path / "graph.tsv"), **given)
+    return made, statistics_of(made, [small.words(line) for line in lines])
+
+
+def test_concepts_join_the_curriculum_by_their_distance_from_the_basic_ones(tmp_path):
+    lines = [*LINES, "the road to town hall", "down the river"]
+    # of way (4 neighbours) and road (2) only way occurs 10 times. The release's next stage are the
+    # neighbours of way, `construct_next_stage({way}) == {road, home, by the way, river}`, then town
+    first = {"way": 1, "home": 2, "by the way": 2, "road": 2, "river": 2}
+    _, stages = concepts(tmp_path, lines)
+    assert dict(stages.items()) == {**first, "town": 3, "hall": 3}
+    _, stages = concepts(tmp_path, lines, stages=4)
+    assert dict(stages.items()) == {**first, "town": 3, "hall": 4}
+    _, stages = concepts(tmp_path, lines, hops=2)
+    assert dict(stages.items()) == {**first, "town": 2, "hall": 3}
+    with pytest.raises(DataError, match=r"none of the 2 concepts of .* occurs 40 times"):
+        concepts(tmp_path, frequent=40)
+
+
+def test_concepts_of_the_stage_are_masked_and_random_tokens_before_and_after(tmp_path):
+    made, stages = concepts(tmp_path, [*LINES, "the road to town hall"])
+    passage = small.words("by the way the road to town hall is a way home by the river")
+    columns = made.annotate([passage], None, stages)
+    passage = replace(passage, columns={name: each[0] for name, each in columns.items()})
+    found = dict(
+        zip(passage.texts(passage.columns["concepts"]), passage.columns["stages"], strict=True)
+    )
+    assert found == {
+        "by the way": 2,
+        "road": 2,
+        "town": 3,
+        "hall": 3,
+        "way": 1,
+        "home": 2,
+        "river": 2,
+    }
+
+    def masked(stage, ratio=1.0):
+        policy = replace(made, stage=stage, ratio=ratio)
+        draws = select(policy, [passage] * 60, 0, range(60))
+        return [set(passage.texts(spans)) for spans in draws]
+
+    assert set().union(*masked(1.9)) == {"way"}
+    assert set().union(*masked(2.0)) == {"by the way", "road", "way", "home", "river"}
+    assert set().union(*masked(3.0)) == set(found)
+    assert {"to", "a"} < set().union(*masked(0.5, 0.3))
+    both = masked(4.0, 6 / 15)  # four tokens of concepts or a few more, and two others
+    assert {"to", "a"} < set().union(*both) and all(each & set(found) for each in both)
+
+
+def test_concepts_read_conceptnet_and_refuse_other_lines(tmp_path):
+    path = tmp_path / "conceptnet-assertions-5.7.0.csv.gz"
+    uri = "/a/[/r/IsA/,/c/en/mill/n/,/c/en/old_building/]"
+    lines = [
+        f"{uri}\t/r/IsA\t/c/en/mill/n/wn/artifact\t/c/en/old_building\t{{}}",
+        f"{uri}\t/r/Synonym\t/c/en/mill\t/c/de/mühle\t{{}}",
+    ]
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    names, edges = read_graph(str(path))
+    assert names == {"mill": 0, "old building": 1} and edges.tolist() == [[0, 1]]
+    path.write_bytes(gzip.compress(b"mill;town\n"))
+    read_graph.cache_clear()
+    with pytest.raises(DataError, match="line 1: is neither two concepts with a tab"):
+        read_graph(str(path))
+    with pytest.raises(ConfigError, match=r"graph: .* cannot be read: No such file"):
+        Concepts(graph=str(tmp_path / "none.tsv")).depends()

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,10 +265,10 @@ class Optimization:
 
     def restore(self, checkpoints: StepCheckpoints, start: Start) -> int:
         """Load the newest checkpoint, or else the state at `start`; return the steps done."""
-        found = checkpoints.latest()
-        if found is not None:
-            self._load(found[1])
-            return found[0]
+        while (found := checkpoints.latest()) is not None:
+            with suppress(FileNotFoundError):  # a host that shares no locks has just removed it
+                self._load(found[1])
+                return found[0]
         if start.state is not None:
             self._load(start.state)
         self.work.update(start.work)
