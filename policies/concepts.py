@@ -11,6 +11,7 @@ the last stage has all concepts of the graph.
 from __future__ import annotations
 
 import gzip
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,6 @@ from maskpolicy import (
     fill,
     policy,
 )
-from maskpolicy.core.files import sha256
 
 LONGEST = 4  # words of a concept
 CURRICULUM: Any = Schedule(0, 5)
@@ -62,7 +62,8 @@ class Concepts:
     def depends(self) -> Json:
         """Return the digest of the graph's file; raises ConfigError if it cannot be read."""
         try:
-            return {"graph": sha256(Path(self.graph))}
+            with Path(self.graph).open("rb") as file:
+                return {"graph": hashlib.file_digest(file, "sha256").hexdigest()}
         except OSError as error:
             raise ConfigError(f"graph: {self.graph} cannot be read: {error.strerror}") from None
 
