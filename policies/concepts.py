@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from maskpolicy.policies.pmi import ngrams
 from numpy.typing import NDArray
 
 from maskpolicy import (
@@ -38,6 +37,7 @@ from maskpolicy import (
     fill,
     policy,
 )
+from maskpolicy.data.corpus import ngrams
 
 LONGEST = 4  # words of a concept
 CURRICULUM: Any = Schedule(0, 5)
@@ -70,7 +70,7 @@ class Concepts:
     def count(self, passages: Sequence[Passage]) -> Counter[str]:
         """Count the n-grams of 1 to 4 words that are concepts of the graph."""
         concepts, _ = read_graph(self.graph)
-        found = (text for one in passages for size, _, text in ngrams(one) if size <= LONGEST)
+        found = (text for passage in passages for *_, text in ngrams(passage, LONGEST))
         return Counter(text for text in found if text in concepts)
 
     def condense(self, statistics: Statistics) -> dict[str, int]:
@@ -165,8 +165,7 @@ def _name(concept: str) -> str:
 
 
 def _found(passage: Passage, statistics: Statistics) -> tuple[Spans, NDArray[Any]]:
-    every = sorted(ngrams(passage), key=lambda each: -each[0])
-    every = [each for each in every if each[0] <= LONGEST]
+    every = sorted(ngrams(passage, LONGEST), key=lambda each: -each[0])
     stages = statistics.numbers([text for *_, text in every])
     is_free, words, kept = np.ones(len(passage.words), bool), passage.words, []
     for (size, first, _), stage in zip(every, stages.tolist(), strict=True):

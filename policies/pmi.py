@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from itertools import groupby, islice
+from itertools import islice
 from math import log
 from pathlib import Path
 from typing import ClassVar
@@ -23,6 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from maskpolicy import Count, DataError, Passage, Rate, Spans, Statistics, as_spans, fill, policy
+from maskpolicy.data.corpus import ngrams
 
 SHARES = {2: 0.5, 3: 0.25, 4: 0.125, 5: 0.125}  # of the vocabulary, by number of words
 LONGEST = max(SHARES)
@@ -44,7 +45,7 @@ class PMI:
         """Count the n-grams of 1 to 5 words, and under each length all n-grams of it."""
         counts: Counter[str | int] = Counter()
         for passage in passages:
-            for length, _, ngram in ngrams(passage):
+            for length, _, ngram in ngrams(passage, LONGEST):
                 counts[ngram] += 1
                 counts[length] += 1
         return counts
@@ -89,19 +90,6 @@ class PMI:
         return fill(units(passage, rng), budget, rng)
 
 
-def ngrams(passage: Passage, shortest: int = 1) -> Iterator[tuple[int, int, str]]:
-    """Yield (number of words, index of the first word, text) of each n-gram of up to 5 words.
-
-    Words are in lower case. Punctuation belongs to no n-gram.
-    """
-    words = [text.lower() for text in passage.texts(passage.words)]
-    for is_run, run in groupby(range(len(words)), lambda at: any(map(str.isalnum, words[at]))):
-        places = list(run) if is_run else []
-        for length in range(shortest, LONGEST + 1):
-            for first in places[: max(0, len(places) - length + 1)]:
-                yield length, first, " ".join(words[first : first + length])
-
-
 def scores(statistics: Statistics) -> Iterator[tuple[float, str]]:
     """Yield (PMI_n, n-gram) for all counted n-grams of more than one word."""
     totals = {length: statistics[length] for length in range(1, LONGEST + 1)}
@@ -132,7 +120,7 @@ def _score(words: Sequence[str], numbers: dict[str, int], totals: dict[int, floa
 
 
 def _found(passage: Passage, statistics: Statistics) -> Spans:
-    every = list(ngrams(passage, shortest=2))
+    every = list(ngrams(passage, LONGEST, shortest=2))
     known = statistics.numbers([ngram for *_, ngram in every]) > 0
     ranges = sorted(
         (first, -(first + length))

@@ -33,7 +33,7 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
     },
     "maskpolicy.data.corpus": {
         *("Labelled", "entity_labels", "find_entities", "find_phrases", "pipeline_identity"),
-        *("TAGS", "spacy_version", "stop_words", "tag_words"),
+        *("TAGS", "ngrams", "spacy_version", "stop_words", "tag_words"),
     },
     "maskpolicy.data.taskfiles": {
         *("text", "optional", "texts", "block", "records", "alike", "digest"),

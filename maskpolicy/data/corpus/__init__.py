@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from maskpolicy.core.lazy import offers
 
 if TYPE_CHECKING:
+    from maskpolicy.data.corpus.segmentation import ngrams as ngrams
     from maskpolicy.data.corpus.segmentation import spacy_version as spacy_version
     from maskpolicy.data.corpus.segmentation import stop_words as stop_words
     from maskpolicy.data.corpus.spacy_pipelines import TAGS as TAGS
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from maskpolicy.data.corpus.spacy_pipelines import tag_words as tag_words
 
 _HOMES = {
-    "maskpolicy.data.corpus.segmentation": ["spacy_version", "stop_words"],
+    "maskpolicy.data.corpus.segmentation": ["ngrams", "spacy_version", "stop_words"],
     "maskpolicy.data.corpus.spacy_pipelines": (
         *("TAGS", "Labelled", "entity_labels", "find_entities", "find_phrases"),
         *("pipeline_identity", "tag_words"),

@@ -7,12 +7,15 @@ which the end of a sentence is told from an abbreviation, are spaCy's, which is 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata, resources
+from itertools import groupby
 from unicodedata import category
 
 from maskpolicy.core.errors import need
+from maskpolicy.core.types import Passage
 
 ENGLISH = "en"
 _VERSION = 2  # of what is a sentence: it is part of the keys of corpora of files and of the Hub
@@ -154,3 +157,16 @@ def _words(alone: str) -> re.Pattern[str]:
         return re.compile(rf"[{inside}]+(?:['’.\-][{inside}]+)*|[^\w\s]")
     inside = f"(?:(?![{alone}])[{inside}])"
     return re.compile(rf"[{alone}][{combining}]*|{inside}+(?:['’.\-]{inside}+)*|[^\w\s]")
+
+
+def ngrams(passage: Passage, longest: int, shortest: int = 1) -> Iterator[tuple[int, int, str]]:
+    """Yield (number of words, index of the first word, text) of each n-gram of a passage.
+
+    Words are in lower case. Punctuation belongs to no n-gram.
+    """
+    words = [text.lower() for text in passage.texts(passage.words)]
+    for is_run, run in groupby(range(len(words)), lambda at: any(map(str.isalnum, words[at]))):
+        places = list(run) if is_run else []
+        for length in range(shortest, longest + 1):
+            for first in places[: max(0, len(places) - length + 1)]:
+                yield length, first, " ".join(words[first : first + length])
