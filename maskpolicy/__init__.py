@@ -59,44 +59,10 @@ if TYPE_CHECKING:
     from maskpolicy.plugins.statistics import Statistics as Statistics
 
 __version__ = VERSION
-_HOMES = {  # the same names, for the interpreter
-    "maskpolicy.analyses": ["Findings"],
-    "maskpolicy.app.finished": ["Runs"],
-    "maskpolicy.app.notebook": ["board", "load", "mask", "pretrain", "run"],
-    "maskpolicy.core.distribution": ["Distribution"],
-    "maskpolicy.core.errors": (
-        ["ConfigError", "DataError", "MaskpolicyError", "StageError", "StoreError", "unknown"]
-    ),
-    "maskpolicy.core.schema": (
-        [
-            "Count",
-            "Positive",
-            "Range",
-            "Rate",
-            "Schedule",
-            "Seed",
-            "Share",
-            "Steps",
-            "Weight",
-            "omitted",
-        ]
-    ),
-    "maskpolicy.core.types": ["Example", "Json", "Passage", "Spans", "as_spans"],
-    "maskpolicy.data.taskfiles.sources": ["Hub"],
-    "maskpolicy.leaderboard.results.cell": ["Result", "Run"],
-    "maskpolicy.masking.selection": (
-        ["choose", "draw", "draw_highest", "draw_weighted", "fill", "scatter"]
-    ),
-    "maskpolicy.models.training.collator": ["MaskingCollator"],
-    "maskpolicy.pipeline.store.artifacts": ["Store"],
-    "maskpolicy.plugins.discovery": ["file_of"],
-    "maskpolicy.plugins.registry": ["analysis", "metric", "policy", "task"],
-    "maskpolicy.plugins.statistics": ["Statistics"],
-}
 
 # In a checkout, policies/, tasks/ and experiments/ lie beside this folder; in a wheel, inside it.
 if not os.path.isdir(os.path.join(__path__[0], "policies")):  # noqa: PTH112, PTH118
     __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
 
-__all__, __getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__)
 __all__ += ["__version__"]

@@ -36,19 +36,7 @@ if TYPE_CHECKING:
     from maskpolicy.analyses.task_examples import column_examples as column_examples
     from maskpolicy.pipeline.store.artifacts import Store
 
-_HOMES = {
-    "maskpolicy.analyses.cache": ("derive",),
-    "maskpolicy.analyses.curves": ("Point", "panels", "points"),
-    "maskpolicy.analyses.task_examples": ("ColumnExamples", "answers", "column_examples"),
-    "maskpolicy.analyses.masked_sample": (
-        "Sample",
-        "Sampling",
-        "IntermediateStage",
-        "samples",
-        "intermediate_stages",
-    ),
-}
-__all__, __getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__)
 __all__ += ["Figure", "Findings"]
 
 FOLDER = "analyses"  # in a run's folder; has a folder for each analysis

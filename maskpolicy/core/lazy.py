@@ -1,22 +1,34 @@
-"""Names that a package offers and loads only when they are used, so that importing it is quick."""
+"""Names that a package offers but imports only when they are used, to make importing it quick."""
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 
-def offers(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
+def offers(package: str) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Return `__all__`, `__getattr__` and `__dir__` (PEP 562) of a package.
 
-    `homes` maps each module to the names that it provides; those of the package itself are its
-    modules. The package imports the same names under TYPE_CHECKING, each as itself, which tells
-    type checkers that it offers them.
+    The package offers the names that it imports under `if TYPE_CHECKING`, each as itself
+    (`from x import y as y`). That block is read from its file, and type checkers read it too.
     """
-    modules = {name: module for module, names in homes.items() for name in names}
+    loader: Any = sys.modules[package].__loader__
+    imports = [
+        node
+        for block in ast.parse(loader.get_source(package)).body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+    ]
+    modules = {
+        alias.name: str(node.module)
+        for node in imports
+        for alias in node.names
+        if alias.asname == alias.name
+    }
 
     def __getattr__(name: str) -> object:
         if name not in modules:

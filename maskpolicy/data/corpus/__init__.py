@@ -19,11 +19,4 @@ if TYPE_CHECKING:
     from maskpolicy.data.corpus.spacy_pipelines import pipeline_identity as pipeline_identity
     from maskpolicy.data.corpus.spacy_pipelines import tag_words as tag_words
 
-_HOMES = {
-    "maskpolicy.data.corpus.segmentation": ["ngrams", "spacy_version", "stop_words"],
-    "maskpolicy.data.corpus.spacy_pipelines": (
-        *("TAGS", "Labelled", "entity_labels", "find_entities", "find_phrases"),
-        *("pipeline_identity", "tag_words"),
-    ),
-}
-__all__, __getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__)

@@ -12,8 +12,4 @@ if TYPE_CHECKING:
     from maskpolicy.experiment.world_settings import Settings as Settings
     from maskpolicy.experiment.world_settings import make as make
 
-_HOMES = {
-    "maskpolicy.data.world.create": ("KINDS_BY_FILE", "MARKS", "figures", "write"),
-    "maskpolicy.experiment.world_settings": ("Settings", "make"),
-}
-__all__, __getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__)

@@ -24,21 +24,4 @@ if TYPE_CHECKING:
     from maskpolicy.models.learned.fit_tools import require as require
     from maskpolicy.models.training.specials import Specials as Specials
 
-_HOMES = {
-    "maskpolicy.experiment.budgets": ("Training",),
-    "maskpolicy.models.learned": (
-        *("candidates", "episodes", "extractor", "hits", "innerloop", "meta"),
-        *("tagger", "windows"),
-    ),
-    "maskpolicy.models.learned.fit_tools": (
-        "Classifier",
-        "Context",
-        "Contexts",
-        "Tools",
-        "require",
-    ),
-    "maskpolicy.models.guesses": ("Current", "Guesses"),
-    "maskpolicy.models.families": ("bounded",),
-    "maskpolicy.models.training.specials": ("Specials",),
-}
-__all__, __getattr__, __dir__ = offers(__name__, _HOMES)
+__all__, __getattr__, __dir__ = offers(__name__)
