@@ -16,7 +16,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.data.corpus.mixing import TextShare
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.definition import ENCODER, PRESETS, is_scratch
+from maskpolicy.experiment.definition import PRESETS, is_scratch
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
 from maskpolicy.models.families import within
 from maskpolicy.models.model_kinds import MODEL_KINDS
@@ -25,12 +25,6 @@ from maskpolicy.pipeline.stages.training_text import VALIDATION_FACT
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import plugin_of_run
 
-_ORDINARY = "It is an ordinary Transformers folder:"
-_RELATIVE = (
-    "Its attention has relative positions, which stock models lack: Transformers loads the folder "
-    "only after `maskpolicy.models.relative_positions` is imported:"
-)
-_IMPORT = "import maskpolicy.models.relative_positions\n"
 _DATA_SETS = {"world": "maskpolicy-world-{}", "files": "local-files-{}"}  # not names on the Hub
 _NAMES = {"world": "{} (world)", "files": "{} (local files)"}
 _SOURCES = {
@@ -39,7 +33,7 @@ _SOURCES = {
     "hub": "the Hub",
 }
 MASKED_LM = "AutoModelForMaskedLM"
-_SHOWN = 20  # the most corpus files in a card
+_SHOWN = 20  # corpus files listed in a card
 log = logging.getLogger(__name__)
 
 
@@ -94,78 +88,58 @@ def card(history: ModelHistory) -> str:
     """Return the README.md of an exported checkpoint."""
     from huggingface_hub import ModelCard
 
-    kind = MODEL_KINDS[history.kind]
-    factory = history.auto_class or kind.auto_class
+    from maskpolicy.leaderboard.page import templates
+
+    factory = history.auto_class or MODEL_KINDS[history.kind].auto_class
     if history.head:
         factory = TASK_KINDS[history.head].auto_class
-    recorded = history.manifest["versions"]
-    wanted = [name for name in ("maskpolicy", "torch", "transformers") if name in recorded]
-    versions = [f"{name} {recorded[name]}" for name in wanted]
-    sections = [
-        _front(history),
-        f"# {history.name}",
-        f"{_base(history)}{_trained(history)}. {_RELATIVE if history.is_relative else _ORDINARY}",
-        f"```python\n{_IMPORT if history.is_relative else ''}"
-        f"from transformers import {factory}, AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{history.name}")\n'
-        f'model = {factory}.from_pretrained("{history.name}")\n```',
-        *_head(history, factory),
-        *_trainings(history),
-        "## Results",
-        _results(history),
-        "## How it was made",
-        f"```\n{history.command}\n```",
-        f"with {', '.join(versions)}. `maskpolicy.json` has all settings; "
-        "with the same files in place, these commands reproduce the model.",
-    ]
-    return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
+    known = history.manifest["versions"]
+    names = [name for name in ("maskpolicy", "torch", "transformers") if name in known]
+    template = templates("maskpolicy.app").overlay(autoescape=False).get_template("card.md")
+    text = template.render(
+        it=history,
+        front=_front(history),
+        origin=f"{_base(history)}{_trained(history)}",
+        factory=factory,
+        fills_masks=factory == MASKED_LM,
+        sections=_sections(history),
+        choices=[plain(choice) for choice in history.choices],
+        of_world=any(score.source == "world" for score in history.scores),
+        scores=_scores(history.scores),
+        versions=", ".join(f"{name} {known[name]}" for name in names),
+    )
+    return str(ModelCard(f"{text}\n", ignore_metadata_errors=False))
 
 
-def _head(history: ModelHistory, factory: str) -> list[str]:
-    """Return what an encoder that is not fine-tuned has above its body, in a sentence."""
-    if history.kind != ENCODER or history.task:
-        return []
-    if factory == MASKED_LM:
-        return ["It has its head for masked language modelling, so it fills masks."]
-    return [
-        "It is the body alone and fills no masks: its head for masked language modelling was "
-        "trained above MAE-LM's decoder, and both are left out."
-    ]
-
-
-def _trainings(history: ModelHistory) -> list[str]:
-    """Return the sections about the intermediate stage and the fine-tuning."""
-    params, sections = history.intermediate, list[str]()
+def _sections(history: ModelHistory) -> dict[str, str]:
+    """Return the sections about the intermediate stage and the fine-tuning, by their headings."""
+    params, sections = history.intermediate, dict[str, str]()
     if history.policy is not None and params is not None and history.corpus is not None:
-        sections = [
-            "## Policy",
-            _table({"name": history.policy, **_policy_settings(params)}),
-            "## Corpus",
-            _corpus(history.corpus, history.mix),
-            "## Budget",
-            _table(_budget(params.spec, history.limits)),
-            "## Work done",
-            _table(history.work),
-            *_validation(history.validation),
-        ]
+        sections = {
+            "Policy": _table({"name": history.policy, **_policy_settings(params)}),
+            "Corpus": _corpus(history.corpus, history.mix),
+            "Budget": _table(_budget(params.spec, history.limits)),
+            "Work done": _table(history.work),
+        }
+        if history.validation is not None:
+            rows = [[str(step), f"{loss:.4f}"] for step, loss in history.validation["losses"]]
+            losses = table(["step", "loss"], rows, numbers=True)
+            sections["Validation"] = f"{validation_sentence(history.validation)}\n\n{losses}"
     if history.finetune is not None:
-        sections += ["## Fine-tuning", _table(_budget(history.finetune.spec, history.limits))]
-    if history.choices:
-        about = "These were chosen by their scores on the dev split. What that cost stands behind"
-        lines = "\n".join(f"* {plain(choice)}" for choice in history.choices)
-        sections += ["## Tuned settings", f"{about} each.", lines]
+        sections["Fine-tuning"] = _table(_budget(history.finetune.spec, history.limits))
     return sections
 
 
 def _front(history: ModelHistory) -> str:
+    """Return the metadata of the card, as YAML."""
     from huggingface_hub import EvalResult, ModelCardData
 
     tags = ["maskpolicy", history.family or MODEL_KINDS[history.kind].family.lower()]
     tags += ["intermediate-pre-training", f"policy:{history.policy}"] if history.policy else []
-    base = history.model
     facts: dict[str, Any] = {"library_name": "transformers", "tags": tags}
     if not history.is_scratch:
-        facts["base_model"] = Path(base).name if Path(history.model).is_absolute() else base
+        folder = Path(history.model)
+        facts["base_model"] = folder.name if folder.is_absolute() else history.model
     if history.scores:
         facts["model_name"] = history.name
         facts["eval_results"] = [
@@ -180,50 +154,39 @@ def _front(history: ModelHistory) -> str:
             )
             for score in history.scores
         ]
-    return f"---\n{ModelCardData(**facts).to_yaml()}\n---"
+    return str(ModelCardData(**facts).to_yaml())
 
 
 def _base(history: ModelHistory) -> str:
+    """Return which model the training started from."""
+    folder = Path(history.model)
     if history.is_scratch:
         world = " on the embedded world" if history.model in PRESETS[history.kind] else ""
-        return f"`{Path(history.model).name}`, built from scratch{world}"
-    if Path(history.model).is_absolute():
+        return f"`{folder.name}`, built from scratch{world}"
+    if folder.is_absolute():
         return (
-            f"The model of a local folder, `{Path(history.model).name}` (`base_model` is the "
-            "folder's name: replace it by the model's name on the Hub before you publish this one)"
+            f"The model of a local folder, `{folder.name}` (`base_model` is the folder's name: "
+            "replace it by the model's name on the Hub before you publish this one)"
         )
     return f"`{history.model}` at commit `{history.revision}`"
 
 
 def _trained(history: ModelHistory) -> str:
+    """Return how the model was trained after that."""
     text = ""
     if history.policy is not None:
         try:
-            summary = plugin_of_run("policy", history.policy).summary.rstrip(".")
+            summary = f" ({plugin_of_run('policy', history.policy).summary.rstrip('.')})"
         except ConfigError as error:  # its plugin is not loaded
             log.warning("the model card does not describe the policy: %s", error)
             summary = ""
         text = (
-            f", pre-trained further on masked passages with the policy `{history.policy}`"
-            f"{f' ({summary})' if summary else ''}"
+            f", pre-trained further on masked passages with the policy `{history.policy}`{summary}"
         )
-    if not history.task:
-        return text
-    name = next(
-        (_data_set(score) for score in history.scores if score.task == history.task), history.task
-    )
-    return f"{text}, then fine-tuned on {plain(name)}"
-
-
-def _validation(validation: Json) -> list[str]:
-    if validation is None:
-        return []
-    rows = [[str(step), f"{loss:.4f}"] for step, loss in validation["losses"]]
-    return [
-        "## Validation",
-        validation_sentence(validation),
-        table(["step", "loss"], rows, numbers=True),
-    ]
+    if history.task:
+        names = {score.task: _data_set(score) for score in history.scores}
+        text += f", then fine-tuned on {plain(names.get(history.task, history.task))}"
+    return text
 
 
 def validation_of(manifest: Json) -> Json:
@@ -264,19 +227,7 @@ def _budget(spec: Training, most: tuple[int | None, int | None]) -> dict[str, Js
     return to_json(within(spec, most))
 
 
-def _results(history: ModelHistory) -> str:
-    if not history.scores:
-        return "It has not been fine-tuned or evaluated on any task."
-    about = "Of this model."
-    if not history.task:
-        tuned = f" ({history.tuned_with})" if history.tuned_with else ""
-        about = f"Of this model after fine-tuning on each task{tuned}."
-    if any(score.source == "world" for score in history.scores):
-        about += (
-            " Tasks of the embedded world use the file formats of the data sets of the same names. "
-            "Their questions are about an invented world, so such a score is not one on the data "
-            "set."
-        )
+def _scores(scores: Sequence[CardScore]) -> str:
     rows = [
         [
             plain(_data_set(score)),
@@ -286,10 +237,9 @@ def _results(history: ModelHistory) -> str:
             ", ".join(map(str, score.seeds)),
             str(score.n),
         ]
-        for score in history.scores
+        for score in scores
     ]
-    head = ["task", "data", "metric", "score (%)", "seeds", "test examples"]
-    return f"{about}\n\n{table(head, rows)}"
+    return table(["task", "data", "metric", "score (%)", "seeds", "test examples"], rows)
 
 
 def _data_set(score: CardScore) -> str:
