@@ -10,13 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from maskpolicy.app import cards
 from maskpolicy.app.cards import CardScore, ModelHistory
 from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
-from maskpolicy.core.files import check_folder, claim_folder, locked, sync
+from maskpolicy.core.files import (
+    check_folder,
+    claim_folder,
+    json_bytes,
+    json_or_none,
+    locked,
+    sync,
+)
 from maskpolicy.core.keys import to_json
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.passages import Passages
@@ -37,9 +44,10 @@ from maskpolicy.pipeline.stages.params import (
     PretrainedParams,
 )
 from maskpolicy.pipeline.store import manifest
-from maskpolicy.pipeline.store.artifacts import Store, available
+from maskpolicy.pipeline.store.artifacts import Artifact, Store, available
 from maskpolicy.plugins.discovery import plugin_of_run
 
+T = TypeVar("T")
 _MODULES = "modules.json"  # of sentence-transformers
 RECORD = "maskpolicy.json"  # all settings of a folder that we wrote
 CARD = "README.md"
@@ -60,7 +68,7 @@ def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None
         )
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out}: is a file, not a folder: choose another --out")
-    if out.is_dir() and any(out.iterdir()) and _verb(record_of(out)) != verb:
+    if out.is_dir() and any(out.iterdir()) and _verb(out) != verb:
         raise StoreError(
             f"{out}: is not empty and was not made by `maskpolicy {verb}`: choose another --out"
         )
@@ -69,22 +77,15 @@ def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None
 
 def record_of(out: Path) -> dict[str, Any]:
     """Return the RECORD of a folder, or {} if we did not write the folder."""
-    record = _content(out / RECORD)
+    record = json_or_none(out / RECORD)
     return record if isinstance(record, dict) else {}
 
 
-def _content(path: Path) -> Json:
-    """Return the value of a JSON file; None for one that cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _verb(record: Mapping[str, Json]) -> str:
-    """Return the command that wrote a record, or "" for an empty one."""
-    of_run = EXPORT if "stages" in record else PRETRAIN  # `export` records the stages of a run
-    return of_run if record else ""
+def _verb(out: Path) -> str:
+    """Return the command that wrote a folder, or "" if we did not write it."""
+    record = record_of(out)
+    verb = EXPORT if "stages" in record else PRETRAIN  # `export` records the stages of a run
+    return verb if record else ""
 
 
 def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:
@@ -118,14 +119,14 @@ def place(
     folder that the same command wrote is replaced. Raises StoreError.
     """
     claim_folder(out.absolute().parent)
-    with locked(out.absolute().parent), _replacing(out, _verb(record)) as folder:
+    with locked(out.absolute().parent), _replacing(out) as folder:
         for name, own in {"": parts, **(inside or {})}.items():
             _copy(own, folder / name, positions)
         for name in _of_sentences(Path(base)):
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(Path(base, name), folder / name)
         (folder / CARD).write_text(card, encoding="utf-8")
-        (folder / RECORD).write_text(_json(record), encoding="utf-8")
+        (folder / RECORD).write_bytes(json_bytes(record))
 
 
 def _copy(parts: Sequence[Path], folder: Path, positions: int | None) -> None:
@@ -141,7 +142,7 @@ def _copy(parts: Sequence[Path], folder: Path, positions: int | None) -> None:
 
 def _of_sentences(base: Path) -> Iterator[str]:
     """Yield the files that sentence-transformers added to a folder, such as its pooling's."""
-    modules = _content(base / _MODULES) if base.is_absolute() else None
+    modules = json_or_none(base / _MODULES) if base.is_absolute() else None
     if isinstance(modules, list):
         yield from (path.name for path in (base / _MODULES, *sorted(base.glob("*sentence*.json"))))
         names = [str(module.get("path")) for module in modules if isinstance(module, dict)]
@@ -156,11 +157,11 @@ def _bound(path: Path, positions: int) -> None:
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     longest = settings.get(LONGEST)
     if not isinstance(longest, int | float) or longest > positions:
-        path.write_text(_json({**settings, LONGEST: positions}), encoding="utf-8")
+        path.write_bytes(json_bytes({**settings, LONGEST: positions}))
 
 
 @contextmanager
-def _replacing(out: Path, verb: str) -> Iterator[Path]:
+def _replacing(out: Path) -> Iterator[Path]:
     """Yield a new folder next to `out`; on success, flush it to disk and replace `out` by it."""
     out = out.absolute()
     for left in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 12}.part"):
@@ -172,7 +173,7 @@ def _replacing(out: Path, verb: str) -> Iterator[Path]:
         yield folder
         for path in (*folder.rglob("*"), folder):
             sync(path)
-        check_out(out, verb)  # again: it may have changed during hours of training
+        check_out(out, _verb(folder))  # again: it may have changed during hours of training
         if out.exists():
             out.rename(away)
         folder.rename(out)
@@ -186,10 +187,6 @@ def _replacing(out: Path, verb: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(away, ignore_errors=True)
-
-
-def _json(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
 def export_model(
@@ -206,38 +203,16 @@ def export_model(
 ) -> list[str]:
     """Write the model of a row to the folder `out`: pre-trained, or fine-tuned on `task`.
 
-    `command` is shown in the card, with the model's `name` on the Hub if it is to have one. `seed`
-    selects a fine-tuning seed, and with it the intermediate run. With `checkpoints`, the models of
-    `checkpoint_steps` and the last one are written to folders in `out` as well, named after the
-    words that they have read, and these names are returned. Raises ConfigError
-    if the run does not have the row, task, seed or checkpoints, and StoreError if the store does
-    not have a model any more.
+    The card shows `command` and the model's `name` on the Hub, if there is one. `seed` selects a
+    fine-tuning seed, and with it the intermediate run. With `checkpoints`, the models of
+    `checkpoint_steps` and the last one are written to folders in `out` too; returns the names of
+    these folders (see `checkpoint_name`). Raises ConfigError if the run lacks the row, task, seed
+    or checkpoints, and StoreError if the store lacks a model.
     """
     cells = cells_of(run, policy, task, seed)
-    keys = {kind: cells[0].stage_key(kind) for kind in _KINDS}
-    key = keys["finetune" if task is not None else "intermediate"]
-    if key is None:
-        raise ConfigError(
-            f"{run.folder}: {policy} has no intermediate stage: name a task to export it fine-tuned"
-        )
-    if task is not None and store.peek(key) is None and store.recall(key) is not None:
-        raise StoreError(
-            f"{run.folder}: the model of {policy} fine-tuned on {task} was not kept: add "
-            "keep_models: [finetune] to the experiment and run it again"
-        )
-    model = available(store, key, f"the model of {policy}")
-    if keys["tokenizer"] is None:
-        raise DataError(f"{run.folder}: {policy} has no tokenizer: run its experiment again")
-    tokenizer = available(store, keys["tokenizer"], f"the tokenizer of {run.folder}")
-    if keys["intermediate"] is not None:
-        available(store, keys["intermediate"], f"the intermediate stage of {policy}")
-    manifests = {kind: store.peek(key) for kind, key in keys.items() if key is not None}
-    stage = manifests.get("intermediate")
-    if stage is not None:  # its corpus, for the card alone
-        manifests["corpus"] = store.recall(stage["record"]["inputs"]["corpus"])
-    parts = (tokenizer.path, model.path)
+    tokenizer, model, manifests = _artifacts(run, cells[0], store, task)
     kept = _early(run, cells[0], store) if checkpoints else {}
-    for part in (*parts, *kept.values()):
+    for part in (tokenizer, model.path, *kept.values()):
         refuse_code(str(part))  # a store that came with the run may contain any file
     about = _about(run, cells, manifests, task, model.path, command, name or out.name)
     record = {
@@ -249,11 +224,44 @@ def export_model(
         **({"mix": [to_json(share) for share in about.mix]} if about.mix else {}),
         "finetune": about.finetune and to_json(about.finetune),
         "scores": [asdict(score) for score in about.scores],
-        "work": cells[0].work,
+        "work": about.work,
     }
-    inside = {name: (tokenizer.path, path) for name, path in kept.items()}
-    place(out, parts, cards.card(about), record, about.limits[0], about.model, inside)
+    inside = {name: (tokenizer, path) for name, path in kept.items()}
+    card = cards.card(about)
+    place(out, (tokenizer, model.path), card, record, about.limits[0], about.model, inside)
     return list(inside)
+
+
+def _artifacts(
+    run: Run, cell: Result, store: Store, task: str | None
+) -> tuple[Path, Artifact, dict[str, Json]]:
+    """Return the tokenizer and the model of a cell, and the manifests of what made the model.
+
+    The model is the one that was fine-tuned if there is a `task`. Manifests are by kind of stage;
+    a stage that the store lacks has None.
+    """
+    keys = {kind: key for kind in _KINDS if (key := cell.stage_key(kind)) is not None}
+    key = keys.get("intermediate" if task is None else "finetune")
+    if key is None:
+        raise ConfigError(
+            f"{run.folder}: {cell.policy} has no intermediate stage: name a task to export it "
+            "fine-tuned"
+        )
+    if task is not None and store.peek(key) is None and store.recall(key) is not None:
+        raise StoreError(
+            f"{run.folder}: the model of {cell.policy} fine-tuned on {task} was not kept: add "
+            "keep_models: [finetune] to the experiment and run it again"
+        )
+    model = available(store, key, f"the model of {cell.policy}")
+    if "tokenizer" not in keys:
+        raise DataError(f"{run.folder}: {cell.policy} has no tokenizer: run its experiment again")
+    tokenizer = available(store, keys["tokenizer"], f"the tokenizer of {run.folder}")
+    if "intermediate" in keys:
+        available(store, keys["intermediate"], f"the intermediate stage of {cell.policy}")
+    manifests = {kind: store.peek(key) for kind, key in keys.items()}
+    if stage := manifests.get("intermediate"):  # its corpus, for the card alone
+        manifests["corpus"] = store.recall(stage["record"]["inputs"]["corpus"])
+    return tokenizer.path, model, manifests
 
 
 def _early(run: Run, cell: Result, store: Store) -> dict[str, Path]:
@@ -346,28 +354,28 @@ def _about(
 ) -> ModelHistory:
     """Return the history of a model from the results and the manifests of its stages."""
     config = cells[0].config
-    stage, tuned = manifests.get("intermediate"), manifests.get("finetune")
-    corpus = manifests.get("corpus")
-    read = params_of(corpus["record"], CorpusParams) if corpus else None
-    finetune = None
-    if task is not None and tuned is not None:
-        finetune = params_of(tuned["record"], FinetuneParams)
-    base = manifests.get("pretrained")  # a model of the Hub, whose stage recorded the commit
-    revision = params_of(base["record"], PretrainedParams).revision if base else None
+
+    def params(kind: str, of: type[T]) -> T | None:
+        return params_of(manifests[kind]["record"], of) if manifests.get(kind) else None
+
+    stage, base = manifests.get("intermediate"), params("pretrained", PretrainedParams)
+    corpus = params("corpus", CorpusParams)
+    finetune = params("finetune", FinetuneParams) if task is not None else None
     chosen = [cell for cell in cells if cell.tuning is not None]
     return ModelHistory(
         name=name,
         model=config["model"]["name"],
-        revision=revision or config["model"]["revision"],
+        # the stage of a model of the Hub recorded the commit
+        revision=(base and base.revision) or config["model"]["revision"],
         command=command,
-        manifest=tuned if task is not None else stage,
+        manifest=manifests["intermediate" if task is None else "finetune"],
         kind=config["model"]["kind"],
         **architecture(model, config["model"]["kind"]),
         head=finetune.head if finetune else None,
         policy=config["policy"]["name"] if stage else None,
-        intermediate=params_of(stage["record"], IntermediateParams) if stage else None,
-        corpus=read.corpus if read else None,
-        mix=read.mix if read else (),
+        intermediate=params("intermediate", IntermediateParams),
+        corpus=corpus.corpus if corpus else None,
+        mix=corpus.mix if corpus else (),
         work=cells[0].work,
         task=task,
         finetune=finetune,
@@ -380,23 +388,26 @@ def _about(
 
 
 def _scores(run: Run, cells: list[Result]) -> list[CardScore]:
+    """Return the mean score of each task on which a cell has one, in the order of the run."""
     scores = []
     for task in run.columns:
-        of_task = [cell for cell in cells if cell.task == task and cell.metrics]
-        totals = [cell.metrics for cell in of_task if cell.metrics]
-        if totals:
-            values = [total.score for total in totals]
-            score = CardScore(
+        scored = [cell for cell in cells if cell.task == task and cell.metrics]
+        totals = {cell.seed: cell.metrics for cell in scored if cell.metrics}
+        if not totals:
+            continue
+        first, values = next(iter(totals.values())), [total.score for total in totals.values()]
+        scores.append(
+            CardScore(
                 task,
-                totals[0].metric,
+                first.metric,
                 statistics.fmean(values),
-                totals[0].n,
-                tuple(cell.seed for cell in of_task),
+                first.n,
+                tuple(totals),
                 statistics.stdev(values) if len(values) > 1 else None,
-                of_task[0].origin,
-                _kind(of_task[0].config["task"]["name"]),
+                scored[0].origin,
+                _kind(scored[0].config["task"]["name"]),
             )
-            scores.append(score)
+        )
     return scores
 
 

@@ -64,22 +64,17 @@ def weights_in(folder: Path) -> list[Path]:
     known = {*folder.glob("*.safetensors"), *folder.glob("*.bin")}
     indexes = (*folder.glob("*.safetensors.index.json"), *folder.glob("*.bin.index.json"))
     sources = sorted(indexes)
-    if isinstance(name := _value(folder / "config.json", "transformers_weights"), str):
+    config = json_or_none(folder / "config.json")  # Transformers names what is wrong with it
+    name = config.get("transformers_weights") if isinstance(config, dict) else None
+    if isinstance(name, str):
         sources.append(_inside(folder, name, folder / "config.json"))
     known |= {path for path in sources if path.suffix != ".json" and path.is_file()}
     for index in sources:
-        shards = _value(index, "weight_map") if index.suffix == ".json" else None
-        for name in shards.values() if isinstance(shards, dict) else ():
-            known.add(_inside(folder, str(name), index))
+        content = json_or_none(index) if index.suffix == ".json" else None
+        shards = content.get("weight_map") if isinstance(content, dict) else None
+        names = shards.values() if isinstance(shards, dict) else ()
+        known |= {_inside(folder, str(name), index) for name in names}
     return sorted(path for path in known if path.is_file())
-
-
-def _value(path: Path, key: str) -> Json:
-    """Return the value of a key of a JSON file; None without one: Transformers says why."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8")).get(key)
-    except (OSError, ValueError, RecursionError, AttributeError):
-        return None
 
 
 def _inside(folder: Path, name: str, index: Path) -> Path:
@@ -268,6 +263,14 @@ def read_json(path: Path) -> Json:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not JSON: {error}; remove it and run again") from error
+
+
+def json_or_none(path: Path) -> Json:
+    """Return the value of a JSON file, or None if it cannot be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def json_bytes(value: Json) -> bytes:
