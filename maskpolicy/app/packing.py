@@ -1,4 +1,4 @@
-"""Runs as zip files and on the Hub, read and written; models go to the Hub, too."""
+"""Read and write runs as zip files and on the Hub; upload models to the Hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from maskpolicy.app.contents import CONTENTS
 from maskpolicy.core import hub
@@ -32,19 +32,18 @@ _FILES, _BYTES = 200_000, 4 << 30  # the most in a zip file that is read
 
 
 def default_file(run: Path) -> Path:
-    """Return the zip file of a run: a__b.zip for runs/a/b, as runs/b and runs/a-b are others."""
+    """Return the default zip file of a run: a__b.zip for runs/a/b."""
     folder, home = run.resolve(), Path("runs").resolve()
     parts = folder.relative_to(home).parts if folder.is_relative_to(home) else ()
     return Path(f"{'__'.join(parts) or folder.name}{ZIP}")
 
 
 def pack(run: Path, out: Path) -> Path:
-    """Write what a run left in its folder, without logs, to the zip file `out`, and return it.
+    """Write the files of a run's folder, without logs, to the zip file `out`, and return its path.
 
-    It has one folder with the run's name, and in it a manifest with the digests of all files, which
-    `maskpolicy verify` compares. Raises DataError for a folder without results,
-    ConfigError for a packed run and for an `out` that is not called .zip, and StoreError if that
-    cannot be written.
+    The zip file has one folder, named after the run, with a manifest of the digests of all files
+    for `maskpolicy verify`. Raises DataError for a folder without results, ConfigError if the run
+    is packed already or `out` does not end in .zip, and StoreError if `out` cannot be written.
     """
     if out.suffix != ZIP:
         raise ConfigError(f"--out {out}: `pack` writes a zip file: end the name in {ZIP}")
@@ -93,18 +92,18 @@ def _files(run: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class OpenedRuns:
-    """The folders of runs that were named, some of them unpacked for as long as they are read."""
+    """The folders of some runs; those of packed runs exist only while the runs are open."""
 
     folders: tuple[Path, ...]
-    packed: Mapping[Path, str]  # folder of an unpacked file -> what the user calls that file
+    packed: Mapping[Path, str]  # folder of an unpacked file -> the file as the user named it
 
     @property
     def kept(self) -> list[Path]:
-        """The folders that were not unpacked; their run.json may name a store."""
+        """The folders of runs that are not packed; their run.json may name a store."""
         return [folder for folder in self.folders if not self.is_packed(folder)]
 
     def called(self, folder: Path) -> str:
-        """Return what the user calls a run: its folder, or the file that it was packed to."""
+        """Return the folder of a run, or the packed file that it comes from."""
         files = (name for place, name in self.packed.items() if folder.is_relative_to(place))
         return next(files, str(folder))
 
@@ -113,7 +112,7 @@ class OpenedRuns:
         return any(folder.is_relative_to(place) for place in self.packed)
 
     def only(self) -> Path:
-        """Return the folder of the only run; raises ConfigError if a file has several."""
+        """Return the folder of the only run; raises ConfigError if there are several."""
         if len(self.folders) != 1:
             names = ", ".join(dict.fromkeys(self.packed.values()))
             raise ConfigError(f"{names}: holds {len(self.folders)} runs: unpack it, and name one")
@@ -121,9 +120,9 @@ class OpenedRuns:
 
     @contextmanager
     def naming(self, store: Store | None = None) -> Iterator[None]:
-        """Name packed files in errors, instead of the folders to which they were unpacked.
+        """Let errors name packed files instead of the folders to which they were unpacked.
 
-        An error about something that is not in the `store` says that packed runs have none.
+        An error that names the `store` adds that packed runs have no store of their own.
         """
         try:
             yield
@@ -146,11 +145,10 @@ class OpenedRuns:
 
 @contextmanager
 def opened(places: Sequence[str | Path]) -> Iterator[OpenedRuns]:
-    """Open runs that are folders, zip files of `pack`, or hf:// names.
+    """Open runs: folders, zip files of `pack`, or hf:// names.
 
-    What is unpacked exists for as long as the block runs, and errors that are raised within name
-    the file. Raises DataError for a file that is not such a zip, and ConfigError for a name that
-    the Hub does not have.
+    Zip files are unpacked to temporary folders, which are removed at the end of the block. Raises
+    DataError for any other file, and ConfigError for a name that the Hub does not have.
     """
     with ExitStack() as stack:
         homes: list[Path] = []
@@ -217,7 +215,7 @@ def _unpacked(file: Path, target: Path) -> list[Path]:
 
 
 def _extract(file: Path, target: Path) -> None:
-    """Write the files of a zip file below a folder; raises DataError for a strange one."""
+    """Unpack a zip file to a folder; raises DataError if it is not safe to unpack."""
     if not file.is_file():
         raise DataError(f"{file}: no such file: name a zip file that `pack` wrote")
     try:
@@ -254,10 +252,9 @@ def push(
 ) -> str:
     """Upload a file or the files of a folder to a repository of the Hub, and return its address.
 
-    The folders in it that `branches` names go to branches of these names. A repository that does
-    not exist is created, `private` or not; in one that does, files of the same names are replaced.
-    The token is that of `hf auth login` or of $HF_TOKEN. Raises ConfigError if the Hub rejects it
-    or cannot be reached.
+    Each folder in `branches` goes to a branch of its name. Creates the repository, `private` or
+    not, if it does not exist, and replaces files of the same names if it does. `hf auth login` or
+    $HF_TOKEN provides the token. Raises ConfigError if the Hub cannot be reached or rejects it.
     """
     from huggingface_hub import HfApi, constants, is_offline_mode
 
@@ -268,35 +265,20 @@ def push(
             f"--push {name}: {constants.ENDPOINT} cannot be reached: check the network, and "
             "run the command again"
         )
-    api, message = HfApi(), "Made with maskpolicy"
+    api = HfApi()
+    to: dict[str, Any] = {"repo_id": name, "repo_type": kind}
+    to["commit_message"] = "Made with maskpolicy"
     failures: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
     try:
         address = api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
-        if path.is_dir():
-            api.upload_folder(
-                repo_id=name,
-                folder_path=path,
-                repo_type=kind,
-                commit_message=message,
-                ignore_patterns=[f"{branch}/*" for branch in branches],
-            )
-            for branch in branches:
-                api.create_branch(name, branch=branch, repo_type=kind, exist_ok=True)
-                api.upload_folder(
-                    repo_id=name,
-                    folder_path=path / branch,
-                    repo_type=kind,
-                    commit_message=message,
-                    revision=branch,
-                )
+        if path.is_file():
+            api.upload_file(path_or_fileobj=path, path_in_repo=path.name, **to)
         else:
-            api.upload_file(
-                path_or_fileobj=path,
-                path_in_repo=path.name,
-                repo_id=name,
-                repo_type=kind,
-                commit_message=message,
-            )
+            others = [f"{branch}/*" for branch in branches]
+            api.upload_folder(folder_path=path, ignore_patterns=others, **to)
+        for branch in branches:
+            api.create_branch(name, branch=branch, repo_type=kind, exist_ok=True)
+            api.upload_folder(folder_path=path / branch, revision=branch, **to)
     except failures as error:
         raise ConfigError(
             f"--push {name}: {hub.reason(error)} (`hf auth login` or HF_TOKEN gives the token)"

@@ -1,9 +1,10 @@
-"""Mask texts with policies, optionally those fitted in a finished run, and write a page of them."""
+"""Show what policies mask in texts, also with what they learnt in a finished run."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,17 +72,14 @@ class MaskedText:
 class Preview:
     """One text masked by one row with one seed."""
 
-    row: str  # the policy, with its keys if it was given some of its own
+    row: str  # the policy with its keys
     seed: int
     masked: MaskedText
 
     def to_json(self) -> dict[str, Json]:
         """Return row, seed, text, spans, source and target."""
-        masked = self.masked
-        about = {"policy": self.row, "seed": self.seed, "text": masked.text}
-        found = {"spans": masked.spans, "source": masked.source, "target": masked.target}
-        filled = {} if masked.unmasked is None else {"unmasked": masked.unmasked}
-        return {**about, **found, **filled}
+        values = {"policy": self.row, "seed": self.seed, **vars(self.masked)}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def parts(self) -> Iterator[tuple[bool, str]]:
@@ -106,21 +104,21 @@ def page(previews: Sequence[Preview]) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a training would read a text."""
+    """The language of a text, and how much of it a training would read."""
 
     language: str = ENGLISH
     limits: Training = field(default_factory=Training)  # its max_source and max_target cut a text
 
     @classmethod
     def of(cls, tokenizer: Any, language: str) -> Reading:
-        """Return the default limits within the positions of the model that a tokenizer is for."""
+        """Return the default limits, lowered to the positions of the tokenizer's model."""
         config = config_beside(tokenizer)
         return cls(language, Training() if config is None else within(Training(), limits(config)))
 
 
 @dataclass(frozen=True)
 class PolicyOfRun:
-    """One row of a finished run: its policy, its tokenizer, and the fitted artifact."""
+    """One row of a finished run: its policy, its tokenizer, and its fitted artifacts."""
 
     policy: Mapping[str, Json]  # name, fields and keys of Denoising
     tokenizer: Path
@@ -144,7 +142,7 @@ class Masking:
 
     @classmethod
     def of(cls, block: PolicyBlock, model: str, artifacts: Store, language: str) -> Masking:
-        """Return the masking of texts for a model, with the statistics of the embedded world."""
+        """Return a masking with the tokenizer of a model and statistics of the embedded world."""
         tokenizer = tokenizer_of(model, artifacts)
         statistics = statistics_of(block, model, None, artifacts)
         return cls(block, tokenizer, Reading.of(tokenizer, language), statistics)
@@ -152,8 +150,8 @@ class Masking:
     def __call__(self, text: str, seed: int = 0, progress: float = 0.0) -> MaskedText:
         """Mask `text` as one passage.
 
-        `progress` is the share of the training that is done, for a policy that follows it. Raises
-        ConfigError for text without words.
+        `progress` in [0, 1) is the share of the training that is done, for policies with a
+        schedule. Raises ConfigError for text without words.
         """
         block, reading, specials = self.block, self.reading, Specials.of(self.tokenizer)
         if not block.has_stage:
@@ -183,7 +181,7 @@ class Masking:
         )
 
     def filled_by(self, model: str, steps: int) -> Masking:
-        """Return the same, with masks that an encoder fills in `steps` steps.
+        """Return the same masking, but let an encoder fill the masks in `steps` steps.
 
         `model` is its folder or name on the Hub. Raises ConfigError if it has no head.
         """
@@ -202,7 +200,7 @@ class Masking:
 
 
 def asks_the_model(block: PolicyBlock) -> bool:
-    """Return whether a row's policy masks by what the model in training predicts."""
+    """Return whether a row's policy reads predictions of the model in training."""
     return hooks.REANNOTATE.of(block.policy) is not None
 
 
@@ -213,29 +211,24 @@ def _annotated(
     statistics: Statistics | None,
     vocabulary: int,
 ) -> Passage:
-    """Return the passage with the columns of a policy that selects.
+    """Return the passage with the columns that a policy computes.
 
-    Those of `reannotate` come from a model that has learnt nothing: all tokens are equally likely.
+    `reannotate` gets the predictions of an untrained model: all tokens are equally likely.
     """
-    policy = leaf.policy
+    policy, columns = leaf.policy, dict[str, Any]()
     if hooks.ANNOTATE.of(policy) is not None:
-        columns = {
-            name: rows[0]
-            for name, rows in annotate(policy, [passage], fitted, statistics=statistics).items()
-        }
-        passage = replace(passage, columns=columns)
-    if hooks.REANNOTATE.of(policy) is None:
-        return passage
-    feedback.every(leaf)  # raises ConfigError unless it is a number of steps
-    asked = reannotated(policy, [passage], Current(vocabulary=vocabulary, fitted=fitted))
-    columns = {name: rows[0] for name, rows in asked.items()}
-    return replace(passage, columns={**passage.columns, **columns})
+        columns |= annotate(policy, [passage], fitted, statistics=statistics)
+        passage = replace(passage, columns={name: rows[0] for name, rows in columns.items()})
+    if hooks.REANNOTATE.of(policy) is not None:
+        feedback.every(leaf)  # raises ConfigError unless it is a number of steps
+        columns |= reannotated(policy, [passage], Current(vocabulary=vocabulary, fitted=fitted))
+    return replace(passage, columns={name: rows[0] for name, rows in columns.items()})
 
 
 def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
-    """Return the row of a finished run with this label, or else with this policy.
+    """Return the row of a finished run whose label, or else whose policy, is `name`.
 
-    Raises ConfigError if there is no such row, and StoreError if its artifacts are missing.
+    Raises ConfigError if there is no such row, and StoreError if the store lacks its artifacts.
     """
     results = read_run(folder)
     label = _label(results, name)
@@ -260,13 +253,12 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
 
 
 def warn_of_edits(row: PolicyOfRun, store: Store) -> None:
-    """Log a warning if the files of a row's policy are not those that its run was computed with."""
+    """Log a warning if the files of a row's policy have changed since its run."""
     manifest = store.peek(row.trained) if row.trained else None
     if manifest is None:
         return
     before = manifest["record"]["params"].get("code") or {}
-    changed = changed_since(find_plugin("policy", row.policy["name"]), before)
-    if changed:
+    if changed := changed_since(find_plugin("policy", row.policy["name"]), before):
         log.warning(
             "%s: %s changed since the run: what is shown may not be what the run masked",
             row.label,
@@ -275,7 +267,7 @@ def warn_of_edits(row: PolicyOfRun, store: Store) -> None:
 
 
 def tokenizer_of(name: str, artifacts: Store) -> Any:
-    """Return a model's tokenizer; that of a preset is trained once and kept in the store."""
+    """Return a model's tokenizer; the store keeps the trained tokenizer of a preset."""
     from maskpolicy.models.loading import load_tokenizer
 
     experiment = _of_world(name, [NONE])
@@ -286,17 +278,17 @@ def tokenizer_of(name: str, artifacts: Store) -> Any:
 
 
 def kind_of(name: str) -> ModelKind:
-    """Return the kind of a model, which decides what a policy's pairs look like."""
+    """Return the kind of a model, which decides the form of sources and targets."""
     return _of_world(name, [NONE]).model.kind
 
 
 def statistics_of(
     block: PolicyBlock, model: str, of_run: PolicyOfRun | None, artifacts: Store
 ) -> list[Statistics | None]:
-    """Return the statistics that each policy of a block that selects reads.
+    """Return the statistics that each policy of a row, or each member of a mixture, reads.
 
     They are those of the run, or else of the embedded world's corpus in the model's tokens, which
-    are counted once and kept in the store.
+    the store keeps.
     """
     if not block.has_stage:
         return []
@@ -331,9 +323,9 @@ def computed(wanted: Sequence[Stage], artifacts: Store) -> list[Path]:
 
 
 def _statistics_of_run(row: PolicyOfRun, leaves: int, store: Store) -> list[Statistics | None]:
-    """Return the statistics of the corpus that each policy of a row read; None if it read none.
+    """Return the statistics that each of the `leaves` policies of a row read; None if it read none.
 
-    `leaves` is the number of policies that select. Raises StoreError if its artifacts are missing.
+    Raises StoreError if the store lacks them.
     """
     inputs = inputs_of(row.trained, store)
     if not inputs:
@@ -351,8 +343,8 @@ def _statistics_of_run(row: PolicyOfRun, leaves: int, store: Store) -> list[Stat
 def refuse_paths(policy: Mapping[str, Json], set_here: Collection[str]) -> None:
     """Raise ConfigError for a recorded field that names a file or folder, unless it is `set_here`.
 
-    A run's folder may come from a stranger, so its paths are not followed. The folder of a spaCy
-    pipeline, for example, may contain code.
+    A run's folder may come from a stranger, and files that it names, such as a spaCy pipeline, may
+    contain code.
     """
     for key, value in policy.items():
         for text in _texts(value) if key not in set_here else ():
@@ -368,12 +360,9 @@ def _texts(value: Json) -> Iterator[str]:
     """Yield every string in a JSON value."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 def _label(run: Run, name: str) -> str:
@@ -381,18 +370,15 @@ def _label(run: Run, name: str) -> str:
     if name in policies:
         return name
     labels = [label for label, policy in policies.items() if policy == name]
-    if len(labels) > 1:
-        raise ConfigError(
-            f"{run.folder}: {name} has the rows {', '.join(labels)}: name one of these"
-        )
-    if not labels:
-        raise ConfigError(f"{run.folder}: {unknown('row', name, policies)}")
-    return labels[0]
+    if len(labels) == 1:
+        return labels[0]
+    several = f"{name} has the rows {', '.join(labels)}: name one of these"
+    raise ConfigError(f"{run.folder}: {several if labels else unknown('row', name, policies)}")
 
 
 def _passage(text: str, tokenizer: PreTrainedTokenizerBase, language: str, most: int) -> Passage:
     """Return the first `most` tokens of a text; raises ConfigError for one without words."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if re.search("[\ud800-\udfff]", text):
         raise ConfigError("--text: has a lone surrogate (not UTF-8?): remove it")
     passage = next(iter(tokenize([Document("text", text, {}, language)], tokenizer)))
     if not text.strip() or not len(passage.tokens):
@@ -408,7 +394,7 @@ def _characters(passage: Passage, first: int, end: int) -> tuple[int, int, str]:
     part = passage.text[start:stop]
     if part.strip():
         start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
-    elif start == stop:  # a token of whitespace, which this tokenizer leaves out of offsets
+    elif start == stop:  # this tokenizer's offsets leave out whitespace
         start = max(0, start - 1)
     return start, stop, passage.text[start:stop]
 

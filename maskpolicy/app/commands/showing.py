@@ -20,7 +20,7 @@ from maskpolicy.core.errors import ConfigError, DataError, unknown
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from maskpolicy.app.preview import MaskedText, Masking
+    from maskpolicy.app.preview import MaskedText, Masking, Preview
     from maskpolicy.experiment.definition import PolicyBlock
     from maskpolicy.pipeline.store.artifacts import Store
 
@@ -40,8 +40,8 @@ def show(
         list[str],
         Argument(
             metavar="POLICY|KEY=VALUE",
-            help="Policies (with --run, rows of it), and keys for all of them, such as "
-            'policy.ratio=0.3; "POLICY KEY=VALUE", quoted, is a policy with keys of its own.',
+            help="Policies (with --run, its rows), and keys for all of them, such as "
+            'policy.ratio=0.3; "POLICY KEY=VALUE", quoted, is a policy with its own keys.',
         ),
     ],
     text: Annotated[str | None, Option(metavar="TEXT", help="The text to mask.")] = None,
@@ -100,18 +100,23 @@ def show(
     if html is not None:
         write_file(html, preview.page(previews).encode(), "--html")
     if as_json:
-        objects = [each.to_json() for each in previews]
-        about = ("policy", "seed", "text")
-        alone = {key: value for key, value in objects[0].items() if key not in about}
-        typer.echo(json.dumps(objects if len(objects) > 1 else alone, ensure_ascii=False))
+        _print_json(previews)
     else:
         printed.previews(previews, console())
     if html is not None:
         typer.echo(f"written to {html}", err=as_json)
 
 
+def _print_json(previews: Sequence[Preview]) -> None:
+    """Print a list of objects, or one object that leaves out policy, seed and text."""
+    objects = [each.to_json() for each in previews]
+    if len(objects) == 1:
+        objects[0] = {k: v for k, v in objects[0].items() if k not in ("policy", "seed", "text")}
+    typer.echo(json.dumps(objects if len(objects) > 1 else objects[0], ensure_ascii=False))
+
+
 def _texts(text: str | None, file: Path | None) -> list[str]:
-    """Return the text, or the first texts of the file; one of both must be given."""
+    """Return the text, or the first texts of the file; raises ConfigError for both or neither."""
     from maskpolicy.data.datafiles import fields, readers
     from maskpolicy.data.datafiles.rows import Layout
 
@@ -137,7 +142,7 @@ def _maskings(
     language: str | None,
     store: RunStoreOptions,
 ) -> dict[str, Masking]:
-    """Return how each row masks, from the words of the command: rows, and keys for all."""
+    """Return the masking of each row; `words` are rows, and keys for all of them."""
     from maskpolicy.app import packing
 
     first, *others = words
@@ -158,7 +163,7 @@ def _masking(
     language: str | None,
     artifacts: Store,
 ) -> Masking:
-    """Return how one row masks."""
+    """Return the masking of one row."""
     from maskpolicy.app import preview
     from maskpolicy.experiment import policy_blocks
     from maskpolicy.leaderboard.results import cell
@@ -170,7 +175,8 @@ def _masking(
     if run and of_run:
         plugin_of_run("policy", of_run.policy["name"], cell.plugin_files(run))
         preview.warn_of_edits(of_run, artifacts)
-    kind = "" if of_run else preview.kind_of(model or DEFAULT)
+    model_name = model or DEFAULT
+    kind = "" if of_run else preview.kind_of(model_name)
     block = policy_blocks.policy_block(_block(policy, [*keys, *own], of_run), "policy", {}, kind)
     block = replace(block, label=of_run.label) if of_run else block
     if block.has_stage and preview.asks_the_model(block):
@@ -178,19 +184,19 @@ def _masking(
             "%s masks by what the model in training predicts: shown %s", policy, preview.UNLEARNT
         )
     if of_run is None:
-        return preview.Masking.of(block, model or DEFAULT, artifacts, language or ENGLISH)
-    own_tokenizer = load_tokenizer(str(of_run.tokenizer)) if model is None else None
-    return preview.Masking(
-        block,
-        own_tokenizer or preview.tokenizer_of(model or DEFAULT, artifacts),
-        replace(of_run.reading, language=language or of_run.reading.language),
-        preview.statistics_of(block, model or DEFAULT, of_run, artifacts),
-        of_run.fitted,
+        return preview.Masking.of(block, model_name, artifacts, language or ENGLISH)
+    tokenizer = (
+        load_tokenizer(str(of_run.tokenizer))
+        if model is None
+        else preview.tokenizer_of(model, artifacts)
     )
+    reading = replace(of_run.reading, language=language or of_run.reading.language)
+    statistics = preview.statistics_of(block, model_name, of_run, artifacts)
+    return preview.Masking(block, tokenizer, reading, statistics, of_run.fitted)
 
 
 def _block(name: str, words: Sequence[str], of_run: Any) -> dict[str, Any]:
-    """Return the policy's block of the run, updated by the keys of this command."""
+    """Return the block of a policy, or of a row of a run, with the keys of this command."""
     from maskpolicy.app import preview
     from maskpolicy.experiment import policy_blocks
     from maskpolicy.plugins.registry import DENOISING_KEYS
