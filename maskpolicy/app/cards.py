@@ -18,6 +18,7 @@ from maskpolicy.data.corpus.mixing import TextShare
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import PRESETS, is_scratch
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
+from maskpolicy.leaderboard.page import templates
 from maskpolicy.models.families import within
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.stages.params import FinetuneParams, IntermediateParams
@@ -87,8 +88,6 @@ class ModelHistory:
 def card(history: ModelHistory) -> str:
     """Return the README.md of an exported checkpoint."""
     from huggingface_hub import ModelCard
-
-    from maskpolicy.leaderboard.page import templates
 
     factory = history.auto_class or MODEL_KINDS[history.kind].auto_class
     if history.head:

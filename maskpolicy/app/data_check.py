@@ -29,6 +29,7 @@ from maskpolicy.models.loading import load_tokenizer, load_weights
 from maskpolicy.models.model_kinds import preset
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.events import Listener, Outcome
+from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Local, Stage, topological
 from maskpolicy.pipeline.stages.evaluation import AUDIT, read_examples
 from maskpolicy.pipeline.stages.params import IntermediateParams
@@ -174,7 +175,6 @@ class DataCheck:
 
     def compute(self, workers: int, bars: AbstractContextManager[Listener]) -> list[Outcome]:
         """Compute the stages, with `workers` processes for each, and return their outcomes."""
-        from maskpolicy.pipeline.graph.execution import execute
 
         def computed(targets: list[Stage]) -> list[Outcome]:
             order, store = topological(targets), self.prepared.store

@@ -1,10 +1,10 @@
-"""Compute an experiment: read, plan, share the stages out, and write the run's folder."""
+"""Compute an experiment: read and plan it, compute its stages, and write the run's folder."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -12,20 +12,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy.app import progress
+from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.progress import StageSummary
+from maskpolicy.core.types import Json
+from maskpolicy.core.version import VERSION
+from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.experiment import verbatim
+from maskpolicy.experiment.definition import Experiment, TaskBlock
+from maskpolicy.experiment.parse import experiment_of
+from maskpolicy.experiment.text_budgets import TextSize
+from maskpolicy.experiment.verbatim import WrittenExperiment
+from maskpolicy.leaderboard.results import run_folder
+from maskpolicy.models.model_kinds import check_folder
+from maskpolicy.models.training.loop import check_installed
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.executors.engines import (
+    LOCAL,
+    Executor,
+    check_resources,
+    default_jobs,
+    engine,
+    remote_threads,
+    set_threads,
+)
+from maskpolicy.pipeline.executors.local import check_place, member
+from maskpolicy.pipeline.graph.calls import BUILTIN_FACT
 from maskpolicy.pipeline.graph.events import Listener, Outcome
+from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
-from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.stages import Graph
+from maskpolicy.pipeline.stages.evaluation import read_examples
+from maskpolicy.pipeline.stages.preparation import SIZE_FACT
+from maskpolicy.pipeline.store.artifacts import Store, available
+from maskpolicy.pipeline.store.opening import open_store
+from maskpolicy.plugins import isolation
+from maskpolicy.plugins.changed_files import builtin_code
+from maskpolicy.plugins.isolation import code_digest
 
 if TYPE_CHECKING:
-    from maskpolicy.app.arguments import ExperimentOptions
     from maskpolicy.app.contents import FinishedRun
-    from maskpolicy.core.types import Json
-    from maskpolicy.experiment.definition import Experiment, TaskBlock
-    from maskpolicy.experiment.text_budgets import TextSize
-    from maskpolicy.experiment.verbatim import WrittenExperiment
-    from maskpolicy.pipeline.executors.engines import Executor
-    from maskpolicy.pipeline.stages import Graph
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +80,10 @@ def prepare(
 ) -> Prepared:
     """Read an experiment, check the run's folder (unless dry), and build the graph.
 
-    With `verify`, all data files and artifacts that the run rests on are read again. Damaged
-    artifacts are named, and moved to quarantine/. A temporary experiment file is not the user's
-    own. Raises ConfigError, DataError or StoreError before any work, and leaves no folder behind.
+    With `verify`, read all data files and artifacts of the run again, log damaged artifacts and
+    move them to quarantine/. A temporary experiment file is not recorded. Raises ConfigError,
+    DataError or StoreError before any work, and leaves no folder behind.
     """
-    from maskpolicy.experiment import verbatim
-    from maskpolicy.experiment.parse import experiment_of
-    from maskpolicy.leaderboard.results import run_folder
-    from maskpolicy.models.model_kinds import check_folder
-    from maskpolicy.models.training.loop import check_installed
-    from maskpolicy.pipeline import stages
-    from maskpolicy.pipeline.store.opening import open_store
-    from maskpolicy.plugins import isolation
 
     written = verbatim.read_experiment(asked.file, asked.keys or (), asked.plugin or ())
     written = written.without_file() if is_temporary else written
@@ -92,7 +109,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class StoreCounter:
-    """Counts texts and examples, which are computed on this machine if the store lacks them."""
+    """Counts texts and examples; computes them on this machine if the store lacks them."""
 
     store: Store
 
@@ -101,10 +118,6 @@ class StoreCounter:
 
         Raises the error of a stage that fails.
         """
-        from maskpolicy.data.corpus.passages import Passages
-        from maskpolicy.experiment.text_budgets import TextSize
-        from maskpolicy.pipeline import stages
-        from maskpolicy.pipeline.stages.preparation import SIZE_FACT
 
         stage = stages.corpus(experiment, self.store.hash_file, self.store.cut_file)
         folder, facts = self._computed(stage)
@@ -114,39 +127,42 @@ class StoreCounter:
         return TextSize(len(passages), passages.count_words())
 
     def examples(self, experiment: Experiment, task: TaskBlock) -> int:
-        """Return the number of train examples of a task; raises the error of a stage that fails."""
-        from maskpolicy.pipeline import stages
-        from maskpolicy.pipeline.stages.evaluation import read_examples
+        """Return a task's number of train examples; raises the error of a stage that fails."""
 
         stage = stages.train_examples(experiment, task, self.store.hash_file)
         return len(read_examples(self._computed(stage)[0], "train"))
 
     def _computed(self, stage: Stage) -> tuple[Path, Json]:
-        from maskpolicy.app.preview import computed
 
         [folder] = computed([stage], self.store)
         manifest = self.store.peek(stage.key)
         return folder, manifest["record"]["facts"] if manifest else {}
 
 
-def _default_folder(written: WrittenExperiment) -> Path:
-    """Return the folder of an experiment's run if --out names no other one.
+def computed(wanted: Sequence[Stage], store: Store) -> list[Path]:
+    """Return the folders of stages' artifacts, and compute those that the store lacks.
 
-    That of a file which a run kept is the run's; that of maskpolicy's own experiments has their
-    whole name, such as runs/paper/mae-lm.
+    Raises the error of a stage that fails.
     """
-    from maskpolicy.experiment import verbatim
+    for outcome in execute(wanted, store, targets=wanted).values():
+        if outcome.exception is not None:
+            raise outcome.exception
+    return [available(store, stage.key, stage.name).path for stage in wanted]
+
+
+def _default_folder(written: WrittenExperiment) -> Path:
+    """Return the default folder of an experiment's run.
+
+    The file that a run keeps in its folder is run in that folder; experiments that come with
+    maskpolicy go to runs/ and their whole name, such as runs/paper/mae-lm.
+    """
 
     name = written.file and verbatim.name_of(written.file)
     return written.home or Path("runs") / (name or written.name)
 
 
 def _warn_of_edited_plugins(order: Iterable[Stage], store: Store) -> None:
-    """Log a warning of each built-in policy and task that was edited since a stage used it."""
-    from maskpolicy.core.version import VERSION
-    from maskpolicy.pipeline.graph.calls import BUILTIN_FACT
-    from maskpolicy.plugins.changed_files import builtin_code
-    from maskpolicy.plugins.isolation import code_digest
+    """Log a warning for each built-in policy and task that was edited since a stage used it."""
 
     digest = cache(code_digest)  # many stages have one policy
     edited: Counter[str] = Counter()
@@ -167,7 +183,7 @@ def _warn_of_edited_plugins(order: Iterable[Stage], store: Store) -> None:
 
 
 def _damaged(order: Iterable[Stage], store: Store) -> Iterator[Stage]:
-    """Yield the stages with damaged artifacts; name and quarantine these artifacts."""
+    """Yield the stages with damaged artifacts; log these artifacts and move them to quarantine/."""
     for stage in order:
         if store.has(stage.key) and store.verify(stage.key) is not None:
             store.get(stage.key)
@@ -176,12 +192,10 @@ def _damaged(order: Iterable[Stage], store: Store) -> Iterator[Stage]:
 
 
 def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tuple[int, int]:
-    """Return the stages at a time, and the threads of each, that this machine computes.
+    """Return how many stages this machine computes at a time, and the threads of each.
 
-    Raises ConfigError if it lacks the GPUs that a missing stage takes.
+    Raises ConfigError if it lacks the GPUs that a missing stage needs.
     """
-    from maskpolicy.pipeline.executors.engines import check_resources, default_jobs, set_threads
-    from maskpolicy.pipeline.executors.local import check_place
 
     experiment, targets, store = prepared.experiment, prepared.part.targets, prepared.store
     check_resources(experiment.resources, prepared.order, targets, store)
@@ -202,13 +216,10 @@ def compute(
 ) -> Mapping[str, Outcome]:
     """Compute all stages with an executor; returns outcomes by stage key.
 
-    `jobs` stages are computed at a time on this machine, each with `threads` threads, and may start
-    `workers` processes. The run's folder is created once the executor is ready; raises StoreError
-    if another experiment has it by then.
+    This machine computes `jobs` stages at a time, each with `threads` threads and at most `workers`
+    processes. Creates the run's folder when the executor is ready; raises StoreError if another
+    experiment has claimed it by then.
     """
-    from maskpolicy.pipeline.executors.engines import LOCAL, engine, remote_threads
-    from maskpolicy.pipeline.executors.local import member
-    from maskpolicy.pipeline.graph.execution import execute
 
     order, asked, logs = prepared.order, prepared.asked, (prepared.folder / "logs").absolute()
     if executor.name != LOCAL:
@@ -231,8 +242,6 @@ def compute(
 
 def _take_folder(prepared: Prepared) -> None:
     """Keep the experiment in its folder, unless another one has claimed it since `prepare`."""
-    from maskpolicy.experiment import verbatim
-    from maskpolicy.leaderboard.results import run_folder
 
     run_folder.check_owner(prepared.folder, prepared.written)
     verbatim.save(prepared.written, prepared.folder)
@@ -241,7 +250,7 @@ def _take_folder(prepared: Prepared) -> None:
 def write(
     prepared: Prepared, outcomes: Mapping[str, Outcome], seconds: float, jobs: int
 ) -> tuple[FinishedRun, list[StageSummary]]:
-    """Write the run's folder; returns the run and what each of its parts took.
+    """Write the run's folder; returns the run and the seconds of each of its parts.
 
     Raises StoreError if the folder cannot be written.
     """
@@ -252,7 +261,7 @@ def write(
     finished = contents.FinishedRun(
         prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder, timing
     )
-    # transient ones are not read, and another command that ends now is to drop them
+    # writing reads no transient artifacts, and another command that ends now may drop them
     kept = (key for key, outcome in outcomes.items() if not outcome.stage.transient)
     with prepared.store.using(kept):
         contents.write(finished)

@@ -12,14 +12,19 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from maskpolicy.analyses import Sampling, cache
+from maskpolicy.analyses.masked_sample import intermediate_stages, sample
+from maskpolicy.analyses.plots import drawing
 from maskpolicy.analyses.plots.plot_data import Bars, Marked, Plot, Series
-from maskpolicy.core.errors import ConfigError, MaskpolicyError, unknown
+from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, unknown
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import report
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.page import save_forms, save_page
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.plugins import discovery
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -194,8 +199,6 @@ class Runs:
         Raises ConfigError for an unknown row and for one without an intermediate stage, and
         StoreError if the store lacks its corpus.
         """
-        from maskpolicy.analyses import Sampling
-        from maskpolicy.analyses.masked_sample import intermediate_stages, sample
 
         row = self._chosen(policy)[0]
         cell = next(iter(row.cells.values()))
@@ -222,10 +225,6 @@ class Runs:
         `maskpolicy analyze --list` names the analyses. Raises ConfigError for an unknown name, and
         DataError if the analysis finds nothing to plot.
         """
-        from maskpolicy.analyses import cache
-        from maskpolicy.analyses.plots import drawing
-        from maskpolicy.core.errors import DataError
-        from maskpolicy.plugins import discovery
 
         if name == SCORES:
             return drawing.figure(self._bars())
@@ -250,7 +249,6 @@ class Runs:
     @_method
     def page(self, path: str | Path) -> Path:
         """Write the leaderboard as one HTML page and return its path; raises StoreError."""
-        from maskpolicy.leaderboard.page import save_page
 
         save_page(self.board, Path(path), "path")
         return Path(path)
@@ -258,7 +256,6 @@ class Runs:
     @_method
     def save(self, folder: str | Path) -> Path:
         """Write the page, JSON, Markdown, CSV and LaTeX to a folder; raises StoreError."""
-        from maskpolicy.leaderboard.page import save_forms
 
         save_forms(self.board, Path(folder))
         return Path(folder)

@@ -18,13 +18,27 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from maskpolicy.app import own_text, packing, preview
+from maskpolicy.app.arguments import ExperimentOptions
+from maskpolicy.app.file_to_folder import compute, failed_cells, fit_machine, prepare, write
 from maskpolicy.app.finished import Runs, in_python
+from maskpolicy.app.progress import RunProgress
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError
 from maskpolicy.core.keys import digest
 from maskpolicy.core.schema import Count
 from maskpolicy.core.types import Json
+from maskpolicy.experiment import policy_blocks
+from maskpolicy.experiment.model_and_corpus import check_language
+from maskpolicy.leaderboard.given_scores import build_board
+from maskpolicy.leaderboard.results import run_folder
+from maskpolicy.leaderboard.results.cell import named_apart, read_run
+from maskpolicy.leaderboard.score_files import named
+from maskpolicy.pipeline.executors.engines import Executor, check_jobs, threads_kept
+from maskpolicy.pipeline.executors.local import one_early
+from maskpolicy.pipeline.graph.events import silent
 from maskpolicy.pipeline.store import DEFAULT
+from maskpolicy.pipeline.store.opening import open_store, writable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -61,10 +75,6 @@ def run(
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
     reads the other results).
     """
-    from maskpolicy.app.arguments import ExperimentOptions
-    from maskpolicy.app.file_to_folder import compute, failed_cells, fit_machine, prepare, write
-    from maskpolicy.pipeline.executors.engines import Executor, threads_kept
-    from maskpolicy.pipeline.executors.local import one_early
 
     started = time.monotonic()
     _check_arguments(overrides, jobs, threads)
@@ -103,8 +113,6 @@ def board(
     `columns` maps these names to others. The other arguments are the options of `maskpolicy board`.
     Raises DataError for rows that cannot be used, and ConfigError for an unknown baseline.
     """
-    from maskpolicy.leaderboard.given_scores import build_board
-    from maskpolicy.leaderboard.score_files import named
 
     def no_store() -> NoReturn:
         raise ConfigError("given scores have no store, so there are neither masks nor analyses")
@@ -141,10 +149,6 @@ def load(
     options of `maskpolicy leaderboard`. Raises DataError for a folder without results, and
     ConfigError for runs that cannot be compared.
     """
-    from maskpolicy.app import packing
-    from maskpolicy.leaderboard.results import run_folder
-    from maskpolicy.leaderboard.results.cell import named_apart, read_run
-    from maskpolicy.pipeline.store.opening import open_store, writable
 
     if not folders or not all(isinstance(folder, str | Path) for folder in folders):
         raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
@@ -186,10 +190,6 @@ def mask(
     positions are cut. Raises ConfigError, also for a policy that must be fitted: use
     `maskpolicy show --run` for it.
     """
-    from maskpolicy.app import preview
-    from maskpolicy.experiment import policy_blocks
-    from maskpolicy.experiment.model_and_corpus import check_language
-    from maskpolicy.pipeline.store.opening import open_store
 
     if not isinstance(text, str):
         raise ConfigError(f"text: must be one text, not {type(text).__name__}")
@@ -229,8 +229,6 @@ def pretrain(
     it stopped. Raises ConfigError, DataError or StoreError before any work, or the error of the
     stage that failed.
     """
-    from maskpolicy.app import own_text
-    from maskpolicy.pipeline.store.opening import open_store
 
     schema.check(workers, Count, "workers")
     _hide_bars_of_libraries()
@@ -256,7 +254,6 @@ def _hide_bars_of_libraries() -> None:
 
 def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | None) -> None:
     """Raise ConfigError for arguments of `run` of a wrong kind or size."""
-    from maskpolicy.pipeline.executors.engines import check_jobs
 
     if not all(isinstance(each, str) for each in overrides):
         raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
@@ -272,9 +269,6 @@ def _bars(
 ) -> AbstractContextManager[Listener]:
     """Return the progress of a run: bars on the standard error, or nothing unless `shown`."""
     from rich.console import Console
-
-    from maskpolicy.app.progress import RunProgress
-    from maskpolicy.pipeline.graph.events import silent
 
     if not shown:
         return nullcontext(silent)

@@ -30,7 +30,11 @@ from maskpolicy.experiment.model_and_corpus import corpus_block
 from maskpolicy.experiment.parse import make_experiment, with_steps
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.models.model_kinds import check_folder
+from maskpolicy.models.training.loop import check_installed
 from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.executors.engines import check_resources, set_threads
+from maskpolicy.pipeline.executors.local import member
+from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, params_of, topological
 from maskpolicy.pipeline.stages import feedback
 from maskpolicy.pipeline.stages.model_training import WORK
@@ -204,8 +208,6 @@ def prepare(asked: Request, store: Store) -> Prepared:
 
     Raises ConfigError, DataError or StoreError before any work.
     """
-    from maskpolicy.models.training.loop import check_installed
-    from maskpolicy.pipeline.executors.engines import check_resources, set_threads
 
     planned = _experiment(asked, store)
     out = asked.out.resolve()
@@ -226,8 +228,6 @@ def compute(
     prepared: Prepared, workers: int, bars: AbstractContextManager[Listener]
 ) -> Collection[Outcome]:
     """Compute the stages, with `workers` processes for each, and return their outcomes."""
-    from maskpolicy.pipeline.executors.local import member
-    from maskpolicy.pipeline.graph.execution import execute
 
     logs = prepared.out.with_name(f"{prepared.out.name}-logs")  # for a tracker, if one is set
     with bars as shown:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.app.file_to_folder import computed
 from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import Json, Passage
@@ -32,13 +33,17 @@ from maskpolicy.experiment.definition import (
 )
 from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.experiment.policy_blocks import leaf_blocks
+from maskpolicy.leaderboard.page import templates
 from maskpolicy.leaderboard.results.cell import Run, read_run
 from maskpolicy.masking.denoising import mixed_pairs
 from maskpolicy.masking.selection import Masker, unrepeatable
+from maskpolicy.models import encoders
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.guesses import Current, reannotated
+from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.training.collator import config_beside
 from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.unmasking import unmasked
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.stages import feedback
 from maskpolicy.pipeline.stages.training_text import inputs_of, statistics_keys
@@ -50,7 +55,6 @@ from maskpolicy.plugins.statistics import Statistics
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from maskpolicy.pipeline.graph.nodes import Stage
     from maskpolicy.pipeline.store.artifacts import Store
 
 log = logging.getLogger(__name__)
@@ -94,7 +98,6 @@ class Preview:
 
 def page(previews: Sequence[Preview]) -> str:
     """Return an HTML page with a table for each text; previews of a text follow one another."""
-    from maskpolicy.leaderboard.page import templates
 
     texts = [list(each) for _, each in groupby(previews, lambda each: each.masked.text)]
     has_seeds = len({each.seed for each in previews}) > 1
@@ -185,8 +188,6 @@ class Masking:
 
         `model` is its folder or name on the Hub. Raises ConfigError if it has no head.
         """
-        from maskpolicy.models import encoders
-        from maskpolicy.models.unmasking import unmasked
 
         specials, loaded = Specials.of_encoder(self.tokenizer), encoders.load(model, head="own")
         before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
@@ -268,7 +269,6 @@ def warn_of_edits(row: PolicyOfRun, store: Store) -> None:
 
 def tokenizer_of(name: str, artifacts: Store) -> Any:
     """Return a model's tokenizer; the store keeps the trained tokenizer of a preset."""
-    from maskpolicy.models.loading import load_tokenizer
 
     experiment = _of_world(name, [NONE])
     if not experiment.model.is_scratch:
@@ -307,19 +307,6 @@ def _of_world(model: str, policies: list[Any], **more: Any) -> Experiment:
     """Return an experiment on the embedded world without tasks."""
     keys = {"model": model, "corpus": WORLD, "policies": policies, "tasks": [], **more}
     return make_experiment(keys, "show", "", (), needs=())
-
-
-def computed(wanted: Sequence[Stage], artifacts: Store) -> list[Path]:
-    """Return the folders of stages' artifacts; computes those that are not in the store.
-
-    Raises the error of a stage that fails.
-    """
-    from maskpolicy.pipeline.graph.execution import execute
-
-    for outcome in execute(wanted, artifacts, targets=wanted).values():
-        if outcome.exception is not None:
-            raise outcome.exception
-    return [available(artifacts, stage.key, stage.name).path for stage in wanted]
 
 
 def _statistics_of_run(row: PolicyOfRun, leaves: int, store: Store) -> list[Statistics | None]:
