@@ -30,6 +30,8 @@ from maskpolicy.app.commands import (
 from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION, ConfigError, MaskpolicyError
 from maskpolicy.core.files import temporary_fault
 from maskpolicy.core.version import VERSION
+from maskpolicy.experiment import verbatim
+from maskpolicy.experiment.budgets import Training
 
 PROGRAM = "maskpolicy"
 USER_ERROR = 2
@@ -96,7 +98,6 @@ def _check_alone() -> None:
 
 
 def _is_experiment(word: str) -> bool:
-    from maskpolicy.experiment import verbatim
 
     return word.endswith((".yaml", ".yml")) or word in {each.name for each in verbatim.shipped()}
 
@@ -151,7 +152,6 @@ def _line(error: Exception) -> str:
 
 def _about_option(text: str, error: Any) -> str:
     """Return the line about an unknown option of a command that takes keys."""
-    from maskpolicy.experiment.budgets import Training
 
     key = error.option_name.strip("-").replace("-", "_")
     if key in Training.__dataclass_fields__:

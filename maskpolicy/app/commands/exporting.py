@@ -24,6 +24,8 @@ from maskpolicy.app.arguments import (
 )
 from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.experiment.verbatim import WRITTEN
+from maskpolicy.plugins import discovery
 
 _FILES = "FILE_OR_GLOB"
 ModelFolder: TypeAlias = Annotated[
@@ -106,9 +108,7 @@ def export(
 ) -> None:
     """Write the model of a row with its tokenizer and a model card with its results."""
     from maskpolicy.app import packing, transformers_folders
-    from maskpolicy.experiment.verbatim import WRITTEN
     from maskpolicy.leaderboard.results.cell import read_run
-    from maskpolicy.plugins import discovery
 
     log_to(console(err=True))
     hub.check()
@@ -160,7 +160,6 @@ def submission(
     from maskpolicy.app import packing
     from maskpolicy.app import submission as entries
     from maskpolicy.leaderboard.results.cell import read_run
-    from maskpolicy.plugins import discovery
 
     if Path(name).name != name:
         raise ConfigError(f"--name {name}: name a folder in that of --out, without a slash")

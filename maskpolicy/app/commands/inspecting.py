@@ -16,8 +16,16 @@ from typer import Argument, Option
 from maskpolicy.app.arguments import AsJson, Plugins, StoreOptions
 from maskpolicy.app.commands import keeping
 from maskpolicy.app.printed import console, log_to, print_json, size_text
+from maskpolicy.core import hardware, schema
 from maskpolicy.core.errors import ConfigError, DataError, StoreError
+from maskpolicy.core.files import claim_folder
 from maskpolicy.core.types import Json
+from maskpolicy.data import world as embedded
+from maskpolicy.experiment import yaml_file
+from maskpolicy.experiment.budgets import Training, resolve_auto
+from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock
+from maskpolicy.experiment.world_settings import SUBJECT_KINDS
+from maskpolicy.plugins import discovery
 
 if TYPE_CHECKING:
     from maskpolicy.experiment.definition import TaskBlock
@@ -38,9 +46,6 @@ def world(
 
     Prints the majority score of each task, that of a guess without a model, in percent.
     """
-    from maskpolicy.core.files import claim_folder
-    from maskpolicy.data import world as embedded
-    from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 
     every = {"kinds": list(SUBJECT_KINDS)}  # so that all tasks are written
     settings = embedded.make(every | _fields(keys, "world"))
@@ -79,9 +84,7 @@ def examples(
 ) -> None:
     """Print a split of a task as experiments use it, one JSON object per line."""
     from maskpolicy.data.taskfiles import examples as splits
-    from maskpolicy.experiment.definition import HUB, WORLD
     from maskpolicy.experiment.task_blocks import data_source, task_block
-    from maskpolicy.plugins import discovery
 
     log_to(console(err=True))  # the log says which rows are left out
     discovery.load_files(plugin or (), fresh=True)
@@ -98,8 +101,6 @@ def examples(
 
 def _fields(words: Sequence[str] | None, block: str) -> dict[str, Json]:
     """Return the fields that KEY=VALUE words set; also as in an experiment, BLOCK.KEY=VALUE."""
-    from maskpolicy.core import schema
-    from maskpolicy.experiment import yaml_file
 
     fields = yaml_file.assignments(words or ())
     own = fields.pop(block, {})
@@ -113,9 +114,7 @@ def _written_world(task: TaskBlock, folder: Path) -> str:
 
     Raises ConfigError if `task` is not one of them.
     """
-    from maskpolicy.data import world as embedded
     from maskpolicy.data.taskfiles import sources
-    from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 
     paths = {path.as_posix() for path in sources.paths(sources.task(task))}
     if not paths & embedded.KINDS_BY_FILE.keys():
@@ -140,8 +139,6 @@ def doctor(
     """Print versions, hardware, chosen precision and attention, pipelines and the store's size."""
     if older is not None and not prune:
         raise ConfigError("--older: needs --prune: give both")
-    from maskpolicy.core import hardware
-    from maskpolicy.experiment.budgets import Training, resolve_auto
     from maskpolicy.pipeline.store import manifest, upkeep
 
     screen = console()
@@ -181,7 +178,6 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
     """Return the majority score on a task, or {} if it is too small for a dev split."""
     from maskpolicy.data import majority
     from maskpolicy.data.taskfiles import examples, sources
-    from maskpolicy.experiment.definition import TaskBlock
 
     block = TaskBlock(task, task, data=str(folder))
     resolved = sources.task(block)
@@ -199,7 +195,6 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
 
 def _askable(corpus: Path) -> Json:
     """Return the share of salient-span's distinct mentions that are answers of a question."""
-    from maskpolicy.plugins import discovery
 
     policy = discovery.instance("policy", "salient-span", {})
     with corpus.open(encoding="utf-8") as lines:

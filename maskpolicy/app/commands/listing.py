@@ -12,7 +12,12 @@ from typer import Argument, Option
 from maskpolicy.app import printed
 from maskpolicy.app.arguments import AsJson, Plugins
 from maskpolicy.app.printed import console, print_json
+from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.metrics import METRICS
+from maskpolicy.experiment import verbatim
+from maskpolicy.experiment.definition import NONE
+from maskpolicy.plugins import discovery, hooks, registry
 
 if TYPE_CHECKING:
     from maskpolicy.core.types import Json
@@ -55,8 +60,6 @@ def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
     """Print every plugin of a kind; broken ones are named on stderr and left out."""
     entries = [about for _, about in _plugins([kind], files)]
     if kind == "policy":
-        from maskpolicy.experiment.definition import NONE
-
         summary = "No intermediate stage: the row with which others are compared."
         entries.insert(0, {"name": NONE, "summary": summary, "how": {}, "fields": {}, "where": ""})
     _print(entries, as_json=as_json)
@@ -87,7 +90,6 @@ def _print_keys(files: Sequence[Path], what: str, *, as_json: bool, markdown: bo
 
 
 def _print_hooks(*, as_json: bool, markdown: bool) -> None:
-    from maskpolicy.plugins import hooks
 
     if markdown:
         typer.echo("\n\n".join(f"{kind}:\n\n{hooks.table(kind)}" for kind in hooks.HOOKS))
@@ -127,8 +129,6 @@ def _in_columns(models: Sequence[dict[str, Json]]) -> list[Json]:
 
 
 def _metrics(files: Sequence[Path]) -> list[Json]:
-    from maskpolicy.core.metrics import METRICS
-    from maskpolicy.plugins import registry
 
     _load(["metric"], files)
     own = {entry.name: entry for entry in registry.entries() if entry.kind == "metric"}
@@ -139,7 +139,6 @@ def _metrics(files: Sequence[Path]) -> list[Json]:
 
 
 def _experiments() -> list[Json]:
-    from maskpolicy.experiment import verbatim
 
     return [
         {"name": each.name, "summary": each.summary, "where": str(each.path)}
@@ -149,7 +148,6 @@ def _experiments() -> list[Json]:
 
 def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Registered, Json]]:
     """Return every plugin of some kinds with its description; warns about broken ones."""
-    from maskpolicy.plugins import registry
 
     _load(kinds, files)
     entries = []
@@ -164,7 +162,6 @@ def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Register
 
 def _load(kinds: Sequence[str], files: Sequence[Path]) -> None:
     """Import all plugins of some kinds and the user's files; warns about packages that fail."""
-    from maskpolicy.plugins import discovery
 
     discovery.load_files(files, fresh=True)
     for kind in kinds:
@@ -174,7 +171,6 @@ def _load(kinds: Sequence[str], files: Sequence[Path]) -> None:
 
 
 def _described(entry: Registered) -> Json:
-    from maskpolicy.core import keys, schema
     from maskpolicy.data.taskfiles import sources
 
     fields = {

@@ -14,6 +14,10 @@ from maskpolicy.app.arguments import AsJson, DetailOptions, Plugins, RunStoreOpt
 from maskpolicy.app.commands.listing import print_plugins
 from maskpolicy.app.printed import console, print_json
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError
+from maskpolicy.experiment import yaml_file
+from maskpolicy.experiment.definition import NONE
+from maskpolicy.plugins import discovery, hooks, registry
+from maskpolicy.plugins.discovery import NOT_LOADED
 
 if TYPE_CHECKING:
     from maskpolicy.analyses import Findings
@@ -138,7 +142,6 @@ def analyze(
         raise ConfigError(f"analyze {ALL} --json: name one analysis; without --json, all are saved")
     from maskpolicy.app import packing
     from maskpolicy.leaderboard.results.cell import read_run
-    from maskpolicy.plugins import discovery
 
     _, amount = detail.notes()
     discovery.load_files(plugin or (), fresh=True)
@@ -170,7 +173,6 @@ def analyze(
 
 def _unloaded(notes: Iterable[str]) -> list[str]:
     """Return the notes on rows that are left out because their plugin is not loaded, each once."""
-    from maskpolicy.plugins.discovery import NOT_LOADED
 
     return [note for note in dict.fromkeys(notes) if NOT_LOADED in note]
 
@@ -186,8 +188,6 @@ def _unpaged(opened: OpenedRuns) -> str:
 
 def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the analyses by name, with the fields set by KEY=VALUE words, and the runs."""
-    from maskpolicy.experiment import yaml_file
-    from maskpolicy.plugins import discovery, registry
 
     if (Path(name) / "results").is_dir():
         raise ConfigError(f"analyze: name the analysis first, then runs: analyze NAME {name}")
@@ -300,9 +300,7 @@ def _is_model(folder: Path) -> bool:
 
 def _read(folder: Path, analysis: Any) -> Run:
     """Return the results in a folder; none for a model's folder, if the analysis takes models."""
-    from maskpolicy.experiment.definition import NONE
     from maskpolicy.leaderboard.results import cell
-    from maskpolicy.plugins import hooks
 
     if not hooks.TAKES_MODELS.of(analysis) or (folder / "results").is_dir() or not folder.is_dir():
         return cell.read_run(folder)

@@ -15,7 +15,13 @@ from typer import Argument, Option
 from maskpolicy.app import printed
 from maskpolicy.app.arguments import AsJson, Plugins, RunStoreOptions, policy_keys, row_words
 from maskpolicy.app.printed import console, log_to
+from maskpolicy.core import markdown, schema
 from maskpolicy.core.errors import ConfigError, DataError, unknown
+from maskpolicy.core.files import write_file
+from maskpolicy.experiment.definition import ENCODER
+from maskpolicy.plugins import discovery, hooks, registry
+from maskpolicy.plugins.discovery import find_plugin, plugin_of_run
+from maskpolicy.plugins.registry import DENOISING_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,10 +81,7 @@ def show(
 ) -> None:
     """Show what policies mask in a text, and the resulting source and target."""
     from maskpolicy.app import preview
-    from maskpolicy.core.files import write_file
-    from maskpolicy.experiment.definition import ENCODER
     from maskpolicy.experiment.model_and_corpus import check_language
-    from maskpolicy.plugins import discovery
 
     log_to(console(err=True))
     check_language(ENGLISH if language is None else language, "--language")
@@ -168,7 +171,6 @@ def _masking(
     from maskpolicy.experiment import policy_blocks
     from maskpolicy.leaderboard.results import cell
     from maskpolicy.models.loading import load_tokenizer
-    from maskpolicy.plugins.discovery import plugin_of_run
 
     policy, *own = [row] if run else row_words(row)
     of_run = preview.from_run(run, policy, artifacts) if run else None
@@ -199,7 +201,6 @@ def _block(name: str, words: Sequence[str], of_run: Any) -> dict[str, Any]:
     """Return the block of a policy, or of a row of a run, with the keys of this command."""
     from maskpolicy.app import preview
     from maskpolicy.experiment import policy_blocks
-    from maskpolicy.plugins.registry import DENOISING_KEYS
 
     own, rest = policy_keys(name, words)
     strange = sorted(set(rest) - set(DENOISING_KEYS))
@@ -231,9 +232,7 @@ def gallery(
 ) -> None:
     """Print one text masked by each policy, as a page in Markdown."""
     from maskpolicy.app import preview
-    from maskpolicy.core import markdown
     from maskpolicy.experiment import policy_blocks
-    from maskpolicy.plugins import discovery
 
     log_to(console(err=True))
     if picture is not None and picture.suffix not in (".svg", ".png"):
@@ -272,7 +271,6 @@ def gallery(
 
 def _policies(files: Sequence[Path]) -> list[str]:
     """Return the names of maskpolicy's own policies, and of those that `files` define."""
-    from maskpolicy.plugins import discovery, registry
 
     discovery.load_builtin("policy")
     paths = {str(path.resolve()) for path in files}
@@ -283,9 +281,6 @@ def _policies(files: Sequence[Path]) -> list[str]:
 
 def _lacking(name: str) -> str:
     """Return why a policy cannot be shown by its name alone, or ""."""
-    from maskpolicy.core import schema
-    from maskpolicy.plugins import hooks
-    from maskpolicy.plugins.discovery import find_plugin
 
     plugin = find_plugin("policy", name).plugin
     if hooks.FIT.of(plugin) is not None:
@@ -304,7 +299,6 @@ def _target(masked: MaskedText) -> str:
 def _draw(masked: Mapping[str, MaskedText], file: Path) -> None:
     """Draw each row's text with frames around what it masks."""
     from maskpolicy.analyses.plots import Marked, draw
-    from maskpolicy.core.files import write_file
 
     plots = [
         Marked(row, each.text, [(start, end, 1.0) for start, end, _ in each.spans], place)
