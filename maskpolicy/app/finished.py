@@ -1,4 +1,4 @@
-"""Finished runs in Python: their scores, answers, masks and plots; errors in Python's words."""
+"""Finished runs in Python: scores, answers, masks and plots; errors that name arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Params = ParamSpec("Params")
 Returned = TypeVar("Returned")
 _WIDE = 120  # columns of the table of text
 _CELL = ("run", "policy", "task", "seed", "metric", "score", "n", "error")  # columns of `scores`
-_TYPES = {  # of columns in which None stands for what is unknown
+_TYPES = {  # of columns that may be unknown
     **dict.fromkeys(("score", "mean", "std", "delta", "low", "high", "p", "p_holm"), "float64"),
     **dict.fromkeys(("rank_low", "rank_high"), "Int64"),
     "majority": "float64",
@@ -54,9 +54,9 @@ SCORES = "scores"  # the plot of the leaderboard; all other plots are those of a
 
 
 def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned]:
-    """Name keyword arguments in the errors of a function, and in those about its arguments.
+    """Let the errors of a function name keyword arguments instead of options.
 
-    Arguments that it does not take raise ConfigError.
+    Wrong arguments raise ConfigError.
     """
     signature = inspect.signature(function)
 
@@ -79,7 +79,7 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
 
 
 def translated(message: str) -> str:
-    """Return a message with the keyword arguments that it means instead of options."""
+    """Return a message with keyword arguments instead of options, such as jobs=2 for --jobs 2."""
 
     def keyword(option: re.Match[str]) -> str:
         name, value = _NAMES[option[1]], option[2]
@@ -89,10 +89,7 @@ def translated(message: str) -> str:
 
 
 def _method(method: Callable[Params, Returned]) -> Callable[Params, Returned]:
-    """Let the errors of a method name keyword arguments, and packed files by their own names.
-
-    An error about something that only a store has says that packed runs have none.
-    """
+    """Let the errors of a method name keyword arguments and packed files (`OpenedRuns.naming`)."""
 
     @in_python
     @wraps(method)
@@ -107,20 +104,17 @@ def _method(method: Callable[Params, Returned]) -> Callable[Params, Returned]:
 
 @dataclass(frozen=True, repr=False)
 class Runs:
-    """One finished run, or several joined into one leaderboard; `run` and `load` return it.
-
-    It is shown as its leaderboard.
-    """
+    """One finished run, or several joined into one leaderboard; `run` and `load` return it."""
 
     runs: tuple[Run, ...]
-    open_store: Callable[[], Store]  # which is done for the first mask or analysis
+    open_store: Callable[[], Store]  # called for the first mask or analysis
     baseline: str | None = None  # the row that others are compared with; None: the first run's
     mixed: bool = False  # whether rows that are not comparable may be ranked
-    opened: OpenedRuns | None = None  # the files from which they were unpacked, if any
+    opened: OpenedRuns | None = None  # the open folders and zip files
 
     @cached_property
     def store(self) -> Store:
-        """Their artifacts, for masks and analyses; raises ConfigError if it needs to be named."""
+        """Their artifacts, for masks and analyses; raises ConfigError if you must pass `store`."""
         return self.open_store()
 
     @cached_property
@@ -132,9 +126,9 @@ class Runs:
     def scores(self) -> DataFrame:
         """Return one row for each cell: run, policy, task, seed, metric, score (percent), n, error.
 
-        A cell that failed has no score, and the reason as `error`. There is a column for each
-        setting that was swept or tuned, such as `ratio` or `intermediate.lr`; one of the name of
-        another column, such as `n`, is called `policy.n`.
+        A cell that failed has an `error` and no score. Each setting that was swept or tuned, such
+        as `ratio` or `intermediate.lr`, has a column; a setting `n` has the column `policy.n`,
+        because `n` is another column.
         """
         swept, names = _swept_settings(self.board), self._names()
         rows = [
@@ -158,17 +152,19 @@ class Runs:
     def leaderboard(self) -> DataFrame:
         """Return one row for each policy and task, with its test against the baseline.
 
-        Scores and differences are in percent. `low` and `high` bound the difference (95%), `p_holm`
-        is adjusted over the whole board. What was not tested is None. `rank_low` and `rank_high`
-        are the possible ranks. Settings that were swept or tuned have columns as in `scores`.
+        Scores and differences are in percent. `low` and `high` bound the difference (95%); `p_holm`
+        is adjusted over the whole board; `rank_low` and `rank_high` are the possible ranks. All
+        are missing without a test. Swept and tuned settings have columns as in `scores`.
         """
         document, swept = report.to_json(self.board), _swept_settings(self.board)
         lines = []
         for row, written in zip(self.board.rows, document["rows"], strict=True):
+            first: dict[str, Result] = {}
+            for (task, _), cell in row.cells.items():
+                first.setdefault(task, cell)
             for task in self.board.tasks:
-                task_columns = _leaderboard_row(document, written, task)
-                cell = next((each for (of, _), each in row.cells.items() if of == task), None)
-                lines.append({**task_columns, **_values(row, cell, swept, task_columns)})
+                columns = _leaderboard_row(document, written, task)
+                lines.append({**columns, **_values(row, first.get(task), swept, columns)})
         return _frame(lines, tuple(lines[0]) if lines else ())
 
     @_method
@@ -178,26 +174,25 @@ class Runs:
         `score` is that of the example under the task's metric, in [0, 1]. Raises ConfigError for an
         unknown policy or task, and DataError for a damaged file.
         """
-        rows = self._chosen(policy)
+        rows, names = self._chosen(policy), self._names()
         if task is not None and task not in self.board.tasks:
             raise ConfigError(unknown("task", task, self.board.tasks))
-        lines: list[dict[str, Json]] = []
-        names = self._names()
-        for row in rows:
-            for (name, seed), cell in row.cells.items():
-                if task in (None, name) and cell.answers.is_file():
-                    about = {"run": names[cell.folder], "policy": row.label}
-                    lines += _answers(cell, {**about, "task": name, "seed": seed})
+        lines = [
+            line
+            for row in rows
+            for (name, seed), cell in row.cells.items()
+            if task in (None, name) and cell.answers.is_file()
+            for line in _answers(cell, names[cell.folder], row.label, seed)
+        ]
         columns = ("run", "policy", "task", "seed", "id", "group", "question", "prediction")
         return _frame(lines, (*columns, "answers", "score", "slices"))
 
     @_method
     def masks(self, policy: str, passages: int = 20, seed: int = 0) -> DataFrame:
-        """Return what a row masked in a sample of its corpus: one row for each passage.
+        """Return what a row masked in the first epoch, one row for each passage of a sample.
 
-        `spans` are (first character, end) pairs in `text`, as in the first epoch of its training.
-        Raises ConfigError for an unknown row and for one without an intermediate stage, and
-        StoreError if the store lacks its corpus.
+        `spans` are (first character, end) pairs in `text`. Raises ConfigError for an unknown row or
+        one without an intermediate stage, and StoreError if the store lacks its corpus.
         """
 
         row = self._chosen(policy)[0]
@@ -221,9 +216,9 @@ class Runs:
     def plot(self, name: str = SCORES, **settings: Any) -> Figure:
         """Return a plot: `scores`, or that of an analysis with its settings, e.g. `efficiency`.
 
-        Of an analysis with several figures, such as `findings`, all are below each other.
-        `maskpolicy analyze --list` names the analyses. Raises ConfigError for an unknown name, and
-        DataError if the analysis finds nothing to plot.
+        Several figures, such as those of `findings`, stand below each other. `maskpolicy analyze
+        --list` names the analyses. Raises ConfigError for an unknown name, and DataError if there
+        is nothing to plot.
         """
 
         if name == SCORES:
@@ -235,11 +230,11 @@ class Runs:
         if result.plots:
             rows = self.runs[0].rows if len(self.runs) == 1 else ()
             return drawing.figure(result.plots, name, rows=rows)
-        panels = [
-            (each.title, [plot for plot in each.plots if not isinstance(plot, Marked)])
+        parts = [
+            (each.title, plots)
             for each in result.figures
+            if (plots := [plot for plot in each.plots if not isinstance(plot, Marked)])
         ]
-        parts = [(title, plots) for title, plots in panels if plots]
         if not parts:
             raise DataError(
                 f"plot {name}: has a table and no plot: `maskpolicy analyze {name} RUN` shows it"
@@ -345,13 +340,13 @@ def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict
     }
 
 
-def _answers(cell: Result, about: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Return a row for each answer of a cell, after the columns `about` the cell."""
+def _answers(cell: Result, run: str, policy: str, seed: int) -> list[dict[str, Json]]:
+    """Return a row for each answer of a cell."""
     rows = list(predictions.rows(cell.answers))
     questions = predictions.read_questions(cell.folder, cell.task, {row["id"] for row in rows})
     return [
         {
-            **about,
+            **{"run": run, "policy": policy, "task": cell.task, "seed": seed},
             "id": row["id"],
             "group": row["group"],
             "question": questions.get(row["id"]),
@@ -365,7 +360,7 @@ def _answers(cell: Result, about: Mapping[str, Json]) -> list[dict[str, Json]]:
 
 
 def _frame(rows: Sequence[Mapping[str, Json]], columns: Sequence[str]) -> DataFrame:
-    """Return rows as a frame; columns of numbers have their types where all values are unknown."""
+    """Return rows as a frame; columns of numbers keep their types if all values are unknown."""
     from pandas import DataFrame
 
     frame = DataFrame(list(rows), columns=list(columns))

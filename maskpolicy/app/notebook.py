@@ -1,4 +1,4 @@
-"""Experiments from Python: run one, load finished runs, mask a text, pre-train on own text."""
+"""The Python interface: run experiments, load runs, mask a text, pre-train on your own text."""
 
 from __future__ import annotations
 
@@ -36,19 +36,16 @@ from maskpolicy.leaderboard.results.cell import named_apart, read_run
 from maskpolicy.leaderboard.score_files import named
 from maskpolicy.pipeline.executors.engines import Executor, check_jobs, threads_kept
 from maskpolicy.pipeline.executors.local import one_early
-from maskpolicy.pipeline.graph.events import silent
+from maskpolicy.pipeline.graph.events import Listener, silent
+from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store import DEFAULT
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store, writable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from maskpolicy.app.preview import MaskedText
-    from maskpolicy.pipeline.graph.events import Listener
-    from maskpolicy.pipeline.graph.nodes import Stage
-    from maskpolicy.pipeline.store.artifacts import Store
-
-_NAMELESS = "experiment"  # begins the name of an experiment that is given as a dict without one
+_NAMELESS = "experiment"  # begins the name of an experiment from a dict without a name
 
 
 @in_python
@@ -69,8 +66,8 @@ def run(
     `experiment` is a file, the name of an experiment that comes with maskpolicy, or the keys of a
     file as a dict. The results of a dict go to runs/NAME if it has a key "name", else to
     runs/experiment-DIGITS, where the digits depend on its keys. Write `overrides` as on the
-    command line, "intermediate.steps=400". `jobs` is the number of stages at a time: by default
-    as many as suit the machine in a notebook, and 1 in a script, where more need
+    command line, "intermediate.steps=400". `jobs` is the number of stages at a time. The default
+    is what suits the machine in a notebook, and 1 in a script, where more need
     `if __name__ == "__main__":`. The same call continues where it stopped. Raises ConfigError,
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
     reads the other results).
@@ -81,11 +78,9 @@ def run(
     _hide_bars_of_libraries()
     jobs = jobs or _default_jobs()
     with _file_of(experiment) as file, threads_kept(), one_early(jobs) as early:
-        place, files = None if cache is None else Path(cache), list(map(Path, _texts(plugins)))
-        asked = ExperimentOptions(
-            file, list(overrides), str(store), place, files, list(_texts(only))
-        )
-        folder = None if out is None else Path(out)
+        folder, place = (None if path is None else Path(path) for path in (out, cache))
+        files, cells = list(map(Path, _texts(plugins))), list(_texts(only))
+        asked = ExperimentOptions(file, list(overrides), str(store), place, files, cells)
         prepared = prepare(asked, folder, is_temporary=isinstance(experiment, Mapping))
         jobs, threads = fit_machine(prepared, jobs, threads)
         bars = _bars(progress, prepared.part.targets, prepared.store, jobs)
@@ -93,8 +88,8 @@ def run(
         write(prepared, outcomes, time.monotonic() - started, jobs)
     failed = next((each for each in outcomes.values() if each.exception is not None), None)
     if failed is not None:
-        cells = failed_cells(prepared, outcomes)
-        raise StageError(cells or f"{failed.stage.name}: {failed.error}") from failed.exception
+        line = failed_cells(prepared, outcomes) or f"{failed.stage.name}: {failed.error}"
+        raise StageError(line) from failed.exception
     return load(prepared.folder, store=store, cache=cache)
 
 
@@ -125,10 +120,9 @@ def board(
         )
     table = named(pandas_frame, columns or {})
     base = None if baseline is None else str(baseline)
-    given: dict[str, Any] = {"title": "a frame", "baseline": base, "scale": scale}
-    found = build_board(table, shared=shared, **given)
-    runs = Runs(found.runs, no_store)
-    vars(runs)["board"] = found  # instead of that of the runs, which hold no results
+    made = build_board(table, title="a frame", baseline=base, scale=scale, shared=shared)
+    runs = Runs(made.runs, no_store)
+    vars(runs)["board"] = made  # the property would build it from results, and there are none
     return runs
 
 
@@ -143,9 +137,9 @@ def load(
     """Read finished runs, joined into one leaderboard if there are several.
 
     A run is the folder that `run` wrote, a zip file of `maskpolicy pack`, or
-    "hf://datasets/OWNER/NAME"; a zip file is unpacked as long as the result is in use, and has no
-    store. Masks and analyses need the `store` (default: the one that the folders name); they raise
-    ConfigError if that lies elsewhere and you do not pass it. `baseline` and `mixed` are
+    "hf://datasets/OWNER/NAME". A zip file has no store, and is unpacked for as long as the result
+    is in use. Masks and analyses need the `store` (default: the one that the folders name); they
+    raise ConfigError if that lies elsewhere and you do not pass it. `baseline` and `mixed` are
     options of `maskpolicy leaderboard`. Raises DataError for a folder without results, and
     ConfigError for runs that cannot be compared.
     """
@@ -179,16 +173,15 @@ def mask(
     language: str = "en",
     store: str | Path = DEFAULT,
     **settings: Json,
-) -> MaskedText:
+) -> preview.MaskedText:
     """Mask a text with a policy and return spans (first character, end, text), source and target.
 
     `settings` are the policy's fields and the keys of the denoising objective, as in an experiment
     file; `policy` may also be a block of a file. `tokenizer` is a tokenizer of Transformers, or the
-    name of a model. The tokenizer of `mini` is trained once and kept in the store. A policy that
-    reads statistics uses those of the embedded world's corpus, and needs the name of a model.
-    `language` is the code of the text's language. As in training, tokens beyond 512 or the model's
-    positions are cut. Raises ConfigError, also for a policy that must be fitted: use
-    `maskpolicy show --run` for it.
+    name of a model; the store keeps the trained tokenizer of `mini`. A policy that reads statistics
+    uses those of the embedded world's corpus, and needs the name of a model. `language` is the code
+    of the text's language. As in training, tokens beyond 512 or the model's positions are cut.
+    Raises ConfigError, also for a policy that must be fitted: use `maskpolicy show --run` for it.
     """
 
     if not isinstance(text, str):
@@ -245,11 +238,11 @@ def pretrain(
 
 
 def _hide_bars_of_libraries() -> None:
-    """Hide the bars of other libraries, as commands do, and their advice to install widgets."""
+    """Hide progress bars of other libraries, as commands do, and their advice on ipywidgets."""
     os.environ.setdefault("TQDM_DISABLE", "1")
     with warnings.catch_warnings(), suppress(ImportError):
-        warnings.simplefilter("ignore")  # in a notebook without ipywidgets, the first import warns
-        importlib.import_module("tqdm.auto")  # whose bars other libraries draw
+        warnings.simplefilter("ignore")  # in a notebook without ipywidgets, its first import warns
+        importlib.import_module("tqdm.auto")
 
 
 def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | None) -> None:
@@ -267,7 +260,7 @@ def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | 
 def _bars(
     shown: bool, targets: Sequence[Stage], store: Store, jobs: int = 1, *, failures: bool = True
 ) -> AbstractContextManager[Listener]:
-    """Return the progress of a run: bars on the standard error, or nothing unless `shown`."""
+    """Return a run's progress bars on the standard error; nothing is printed unless `shown`."""
     from rich.console import Console
 
     if not shown:
@@ -276,21 +269,21 @@ def _bars(
 
 
 def _default_jobs() -> int | None:
-    """Return None, as many as suit the machine, in a notebook, and 1 in a script.
+    """Return None (as many as suit the machine) in a notebook, and 1 in a script.
 
-    A new process imports the script again, which must not start the experiment once more.
+    A new process would import the script again, and so start the experiment again.
     """
     return 1 if hasattr(sys.modules.get("__main__"), "__file__") else None
 
 
 def _texts(texts: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
-    """Return one path or text, or several, as a tuple."""
+    """Return a path or text, or several, as a tuple of texts."""
     return (str(texts),) if isinstance(texts, str | Path) else tuple(map(str, texts))
 
 
 @contextmanager
 def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
-    """Yield the file of an experiment; keys that are given as a dict are written to one."""
+    """Yield the file of an experiment; a dict of keys is written to a temporary one."""
     if isinstance(experiment, str | Path):
         yield Path(experiment)
         return
@@ -310,12 +303,12 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
         path.write_text(json.dumps(keys, ensure_ascii=False), "utf-8")  # JSON is YAML
         try:
             yield path
-        except MaskpolicyError as error:  # nobody knows that file
+        except MaskpolicyError as error:  # the user knows nothing of that file
             raise type(error)(str(error).replace(str(path), shown)) from error
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has instead of a value that it lacks; raises ConfigError."""
+    """Return a value that JSON cannot represent as one that it can; raises ConfigError."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):

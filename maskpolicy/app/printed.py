@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from maskpolicy.app.preview import Preview
     from maskpolicy.app.progress import Detail
     from maskpolicy.core.types import Json
     from maskpolicy.experiment.reference import Key
@@ -200,27 +199,6 @@ def power(differences: list[Power], remarks: Sequence[str], screen: Console) -> 
         shown.add_row(*row.values())
     screen.print("Differences to the baseline that would be significant with 80% probability:")
     screen.print(shown)
-
-
-def previews(masked: Sequence[Preview], screen: Console) -> None:
-    """Print texts, each with what is masked in it, its source and its target."""
-    from rich.text import Text
-
-    has_seeds = len({each.seed for each in masked}) > 1
-    for number, preview in enumerate(masked):
-        if len(masked) > 1:
-            name = f"{preview.row}, seed {preview.seed}" if has_seeds else preview.row
-            screen.print(*([""] if number else []), name, sep="\n", style="bold", soft_wrap=True)
-        text = Text(preview.masked.text)
-        for start, end, _ in preview.masked.spans:
-            text.stylize("bold black on yellow", start, end)
-        spans = " | ".join(part for _, _, part in preview.masked.spans) or "nothing"
-        parts = [text, spans, preview.masked.source, preview.masked.target or "–"]
-        headings = ["text    ", "masked  ", "source  ", "target  "]
-        if preview.masked.unmasked is not None:
-            parts, headings = [*parts, preview.masked.unmasked], [*headings, "unmasked "]
-        for heading, part in zip(headings, parts, strict=True):
-            screen.print(heading, part, sep="", soft_wrap=True)
 
 
 def keys(listed: Sequence[Key]) -> Table:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from maskpolicy.app import printed
 from maskpolicy.app.arguments import AsJson, Plugins, RunStoreOptions, policy_keys, row_words
 from maskpolicy.app.printed import console, log_to
 from maskpolicy.core import markdown, schema
@@ -25,6 +24,8 @@ from maskpolicy.plugins.registry import DENOISING_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
 
     from maskpolicy.app.preview import MaskedText, Masking, Preview
     from maskpolicy.experiment.definition import PolicyBlock
@@ -105,7 +106,7 @@ def show(
     if as_json:
         _print_json(previews)
     else:
-        printed.previews(previews, console())
+        _print(previews, console())
     if html is not None:
         typer.echo(f"written to {html}", err=as_json)
 
@@ -116,6 +117,30 @@ def _print_json(previews: Sequence[Preview]) -> None:
     if len(objects) == 1:
         objects[0] = {k: v for k, v in objects[0].items() if k not in ("policy", "seed", "text")}
     typer.echo(json.dumps(objects if len(objects) > 1 else objects[0], ensure_ascii=False))
+
+
+def _print(previews: Sequence[Preview], screen: Console) -> None:
+    """Print each text with its masked parts, its source and its target."""
+    from rich.text import Text
+
+    has_seeds = len({each.seed for each in previews}) > 1
+    for number, preview in enumerate(previews):
+        if len(previews) > 1:
+            name = f"{preview.row}, seed {preview.seed}" if has_seeds else preview.row
+            screen.print(*([""] if number else []), name, sep="\n", style="bold", soft_wrap=True)
+        text = Text(preview.masked.text)
+        for start, end, _ in preview.masked.spans:
+            text.stylize("bold black on yellow", start, end)
+        lines: dict[str, str | Text | None] = {
+            "text    ": text,
+            "masked  ": " | ".join(part for _, _, part in preview.masked.spans) or "nothing",
+            "source  ": preview.masked.source,
+            "target  ": preview.masked.target or "–",
+            "unmasked ": preview.masked.unmasked,
+        }
+        for heading, line in lines.items():
+            if line is not None:
+                screen.print(heading, line, sep="", soft_wrap=True)
 
 
 def _texts(text: str | None, file: Path | None) -> list[str]:
