@@ -1,7 +1,4 @@
-"""How far some work is, as bars on a terminal and as lines anywhere else; what a run's parts took.
-
-Rich keeps what is under way, with rates and times left.
-"""
+"""Progress as bars on a terminal and as lines anywhere else; the seconds of a run's parts."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from maskpolicy.pipeline.graph.costs import Costs, known_costs, time_left
@@ -26,13 +22,13 @@ if TYPE_CHECKING:
 
 Detail: TypeAlias = Literal["quiet", "normal", "verbose"]
 State: TypeAlias = tuple[float, str]
-"""The share of all work that is done, and what is done in words."""
+"""The share of all work that is done, and a text about it."""
 Whole: TypeAlias = State | Callable[[Mapping[str, "Task"]], State]
-"""The state of the whole; if it changes, a function of the parts under way by key."""
+"""The state of all work, or a function that returns it from the parts under way by key."""
 
 _DETAILS: tuple[Detail, ...] = ("quiet", "normal", "verbose")
 _INTERVAL = 30.0  # seconds between two lines about what is under way
-_SOON = 2.0  # seconds until it says what it does before the first part begins
+_SOON = 2.0  # seconds until the first line, if no part has begun
 _WINDOW = 60.0  # seconds over which a rate is measured
 _DRAWN = 4  # times a second that bars are drawn
 PARTS = ("general", "intermediate", "finetune", "evaluate")
@@ -48,10 +44,7 @@ def duration(seconds: float) -> str:
 
 
 def words(part: Task) -> str:
-    """Return share, rate, time left and note of a part as text; the seconds spent if it has none.
-
-    A part that is resumed begins with a report above 0, which does not count for the rate.
-    """
+    """Return share, rate, time left and note of a part, or the seconds spent so far."""
     said = []
     if part.total:
         said.append(f"{part.completed} of {part.total} ({part.percentage:.0f}%)")
@@ -69,8 +62,8 @@ def words(part: Task) -> str:
 class Display:
     """Shows the parts of some work that are under way; any thread may report.
 
-    On a terminal each has a bar, below one of the whole. Elsewhere, as in a log file or a notebook
-    without ipywidgets, each has a line when it begins, and one every 30 seconds.
+    On a terminal there is a bar for all work, and one for each part. Elsewhere, as in a log file or
+    a notebook without ipywidgets, a line is printed when a part begins, and every 30 seconds.
     """
 
     def __init__(self, console: Console, name: str, whole: Whole, detail: Detail) -> None:
@@ -78,7 +71,10 @@ class Display:
         self._console = console
         self._whole = whole
         self._detail = detail
-        self._has_bars = detail != "quiet" and _has_bars(console)
+        can_update = console.is_interactive  # in a file, rich would add an empty line for bars
+        if console.is_jupyter and find_spec("ipywidgets") is None:
+            can_update = False
+        self._has_bars = detail != "quiet" and can_update
         self._bars = _bars(console, self._has_bars)
         self._all = self._bars.add_task(name, total=1.0, words=self._summary)
         self._changes = threading.Lock()  # held until a part is there or gone, with its bar
@@ -92,40 +88,33 @@ class Display:
             self._printer.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._bars.stop()
         if self._printer.is_alive():
             self._printer.join()
 
-    def begin(self, key: str, name: str) -> bool:
-        """Show a part; return False if it is shown already."""
+    def begin(self, key: str, name: str) -> None:
+        """Show a part, unless it is shown already."""
         with self._changes:
-            if key in self._parts:
-                return False
-            self._bars.add_task(name, total=None, key=key, words=words, note="")
-            self.say(f"… {name}: started", "verbose" if self._has_bars else "normal")
-        return True
+            if key not in self._parts:
+                self._bars.add_task(name, total=None, key=key, words=words, note="")
+                self.say(f"… {name}: started", "verbose" if self._has_bars else "normal")
 
     def report(self, key: str, done: int, total: int, note: str) -> None:
-        """Show that `done` of `total` units of a part are finished; a `total` of 0 is unknown."""
+        """Show that `done` of `total` units of a part are finished; 0: the total is unknown."""
         with self._changes:
             if part := self._parts.get(key):
                 self._bars.update(part.id, completed=done, total=total or None, note=note)
 
     def end(self, key: str) -> None:
-        """Show a part no longer."""
+        """Remove a part."""
         with self._changes:
             if part := self._parts.get(key):
                 self._bars.remove_task(part.id)
 
     def say(self, line: str, detail: Detail) -> None:
-        """Print a line, if the display shows that much detail."""
+        """Print a line if the display has this level of detail, or a higher one."""
         if _DETAILS.index(detail) <= _DETAILS.index(self._detail):
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -134,13 +123,13 @@ class Display:
         return {each.fields["key"]: each for each in self._bars.tasks if each.id != self._all}
 
     def _summary(self, _: Task) -> str:
-        """Return what is done of the whole in words, and move its bar."""
+        """Return the text about all work, and move its bar."""
         share, said = self._whole(self._parts) if callable(self._whole) else self._whole
         self._bars.update(self._all, completed=share)
         return said
 
     def _print_regularly(self) -> None:
-        """Print a line for each part under way, and one for the whole, until the end."""
+        """Print a line for each part under way, and one for all work, until the end."""
         with suppress(OSError, ValueError):  # the output was closed
             if not callable(self._whole) and not self._ended.wait(_SOON):
                 self.say(f"… {self._whole[1]}", "normal")
@@ -150,15 +139,8 @@ class Display:
                     self.say(f"… {each.description}: {each.fields['words'](each)}", "normal")
 
 
-def _has_bars(console: Console) -> bool:
-    """Return whether bars can be drawn; in a file, rich would add an empty line for them."""
-    if console.is_jupyter and find_spec("ipywidgets") is None:
-        return False
-    return console.is_interactive
-
-
 def _bars(console: Console, is_shown: bool) -> Progress:
-    """Return bars whose last column is what the function in a task's field `words` returns."""
+    """Return bars whose last column is the text that the function `words` of a task returns."""
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
     from rich.text import Text
 
@@ -166,9 +148,10 @@ def _bars(console: Console, is_shown: bool) -> Progress:
         def render(self, task: Task) -> Text:
             return Text(task.fields["words"](task), style="dim")
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), Words())
     return Progress(
-        *columns,
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        Words(),
         console=console,
         transient=True,
         refresh_per_second=_DRAWN,
@@ -178,12 +161,15 @@ def _bars(console: Console, is_shown: bool) -> Progress:
 
 
 class Forecast:
-    """The time left of a run, for its running and its open stages."""
+    """Estimates the time left of a run from the stages that are not finished."""
 
     def __init__(
         self, order: Sequence[Stage], lacking: Collection[str], costs: Costs, workers: int = 1
     ) -> None:
-        """Take the stages in topological order, the keys to compute, and how many at a time."""
+        """Take all stages in topological order, and the keys of the `lacking` ones.
+
+        `workers` is the number of stages that are computed at a time.
+        """
         self._open = {stage.key: stage for stage in order if stage.key in lacking}
         self._users = users_of(order)
         self._workers = workers
@@ -192,18 +178,18 @@ class Forecast:
         self._spent = 0.0  # seconds of the stages that were computed since
 
     def finish(self, stage: Stage, seconds: float, computed: bool) -> None:
-        """Take the outcome of a stage, and learn from the time that it took."""
+        """Note that a stage is finished, and learn from the seconds that it took."""
         if self._open.pop(stage.key, None) is not None and computed and seconds:
             self._costs.learn(stage.kind, stage.keyed, seconds)
             self._spent += seconds
 
     def left(self, busy: Mapping[str, Task]) -> tuple[float | None, Collection[str]]:
-        """Return the seconds left, and the kinds of stages whose time is unknown.
+        """Return the seconds left, or None if unknown, and the kinds of stages of unknown time.
 
-        `busy` has the stages under way by key. Unknown kinds count as 0; None: nothing is known.
+        `busy` has the stages under way by key. Stages of unknown time count as 0 seconds.
         """
         needs, unknown = {}, set()
-        rest = list(self._open.values())  # another thread may finish one meanwhile
+        rest = list(self._open.values())  # a copy: another thread may finish one meanwhile
         for stage in rest:
             cost, part = self._costs.of(stage), busy.get(stage.key)
             seconds = None if cost is None else cost.seconds
@@ -216,13 +202,13 @@ class Forecast:
             needs[stage.key] = max(0.0, seconds or 0.0)
         if rest and unknown and not any(needs.values()):
             return None, unknown
-        workers = max(self._workers, len(busy))  # as many as a cluster has
+        workers = max(self._workers, len(busy))  # a cluster may have more
         return time_left(rest, needs, self._users, workers), unknown
 
     def __call__(self, busy: Mapping[str, Task]) -> State:
-        """Return the share of the run's time that is over, and stages and time left in words.
+        """Return the share of the run's time that is over, and a text about stages and time left.
 
-        Without an estimate, the share is that of the stages.
+        Without an estimate, it is the share of the stages that are finished.
         """
         left, unknown = self.left(busy)
         done = self._count - len(self._open)
@@ -250,18 +236,18 @@ class RunProgress(Display):
     ) -> None:
         """Prepare the display of a run that computes what `targets` need, `jobs` stages at a time.
 
-        Use as a context manager that gives the listener. Without `failures`, failed stages are not
-        printed.
+        Use as a context manager, which returns the listener. Without `failures`, failed stages are
+        not printed.
         """
         order, lacking = topological(targets), missing(targets, store)
         costs = known_costs(order, lacking, store, elsewhere=store.records)
         self._forecast = Forecast(order, lacking, costs, jobs)
         super().__init__(console, "run", self._forecast, detail)
         self._failures = failures
-        self._first: dict[str, str] = {}  # cause -> the first stage that failed by it
+        self._first: dict[str, str] = {}  # cause -> the first stage that failed for it
 
     def __call__(self, event: Event) -> None:
-        """Show an event. A cause that several stages share is printed once."""
+        """Show an event. A cause of several failures is printed once."""
         stage = event.stage
         if event.outcome is not None:
             computed = not event.outcome.hit and event.outcome.error is None
@@ -274,8 +260,7 @@ class RunProgress(Display):
             self.report(stage.key, event.done, event.total, event.note)
 
     def _print(self, stage: Stage, outcome: Outcome) -> None:
-        # never computed: a candidate that was not chosen
-        is_unused = outcome.artifact is None and not outcome.seconds
+        is_unused = outcome.artifact is None and not outcome.seconds  # a candidate nobody chose
         if outcome.exception is not None:
             cause = str(outcome.error)
             first = self._first.setdefault(cause, stage.name)
@@ -290,38 +275,35 @@ class RunProgress(Display):
 
 @dataclass(frozen=True)
 class StageSummary:
-    """One part of a run: a kind of stage, or all others."""
+    """The stages of one kind in a run, or all other stages."""
 
     name: str
     computed: int  # stages
     seconds: float  # of the computed stages
-    found: int  # stages taken from the store
+    found: int  # stages that were in the store
 
 
 def parts(outcomes: Iterable[Outcome], wall: float) -> list[StageSummary]:
     """Return the seconds of each part; "all else" is the rest of `wall` seconds.
 
-    Resumed stages include the seconds of earlier attempts. With several processes, the parts may
-    add up to more than `wall`; then "all else" has the seconds of its own stages.
+    The seconds of a resumed stage include earlier attempts. Several processes may need more than
+    `wall` seconds in all; then "all else" has the seconds of its own stages.
     """
     by_name: dict[str, list[Outcome]] = {name: [] for name in (*PARTS, REST)}
     for outcome in outcomes:
-        kind = outcome.stage.kind.partition("-")[0]  # parts of a training belong to it
+        kind = outcome.stage.kind.partition("-")[0]  # such as intermediate-part
         by_name[kind if kind in PARTS else REST].append(outcome)
-    summaries, known = [], 0.0
+    summaries = list[StageSummary]()
     for name, members in by_name.items():
         computed = [each.seconds for each in members if not each.hit and each.seconds]
-        seconds = sum(computed)
-        if name == REST:
-            seconds = max(seconds, wall - known)
-        known += seconds
-        found = sum(each.hit for each in members)
-        summaries.append(StageSummary(name, len(computed), seconds, found))
+        rest = wall - sum(part.seconds for part in summaries) if name == REST else 0.0
+        seconds, hits = max(sum(computed), rest), sum(each.hit for each in members)
+        summaries.append(StageSummary(name, len(computed), seconds, hits))
     return summaries
 
 
-def to_table(found: Iterable[StageSummary], wall: float, jobs: int = 1) -> Table:
-    """Return the closing table of a run that took `wall` seconds with `jobs` processes."""
+def to_table(summaries: Iterable[StageSummary], wall: float, jobs: int = 1) -> Table:
+    """Return the table at the end of a run that took `wall` seconds with `jobs` processes."""
     from rich.table import Table
 
     table = Table(title="what each part took", show_footer=True)
@@ -329,7 +311,6 @@ def to_table(found: Iterable[StageSummary], wall: float, jobs: int = 1) -> Table
     heads = (("computed", ""), ("seconds", f"{wall:.1f}"), ("from the store", ""))
     for name, total in heads:
         table.add_column(name, total, justify="right")
-    for part in found:
-        cells = (part.name, str(part.computed), f"{part.seconds:.1f}", str(part.found))
-        table.add_row(*cells)
+    for part in summaries:
+        table.add_row(part.name, str(part.computed), f"{part.seconds:.1f}", str(part.found))
     return table
