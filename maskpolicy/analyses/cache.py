@@ -32,7 +32,7 @@ _FOUND = "findings.json"
 class Reports(Protocol):
     """Shows what an analysis computes."""
 
-    def begin(self, key: str, name: str) -> bool:
+    def begin(self, key: str, name: str) -> None:
         """Show a stage; return False if it is shown already."""
 
     def report(self, key: str, done: int, total: int, note: str) -> None:

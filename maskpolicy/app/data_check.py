@@ -1,4 +1,4 @@
-"""What an experiment reads and masks, found without any training: the command `check`."""
+"""The command `check`: what an experiment reads and masks, without any training."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ _MASKS = {  # columns about the masks of a row
 
 @dataclass(frozen=True)
 class RowFigures:
-    """What a row masks when it reads a sample of its corpus for the first time."""
+    """What a row masks in a sample of its corpus in the first epoch."""
 
     row: str
     passages: int  # of the corpus
     sampled: int
     epochs: float  # how often the training reads a passage
     tokens_per_passage: float
-    truncated: float  # share of the passages that are longer than what the training reads
+    truncated: float  # share of the passages that are too long for the training
     masked_tokens: float  # share of the tokens
     spans_per_passage: float
     without_span: float  # share of the passages
-    answer_places: Mapping[str, int]  # task -> places where an answer to a test question stands
-    answers_masked: Mapping[str, int]  # task -> how many of these are masked as spans of their own
-    problem: str = ""  # why `run` would not start its training
+    answer_places: Mapping[str, int]  # task -> occurrences of answers to its test questions
+    answers_masked: Mapping[str, int]  # task -> those that are masked as spans of their own
+    problem: str = ""  # why `run` would not start the training
 
 
 @dataclass(frozen=True)
 class TaskFigures:
-    """How many examples a task has, and what is known of its data."""
+    """The number of examples of a task, and notes about its data."""
 
     task: str
     examples: Mapping[str, int]  # by split
@@ -96,7 +96,7 @@ class DataCheck:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """All stages without a training before them, inputs first."""
+        """All stages that depend on no training, inputs first."""
         untrained: dict[str, Stage] = {}
         for stage in self.prepared.order:
             is_training = stage.kind.partition("-")[0] in TRAININGS
@@ -107,28 +107,27 @@ class DataCheck:
     @cached_property
     def trainings(self) -> dict[str, Stage | None]:
         """The first intermediate training of each row that has one; None for a tuned row."""
-        rows = dict.fromkeys(row for row, _, _ in self.prepared.part.cells)
-        run = self.prepared.experiment.runs[0]
-        blocks = {each.label: each for each in self.prepared.experiment.policies}
-        pretrained = self.prepared.part.pretrained
-        return {row: pretrained.get((row, run)) for row in rows if blocks[row].has_stage}
+        experiment, part = self.prepared.experiment, self.prepared.part
+        rows = dict.fromkeys(row for row, _, _ in part.cells)
+        trained = {block.label for block in experiment.policies if block.has_stage}
+        return {
+            row: part.pretrained.get((row, experiment.runs[0])) for row in rows if row in trained
+        }
 
     @cached_property
     def deciding(self) -> dict[str, dict[str, Stage]]:
-        """The inputs that decide what is masked, of each row that needs no training for it."""
+        """The inputs that decide what a row masks, for the rows whose masks need no training."""
         ready = {stage.key for stage in self.stages}
-        inputs_of = {}
-        for row, training in self.trainings.items():
-            if training is None or FEEDBACK in training.inputs:
-                continue
-            inputs = {
-                name: each
-                for name, each in training.inputs.items()
-                if name.startswith(DECIDING_PREFIXES)
-            }
-            if all(each.key in ready for each in inputs.values()):
-                inputs_of[row] = inputs
-        return inputs_of
+        inputs_of = {
+            row: {k: each for k, each in training.inputs.items() if k.startswith(DECIDING_PREFIXES)}
+            for row, training in self.trainings.items()
+            if training is not None and FEEDBACK not in training.inputs
+        }
+        return {
+            row: inputs
+            for row, inputs in inputs_of.items()
+            if all(each.key in ready for each in inputs.values())
+        }
 
     @property
     def later(self) -> list[str]:
@@ -137,12 +136,12 @@ class DataCheck:
 
     @property
     def read(self) -> list[Stage]:
-        """What is computed first: all but columns, and no stages that are dropped after use."""
+        """The stages that are computed first: no columns, and none that is dropped after use."""
         return [one for one in self.stages if not (one.transient or one.kind == "annotate")]
 
     @cached_property
     def masks(self) -> dict[str, Stage]:
-        """The stage that masks a sample, of each row of `deciding`, once `read` is computed."""
+        """The stage that masks a sample, for each row of `deciding`; needs the stages of `read`."""
         return {row: self._masked(row, inputs) for row, inputs in self.deciding.items()}
 
     def _masked(self, row: str, inputs: Mapping[str, Stage]) -> Stage:
@@ -159,7 +158,7 @@ class DataCheck:
         return Stage("masked-sample", row, params, own, Local(plugins=training.local.plugins))
 
     def _is_whole(self, annotate: Stage) -> bool:
-        """Return whether a corpus needs no sample for its columns: it is small, or has them."""
+        """Return whether columns are computed for a whole corpus: it is small, or has them."""
         count = len(self._passages(annotate.inputs["corpus"]))
         return count <= self.sampling.passages or self.prepared.store.has(annotate.key)
 
@@ -167,7 +166,7 @@ class DataCheck:
         return Stage("corpus-sample", corpus.label, self.sampling, {"corpus": corpus})
 
     def _sampled(self, annotate: Stage) -> Stage:
-        """Return the stage of a policy's columns for a sample of the corpus."""
+        """Return the stage that computes a policy's columns for a sample of the corpus."""
         inputs = {k: each for k, each in annotate.inputs.items() if not k.startswith(SHARD)}
         inputs["corpus"] = self._sample(inputs["corpus"])
         label = f"{annotate.label}, {self.sampling.passages} passages"
@@ -189,7 +188,7 @@ class DataCheck:
             return outcomes + computed([*columns, *self.masks.values()])
 
     def tasks(self) -> list[TaskFigures]:
-        """Return the figures of all tasks, once everything is computed."""
+        """Return the figures of all tasks, after `compute`."""
         return [self._task(*each) for each in self.prepared.part.audits.items()]
 
     def _task(self, label: str, stage: Stage) -> TaskFigures:
@@ -207,7 +206,7 @@ class DataCheck:
         return TaskFigures(label, counts, tuple(notes))
 
     def rows(self) -> list[RowFigures]:
-        """Return the figures of all rows of `masks`, once everything is computed."""
+        """Return the figures of all rows of `masks`, after `compute`."""
         return [self._row(row, stage) for row, stage in self.masks.items()]
 
     def _row(self, row: str, stage: Stage) -> RowFigures:
@@ -219,12 +218,11 @@ class DataCheck:
         share, sampled = float(masked.is_masked.mean()), len(masked.places)
         lengths = self._passages(self.deciding[row]["corpus"]).lengths
         read, without = spec.steps * spec.batch_size, float((masked.spans.lengths == 0).mean())
-        places = self._places(stage.inputs["corpus"], masked)
-        masked_spans = _masked_places(masked)
+        places, masked_spans = self._places(stage.inputs["corpus"], masked), _masked_places(masked)
         return RowFigures(
             row,
-            len(lengths),
-            sampled,
+            passages=len(lengths),
+            sampled=sampled,
             epochs=read / len(lengths),
             tokens_per_passage=len(masked.tokens.flat) / sampled,
             truncated=0.0 if room is None else float((lengths > room).mean()),
@@ -241,9 +239,9 @@ class DataCheck:
         )
 
     def _spec(self, row: str) -> Training:
-        """Return the budget of a row's training, limited to the positions of its model."""
+        """Return the budget of a row's training with limits lowered to its model's positions."""
         training, model = self._training(row), self.prepared.experiment.model
-        if model.is_scratch:  # it is not built here
+        if model.is_scratch:  # there is no folder with its configuration
             positions = preset(model).positions
             return within(_params(training).spec, (positions, positions))
         from transformers import AutoConfig
@@ -260,13 +258,13 @@ class DataCheck:
         return Passages.open(self._folder(corpus))
 
     def _specials(self, row: str) -> Specials:
-        """Return the special tokens of the tokenizer that a row's training reads."""
+        """Return the special tokens of the tokenizer of a row's training."""
         tokenizer = self._training(row).inputs["tokenizer"]
         return Specials.of(load_tokenizer(str(self._folder(tokenizer))))
 
     @cached_property
     def _answers(self) -> dict[str, Answers]:
-        """The answers to the test questions of each task whose answers are free text."""
+        """The answers to the test questions of each task with free-text answers."""
         answers_of = {}
         for task in self.prepared.experiment.tasks:
             stage = self.prepared.part.audits.get(task.label)
@@ -277,16 +275,15 @@ class DataCheck:
 
     def _places(self, corpus: Stage, masked: MaskedSample) -> dict[str, list[set[tuple[int, int]]]]:
         """Return the places of each task's answers in each passage of a corpus's sample."""
-        if corpus.key not in self._places_by_corpus:
+        if corpus.key not in self._places_by_corpus:  # rows share it
             texts = [words_of(text) for text, _ in masked.in_characters()]
             self._places_by_corpus[corpus.key] = {
-                task: [answers.places(words) for words in texts]
-                for task, answers in self._answers.items()
+                task: list(map(answers.places, texts)) for task, answers in self._answers.items()
             }
         return self._places_by_corpus[corpus.key]
 
     def _examples(self, stage: Stage, split: str) -> list[Example]:
-        """Return the examples of a split, which the audit of their task has as an input."""
+        """Return the examples of a split, which are an input of their task's audit."""
         return read_examples(self._folder(stage.inputs[_input_of(split)]), split)
 
     def _folder(self, stage: Stage) -> Path:
@@ -308,7 +305,7 @@ def _params(training: Stage) -> IntermediateParams:
 def _problem(share: float, expected: float | None, is_excluded: bool) -> str:
     """Return why `run` would not start a training that masks a share of the tokens, or "".
 
-    `expected` is the number of passages with a masked token that a training of some steps reads.
+    `expected` is the number of passages with a masked token that the training will read, if known.
     """
     if not share:
         return "masks nothing"
@@ -341,8 +338,9 @@ def show(
         for task in tasks:
             examples.add_row(task.task, *(f"{count:,}" for count in task.examples.values()))
         screen.print(examples)
-    for line in (line for task in tasks for line in task.notes):
-        screen.print(line, soft_wrap=True, highlight=False)
+    for task in tasks:
+        for line in task.notes:
+            screen.print(line, soft_wrap=True, highlight=False)
     if rows:
         masks = table("first epoch", *_MASKS, numbers=True)
         for row in rows:
