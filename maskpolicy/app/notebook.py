@@ -225,8 +225,7 @@ def pretrain(
 
     schema.check(workers, Count, "workers")
     _hide_bars_of_libraries()
-    files = tuple(map(Path, _texts(plugins)))
-    texts, held_out = _texts(corpus), _texts(validation)
+    files, texts, held_out = list(map(Path, _texts(plugins))), _texts(corpus), _texts(validation)
     asked = own_text.Request(model, policy, texts, Path(out), overrides, files, held_out)
     prepared = own_text.prepare(asked, open_store(store, cache))
     bars = _bars(progress, prepared.targets, prepared.store, failures=False)

@@ -1,4 +1,4 @@
-"""Continued pre-training on the user's text: from its files to a folder for Transformers."""
+"""Continued pre-training on the user's text, which writes a Transformers folder."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ _OURS = {
 
 @dataclass(frozen=True)
 class Request:
-    """What to pre-train on what, as the words of the command `pretrain` say it."""
+    """What the command `pretrain` is asked for."""
 
     model: str  # a preset, a folder, or a name on the Hub
     policy: str
-    corpus: tuple[str, ...]  # files and patterns
+    corpus: Sequence[str]  # files and patterns
     out: Path
-    keys: tuple[str, ...] = ()  # KEY=VALUE, policy.KEY=VALUE
-    plugins: tuple[Path, ...] = ()
-    validation: tuple[str, ...] = ()  # files and patterns of text to measure the loss on
+    keys: Sequence[str] = ()  # KEY=VALUE, policy.KEY=VALUE
+    plugins: Sequence[Path] = ()
+    validation: Sequence[str] = ()  # files and patterns of text to measure the loss on
 
     @property
     def command(self) -> str:
@@ -104,10 +104,11 @@ def _experiment(asked: Request, store: Store) -> Experiment:
         )
     files, folders = list(asked.corpus), (Path.cwd(),)
     is_world = files == [WORLD] and not Path(WORLD).exists()
+    text = {"name": WORLD} if is_world else {"files": files}
     settings = {
         **keys,
         "model": {"name": asked.model, **_part(keys, "model")},
-        "corpus": {**({"name": WORLD} if is_world else {"files": files}), **_part(keys, "corpus")},
+        "corpus": {**text, **_part(keys, "corpus")},
         "policies": [dict(policy)],
         "tasks": [],
         "baseline": block.name,
@@ -136,7 +137,7 @@ def _with_validation(
 ) -> Experiment:
     """Return a pre-training that is validated on files, which are read like those of its corpus.
 
-    Raises ConfigError for a missing file, a training without steps, or one in parts.
+    Raises ConfigError for a missing file, for 0 steps, and for a policy that asks the model.
     """
     block, spec, corpus = experiment.policies[0], experiment.intermediate, experiment.corpus
     if feedback.every(block):
@@ -160,7 +161,7 @@ def _with_validation(
 
 
 def _check_apart(training: Stage) -> None:
-    """Raise ConfigError if a training reads a file that it is validated on, by its content."""
+    """Raise ConfigError if the content of a validation file is in the training corpus, too."""
     text = training.inputs.get(f"{VALIDATION_PREFIX}corpus")
     if text is None:
         return
@@ -174,7 +175,7 @@ def _check_apart(training: Stage) -> None:
 
 
 def _files(corpus: Stage) -> Iterator[tuple[str, str]]:
-    """Yield name and digest of each file of a corpus, and of the texts that are mixed into it."""
+    """Yield the name and digest of each file of a corpus and of the texts mixed into it."""
     keyed = corpus.keyed.get("corpus")
     yield from (keyed or {}).get("files") or ()
     for other in corpus.inputs.values():
@@ -184,7 +185,7 @@ def _files(corpus: Stage) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A pre-training as it was planned."""
+    """A planned pre-training."""
 
     asked: Request
     experiment: Experiment
@@ -199,12 +200,12 @@ class Prepared:
 
     @property
     def targets(self) -> list[Stage]:
-        """What must be in the store: also the tokenizer, which is exported with the model."""
+        """The stages whose artifacts are exported: the model and its tokenizer."""
         return [self.stage, self.stage.inputs["tokenizer"]]
 
 
 def prepare(asked: Request, store: Store) -> Prepared:
-    """Read and plan a pre-training, and check its folder.
+    """Plan a pre-training and check its folder.
 
     Raises ConfigError, DataError or StoreError before any work.
     """
@@ -244,18 +245,19 @@ def compute(
 
 
 def _warn_if_replaced(out: Path, stage: Stage) -> None:
-    """Log a warning if `out` has the model of an earlier `pretrain` with other settings."""
+    """Log a warning if `out` holds the model of an earlier `pretrain` with other settings."""
     old = record_of(out)
     if not old or old.get("stage") == stage.key:
         return
     new = _settings(stage)
-    parts = [("policy", "policy"), ("fields", "policy"), ("spec", "intermediate"), ("how", "")]
-    parts += [(key, key) for key in new if key not in dict(parts)]
+    names = {"policy": "policy", "fields": "policy", "spec": "intermediate", "how": ""}
+    if old.get("policy") != new["policy"]:
+        del names["fields"]
+    names |= {key: key for key in new if key not in ("fields", *names)}
     lines = [
         line.lstrip(".")
-        for key, shown in parts
-        if key != "fields" or old.get("policy") == new["policy"]
-        for line in keys.differences(old.get(key, {}), new.get(key, {}), shown)
+        for key, name in names.items()
+        for line in keys.differences(old.get(key, {}), new.get(key, {}), name)
     ]
     more = f"; {len(lines) - _SHOWN} more" if lines[_SHOWN:] else ""
     differ = "; ".join(lines[:_SHOWN]) + more or "another model"
@@ -265,7 +267,7 @@ def _warn_if_replaced(out: Path, stage: Stage) -> None:
 def export(prepared: Prepared, name: str = "") -> None:
     """Write model, tokenizer and card to the folder, atomically; raises StoreError.
 
-    The card has the model's `name` on the Hub if it is to have one.
+    The card shows the model's `name` on the Hub, if there is one.
     """
     planned, stage, store, out = prepared.experiment, prepared.stage, prepared.store, prepared.out
     artifact, tokenizer = store.get(stage.key), store.get(stage.inputs["tokenizer"].key)
@@ -297,7 +299,7 @@ def export(prepared: Prepared, name: str = "") -> None:
 
 
 def validation_line(prepared: Prepared) -> str:
-    """Return what the finished training reached on the validation text; "" without such text."""
+    """Return a line about the validation loss of the finished training, or "" if it has none."""
     artifact = prepared.store.get(prepared.stage.key)
     validation = artifact and validation_of(artifact.manifest)
     return validation_sentence(validation) if validation else ""

@@ -1,4 +1,4 @@
-"""maskpolicy pretrain, export, submission, pack, verify, site: models, entries, runs to share."""
+"""maskpolicy pretrain, export, submission, pack, verify and site: write models, share runs."""
 
 from __future__ import annotations
 
@@ -63,18 +63,11 @@ def pretrain(
         raise ConfigError(
             "--corpus and --validation: take one file each: quote a pattern, --corpus 'notes/*.txt'"
         )
-    asked = own_text.Request(
-        model,
-        policy,
-        tuple(corpus),
-        out,
-        tuple(keys or ()),
-        tuple(plugin or ()),
-        tuple(validation or ()),
-    )
+    words, files, texts = keys or (), plugin or (), validation or ()
+    asked = own_text.Request(model, policy, corpus, out, words, files, texts)
     prepared = own_text.prepare(asked, store.open())
     targets, artifacts = prepared.targets, prepared.store
-    bars = RunProgress(notes, targets, artifacts, failures=False, detail=amount)  # `end` tells them
+    bars = RunProgress(notes, targets, artifacts, failures=False, detail=amount)
     outcomes = own_text.compute(prepared, workers, bars)
     end(outcomes)
     own_text.export(prepared, hub.push or "")
@@ -118,9 +111,9 @@ def export(
     words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
     words += ["--seed", str(seed)] if seed is not None else []
     words += ["--checkpoints"] if checkpoints else []
-    commands = [as_typed(*words, *repeated("--plugin", plugin), "--out", out)]
+    command = as_typed(*words, *repeated("--plugin", plugin), "--out", out)
     if (Path(run) / WRITTEN).is_file():
-        commands.insert(0, as_typed("run", Path(public(run)) / WRITTEN))
+        command = f"{as_typed('run', Path(public(run)) / WRITTEN)}\n{command}"
     out = out.resolve()
     transformers_folders.check_out(out, transformers_folders.EXPORT)
     with packing.opened([run]) as runs:
@@ -134,7 +127,7 @@ def export(
                 out,
                 task,
                 seed,
-                command="\n".join(commands),
+                command=command,
                 name=hub.push or "",
                 checkpoints=checkpoints,
             )
@@ -200,7 +193,7 @@ def verify(
         list[str], Argument(metavar="ZIP...", help="Zips of `pack`, folders, or hf://datasets/..")
     ],
 ) -> None:
-    """Check that the digests of runs hold: a line for each fault, and exit code 1."""
+    """Check the digests of runs: a line for each fault, and exit code 1 if there is one."""
     from maskpolicy.app import packing
     from maskpolicy.leaderboard.results import verification
 

@@ -1,4 +1,4 @@
-"""maskpolicy plan, check and status: what a run would compute and mask, and how far it is."""
+"""maskpolicy plan, check and status: what a run will compute and mask, and its progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from maskpolicy.app.printed import console, log_to, print_json
 from maskpolicy.core.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container
 
     from maskpolicy.app.file_to_folder import Prepared
     from maskpolicy.experiment.definition import Experiment
@@ -37,9 +37,9 @@ def plan(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a run would compute, and what its tests would find; compute nothing.
+    """Print what a run would compute, and which differences its tests would find; compute nothing.
 
-    Each stage is done, to do, begun, or outdated: computed before with other settings.
+    Each stage is done, to do, begun, or outdated (computed before with other settings).
     """
     from maskpolicy.app import file_to_folder
     from maskpolicy.leaderboard import power
@@ -48,25 +48,31 @@ def plan(
 
     log_to(console(err=True))
     prepared = file_to_folder.prepare(experiment, is_dry=True)
-    resolved, artifacts = prepared.experiment, prepared.store
-    order, part = prepared.order, prepared.part
+    resolved, artifacts, order = prepared.experiment, prepared.store, prepared.order
     artifacts.prefetch(stage.key for stage in order)
-    missing = planning.missing(part.targets, artifacts)
+    targets, cells = prepared.part.targets, prepared.part.cells
+    missing = planning.missing(targets, artifacts)
     records = artifacts.records() if missing else []
-    planned = planning.plan(part.targets, artifacts, targets=part.targets, records=records)
+    planned = planning.plan(targets, artifacts, targets=targets, records=records)
     past = costs.known_costs(order, missing, artifacts, elsewhere=lambda: records)
     rest = [stage for stage in order if stage.key in missing]
     takes = costs.expected(rest, past, default_jobs(resolved, missing))
-    named = {task for _, task, _ in part.cells}
-    corpora = _corpora(resolved, {row for row, _, _ in part.cells})
+    named = {task for _, task, _ in cells}
+    corpora = _corpora(resolved, {row for row, _, _ in cells})
     differences = power.plan(resolved, prepared.whole, artifacts)
     finds = [each for each in differences if each.task in named]
     if as_json:
-        about: dict[str, Any] = {"plan": events.plan_digest(order)}
-        about["folder"] = str(prepared.folder)
-        about["counts"] = Counter(entry.state for entry in planned)
-        about |= {"expected": asdict(takes), "power": power.to_json(finds)}
-        print_json({**about, "stages": _stages(planned, past), "corpora": corpora})
+        print_json(
+            {
+                "plan": events.plan_digest(order),
+                "folder": str(prepared.folder),
+                "counts": Counter(entry.state for entry in planned),
+                "expected": asdict(takes),
+                "power": power.to_json(finds),
+                "stages": [_as_json(entry, past) for entry in planned],
+                "corpora": corpora,
+            }
+        )
         return
     screen = console()
     printed.plan(planned, takes, screen, stages=verbose)
@@ -76,21 +82,22 @@ def plan(
     printed.power(finds, remarks, screen)
 
 
-def _stages(planned: Sequence[Planned], past: Costs) -> list[dict[str, Any]]:
-    """Return the stages as JSON; seconds and bytes are null if nothing is known."""
-    stages = []
-    for entry in planned:
-        cost = past.of(entry.stage) if entry.state != "done" else None
-        about: dict[str, Any] = {"stage": entry.stage.name, "key": entry.stage.key}
-        about |= {"kind": entry.stage.kind, "state": entry.state, "why": entry.why}
-        about["seconds"] = None if cost is None else round(cost.seconds, 3)
-        about["bytes"] = None if cost is None else cost.size
-        stages.append(about)
-    return stages
+def _as_json(entry: Planned, past: Costs) -> dict[str, Any]:
+    """Return a stage as JSON; seconds and bytes are null if they are unknown."""
+    cost = past.of(entry.stage) if entry.state != "done" else None
+    return {
+        "stage": entry.stage.name,
+        "key": entry.stage.key,
+        "kind": entry.stage.kind,
+        "state": entry.state,
+        "why": entry.why,
+        "seconds": cost and round(cost.seconds, 3),
+        "bytes": cost and cost.size,
+    }
 
 
 def _folder_line(prepared: Prepared) -> str:
-    """Return the folder that `run` writes, and whether it holds another experiment's results."""
+    """Return a line about the folder that `run` writes, and whose results it holds."""
     from maskpolicy.leaderboard.results import run_folder
 
     owner = run_folder.owner_of(prepared.folder, prepared.written)
@@ -99,7 +106,7 @@ def _folder_line(prepared: Prepared) -> str:
 
 
 def _corpora(experiment: Experiment, rows: Container[str]) -> dict[str, str]:
-    """Return the text of each row's intermediate stage in words, by its label."""
+    """Return a description of each row's corpus, by the row's label."""
     from maskpolicy.experiment.model_and_corpus import with_details
 
     texts = {}

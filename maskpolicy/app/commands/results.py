@@ -1,4 +1,4 @@
-"""maskpolicy leaderboard and analyze: join the results of finished runs, and explain them."""
+"""maskpolicy leaderboard, board and analyze: join the results of runs, test and explain them."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def board(
     with console(err=True).status("reading", refresh_per_second=2) as status:
         frame, notes = read_scores(files, columns, metric)
         asked: dict[str, Any] = {"baseline": baseline, "scale": scale, "shared": shared}
-        found = build_board(frame, title=title, notes=notes, told=status.update, **asked)
+        made = build_board(frame, title=title, notes=notes, told=status.update, **asked)
         if out is not None:
             status.update("writing")
-            save_forms(found, out)
+            save_forms(made, out)
     if as_json:
-        print_json(report.to_json(found))
+        print_json(report.to_json(made))
     else:
-        printed.leaderboard(found, console(), pairs=pairs)
+        printed.leaderboard(made, console(), pairs=pairs)
     if out is not None:
         console(err=as_json).print(f"written to {out}", soft_wrap=True)
 
@@ -132,7 +132,7 @@ def analyze(
     plugin: Plugins = None,
     detail: DetailOptions,
 ) -> None:
-    """Analyse finished runs as a table, JSON, Markdown and plots; KEY=VALUE sets a field."""
+    """Analyse finished runs with tables, JSON, Markdown and plots; KEY=VALUE sets a field."""
     if listed:
         print_plugins("analysis", plugin or (), as_json=as_json)
         return
@@ -153,8 +153,8 @@ def analyze(
                 if not _is_model(folder):
                     read_run(folder)  # raises DataError for a folder without results
         artifacts = store.open_writable(opened.kept)
-        what = _unpaged(opened)  # a single run has a page, which shows analyses
-        run = None if what else folders[0]
+        what = _without_page(opened)
+        run = None if what else folders[0]  # whose page shows analyses
         written, notes = [], list[str]()
         for each, findings in _each(analyses, opened, artifacts, amount, strict=name != ALL):
             if name != ALL:
@@ -172,13 +172,13 @@ def analyze(
 
 
 def _unloaded(notes: Iterable[str]) -> list[str]:
-    """Return the notes on rows that are left out because their plugin is not loaded, each once."""
+    """Return the notes on rows whose plugin is not loaded, each once."""
 
     return [note for note in dict.fromkeys(notes) if NOT_LOADED in note]
 
 
-def _unpaged(opened: OpenedRuns) -> str:
-    """Return what has no page to which analyses are added, or "" for the folder of one run."""
+def _without_page(opened: OpenedRuns) -> str:
+    """Return what is analysed if there is no page to show it, or "" for the folder of one run."""
     if len(opened.folders) > 1:
         return "several runs"
     if opened.is_packed(opened.folders[0]):
@@ -187,7 +187,7 @@ def _unpaged(opened: OpenedRuns) -> str:
 
 
 def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the analyses by name, with the fields set by KEY=VALUE words, and the runs."""
+    """Return the analyses by name, with fields from KEY=VALUE words, and the runs."""
 
     if (Path(name) / "results").is_dir():
         raise ConfigError(f"analyze: name the analysis first, then runs: analyze NAME {name}")
@@ -195,14 +195,14 @@ def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]
     places = [word for word in words if word not in keys]
     if not places:
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
-    if name != ALL:
-        fields = yaml_file.assignments(keys)
-        return {name: discovery.instance("analysis", name, fields, name)}, places
-    if keys:
-        raise ConfigError(f"analyze {ALL} {keys[0]}: to set a field, name one analysis")
-    discovery.load_builtin("analysis")
-    names = registry.names("analysis")
-    return {each: discovery.instance("analysis", each, {}, each) for each in names}, places
+    names = [name]
+    if name == ALL:
+        if keys:
+            raise ConfigError(f"analyze {ALL} {keys[0]}: to set a field, name one analysis")
+        discovery.load_builtin("analysis")
+        names = registry.names("analysis")
+    fields = yaml_file.assignments(keys)
+    return {each: discovery.instance("analysis", each, fields, each) for each in names}, places
 
 
 def _each(
@@ -213,14 +213,14 @@ def _each(
     *,
     strict: bool,
 ) -> Iterator[tuple[str, Findings]]:
-    """Yield the findings of each analysis; unless `strict`, failures are printed and skipped."""
+    """Yield the findings of each analysis; unless `strict`, print failures and go on."""
     from maskpolicy.analyses.cache import reporting
     from maskpolicy.app.progress import Display
 
     for number, (name, analysis) in enumerate(analyses.items()):
         count = (number / len(analyses), f"{number} of {len(analyses)} analyses")
         try:
-            # one display each: a bar would take what is printed in between off the standard output
+            # one display each: a bar would disturb what is printed in between
             shown = Display(console(err=True), name, count, detail)
             with shown as display, reporting(display), opened.naming(store):
                 findings = _find(name, analysis, opened.folders, store)
@@ -249,10 +249,10 @@ def _find(name: str, analysis: Any, folders: Sequence[Path], store: Store) -> Fi
 
 
 def _save(findings: Findings, name: str, out: Path | None, run: Path | None, *, err: bool) -> bool:
-    """Write the files of an analysis to `out`, or else where the run's page shows them.
+    """Write the files of an analysis to `out`, or else to the folder that the run's page shows.
 
-    Returns whether it has written them. What a run's folder has of the analysis stays where rows of
-    a plugin would be missing.
+    Returns whether it has written them: findings without the rows of a plugin that is not loaded
+    replace no files in a run's folder.
     """
     from maskpolicy import analyses
     from maskpolicy.leaderboard.results import cell
@@ -299,7 +299,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def _read(folder: Path, analysis: Any) -> Run:
-    """Return the results in a folder; none for a model's folder, if the analysis takes models."""
+    """Return the results in a folder; a model's folder has none, if the analysis takes models."""
     from maskpolicy.leaderboard.results import cell
 
     if not hooks.TAKES_MODELS.of(analysis) or (folder / "results").is_dir() or not folder.is_dir():
