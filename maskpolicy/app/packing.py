@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from maskpolicy.app.contents import CONTENTS
 from maskpolicy.core import hub
-from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, StoreError
-from maskpolicy.core.files import PART, part_of, remove_parts
+from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError
+from maskpolicy.core.files import PART, part_of, remove_parts, writing_to
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
@@ -51,22 +51,20 @@ def pack(run: Path, out: Path) -> Path:
         raise ConfigError(f"{run}: is packed already: name the folder that `run` wrote")
     name, files = read_run(run).name, _files(run)
     temporary = part_of(out)
-    try:
+    with writing_to(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_parts(out.parent, out.name)
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
-            for path in files:
-                inside = path.relative_to(run).as_posix()
-                with path.open("rb") as source, file.open(_entry(name, inside), "w") as target:
-                    shutil.copyfileobj(source, target)
-            sealed = manifest.describe(run, files, {manifest.RUN: name})
-            file.writestr(_entry(name, manifest.NAME), manifest.encode(sealed))
-        temporary.replace(out)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StoreError(
-            f"{out}: cannot be written: {error.strerror}; choose another --out"
-        ) from error
+        try:
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
+                for path in files:
+                    inside = path.relative_to(run).as_posix()
+                    with path.open("rb") as source, file.open(_entry(name, inside), "w") as target:
+                        shutil.copyfileobj(source, target)
+                sealed = manifest.describe(run, files, {manifest.RUN: name})
+                file.writestr(_entry(name, manifest.NAME), manifest.encode(sealed))
+            temporary.replace(out)
+        finally:
+            temporary.unlink(missing_ok=True)
     return out
 
 
@@ -185,13 +183,12 @@ def fetched(place: str) -> Path:
     name, _, revision = "/".join(parts[:2]).partition("@")
     inside = "/".join(parts[2:])
     pattern = f"{inside}*" if inside else None
-    failures: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
     try:
         with hub.access():
             folder = snapshot_download(
                 name, repo_type="dataset", revision=revision or None, allow_patterns=pattern
             )
-    except failures as error:
+    except hub.failures() as error:
         raise ConfigError(f"{place}: cannot be fetched: {hub.reason(error)}") from error
     return Path(folder) / inside
 
@@ -268,7 +265,6 @@ def push(
     api = HfApi()
     to: dict[str, Any] = {"repo_id": name, "repo_type": kind}
     to["commit_message"] = "Made with maskpolicy"
-    failures: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
     try:
         address = api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
         if path.is_file():
@@ -279,7 +275,7 @@ def push(
         for branch in branches:
             api.create_branch(name, branch=branch, repo_type=kind, exist_ok=True)
             api.upload_folder(folder_path=path / branch, revision=branch, **to)
-    except failures as error:
+    except hub.failures() as error:
         raise ConfigError(
             f"--push {name}: {hub.reason(error)} (`hf auth login` or HF_TOKEN gives the token)"
         ) from error

@@ -23,6 +23,7 @@ from maskpolicy.core.files import (
     json_or_none,
     locked,
     sync,
+    writing_to,
 )
 from maskpolicy.core.keys import to_json
 from maskpolicy.core.types import Json
@@ -169,22 +170,20 @@ def _replacing(out: Path) -> Iterator[Path]:
     folder = out.parent / f".{out.name}.{uuid4().hex[:12]}.part"
     away = out.parent / f".{out.name}.{uuid4().hex[:12]}.part"
     try:
-        folder.mkdir()
-        yield folder
-        for path in (*folder.rglob("*"), folder):
-            sync(path)
-        check_out(out, _verb(folder))  # again: it may have changed during hours of training
-        if out.exists():
-            out.rename(away)
-        folder.rename(out)
-        sync(out.parent)
-    except OSError as error:
-        if away.exists() and not out.exists():
+        with writing_to(out):
+            folder.mkdir()
+            yield folder
+            for path in (*folder.rglob("*"), folder):
+                sync(path)
+            check_out(out, _verb(folder))  # again: it may have changed during hours of training
+            if out.exists():
+                out.rename(away)
+            folder.rename(out)
+            sync(out.parent)
+    finally:
+        if away.exists() and not out.exists():  # the new folder could not be renamed
             with suppress(OSError):
                 away.rename(out)
-        reason = error.strerror or type(error).__name__
-        raise StoreError(f"{out}: cannot be written: {reason}; choose another --out") from error
-    finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(away, ignore_errors=True)
 
@@ -319,28 +318,29 @@ def checkpoint_name(step: int, words: float) -> str:
 
 def cells_of(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:
     """Return the cell of a task, or without a task all cells that share the model."""
-    own = [result for result in run.results if result.policy == policy]
-    if not own:
-        labels = [result.policy for result in run.results]
-        raise ConfigError(f"{run.folder}: {unknown('row', policy, labels)}")
-    if task is not None:
-        own = [result for result in own if result.task == task]
-        if not own:
-            tasks = [result.task for result in run.results]
-            raise ConfigError(f"{run.folder}: {unknown('task', task, tasks)}")
-    chosen = min(result.seed for result in own) if seed is None else seed
+    own = list(run.results)
+    for field, name in (("policy", policy), ("task", task)):
+        if name is not None:
+            known = [getattr(result, field) for result in own]
+            own = [result for result in own if getattr(result, field) == name]
+            if not own:
+                what = "row" if field == "policy" else field
+                raise ConfigError(f"{run.folder}: {unknown(what, name, known)}")
+    seeds = sorted({result.seed for result in own})
+    chosen = seeds[0] if seed is None else seed
+    if chosen not in seeds:
+        there = ", ".join(map(str, seeds))
+        raise ConfigError(f"{run.folder}: {policy} has no seed {chosen} (it has: {there})")
     first = [result for result in own if result.seed == chosen]
-    if not first:
-        seeds = ", ".join(str(n) for n in sorted({result.seed for result in own}))
-        raise ConfigError(f"{run.folder}: {policy} has no seed {chosen} (it has: {seeds})")
     if task is not None:
         return first
-    trained = [  # the numbers of the intermediate run and the general model of each cell
-        (result.config.get("intermediate_seed"), result.config.get("general_seed", 0))
-        for result in (first[0], *own)
-    ]
-    same = [result for result, of in zip(own, trained[1:], strict=True) if of == trained[0]]
+    same = [result for result in own if _trained(result) == _trained(first[0])]
     return sorted(same, key=lambda result: result.seed != chosen)
+
+
+def _trained(cell: Result) -> tuple[int | None, int]:
+    """Return the numbers of the intermediate run and the general model of a cell."""
+    return cell.config.get("intermediate_seed"), cell.config.get("general_seed", 0)
 
 
 def _about(

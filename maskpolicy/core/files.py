@@ -37,10 +37,10 @@ def sha256(path: Path) -> str:
 
 
 def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> list[Path]:
-    """Return all files in a folder and its sub-folders, sorted; links are followed.
+    """Return all files in a folder and its sub-folders, sorted; follows links, but no loops.
 
-    A link to a folder that it lies in is left out. Raises DataError for a folder that cannot be
-    read. `above` are the folders, without links, that `folder` lies in.
+    `above` are the resolved folders that `folder` lies in. Raises DataError for a folder that
+    cannot be read.
     """
     above |= {folder.resolve()}
     found: list[Path] = []
@@ -58,8 +58,8 @@ def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> list[Path
 def weights_in(folder: Path) -> list[Path]:
     """Return the files of weights that Transformers may read from a model's folder.
 
-    They are those at its top, and what an index or `transformers_weights` in config.json names.
-    Raises ConfigError for a name that leads out of the folder.
+    These are at its top, or named by an index or by `transformers_weights` in config.json. Raises
+    ConfigError for a name that leads out of the folder.
     """
     known = {*folder.glob("*.safetensors"), *folder.glob("*.bin")}
     indexes = (*folder.glob("*.safetensors.index.json"), *folder.glob("*.bin.index.json"))
@@ -87,10 +87,10 @@ def _inside(folder: Path, name: str, index: Path) -> Path:
 
 
 def temporary_fault(error: BaseException, other: Path | None = None) -> str:
-    """Return what to do about an error that says that the folder of temporary files is full, or "".
+    """Return a message for an error about a full folder of temporary files, or "" for any other.
 
-    An error without a name counts as one if `other`, the folder to which a command writes, has
-    room on another disk; without such a folder, the text names both possibilities.
+    An error that names no file is about that folder if `other`, where the command writes, has room
+    on another disk. Without `other`, the message names both possibilities.
     """
     if not isinstance(error, OSError):
         return ""
@@ -136,8 +136,7 @@ def nearest_folder(path: Path) -> Path:
 def check_folder(folder: Path, marks: Sequence[str] = ()) -> None:
     """Raise StoreError unless results can be written to a folder; creates nothing.
 
-    With `marks`, a folder that is not empty must contain one of these names, so that results are
-    not written among other files.
+    With `marks`, a folder that is not empty must contain one of these names.
     """
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder}: is a file, not a folder: choose another --out")
@@ -154,7 +153,7 @@ def check_folder(folder: Path, marks: Sequence[str] = ()) -> None:
 
 
 def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
-    """Create a folder for results; raises StoreError as `check_folder` does, or if that fails."""
+    """Create a folder for results; raises StoreError if it cannot be used (see `check_folder`)."""
     check_folder(folder, marks)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +165,7 @@ def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes that do so, without leaving a lock file."""
+    """Wait for other processes that lock a folder, and lock it; leaves no lock file."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # a file system may not support locks, e.g. NFS
@@ -185,48 +184,53 @@ def link(source: Path, target: Path) -> None:
 
 
 def allow_files(count: int) -> None:
-    """Let this process have `count` files open at a time, as far as the system allows."""
+    """Let this process open `count` files at a time, or as many as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
-def write_file(path: Path, data: bytes, option: str = "--out") -> None:
-    """Write a file atomically and flush it to disk.
-
-    Raises StoreError, which names the `option` that gave the path.
-    """
-    temporary = part_of(path)
+@contextmanager
+def writing_to(path: Path, option: str = "--out") -> Iterator[None]:
+    """Raise StoreError, which names the `option` that gave the path, for errors of the system."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise StoreError(f"{path}: cannot be written: {reason}; choose another {option}") from error
+
+
+def write_file(path: Path, data: bytes, option: str = "--out") -> None:
+    """Write a file atomically and flush it to disk; raises StoreError as `writing_to` does."""
+    temporary = part_of(path)
+    try:
+        with writing_to(path, option):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         with suppress(OSError):
             temporary.unlink()  # there is none once it is renamed
 
 
 def part_of(path: Path) -> Path:
-    """Return the name under which this process writes a file before it renames it to `path`."""
+    """Return the path to which this process writes a file before it renames it to `path`."""
     return path.with_name(f".{path.name}.{_machine()}.{os.getpid()}{PART}")
 
 
 def remove_parts(folder: Path, name: str = "") -> None:
-    """Remove what processes that have ended left half written in a folder; with `name`, of it.
+    """Remove half-written files of processes that have ended, or only those of the file `name`.
 
-    Whether a process of another machine, or from before a restart, has ended is not known here:
-    what it was writing stays for a day.
+    This machine cannot know whether processes of other machines, or from before a restart, have
+    ended: their files stay for a day.
     """
     for path in folder.glob(f".{glob.escape(name)}*{PART}"):
-        found = _PART.fullmatch(path.name)
-        file, machine, process = found.groups() if found else ("", "", "")
+        part = _PART.fullmatch(path.name)
+        file, machine, process = part.groups() if part else ("", "", "")
         if name and file != name:
             continue
         with suppress(OSError):
@@ -274,13 +278,13 @@ def json_or_none(path: Path) -> Json:
 
 
 def json_bytes(value: Json) -> bytes:
-    """Return the bytes of a JSON file; they are equal for equal values in any order of keys."""
+    """Return the bytes of a JSON file with sorted keys."""
     text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
     return f"{text}\n".encode()
 
 
 def slug(label: str) -> str:
-    """Return a label as part of a file name; a digest is added if characters were replaced."""
+    """Return a label for use in a file name; adds a digest if it had to replace characters."""
     made = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
     if made == label and "--" not in label and not label.startswith("."):
         return label
@@ -288,9 +292,9 @@ def slug(label: str) -> str:
 
 
 def relative_paths(value: Json, home: Path) -> Json:
-    """Return text, or JSON with texts, in which no path is absolute, so that it can be shared.
+    """Return text, or JSON with texts, without absolute paths, for files that are shared.
 
-    A path near the folder `home` becomes relative to it. Of any other only the name stays.
+    A path near the folder `home` becomes relative to it; any other is reduced to its name.
     """
     if isinstance(value, str):
         return _ABSOLUTE.sub(lambda found: _relative(found[0], home), value)

@@ -134,17 +134,19 @@ def has_bf16() -> bool:
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-@cache
 def cpu_flags() -> frozenset[str]:
     """Return the instruction sets of the processor (on Linux; elsewhere the set is empty)."""
+    info = _cpu_info()
+    return frozenset(info.get("flags", info.get("Features", "")).split())
+
+
+@cache
+def _cpu_info() -> dict[str, str]:
+    """Return what Linux says of the first processor."""
     info = Path("/proc/cpuinfo")
-    if not info.is_file():
-        return frozenset()
-    for line in info.read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
+    lines = info.read_text().partition("\n\n")[0].splitlines() if info.is_file() else []
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def describe() -> str:
@@ -156,14 +158,8 @@ def describe() -> str:
         card = torch.cuda.get_device_properties(where)
         return f"{card.name}, {card.total_memory / 2**30:.0f} GiB"
     count = torch.get_num_threads()
-    return f"{_cpu_name()}, {count} thread{'s' if count > 1 else ''}"
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    name = _cpu_info().get("model name") or platform.processor() or platform.machine()
+    return f"{name}, {count} thread{'s' if count > 1 else ''}"
 
 
 @cache

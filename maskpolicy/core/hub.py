@@ -21,7 +21,7 @@ from maskpolicy.core.errors import ConfigError, DataError
 _COMMIT = re.compile("[0-9a-f]{40}")
 _TIMEOUT = 5.0  # seconds in which the Hub must answer anything
 _LONGEST = 200  # characters of a reason
-_REFUSED: dict[str, tuple[type[ConfigError | DataError], str, str]] = {
+_ADVICE: dict[str, tuple[type[ConfigError | DataError], str, str]] = {
     "model": (ConfigError, "model", "give a folder, or a revision that is in the cache"),
     "dataset": (DataError, "dataset", "name files, or the full commit of a cached copy"),
 }
@@ -40,7 +40,7 @@ def commit(
     try:
         return _resolved(kind, name, revision)
     except LookupError as error:
-        fault, what, advice = _REFUSED[kind]
+        fault, what, advice = _ADVICE[kind]
         place = f"{where}:" if where else what
         raise fault(f"{place} {name}: its commit cannot be resolved: {error} ({advice})") from error
 
@@ -50,8 +50,7 @@ def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None
     """Return the commit of a branch or tag; raises LookupError with the reason for none."""
     from huggingface_hub import HfApi
 
-    unreachable: tuple[type[Exception], ...] = (ConnectionError, *http_errors("TransportError"))
-    failures: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
+    unreachable: tuple[type[Exception], ...] = (ConnectionError, *_http_errors("TransportError"))
     try:
         with access():
             found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
@@ -60,7 +59,7 @@ def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None
         commit = noted.read_text().strip() if noted.is_file() else ""
         found = commit if _COMMIT.fullmatch(commit) else None
         why = "the Hub cannot be reached, and its cache here holds no copy"
-    except failures as error:
+    except failures() as error:
         found, why = None, reason(error)
     else:
         why = "the Hub names none"
@@ -73,15 +72,14 @@ def model_config(name: str, revision: str | None = None) -> dict[str, Any]:
     """Return the config.json of a model's folder or Hub name; {} if it cannot be read."""
     from huggingface_hub import hf_hub_download
 
-    failures: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
     try:
         path = Path(name, "config.json")
         if not Path(name).is_dir():
             with access():
                 path = Path(hf_hub_download(name, "config.json", revision=revision))
         config = json.loads(path.read_text(encoding="utf-8"))
-    except failures:
-        return {}  # whoever loads the model says why
+    except failures():
+        return {}  # loading the model raises an error that says why
     return config if isinstance(config, dict) else {}
 
 
@@ -147,22 +145,24 @@ def explained(where: str, advice: str) -> Iterator[None]:
     """Raise a DataError of one line for errors of the Hub's libraries about a dataset."""
     import datasets
 
-    hub = (*http_errors(), datasets.exceptions.DatasetsError)
     try:
         yield
-    except (OSError, ValueError, RuntimeError, *hub) as error:
+    except (*failures(), datasets.exceptions.DatasetsError) as error:
         raise DataError(
             f"{where}: cannot be loaded from the Hub: {reason(error)} (without a network, {advice})"
         ) from error
 
 
-def http_errors(name: str = "HTTPError") -> tuple[type[Exception], ...]:
-    """Return a class of errors of the HTTP libraries: the Hub's client uses httpx, later httpx2."""
-    found = []
+def failures() -> tuple[type[Exception], ...]:
+    """Return the classes of errors that the Hub's libraries raise."""
+    return OSError, ValueError, RuntimeError, *_http_errors("HTTPError")
+
+
+def _http_errors(name: str) -> Iterator[type[Exception]]:
+    """Yield a class of errors of the HTTP libraries: the Hub's client uses httpx, later httpx2."""
     for library in ("httpx", "httpx2"):
         with suppress(ImportError):
-            found.append(getattr(import_module(library), name))
-    return tuple(found)
+            yield getattr(import_module(library), name)
 
 
 def reason(error: Exception) -> str:

@@ -17,8 +17,8 @@ from maskpolicy.app.arguments import AsJson, Plugins, StoreOptions
 from maskpolicy.app.commands import keeping
 from maskpolicy.app.printed import console, log_to, print_json, size_text
 from maskpolicy.core import hardware, schema
-from maskpolicy.core.errors import ConfigError, DataError, StoreError
-from maskpolicy.core.files import claim_folder
+from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.files import claim_folder, writing_to
 from maskpolicy.core.types import Json
 from maskpolicy.data import world as embedded
 from maskpolicy.experiment import yaml_file
@@ -50,11 +50,8 @@ def world(
     every = {"kinds": list(SUBJECT_KINDS)}  # so that all tasks are written
     settings = embedded.make(every | _fields(keys, "world"))
     claim_folder(out, embedded.MARKS)
-    try:
+    with writing_to(out):
         embedded.write(settings, out)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise StoreError(f"{out}: cannot be written: {reason}; choose another --out") from error
     figures = embedded.figures(out)
     for task, numbers in figures["tasks"].items():
         numbers |= _guessed(task, out / "tasks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from maskpolicy.app.arguments import STORE, Cache, StorePlace
-from maskpolicy.app.printed import console, log_to, size_text
+from maskpolicy.app.printed import console, log_to, size_text, table
 from maskpolicy.core.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -71,10 +72,6 @@ def verify(store: StorePlace = STORE, cache: Cache = None) -> None:
 @app.command()
 def du(store: StorePlace = STORE, cache: Cache = None) -> None:
     """Print what a store holds: bytes by folder, and by kind of stage."""
-    from collections import Counter
-
-    from rich.table import Table
-
     from maskpolicy.pipeline.store import upkeep
 
     artifacts = _existing(store, cache)
@@ -87,10 +84,10 @@ def du(store: StorePlace = STORE, cache: Cache = None) -> None:
         kind = str(known["record"].get("kind", "?"))
         counts[kind] += 1
         sizes[kind] += sum(entry["size"] for entry in known["files"])
-    table = Table("kind", "artifacts", "size", box=None)
+    shown = table("kind", "artifacts", "size")
     for kind, size in sizes.most_common():
-        table.add_row(kind, str(counts[kind]), size_text(size))
-    screen.print(table)
+        shown.add_row(kind, str(counts[kind]), size_text(size))
+    screen.print(shown)
 
 
 @app.command()
