@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and the words of a command as text."""
+"""Arguments and options that several commands share; commands as text for model cards."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ STORE = DEFAULT
 
 @dataclass(frozen=True)
 class ExperimentOptions:
-    """An experiment, its store, and the cells of it that a command is about."""
+    """An experiment, its store, and the cells that a command computes."""
 
     file: File
     keys: Keys = None
@@ -78,7 +78,7 @@ class StoreOptions:
     cache: Cache = None
 
     def open(self) -> Store:
-        """Return the store; raises StoreError for a place that is none."""
+        """Return the store; raises StoreError if the place is not a store."""
         from maskpolicy.pipeline.store.opening import open_store
 
         return open_store(self.store, self.cache)
@@ -97,14 +97,14 @@ class RunStoreOptions:
     cache: Cache = None
 
     def open(self, runs: Sequence[Path]) -> Store:
-        """Return the given store, or else the store of the runs in these folders."""
+        """Return the store of --store, or else that of the runs in these folders."""
         from maskpolicy.leaderboard.results import run_folder
         from maskpolicy.pipeline.store.opening import open_store
 
         return open_store(run_folder.trusted_store(self.store, runs), self.cache)
 
     def open_writable(self, runs: Sequence[Path]) -> Store:
-        """Return that store, with a folder for new artifacts above it if it is read-only."""
+        """Return that store; if it is read-only, new artifacts go to another folder."""
         from maskpolicy.pipeline.store.opening import writable
 
         return writable(self.open(runs))
@@ -112,7 +112,7 @@ class RunStoreOptions:
 
 @dataclass(frozen=True)
 class DetailOptions:
-    """How much a command prints while it works."""
+    """How much a command prints before its results."""
 
     quiet: Annotated[
         bool, Option("--quiet", "-q", help="No progress: only failures and results.")
@@ -133,7 +133,7 @@ class DetailOptions:
 
 @dataclass(frozen=True)
 class PushOptions:
-    """Whether what a command wrote goes to the Hub as well."""
+    """Whether to upload what a command has written to the Hub."""
 
     push: Annotated[
         str | None,
@@ -145,7 +145,7 @@ class PushOptions:
     ] = False
 
     def check(self) -> None:
-        """Raise ConfigError for a name that the Hub cannot have, before any work."""
+        """Raise ConfigError for an invalid name, before any work."""
         from maskpolicy.app import packing
 
         if self.push:
@@ -156,9 +156,9 @@ class PushOptions:
     def upload(
         self, path: Path, kind: Literal["model", "dataset"], branches: Sequence[str] = ()
     ) -> None:
-        """Upload a file or folder to a repository of the Hub, if there is a name; print where.
+        """Upload a file or folder to the Hub if --push is given, and print the address.
 
-        The folders in it that `branches` names go to branches of these names.
+        Each folder in `branches` goes to a branch of its name.
         """
         from maskpolicy.app import packing
 
@@ -170,9 +170,9 @@ class PushOptions:
 def end(outcomes: Iterable[Outcome], summary: str = "") -> None:
     """End a command if any of its stages failed.
 
-    User errors (ConfigError, DataError) are raised, for exit code 2: the same command would fail
-    again. Other failures print one line and exit with code 1. `summary` replaces the first cause,
-    for commands that have already reported each failure.
+    Raises user errors (ConfigError, DataError), for exit code 2: the same command would fail again.
+    After other failures it prints one line and exits with code 1. A `summary` replaces the first
+    cause, for commands that have already printed each failure.
     """
     failed = [outcome for outcome in outcomes if outcome.exception is not None]
     if not failed:
@@ -189,7 +189,7 @@ def end(outcomes: Iterable[Outcome], summary: str = "") -> None:
 
 
 def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a policy's block with the fields set by `policy.KEY=value` words, and other keys."""
+    """Return a policy's block with fields from `policy.KEY=value` words, and the other keys."""
     rest = yaml_file.assignments(words)
     own = rest.pop("policy", {})
     if not isinstance(own, dict):
@@ -203,7 +203,7 @@ def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[s
 def row_words(row: str) -> list[str]:
     """Return the words of a row, "POLICY KEY=VALUE ..", quoted as in a shell.
 
-    Raises ConfigError if it has none, or if a quote is not closed.
+    Raises ConfigError for an empty row, or one with an open quote.
     """
     try:
         words = shlex.split(row)
@@ -215,10 +215,9 @@ def row_words(row: str) -> list[str]:
 
 
 def as_typed(*words: str | Path) -> str:
-    """Return a command as shown in a model card, to be run in the folder of its files.
+    """Return a command for a model card, to be run in the folder of its files.
 
-    Cards may be published: absolute paths become relative to the working directory, or are
-    shortened to their name.
+    Cards may be published: absolute paths become relative to the working directory, or just names.
     """
     return shlex.join(["maskpolicy", *(public(str(word)) for word in words)])
 

@@ -1,6 +1,6 @@
-"""The contents of a run's folder: names, meanings, and the functions that write them.
+"""The files in a run's folder and the functions that write them.
 
-To make `maskpolicy run` write something new, add a function and its line in `CONTENTS`.
+To let `maskpolicy run` write another file, add a function and a line in `CONTENTS`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from maskpolicy import analyses
 from maskpolicy.analyses import cache
 from maskpolicy.analyses.masked_sample import IntermediateStage, intermediate_stages
-from maskpolicy.core.errors import DataError, MaskpolicyError
-from maskpolicy.core.files import read_json
+from maskpolicy.core.errors import MaskpolicyError
+from maskpolicy.core.files import json_or_none
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.definition import NONE, Experiment
 from maskpolicy.leaderboard.board import Board
@@ -33,15 +33,15 @@ from maskpolicy.plugins.discovery import find_plugin, instance
 
 PAGE = "leaderboard.html"
 VIEWER = "viewer"  # the analysis of what each row masked in a few passages
-MOST = 4  # passages in which every row masks spans
-ROOM = 64  # passages of all rows together, so that the page of a sweep stays small
-NEAR = 256_000_000  # bytes that may be fetched from a bucket
+MOST = 4  # passages of a row
+ROOM = 64  # passages of all rows, to keep the page of a sweep small
+NEAR = 256_000_000  # bytes that may be downloaded from a bucket
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class FinishedRun:
-    """A finished run, from which its folder is written."""
+    """A finished run, as it is written to its folder."""
 
     experiment: Experiment
     graph: Graph
@@ -52,7 +52,7 @@ class FinishedRun:
 
     @cached_property
     def run(self) -> Run:
-        """The results of its cells; the first access writes them."""
+        """The results of its cells, which the first access writes."""
         return collecting.collect(
             self.experiment, self.graph, self.outcomes, self.store, self.folder
         )
@@ -65,7 +65,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class Content:
-    """The files of one name or pattern in a run's folder."""
+    """The files of one name or pattern in a run's folder, and what they hold."""
 
     name: str
     holds: str
@@ -94,14 +94,15 @@ def _record(finished: FinishedRun) -> None:
 
 
 def save_passages(run: Run, store: Store) -> None:
-    """Write analyses/viewer of a run, unless it is there already for these results.
+    """Write analyses/viewer of a run, unless it is already there for these results.
 
-    It takes seconds: nothing is trained, the passages are few, and no picture is drawn. A failure
-    is logged, because a page without passages is better than none.
+    This takes seconds: it trains nothing, reads few passages and draws no picture. A failure is a
+    warning, because a page without passages is better than none.
     """
     place = run.folder / analyses.FOLDER / VIEWER
     results = fingerprint(run.folder)
-    if _results(place / f"{VIEWER}.json") == results:
+    record = json_or_none(place / f"{VIEWER}.json")
+    if isinstance(record, dict) and record.get("results") == results:
         return
     try:
         rows = intermediate_stages([run], store)[0]
@@ -116,17 +117,8 @@ def save_passages(run: Run, store: Store) -> None:
         _log.warning("the page does not show what each policy masked: %s", error)
 
 
-def _results(path: Path) -> str | None:
-    """Return the fingerprint of the results that an analysis was made of, or None."""
-    try:
-        record = read_json(path) if path.is_file() else None
-    except DataError:
-        return None
-    return record.get("results") if isinstance(record, dict) else None
-
-
 def _is_near(rows: list[IntermediateStage], store: Store) -> bool:
-    """Return whether the rows' inputs are on this machine, or small enough to be fetched."""
+    """Return whether the rows' inputs are on this machine, or small enough to download."""
     read = {key for row in rows for key in row.read_by_policy.values()}
     manifests = (store.peek(key) or {"files": ()} for key in read if not store.path(key).exists())
     return bool(sum(int(entry["size"]) for each in manifests for entry in each["files"]) <= NEAR)

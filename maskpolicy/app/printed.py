@@ -1,4 +1,4 @@
-"""The console of the commands, on which strangers' words are only text; what they print on it."""
+"""The console of the commands, which prints the text of others without markup, and tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROWS = 12  # the most stages of one kind, state and reason that are listed one 
 
 @cache
 def _screen() -> type[Console]:
-    """Return the class of consoles that replace control characters, which move the cursor."""
+    """Return a console class that replaces control characters, which could move the cursor."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -46,7 +46,7 @@ def _screen() -> type[Console]:
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console without markup on stdout or stderr; _WIDE columns without a terminal."""
+    """Return a console without markup; without a terminal, it has _WIDE columns."""
     screen = _screen()(stderr=err, highlight=False, markup=False, emoji=False)
     if not screen.is_terminal:
         screen.width = _WIDE
@@ -63,7 +63,7 @@ def log_to(target: Console, detail: Detail = "normal") -> None:
 
     logger = logging.getLogger("maskpolicy")
     for old in [each for each in logger.handlers if isinstance(each, RichHandler)]:
-        logger.removeHandler(old)  # of an earlier command of this process
+        logger.removeHandler(old)  # an earlier command of this process added it
     handler = RichHandler(console=target, show_time=False, show_path=False, markup=False)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
@@ -77,7 +77,7 @@ def print_json(value: object) -> None:
 
 
 def table(*heads: str, numbers: bool = False) -> Table:
-    """Return an empty table without a box; `numbers`: all columns but the first hold numbers."""
+    """Return an empty table without a box; with `numbers`, align all columns but one right."""
     from rich.table import Table
 
     empty = Table(box=None)
@@ -88,20 +88,18 @@ def table(*heads: str, numbers: bool = False) -> Table:
 
 def size_text(count: int) -> str:
     """Return a number of bytes as text, with its unit."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
+    if count < 1024:
+        return f"{count} B"
+    power = min(3, (count.bit_length() - 1) // 10)
+    return f"{count / 1024**power:.1f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
 def leaderboard(
     board: Board, screen: Console, *, work: bool = False, gaps: bool = True, pairs: bool = False
 ) -> None:
-    """Print a leaderboard and its notes; without `gaps`, no notes on missing scores.
+    """Print a leaderboard and its notes; without `gaps`, leave out notes on missing scores.
 
-    With `pairs`, the ranks and the tests of all pairs of rows follow.
+    With `pairs`, print the ranks and the tests of all pairs of rows as well.
     """
     from maskpolicy.leaderboard import report
 
@@ -121,9 +119,9 @@ def leaderboard(
 
 
 def plan(planned: Sequence[Planned], takes: Expected, screen: Console, *, stages: bool) -> None:
-    """Print how many stages of each kind have each state, and what is left to compute.
+    """Print how many stages of each kind are in each state, and what the rest will take.
 
-    With `stages`, each stage is listed with the reason for its state.
+    With `stages`, list each stage with the reason for its state.
     """
     if stages:
         shown = table("state", "stage", "why")
@@ -142,7 +140,7 @@ def _counted(kinds: Mapping[str, int]) -> str:
 
 
 def _grouped(planned: Sequence[Planned]) -> Iterator[tuple[str, str, str]]:
-    """Yield (state, stage, why); many stages of one kind for one reason share a row."""
+    """Yield (state, stage, why), with one row for many stages of one kind and reason."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for entry in planned:
         groups.setdefault((entry.state, entry.stage.kind, entry.why), []).append(entry.stage.name)
@@ -153,7 +151,7 @@ def _grouped(planned: Sequence[Planned]) -> Iterator[tuple[str, str, str]]:
 
 
 def _expectation(takes: Expected) -> str:
-    """Return a line about the time and the bytes that a run takes."""
+    """Return a line about the time and the disk space that a run will need."""
     from maskpolicy.app.progress import duration
 
     lacking = f"unknown for {', '.join(takes.unknown)}, because no such stage was computed yet"
@@ -170,7 +168,7 @@ def _expectation(takes: Expected) -> str:
 
 
 def corpora(text_of_rows: Mapping[str, str], screen: Console) -> None:
-    """Print which rows read which text."""
+    """Print the corpora and the rows that read each."""
     rows: dict[str, list[str]] = {}
     for label, text in text_of_rows.items():
         rows.setdefault(text, []).append(label)
@@ -216,7 +214,7 @@ def keys(listed: Sequence[Key]) -> Table:
 
 
 def listing(entries: Sequence[Json]) -> Table:
-    """Return a table of entries with the same keys; their `fields` come last, with defaults."""
+    """Return a table of entries with the same keys; `fields` and their defaults come last."""
     names = [name for name in entries[0] if name not in ("fields", "where")]
     shown = table(*names, *(["fields"] if "fields" in entries[0] else []))
     for entry in entries:

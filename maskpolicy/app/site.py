@@ -15,13 +15,14 @@ from maskpolicy.leaderboard.results.cell import read_run
 
 
 def write(places: Sequence[str], out: Path, heading: str, told: Callable[[str], object]) -> int:
-    """Write the site of runs and of boards to a folder; return how many leaderboards it has.
+    """Write a site of runs and boards to a folder; returns its number of leaderboards.
 
-    Pages are written anew from results, not copied from strangers. `told` is given what is being
-    done. Raises StoreError for a folder of another origin, DataError for no run and no board.
+    Writes pages from results, and copies none, because they may come from strangers. Calls `told`
+    with each place. Raises StoreError if the folder holds other files, and DataError for a place
+    without a run or board.
     """
     claim_folder(out, (site_index.INDEX,))
-    if not (out / site_index.INDEX).exists():  # so that a site that failed is begun again
+    if not (out / site_index.INDEX).exists():  # marks the folder, for a second attempt
         site_index.save_index([], out / site_index.INDEX, heading)
     entries, names = list[site_index.Entry](), {site_index.INDEX}
     for number, place in enumerate(places, 1):

@@ -1,4 +1,4 @@
-"""A row's answers in the files of BabyLM's evaluation pipeline, from which its entries are made."""
+"""Write a row's answers as BabyLM's evaluation pipeline does, for an entry to the challenge."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def write(
 ) -> tuple[Path, list[str]]:
     """Write the predictions of a row below `out`, and the JSON of an entry.
 
-    A run with checkpoints is of the fast sets: each checkpoint has a folder of its name. One
-    without is of the full sets, in the folder "main". Returns the JSON's path, and the benchmarks
-    that it lacks. Raises ConfigError if no run has the row or a task of the pipeline.
+    A run with checkpoints has answered the fast sets; each checkpoint has a folder. A run without
+    has answered the full sets; its folder is "main". Returns the path of the JSON, and the
+    benchmarks that it lacks. Raises ConfigError if no run has the row or a task of the pipeline.
     """
     entry: dict[str, Any] = defaultdict(dict)
     fast: dict[str, list[Json]] = defaultdict(list)
@@ -47,7 +47,7 @@ def write(
             task = cell.config["task"]["name"]
             backend = _backend(cell) if task in ZERO_SHOT else backend
             for revision, path in _answers(run, cell, store):
-                found = _answered(cell, path)
+                answered = _answered(cell, path)
                 place, benchmark = _place(task, backend, is_fast=revision != MAIN)
                 content = {
                     name: {
@@ -56,13 +56,13 @@ def write(
                             for number, (answer, _) in enumerate(answers)
                         ]
                     }
-                    for name, answers in found.items()
+                    for name, answers in answered.items()
                 }
                 write_file(out / revision / place / "predictions.json", json_bytes(content))
                 if revision == MAIN:
                     entry[benchmark] |= content
                 elif task in ZERO_SHOT:
-                    shares = {name: fmean(s for _, s in each) for name, each in found.items()}
+                    shares = {name: fmean(s for _, s in each) for name, each in answered.items()}
                     fast[benchmark].append(shares)
     if not entry and not fast:
         tasks = ", ".join((*ZERO_SHOT, *GLUE))
@@ -75,7 +75,7 @@ def write(
 
 
 def _cells(run: Run, row: str, seed: int | None) -> Iterator[Result]:
-    """Yield the cells of a row on the pipeline's tasks, of one seed."""
+    """Yield the cells of a row and of one seed on the pipeline's tasks."""
     cells = cells_of(run, row, None, seed)
     for cell in cells:
         is_known = cell.config["task"]["name"] in (*ZERO_SHOT, *GLUE)
@@ -84,7 +84,7 @@ def _cells(run: Run, row: str, seed: int | None) -> Iterator[Result]:
 
 
 def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]:
-    """Yield each revision that has answered a cell's task, and the file of its predictions."""
+    """Yield the revisions of a cell's model, each with the file of its predictions."""
     if not run.early:
         yield MAIN, replace(cell, folder=run.folder).answers
         return
@@ -107,7 +107,7 @@ def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]
 
 
 def _backend(cell: Result) -> str:
-    """Return the pipeline's name for how a cell's model scores sentences."""
+    """Return the pipeline's name of the way in which a cell's model scores sentences."""
     if cell.config["model"]["kind"] == ENCODER:
         return "mlm"
     choose = str(cell.config["task"].get("choose", "auto"))
@@ -142,7 +142,7 @@ def _answered(cell: Result, path: Path) -> Answered:
 def _equal(cell: Result) -> Iterator[tuple[str, int, str]]:
     """Yield paradigm, place and sentence of BLiMP's rows with two equal sentences.
 
-    The run left them out. The pipeline asks for an answer, and takes it for right.
+    The run left them out, but the pipeline needs an answer, and counts any as right.
     """
     block = cell.config["task"]
     if block["name"] not in ("blimp", "blimp-supplement") or not Path(block["data"]).is_dir():

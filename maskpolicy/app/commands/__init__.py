@@ -1,4 +1,4 @@
-"""The command line: one module for each group of commands; errors become one line here."""
+"""The command line: a module for each group of commands; here errors become one line."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from maskpolicy.experiment.budgets import Training
 
 PROGRAM = "maskpolicy"
 USER_ERROR = 2
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # end a command as control-C does
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # handled like control-C
 _ENDED = (INTERRUPTED, *(128 + number for number in _SIGNALS))
 _LONGEST = 500  # characters of an error's line
 
 
 class Commands(TyperGroup):
-    """The commands; an error is reported as one line on stderr and an exit code."""
+    """The commands; reports an error as one line on stderr and an exit code."""
 
     def main(
         self,
@@ -52,7 +52,7 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run one command; `--debug`, at any position, raises errors instead."""
+        """Run one command; with `--debug`, at any position, raise errors instead."""
         words = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in words
         words = [word for word in words if word != "--debug"] or ["--help"]
@@ -78,18 +78,14 @@ class Commands(TyperGroup):
         return code
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that `args` begin with; point to `run` for an experiment."""
+        """Return the command named by `args`; the error for an experiment's name suggests `run`."""
         if args and args[0] not in self.commands and _is_experiment(args[0]):
             ctx.fail(f"{args[0]!r} is an experiment: write `maskpolicy run {args[0]}`")
-        if args and args[0] == "work":
-            ctx.fail(
-                "one command computes an experiment: `maskpolicy run FILE --executor ray`, or slurm"
-            )
         return super().resolve_command(ctx, args)
 
 
 def _check_alone() -> None:
-    """Raise ConfigError in a process that torchrun or accelerate launch started among others."""
+    """Raise ConfigError if torchrun or accelerate launch has started several processes."""
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise ConfigError(
             "a launcher has started several processes (WORLD_SIZE): start the command without it, "
@@ -103,24 +99,23 @@ def _is_experiment(word: str) -> bool:
 
 
 def _exit(code: int) -> NoReturn:
-    """End the process, also where nobody reads its output any more."""
+    """End the process, even if its output has been closed."""
     try:
         sys.stdout.flush()
-    except OSError:  # reported already; Python would try again, and end with another code
+    except OSError:  # reported already; Python would flush again, and end with another code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """Let signals of schedulers and terminals raise SystemExit, so that claims are given back."""
+    """Let signals of schedulers and terminals raise SystemExit, to release locks."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = _SIGNALS if is_main else ()
-    replaced = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    replaced = [n for n in _SIGNALS if is_main and signal.getsignal(n) == signal.SIG_DFL]
     for number in replaced:
         signal.signal(number, end)
     try:
@@ -131,7 +126,7 @@ def _orderly_end() -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    """Return one line for an error; errors that are not ours suggest --debug."""
+    """Return one line for an error; unexpected errors suggest --debug."""
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     text = _printable(" ".join(message.split())) or type(error).__name__
     if isinstance(error, MaskpolicyError):
@@ -160,7 +155,7 @@ def _about_option(text: str, error: Any) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a line without control characters, and with its middle left out if it is long."""
+    """Return a line without control characters, shortened in its middle if it is long."""
     neutral = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
     if len(neutral) <= _LONGEST:
         return neutral
@@ -174,7 +169,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has an option for each field of its parameters' dataclasses."""
+    """Return a command in which each dataclass parameter became an option for each field."""
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Any, list[str]]] = {}
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():

@@ -1,4 +1,4 @@
-"""maskpolicy world, examples and doctor: write the world, print examples, check the set-up."""
+"""maskpolicy world, examples and doctor: write the world, print examples, show the set-up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from maskpolicy.plugins import discovery
 if TYPE_CHECKING:
     from maskpolicy.experiment.definition import TaskBlock
 
-SAMPLE = 1000  # documents on which the share of spans that answer questions is measured
+SAMPLE = 1000  # documents in which `_askable` counts mentions
 
 
 def world(
@@ -44,7 +44,7 @@ def world(
 ) -> None:
     """Write the embedded world: corpora, and the tasks in their official formats.
 
-    Prints the majority score of each task, that of a guess without a model, in percent.
+    Prints the majority score of each task in percent: the best score without a model.
     """
 
     every = {"kinds": list(SUBJECT_KINDS)}  # so that all tasks are written
@@ -97,7 +97,7 @@ def examples(
 
 
 def _fields(words: Sequence[str] | None, block: str) -> dict[str, Json]:
-    """Return the fields that KEY=VALUE words set; also as in an experiment, BLOCK.KEY=VALUE."""
+    """Return the fields that KEY=VALUE words set, or BLOCK.KEY=VALUE words as in experiments."""
 
     fields = yaml_file.assignments(words or ())
     own = fields.pop(block, {})
@@ -191,7 +191,7 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
 
 
 def _askable(corpus: Path) -> Json:
-    """Return the share of salient-span's distinct mentions that are answers of a question."""
+    """Return the share of salient-span's distinct mentions that answer a question."""
 
     policy = discovery.instance("policy", "salient-span", {})
     with corpus.open(encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""maskpolicy list: plugins, models, keys of experiments, hooks, and shipped experiments."""
+"""maskpolicy list: plugins, models, keys of experiments, hooks, and maskpolicy's experiments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def list_(
     ] = False,
     plugin: Plugins = None,
 ) -> None:
-    """List plugins, models, keys of experiments, hooks of plugins, or shipped experiments."""
+    """List plugins, models, keys of experiments, hooks of plugins, or maskpolicy's experiments."""
     if what not in WHAT:
         raise ConfigError(unknown("list", what, WHAT))
     if markdown and what not in ("policies", "keys", "hooks"):
@@ -57,7 +57,7 @@ def list_(
 
 
 def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
-    """Print every plugin of a kind; broken ones are named on stderr and left out."""
+    """Print all plugins of a kind, and a warning on stderr for each broken one."""
     entries = [about for _, about in _plugins([kind], files)]
     if kind == "policy":
         summary = "No intermediate stage: the row with which others are compared."
@@ -147,16 +147,17 @@ def _experiments() -> list[Json]:
 
 
 def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Registered, Json]]:
-    """Return every plugin of some kinds with its description; warns about broken ones."""
+    """Return all plugins of some kinds with their descriptions; warns about broken ones."""
 
     _load(kinds, files)
     entries = []
-    for kind, name in [(each, name) for each in kinds for name in registry.names(each)]:
-        try:
-            entry = registry.entry(kind, name)
-            entries.append((entry, _described(entry)))
-        except ConfigError as error:
-            typer.echo(f"warning: {kind} {name!r}: {error}", err=True)
+    for kind in kinds:
+        for name in registry.names(kind):
+            try:
+                entry = registry.entry(kind, name)
+                entries.append((entry, _described(entry)))
+            except ConfigError as error:
+                typer.echo(f"warning: {kind} {name!r}: {error}", err=True)
     return entries
 
 

@@ -82,7 +82,7 @@ def run(
             prepared, chosen, bars, jobs=jobs, workers=workers, threads=threads
         )
     seconds = time.monotonic() - started
-    # before anything is printed, because output may be cut off, as by `| head`
+    # before it prints anything, because output may be cut off, as by `| head`
     finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs)
     _print(finished, took, seconds, jobs, show_page=show_page)
     end(outcomes.values(), file_to_folder.failed_cells(prepared, outcomes))
@@ -91,7 +91,7 @@ def run(
 def _prepared(
     experiment: ExperimentOptions, out: Path | None, detail: DetailOptions, **how: bool
 ) -> tuple[Prepared, Console, Detail]:
-    """Read and plan an experiment; return it with where to show progress, and how much."""
+    """Read and plan an experiment; return it with the console for progress, and the detail."""
     from maskpolicy.app.progress import Display
 
     notes, amount = detail.notes()
@@ -103,20 +103,18 @@ def _prepared(
 
 def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:
     """Return an executor; raises ConfigError for options that it does not have."""
-    from maskpolicy.pipeline.executors.engines import SLURM, parsed
+    from maskpolicy.pipeline.executors.engines import SLURM, check_jobs, parsed
 
-    found = parsed(executor, jobs)
-    if dry_run and found.name != SLURM:
+    chosen = parsed(executor, jobs)
+    if dry_run and chosen.name != SLURM:
         raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
     if jobs is not None:
-        from maskpolicy.pipeline.executors.engines import check_jobs
-
         check_jobs(jobs)
-    return found
+    return chosen
 
 
 def _print_scripts(prepared: Prepared) -> None:
-    """Print the scripts that sbatch would get for all that is missing."""
+    """Print the scripts that sbatch would get for the missing stages."""
     from maskpolicy.pipeline.executors.slurm_engine import scripts
     from maskpolicy.pipeline.graph import planning
 
@@ -145,7 +143,7 @@ def _print(
     screen.print(f"written to {finished.folder}", soft_wrap=True)
     screen.print(f"page: {finished.folder / PAGE}", soft_wrap=True)
     command = ["maskpolicy", "analyze", "all", str(finished.folder)]
-    for file in finished.experiment.plugins:  # no command loads what only a run names
+    for file in finished.experiment.plugins:  # commands load no file that only a run names
         command += ["--plugin", from_here(file)]
     if finished.store.place != str(Path(STORE).absolute()):
         command += ["--store", finished.store.place]
