@@ -1,4 +1,4 @@
-"""The errors that a user can act on: one sentence each, printed without a traceback."""
+"""Errors that a user can act on: one sentence each, printed without a traceback."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class StoreError(MaskpolicyError):
 
 
 class StageError(MaskpolicyError):
-    """A stage failed; what depends on it is skipped, and everything else goes on."""
+    """A stage failed; stages that depend on it are skipped, and all others are computed."""
 
 
 class PluginError(ConfigError, StageError):
-    """The code of a user's plugin failed; what depends on it is skipped."""
+    """The code of a user's plugin failed; stages that depend on it are skipped."""
 
 
 def cause(error: BaseException) -> str:
@@ -48,7 +48,7 @@ def cause(error: BaseException) -> str:
 
 
 def cause_at(error: BaseException, file: str) -> str:
-    """Return the cause of an error with the last line of `file` that it passed through, if any."""
+    """Return the cause of an error, with the last line of `file` in its traceback, if any."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     return f"{cause(error)} ({file}:{lines[-1]})" if lines else cause(error)
@@ -65,9 +65,8 @@ def unknown(
 ) -> str:
     """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message.
 
-    It suggests `meant`, or else the choices that are most similar to the name. If there are many
-    choices and it suggests one, it names the command `listed`, if there is one, instead of the
-    others.
+    It suggests `meant`, or else the most similar choices. With a suggestion, it names the command
+    `listed`, if there is one, instead of many choices.
     """
     names = sorted(set(choices))
     near = [each for each in meant if each in names] or _similar(name, names)
@@ -82,7 +81,7 @@ def unknown(
 def _similar(name: str, names: Sequence[str]) -> list[str]:
     """Return the most similar of names, or else up to three that contain `name`.
 
-    Capitals, and the signs between words, make no difference.
+    Ignores case, and the signs between words.
     """
     plain = {each: re.sub(r"[\s_-]+", "-", each.casefold()) for each in names}
     asked = re.sub(r"[\s_-]+", "-", name.casefold())

@@ -1,4 +1,4 @@
-"""The machine: its device, its CPU's instruction sets, its name, and the life of its processes."""
+"""The machine: its GPUs, CPU, memory and name, and the end of its processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
 _SMALL = 1.5 * 2**30  # bytes of a process that trains a small model
-_OBJECTS = 50_000  # that are made between two collections of garbage
-_LARGE = 32 << 20  # bytes; larger arrays are always returned, so that memory is not fragmented
+_OBJECTS = 50_000  # new objects between two garbage collections
+_LARGE = 32 << 20  # bytes; larger arrays are always returned, against fragmentation
 
 
 def device() -> torch.device:
@@ -39,7 +39,7 @@ def gpus() -> int:
 
 
 def is_cuda() -> bool:
-    """Return whether PyTorch has a GPU; PyTorch is not loaded where no driver is installed."""
+    """Return whether PyTorch has a GPU; without a driver, PyTorch is not loaded."""
     if not may_have_gpus():
         return False
     import torch
@@ -48,7 +48,7 @@ def is_cuda() -> bool:
 
 
 def may_have_gpus() -> bool:
-    """Return whether a driver is installed; True where this cannot be seen without PyTorch."""
+    """Return whether a driver is installed; True if only PyTorch can tell."""
     drivers = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # CUDA, WSL, ROCm
     return platform.system() != "Linux" or any(Path(path).exists() for path in drivers)
 
@@ -62,15 +62,12 @@ def gpu_names() -> list[str]:
 
 
 def small_processes() -> int:
-    """Return how many processes that train a small model this machine can hold, one for a core."""
+    """Return how many processes can train a small model here: limited by cores and memory."""
     return min(cores(), int(memory() / _SMALL))
 
 
 def collect_garbage_rarely() -> None:
-    """Let Python look for garbage after 50,000 new objects instead of 700.
-
-    Imports make many objects and hardly any garbage, so looking for it often makes them slower.
-    """
+    """Let Python collect garbage after 50,000 new objects instead of 700, for faster imports."""
     gc.set_threshold(_OBJECTS)
 
 
@@ -78,8 +75,8 @@ def collect_garbage_rarely() -> None:
 def keep_freed_memory() -> None:
     """Let the C library keep the memory of freed arrays for the next ones (only glibc does).
 
-    It would return those of a megabyte to the system, which clears each page of the next array: up
-    to 8% of a step of training on a CPU (docs/development/log.md).
+    Otherwise it returns a megabyte or more to the system, which clears each page of the next array:
+    up to 8% of a training step on a CPU (docs/development/log.md).
     """
     library = _libc()
     if library is not None:
@@ -88,7 +85,7 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Return the memory that `keep_freed_memory` has kept to the system."""
+    """Return to the system the memory that `keep_freed_memory` has kept."""
     library = _libc()
     if library is not None:
         library.malloc_trim(0)
@@ -101,7 +98,7 @@ def _libc() -> ctypes.CDLL | None:
 
 
 def cores() -> int:
-    """Return how many processes can compute at a time, within the limits of a container."""
+    """Return the number of cores that this process may use, within the limits of a container."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
@@ -113,7 +110,7 @@ def cores() -> int:
 
 
 def memory() -> int:
-    """Return the bytes of memory of this machine, or of its container if that has fewer."""
+    """Return the bytes of memory of this machine, or of its container if that has less."""
     count = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most = _limit("memory.max")
     return min(count, int(most)) if most.isdecimal() else count
@@ -174,9 +171,9 @@ def machine() -> str:
 
 
 def end_with_parent(by: int = signal.SIGTERM) -> None:
-    """Send this process the signal `by` once the process that started it has ended.
+    """Send this process the signal `by` when the process that started it has ended.
 
-    For processes of multiprocessing, which else outlive a parent that was killed.
+    Processes of multiprocessing would otherwise outlive a parent that was killed.
     """
     threading.Thread(target=_end_with_parent, args=(by,), daemon=True).start()
 

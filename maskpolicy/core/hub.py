@@ -1,4 +1,4 @@
-"""Resolve Hub names to commits; use the cache at once when the Hub is unreachable."""
+"""Resolve Hub names to commits; read the cache at once if the Hub cannot be reached."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def commit(
 ) -> str:
     """Return the commit of a revision, from the Hub or, without a network, from the cache.
 
-    A revision that is a commit is returned unchanged. Raises ConfigError for a model and DataError
-    for a dataset if the commit cannot be found. `where` is the key that names it, for the message.
+    A commit is returned unchanged. Raises ConfigError (model) or DataError (dataset) if the commit
+    cannot be found; the message names the key `where`.
     """
     if revision and _COMMIT.fullmatch(revision):
         return revision
@@ -55,7 +55,7 @@ def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None
         with access():
             found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
     except unreachable:
-        _, noted = _places(kind, name, revision)  # when it was last fetched
+        _, noted = _places(kind, name, revision)  # by the last download
         commit = noted.read_text().strip() if noted.is_file() else ""
         found = commit if _COMMIT.fullmatch(commit) else None
         why = "the Hub cannot be reached, and its cache here holds no copy"
@@ -85,7 +85,7 @@ def model_config(name: str, revision: str | None = None) -> dict[str, Any]:
 
 @contextmanager
 def access() -> Iterator[None]:
-    """Make the Hub's libraries use only their caches if the Hub does not answer.
+    """Let the Hub's libraries read only their caches if the Hub does not answer.
 
     Otherwise they would retry for more than a minute and print their own messages.
     """
@@ -175,7 +175,7 @@ def note(
 ) -> None:
     """Write the commit of a revision to the cache, if the cache holds that commit.
 
-    The libraries write it for what they fetch by revision; we fetch by commit.
+    The libraries write it if they download by revision, but we download by commit.
     """
     folder, noted = _places(kind, name, revision)
     if (
@@ -199,9 +199,9 @@ def _places(kind: str, name: str, revision: str | None) -> tuple[Path, Path]:
 
 
 def _check(loaded: Any, revision: str) -> None:
-    """Raise ValueError for a copy of another commit.
+    """Raise ValueError if a data set is of another commit.
 
-    Without a network, `datasets` loads the newest copy in its cache.
+    Without a network, `datasets` loads the newest commit in its cache.
     """
     files = [Path(file["filename"]) for file in getattr(loaded, "cache_files", ())]
     if any(revision not in file.parts for file in files):

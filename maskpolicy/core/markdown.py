@@ -29,8 +29,7 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: boo
 def plain(text: str) -> str:
     """Return text on one line, escaped so that Markdown sees no HTML, link or image in it.
 
-    Neither links in brackets nor definitions of links are left, nor the bare addresses that GitHub
-    makes links of.
+    This includes definitions of links, and bare addresses, which GitHub turns into links.
     """
     return " ".join(_LINK.sub(r"\\", escape(text, quote=False)).split())
 

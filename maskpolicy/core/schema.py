@@ -17,7 +17,7 @@ from maskpolicy.core.errors import ConfigError, unknown
 T = TypeVar("T")
 _OLD_NAME = "old_name"  # in the metadata of a field
 OMIT = "omit"
-"""In a field's metadata: when keys leave it out; None: at its default."""
+"""In a field's metadata: a function of the instance, whether keys omit it; None: at its default."""
 _FEW = 4  # the most keys that a message about a block names
 LIST_OF_KEYS = "maskpolicy list keys"
 NAME_OR_KEYS = "a name or a block of keys"
@@ -129,9 +129,9 @@ Count = Annotated[int, Range(ge=1)]
 NotNegative = Annotated[float, Range(ge=0)]
 Positive = Annotated[float, Range(gt=0)]
 Share = Annotated[float, Range(ge=0, le=1)]
-# a block may hold a schedule in its place, or a distribution
+# a schedule or a distribution may replace the number in a block
 Rate = Annotated[float, Schedule, Distribution, Range(ge=0, le=1)]
-Weight = Annotated[float, Schedule, Range(ge=0)]  # or a schedule
+Weight = Annotated[float, Schedule, Range(ge=0)]
 Seed = Annotated[int, Range(ge=0, lt=2**32)]
 
 
@@ -149,7 +149,7 @@ class Field:
 
 
 def fields_of(plugin: Any) -> dict[str, Field]:
-    """Return the keys that a dataclass takes; the result is empty for anything else."""
+    """Return the keys of a dataclass, one for each field; {} for anything else."""
     if not dataclasses.is_dataclass(plugin):
         return {}
     try:
@@ -167,7 +167,7 @@ def fields_of(plugin: Any) -> dict[str, Field]:
     }
 
 
-@lru_cache(maxsize=256)  # an experiment of many rows asks for the same classes again and again
+@lru_cache(maxsize=256)  # the rows of an experiment have the same classes
 def _hints(plugin: type) -> dict[str, Any]:
     return typing.get_type_hints(plugin, include_extras=True)
 
@@ -181,12 +181,12 @@ def omitted(default: T, when: Callable[[Any], bool] | None = None) -> T:
 
 
 def unkeyed(default: T) -> T:
-    """Return a dataclass field that keys always leave out, because it changes no result."""
+    """Return a dataclass field that keys always omit, because it changes no result."""
     return omitted(default, lambda instance: True)
 
 
 def renamed(old: str, default: T) -> T:
-    """Return a dataclass field that has another name in keys of stages, which must not change."""
+    """Return a dataclass field that stages' keys, which must not change, know as `old`."""
     return dataclasses.field(default=default, metadata={_OLD_NAME: old})
 
 
@@ -204,12 +204,11 @@ def block(
     others: Iterable[str] = (),
     elsewhere: Callable[[str], str | None] = lambda key: None,
 ) -> dict[str, Any]:
-    """Return a value for every key that `plugin` takes: the given one, checked, or the default.
+    """Return a value for every key of `plugin`: the given one, checked, or the default.
 
-    `where` ends in the key path of the block, or in ": " at the top; `others` are keys of the same
-    block that the caller reads, named in messages, and elsewhere(key) says where an unknown one
-    belongs. Raises ConfigError for an unknown key, a wrong type, a number out of range or a key
-    that is missing.
+    `where` ends in the key path of the block, or in ": " at the top. Messages also name `others`,
+    keys of the block that the caller reads, and elsewhere(key): where an unknown key belongs.
+    Raises ConfigError for an unknown or missing key, a wrong type, or a number out of range.
     """
     known = fields_of(plugin)
     if not isinstance(given, Mapping):
@@ -218,8 +217,8 @@ def block(
         raise ConfigError(f"{wrong(given, 'a block of keys', where)}{write}")
     for key in given:
         if key not in known:
-            if said := elsewhere(key):
-                raise ConfigError(f"{at(where, key)}: {said}")
+            if advice := elsewhere(key):
+                raise ConfigError(f"{at(where, key)}: {advice}")
             raise _unknown_key(plugin, str(key), {*known, *others}, at(where, key))
     values: dict[str, Any] = {}
     for name, field in known.items():
@@ -235,7 +234,7 @@ def block(
 
 
 def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) -> ConfigError:
-    """Return the error for a key that is none of `choices`, with the key that was meant."""
+    """Return the error for a key that is not one of `choices`, with a suggestion."""
     value = getattr(plugin, key, None) if key in vars(plugin) else None
     if isinstance(value, (bool, int, float, str, tuple, list)) and not key.startswith("_"):
         if key in vars(plugin).get("__annotations__", {}) and not dataclasses.is_dataclass(plugin):
@@ -276,7 +275,7 @@ def check(value: Any, annotation: Any, where: str) -> Any:
             raise ConfigError(f"{where}: {unknown('value', str(value), map(str, args))}")
         return value
     if dataclasses.is_dataclass(annotation):
-        if isinstance(value, Mapping):  # keys of stages have the former names
+        if isinstance(value, Mapping):  # keys of stages have old names
             names = {old_name(field): field.name for field in dataclasses.fields(annotation)}
             value = {names.get(key, key): item for key, item in value.items()}
         return _made(annotation, block(annotation, value, where), where)
@@ -289,7 +288,7 @@ def check(value: Any, annotation: Any, where: str) -> Any:
 
 
 def _made(kind: Any, values: Mapping[str, Any], where: str) -> Any:
-    """Return an instance of a dataclass; what it says of its values is preceded by their place."""
+    """Return an instance of a dataclass; its own errors are preceded by the place `where`."""
     try:
         return kind(**values)
     except ConfigError as error:
@@ -373,7 +372,7 @@ def _sequence(value: Any, kind: Any, args: tuple[Any, ...], where: str) -> Any:
 
 
 def _as_list(value: Any, args: tuple[Any, ...]) -> str:
-    """Return ": write [..]" for one value, or a block of names, instead of a list, or ""."""
+    """Return ": write [..]" if a value, or a block of names, is meant as a list, or ""."""
     each = words(args[0]) if args else ""
     if isinstance(value, Mapping) and each.startswith(NAME_OR_KEYS):
         items = (f"{{name: {key}, ..}}" if inner else str(key) for key, inner in value.items())

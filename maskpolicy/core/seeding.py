@@ -23,7 +23,7 @@ def _key(seed: int, epoch: int, passage: str, purpose: str) -> bytes:
 
 
 class Streams:
-    """The generators of many passages, one at a time in one object, which is faster to reuse."""
+    """Returns the generators of many passages, one at a time; faster, as it reuses one object."""
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
@@ -31,7 +31,7 @@ class Streams:
         self._generator = np.random.Generator(self._bits)
 
     def at(self, seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
-        """Return the same generator as `generator` does; it is valid until the next call."""
+        """Return a generator that draws as that of `generator`; valid until the next call."""
         self._start["state"]["key"] = _WORDS(_key(seed, epoch, passage, purpose))
         self._bits.state = self._start
         return self._generator

@@ -1,4 +1,4 @@
-"""The small frozen types that all parts of maskpolicy share."""
+"""Small types that all parts of maskpolicy share."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Part: TypeAlias = Callable[[Sequence[str], References], float]
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric's arithmetic and what is said of it; raise `version` when a score would change.
+    """A metric and its properties; raise `version` with a change that alters scores.
 
     The version of a plugin's metric is a digest of its code.
     """
@@ -28,12 +28,12 @@ class Metric:
     title: str
     version: int | str = 1
     parts: Mapping[str, Part] = field(default_factory=dict)
-    """What is said of all predictions together: the score is their mean; without, of `score`."""
-    besides: Mapping[str, Part] = field(default_factory=dict)  # reported, not in the score
+    """Figures over all predictions: the total is their mean, or without any the mean of `score`."""
+    besides: Mapping[str, Part] = field(default_factory=dict)  # reported, but not in the total
     graded: bool = False  # a prediction can be partly right
-    short: bool = False  # it is given the short answers of an example that has some
-    numbers: bool = False  # it compares numbers
-    labels: tuple[str, ...] = ()  # it is for tasks that have these labels, in any order
+    short: bool = False  # compares with the short answers of an example, if it has some
+    numbers: bool = False  # predictions and answers are numbers
+    labels: tuple[str, ...] = ()  # only for tasks with these labels, in any order
 
 
 @dataclass(frozen=True)
@@ -49,22 +49,22 @@ class Total:
     scores: Sequence[float] = field(default=(), compare=False, repr=False)  # (n,); not in the JSON
 
     def to_json(self) -> dict[str, Json]:
-        """Return it as result.json and the file of a cell hold it."""
+        """Return the JSON of result.json and of a cell's file."""
         known = {"metric": self.metric, "score": self.score, "n": self.n}
         other = {"version": self.version, "mean": self.mean, "parts": dict(self.parts) or None}
         return known | {name: value for name, value in other.items() if value is not None}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Json]) -> Total:
-        """Return what `to_json` gave; values that are not there raise KeyError."""
+        """Return a total from the JSON of `to_json`; raises KeyError for missing values."""
         optional = {name: values[name] for name in ("version", "mean", "parts") if name in values}
         return cls(values["metric"], float(values["score"]), values["n"], **optional)
 
 
 def _mean(one: Callable[[str, Sequence[str]], float]) -> Part:
     def mean(predictions: Sequence[str], references: References) -> float:
-        found = [one(*pair) for pair in zip(predictions, references, strict=True)]
-        return sum(found) / len(found)
+        scores = [one(*pair) for pair in zip(predictions, references, strict=True)]
+        return sum(scores) / len(scores)
 
     return mean
 
@@ -115,26 +115,23 @@ METRICS = {
 
 
 def metric(name: str) -> Metric:
-    """Return the metric called `name`; an unknown name raises with the choices."""
-    try:
-        return METRICS[name]
-    except KeyError:
-        raise ConfigError(unknown("metric", name, METRICS)) from None
+    """Return the metric called `name`; raises ConfigError for an unknown name."""
+    if name not in METRICS:
+        raise ConfigError(unknown("metric", name, METRICS))
+    return METRICS[name]
 
 
 def title(name: str) -> str:
-    """Return what tables call a metric; one that is not known goes by its name."""
+    """Return the heading of a metric in tables, also for an unknown metric."""
     return METRICS[name].title if name in METRICS else name.replace("_", " ")
 
 
 def answers(name: str, example: Example) -> tuple[str, ...]:
-    """Return the answers of an example that a metric compares a prediction with."""
+    """Return the answers of an example with which a metric compares a prediction."""
     return (metric(name).short and example.short_answers) or example.targets
 
 
-def score(
-    name: str, predictions: Sequence[str], references: Sequence[Sequence[str]]
-) -> list[float]:
+def score(name: str, predictions: Sequence[str], references: References) -> list[float]:
     """Return the score of each prediction; `references` holds the answers of each example."""
     one = metric(name).score
     pairs = zip(predictions, references, strict=True)

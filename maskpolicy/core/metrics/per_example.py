@@ -1,4 +1,4 @@
-"""The arithmetic of the metrics: a prediction against all of its acceptable answers."""
+"""Metrics of single examples: they compare a prediction with all acceptable answers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _BLANKS = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`", " "))
 
 
 def normalise(text: str) -> str:
-    """Lower the text; drop ASCII punctuation, then articles; make every blank one space.
+    """Lowercase the text, remove ASCII punctuation, then articles, and collapse whitespace.
 
-    SQuAD's normalisation (Rajpurkar et al. 2016), which KILT's F1 and the closed-book literature
-    share.
+    This is SQuAD's normalisation (Rajpurkar et al. 2016), which KILT and most closed-book papers
+    use.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def normalise_nq(text: str) -> str:
-    """Normalise as SQuAD, after decomposing accented letters (NFD).
+    """Decompose accented letters (NFD), then normalise as SQuAD.
 
-    As the script of NQ-open does (Lee et al. 2019): one letter with an accent equals the letter
+    This is the script of NQ-open (Lee et al. 2019): a letter with an accent equals the letter
     followed by a combining accent.
     """
     return normalise(unicodedata.normalize("NFD", text))
@@ -69,10 +69,10 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
 
 
 def contains(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1 if the words of an answer stand in the prediction one after another, else 0.
+    """Return 1 if the prediction contains the words of an answer in a row, else 0.
 
-    Both are normalised as in SQuAD; so DPR's `has_answer` (Karpukhin et al. 2020) judges passages.
-    An answer that is empty after normalisation is in no prediction.
+    Both are normalised as in SQuAD, as for passages in DPR's `has_answer` (Karpukhin et al. 2020).
+    No prediction contains an answer that is empty after normalisation.
     """
     text = f" {normalise(prediction)} "
     return float(any(f" {answer} " in text for answer in filter(None, map(normalise, answers))))
@@ -95,14 +95,14 @@ def label(prediction: str, answers: Sequence[str]) -> float:
 
 
 def closeness(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1 less the distance of two of STS-B's similarities (0 to 5), as a share of that."""
+    """Return 1 - |prediction - answer| / 5 for similarities of STS-B, which are from 0 to 5."""
     return 1 - min(1.0, abs(float(prediction) - float(answers[0])) / 5)
 
 
 def squad_f1(prediction: str, answers: Sequence[str]) -> float:
-    """Return SQuAD 2.0's F1; of a question without an answer, 1 for the empty prediction, else 0.
+    """Return SQuAD 2.0's F1; without an answer, 1 for the empty prediction, else 0.
 
-    As the official script: where a side has no word left, only equality counts.
+    As in the official script, only equality counts if normalisation leaves no words.
     """
     guess = normalise(prediction).split()
     right = [answer.split() for answer in _left(answers)]
@@ -110,12 +110,12 @@ def squad_f1(prediction: str, answers: Sequence[str]) -> float:
 
 
 def squad_exact(prediction: str, answers: Sequence[str]) -> float:
-    """Return SQuAD 2.0's exact match; without an answer the empty prediction is right."""
+    """Return SQuAD 2.0's exact match; without an answer, 1 for the empty prediction, else 0."""
     return float(normalise(prediction) in _left(answers))
 
 
 def _left(answers: Sequence[str]) -> list[str]:
-    """Return the normalised answers that have a word left; without any, the empty answer."""
+    """Return the normalised answers that are not empty, or else the empty answer."""
     return list(filter(None, map(normalise, answers))) or [""]
 
 

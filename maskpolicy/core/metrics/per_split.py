@@ -17,7 +17,7 @@ NEGATIVE, POSITIVE = "0", "1"  # GLUE's labels of two classes
 def matthews(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Return the Matthews correlation of two or more classes (Gorodkin 2004).
 
-    It is 0 where either side has only one class.
+    It is 0 if all predictions, or all answers, are of one class.
     """
     right = [answers[0] for answers in references]
     hits = sum(guess == label for guess, label in zip(predictions, right, strict=True))
@@ -43,12 +43,12 @@ def f1(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float
 
 
 def pearson(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Return Pearson's correlation of two lists of numbers; 0 where one is constant."""
+    """Return Pearson's correlation of two lists of numbers; 0 if one is constant."""
     return _correlation(*_numbers(predictions, references))
 
 
 def spearman(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Return Spearman's correlation: that of the ranks, ties sharing their mean rank."""
+    """Return Spearman's correlation, that of the ranks; ties have their mean rank."""
     from scipy.stats import rankdata
 
     guessed, right = _numbers(predictions, references)
@@ -69,22 +69,22 @@ def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 
 
 def entity_precision(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Return the share of the predicted entities that are right; 0 without any."""
+    """Return the share of the predicted entities that are right; 0 if there are none."""
     right, guessed, _ = _entity_counts(predictions, references)
     return right / guessed if guessed else 0.0
 
 
 def entity_recall(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Return the share of the entities that are predicted; 0 without any."""
+    """Return the share of the entities that are predicted; 0 if there are none."""
     right, _, known = _entity_counts(predictions, references)
     return right / known if known else 0.0
 
 
 def entity_f1(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Return the F1 of entities, as CoNLL's conlleval (Tjong Kim Sang and De Meulder 2003).
+    """Return the F1 of entities as CoNLL's conlleval (Tjong Kim Sang and De Meulder 2003).
 
-    An entity is right if its words and its type are. A text is the tags of its words, with blanks
-    between them.
+    Predictions and answers are the tags of words, separated by blanks. An entity is right if its
+    words and its type are.
     """
     right, guessed, known = _entity_counts(predictions, references)
     return 2 * right / (guessed + known) if guessed + known else 0.0
@@ -93,7 +93,7 @@ def entity_f1(predictions: Sequence[str], references: Sequence[Sequence[str]]) -
 def _entity_counts(
     predictions: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[int, int, int]:
-    """Return how many predicted entities are right, how many there are, and how many are known."""
+    """Return the numbers of right, of predicted and of true entities."""
     both = zip(predictions, references, strict=True)
     pairs = [(entities(one), entities(answers[0])) for one, answers in both]
     right = sum(len(guessed & known) for guessed, known in pairs)
@@ -104,7 +104,7 @@ def _entity_counts(
 def entities(tags: str) -> set[tuple[int, int, str]]:
     """Return the entities (first word, end, type) of tags such as "B-PER I-PER O".
 
-    One begins at B, at I behind another type or none, and at S; it ends behind E and S.
+    An entity begins at B or S, or at I after another type or O; it ends after E or S.
     """
     found: set[tuple[int, int, str]] = set()
     begin, known, was = 0, "", "O"
