@@ -2,12 +2,12 @@
 
 Paper: Edman and Fraser 2025, "Mask and You Shall Receive", arXiv 2510.20475; code:
 https://github.com/serdardoesml/babylm25, train_mask.py. Each type of token has a weight, at first
-the same for all. Of the share of its occurrences that the model predicts right, a,
+the same for all. It changes with a, the share of its occurrences that the model predicts right:
 
     a = (right + 0.5) / (seen + 1), new weight = 0.2 * old weight + 0.8 * (1 - a),
 
-which is at least `least`; the weights are then scaled to a mean of 1 over the vocabulary. In a
-passage each token is masked alone; the chances are in proportion to weights, their mean is `ratio`.
+but at least `least`; the weights are then scaled to a mean of 1 over the vocabulary. In a passage
+each token is masked alone; the chances are proportional to the weights, and their mean is `ratio`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class AMLM:
     """Mask tokens more often, the worse the model in training predicts their type (AMLM)."""
 
     ratio: Rate = FALLING  # share of the tokens to mask
-    kept: Share = 0.2  # of the weights before, when they are computed again
+    kept: Share = 0.2  # share of the old weight in a new one
     least: Positive = 0.03  # weight, as a share of the mean
     every: Count = 200  # steps after which the weights are computed again
-    sample: Count = 512  # passages, the most that the model is asked about
-    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time when asked
+    sample: Count = 512  # most passages that the model predicts
+    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time to predict
     only_select: ClassVar = ("ratio",)  # fields that reannotate does not read
 
     def reannotate(
@@ -43,7 +43,7 @@ class AMLM:
     ) -> dict[str, list[NDArray[Any]]]:
         """Return the column "weights": the weight of each token's type, (t,)."""
         weights = current.state.get("weights", np.ones(current.vocabulary))
-        if current.steps:  # the release begins with equal weights, too
+        if current.steps:  # the release begins with equal weights too
             places = np.linspace(0, len(passages) - 1, min(self.sample, len(passages)))
             sample = [passages[place] for place in places.astype(int).tolist()]
             tokens = np.concatenate([passage.tokens for passage in sample])

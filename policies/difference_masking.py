@@ -4,7 +4,7 @@ The anchors of a corpus are the words with the highest TF-ICF: their share of it
 (n + 1) / (m + 1) for the m of n passages of a general corpus that have the word. The words of
 a passage are ranked by the largest cosine of their embedding to that of an anchor, and drawn with
 chances of n, n - 1, .., 1, as in the authors' code (https://github.com/abwilf/Difference-Masking,
-`get_masked_indices`). A word has the mean of its tokens' vectors in the model's input embeddings.
+`get_masked_indices`). The embedding of a word is the mean of its tokens' input embeddings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DifferenceMasking:
 
     ratio: Rate = 0.15  # share of the words to mask
     anchors: Count = 20  # words that stand for what is special about the corpus
-    only_select: ClassVar = ("ratio",)  # fields that are read in the training alone
+    only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
     version: ClassVar = 2  # weighs by rank
 
     def depends(self) -> Json:
@@ -54,7 +54,7 @@ class DifferenceMasking:
         return {"spacy": spacy_version()}
 
     def count(self, passages: Sequence[Passage]) -> Counter[Any]:
-        """Count words, and the passages that have them; stop words and punctuation left out."""
+        """Count words and the passages that have them, without stop words and punctuation."""
         counts: Counter[Any] = Counter()
         for passage in passages:
             words = _content(passage)
@@ -100,7 +100,7 @@ class DifferenceMasking:
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Return the column "weights" (w,): the largest cosine of each word to an anchor, from 0.
+        """Return the column "weights" (w,): each word's largest cosine to an anchor, at least 0.
 
         Punctuation has 0. Raises ConfigError without the folder of a fit.
         """

@@ -1,7 +1,7 @@
 """Mask what the model is most uncertain of: entropy-aware masking (Srinivasagan et al. 2026).
 
-The entropy is that of the model in training itself, the paper's self-masking: no reference model is
-asked. Paper: "Entropy-aware Masking for Masked Language Modeling", *SEM 2026, arXiv 2605.28526.
+The entropy is that of the model in training, the paper's self-masking, and not that of a reference
+model. Paper: "Entropy-aware Masking for Masked Language Modeling", *SEM 2026, arXiv 2605.28526.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class EntropyAware:
     """Mask the tokens whose prediction by the model in training has the highest entropy."""
 
     ratio: Rate = 0.15  # share of the tokens to mask
-    every: Count = 500  # steps after which the model is asked again
-    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time when asked
+    every: Count = 500  # steps after which the model predicts again
+    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time to predict
     only_select: ClassVar = ("ratio",)  # fields that reannotate does not read
 
     def reannotate(

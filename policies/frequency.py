@@ -1,8 +1,9 @@
 """Mask rare tokens more often than common ones: frequency-informed masking (arXiv 2509.05056).
 
-As in the authors' code (https://github.com/DespoinaKK/babylm-diffusion, the method "rank"), a token
-weighs its rank by frequency in the corpus, the commonest first. In a passage the weights are
-stretched to [0, 1], raised to a power, and moved to the share to mask as their mean: the chances.
+As in the authors' code (https://github.com/DespoinaKK/babylm-diffusion, the method "rank"), the
+weight of a token is its rank by frequency in the corpus, the most frequent first. In a passage the
+weights are scaled to [0, 1], raised to a power, and adjusted to have the share to mask as their
+mean; these are the chances.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from maskpolicy import Passage, Rate, Spans, Statistics, Weight, policy
 @policy("frequency", target="spans")
 @dataclass(frozen=True)
 class Frequency:
-    """Mask each token with a chance that follows its rank by frequency: rare ones more often."""
+    """Mask each token with a chance that follows its rank by frequency: rare tokens more often."""
 
     ratio: Rate = 0.15  # share of the tokens to mask
     power: Weight = 1.0  # of the weights; 0: all tokens are equally likely
@@ -40,7 +41,7 @@ class Frequency:
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None, statistics: Statistics
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Return the column "ranks" (t,), those of the passage's tokens; unknown ones have 0."""
+        """Return the column "ranks" (t,) of the passage's tokens; unknown tokens have 0."""
         found = (statistics.numbers(passage.tokens.tolist()) for passage in passages)
         return {"ranks": [ranks.astype(np.float32) for ranks in found]}
 

@@ -3,7 +3,7 @@
 The importance of a sentence is its ROUGE-1 F score against the rest of the passage: 2 o / (a + b),
 with o words in common, of a in the sentence and b in the rest. The strategies are those of the
 paper: `principal` (Ind) scores each sentence alone; `greedy` (Seq) adds the sentence with which
-the chosen ones together score highest against what is then left; `random`; and `lead`, the first
+the chosen sentences together score highest against the rest; `random`; and `lead`, the first
 ones. As in PEGASUS-large, the share of sentences is drawn from min_ratio * ratio to ratio (15% to
 45%), and importance is multiplied by 1 + noise * e, e normal with a standard deviation of `noise`
 (google-research/pegasus, Apache-2.0, `GetSentenceIndicesByRouge`).
@@ -33,10 +33,10 @@ class GapSentences:
 
     ratio: Rate = 0.45  # largest share of the sentences to mask
     min_ratio: Share = 0.33  # smallest share, as a share of `ratio`; 1: always `ratio`
-    # sentences are chosen each alone, together with those chosen before, by lot, or from the first
+    # score sentences alone, or with those chosen before; or choose random ones, or the first ones
     strategy: Literal["principal", "greedy", "random", "lead"] = "principal"
     unique: bool = False  # count each word once (the paper's Uniq), not as often as it occurs
-    noise: Share = 0.2  # the root of the relative noise on the importance; principal only
+    noise: Share = 0.2  # square root of the importance's relative noise; principal only
     only_select: ClassVar = ("ratio", "min_ratio", "noise")  # fields that annotate does not read
     version: ClassVar = 2  # the noise is normal
 

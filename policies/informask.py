@@ -1,11 +1,11 @@
-"""Mask the tokens that the rest of a text says most about: InforMask (Sadeq et al., EMNLP 2022).
+"""Mask the tokens about which the other tokens say most: InforMask (Sadeq et al., EMNLP 2022).
 
 The informative relevance of a mask is the sum of the pointwise mutual information, PMI = log p(a,
 b) / (p(a) p(b)), of each masked token a with each unmasked token b near it. Several masks are drawn
-at random, and the one with the highest relevance is used. That is done in parts of a passage as
-long as a sentence: the best of 30 masks of 100 tokens is hardly better than any. The faster form
-does so once for each passage, and gives each token of the vocabulary the share of its occurrences
-that were masked as its rate. The released rates (https://github.com/NafisSadeq/InforMask) are .06
+at random, and the one with the highest relevance is used, in each part of a passage as long as a
+sentence: the best of 30 masks of 100 tokens is hardly better than any other. The faster form does
+this once for each passage; the rate of each token of the vocabulary is the share of its occurrences
+that were masked. The released rates (https://github.com/NafisSadeq/InforMask) are .06
 to .09 for "of", "and", "in" and "a", with a median of .25 over all types.
 """
 
@@ -49,7 +49,7 @@ class InforMask:
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None, statistics: Statistics
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Return the column "pmi", (t, window): that of each token with each of those behind it."""
+        """Return the column "pmi", (t, window): the PMI of each token with each one after it."""
         return {"pmi": list(neighbours(passages, statistics, self.window))}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
@@ -61,9 +61,9 @@ class InforMask:
 @policy("informask-rates", target="spans")
 @dataclass(frozen=True)
 class InforMaskRates:
-    """Mask each token at a rate of its own: how often InforMask's best masks have it."""
+    """Mask each token at a rate of its own: how often InforMask's best masks contain it."""
 
-    ratio: Share = 0.15  # share of the tokens that a mask has
+    ratio: Share = 0.15  # share of the tokens in a mask
     masks: Count = 30  # random masks; the best one is used
     window: Count = 10  # tokens on either side of a token whose mutual information counts
     part: Count = omitted(30)  # tokens, roughly, of each part whose best mask is used
@@ -74,7 +74,7 @@ class InforMaskRates:
         return {"masks": 2}
 
     def count(self, passages: Sequence[Passage], statistics: Statistics | None) -> Counter[Any]:
-        """Count pairs of tokens, and then how often each token is there and is masked."""
+        """Count pairs of tokens; in the second pass, how often each token occurs and is masked."""
         if statistics is None:
             return count_pairs(passages, self.window)
         counts: Counter[Any] = Counter()
@@ -87,7 +87,7 @@ class InforMaskRates:
         return counts
 
     def condense(self, statistics: Statistics) -> Iterator[tuple[int, float]]:
-        """Yield the rate of each token that a mask has had."""
+        """Yield the rate of each token that some best mask contains."""
         for key, number in statistics.items():
             if isinstance(key, tuple) and key[0] == MASKED:
                 yield int(key[1]), number / statistics[SEEN, key[1]]
@@ -95,7 +95,7 @@ class InforMaskRates:
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None, statistics: Statistics
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Return the column "rates", (t,), those of the passage's tokens."""
+        """Return the column "rates", (t,), of the passage's tokens."""
         found = (statistics.numbers(passage.tokens.tolist()) for passage in passages)
         return {"rates": [rates.astype(np.float32) for rates in found]}
 
@@ -120,9 +120,9 @@ def count_pairs(passages: Sequence[Passage], window: int) -> Counter[Any]:
 def neighbours(
     passages: Sequence[Passage], statistics: Statistics, window: int
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield for each passage, (t, window), the PMI of each token with each of those behind it.
+    """Yield for each passage, (t, window), the PMI of each token with each one after it.
 
-    It is 0 where no token is, and for two tokens that are never near each other.
+    It is 0 past the last token, and for two tokens that never occur near each other.
     """
     found = [_pairs(passage.tokens, window) for passage in passages]
     unique, back = np.unique(

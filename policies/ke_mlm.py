@@ -9,9 +9,9 @@ log-odds-ratio with an informative Dirichlet prior (Monroe et al. 2008, equation
 with y, y' the counts of the word in the class and in the others, n, n' the counts of all words
 there, a the word's count in a background and A that of all words there. The background is the
 corpus of the intermediate stage together with the texts of the task. As in the authors' code
-(https://github.com/kornosk/log-odds-ratio) stop words and punctuation count nowhere, and a
-contraction counts as the word before it, because what is contracted ("is", "not", "would", ..) is a
-stop word. The words of the highest z of each class are masked.
+(https://github.com/kornosk/log-odds-ratio), stop words and punctuation are not counted, and a
+contraction counts as the word before it, because its second word ("is", "not", "would", ..) is a
+stop word. The words with the highest z of each class are masked.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ CONTRACTED = re.compile(r"(^won't|^can't|n't|'(re|s|d|ll|t|ve|m))$")
 @policy("ke-mlm", target="spans")
 @dataclass(frozen=True)
 class KeMlm:
-    """Mask the words that best tell the classes of the task `train_on` (Kawintiranon and Singh).
+    """Mask the words that best separate the classes of `train_on` (Kawintiranon and Singh 2021).
 
     As many of their occurrences in a passage are drawn as `ratio` allows.
     """
 
-    train_on: tuple[str, ...]  # label tasks; each is looked at alone
+    train_on: tuple[str, ...]  # label tasks, whose words are compared within each task
     ratio: Rate = 0.15  # largest share of a passage's words to mask
-    words: Count = 20  # words of each class, those of the highest z above 0
+    words: Count = 20  # most words of each class: those with the highest z, above 0
     only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
     learns_from: ClassVar = "labels"
 

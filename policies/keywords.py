@@ -1,9 +1,8 @@
 """Mask the words most typical of their passage: in-domain keywords (Golchin et al. 2023).
 
 As in KeyBERT, the keywords of a passage are the words whose embeddings have the largest cosine to
-that of the passage, without the stop words that spaCy has for its language. A passage or a word has
-the mean of its tokens' vectors in the model's input embeddings, where KeyBERT has a sentence
-encoder of its own.
+that of the passage, without spaCy's stop words for its language. The embedding of a passage or word
+is the mean of its tokens' input embeddings in the model; KeyBERT has a sentence encoder for this.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ class Mass:
     """Mask one span of round(ratio * t) of the t tokens: at an end, or anywhere (MASS)."""
 
     ratio: Rate = 0.5  # share of the tokens to mask
-    # share of the draws in which the span stands at the start or at the end of the passage, half
-    # of them each; 0: its place is always drawn uniformly
+    # probability that the span is at the start or at the end of the passage, half of it each; 0:
+    # its place is always drawn uniformly
     edges: Share = 0.4
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:

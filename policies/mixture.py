@@ -34,10 +34,10 @@ class Mixture:
     """Mask each passage with one of `members`, each with a denoising objective of its own."""
 
     members: tuple[str | dict[str, Any], ...]  # names or blocks of policies
-    weights: tuple[Weight, ...] = ()  # of each member, numbers or schedules; left out: equal
+    weights: tuple[Weight, ...] = ()  # of the members, numbers or schedules; if omitted: equal
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a number of weights that is not that of members, or a sum of 0."""
+        """Raise ConfigError for more or fewer weights than members, or weights that sum to 0."""
         if self.weights and len(self.weights) != len(self.members):
             raise ConfigError(
                 f"weights: are {len(self.weights)} for {len(self.members)} members: give one each"

@@ -36,13 +36,13 @@ class PMI:
     """Mask units that are n-grams with a high pointwise mutual information, or else words."""
 
     ratio: Rate = 0.15  # share of the tokens to mask
-    entries: Count = 800_000  # the most n-grams in the masking vocabulary
-    min_count: Count = 10  # occurrences of an n-gram of the vocabulary
+    entries: Count = 800_000  # maximum number of n-grams in the masking vocabulary
+    min_count: Count = 10  # least occurrences of an n-gram of the vocabulary
     only_select: ClassVar = ("ratio",)  # fields that neither count nor annotate reads
     version: ClassVar = 2  # the last unit is masked whole
 
     def count(self, passages: Sequence[Passage]) -> Counter[str | int]:
-        """Count the n-grams of 1 to 5 words, and under each length all n-grams of it."""
+        """Count the n-grams of 1 to 5 words, and the n-grams of each length."""
         counts: Counter[str | int] = Counter()
         for passage in passages:
             for length, _, ngram in ngrams(passage, LONGEST):
@@ -51,7 +51,7 @@ class PMI:
         return counts
 
     def condense(self, statistics: Statistics) -> dict[str, int]:
-        """Return the masking vocabulary: n-grams, each with its rank in its length from 1.
+        """Return the masking vocabulary: n-grams, each with its rank among those of its length.
 
         Raises DataError if no n-gram occurs often enough.
         """
@@ -128,7 +128,7 @@ def _found(passage: Passage, statistics: Statistics) -> Spans:
         if there
     )
     kept: list[tuple[int, int]] = []
-    for first, end in ranges:  # of those with one first word the longest comes first
+    for first, end in ranges:  # of those with the same first word, the longest comes first
         if not kept or -end > kept[-1][1]:
             kept.append((first, -end))
     words = passage.words
@@ -136,7 +136,7 @@ def _found(passage: Passage, statistics: Statistics) -> Spans:
 
 
 def units(passage: Passage, rng: np.random.Generator) -> Spans:
-    """Divide the passage into units, n-grams and words; lots decide between overlapping n-grams."""
+    """Divide a passage into n-grams and words; of overlapping n-grams, a random one is a unit."""
     words, found = passage.words, passage.columns["ngrams"]
     firsts = np.searchsorted(words[:, 0], found[:, 0])
     ends = np.searchsorted(words[:, 1], found[:, 1]) + 1

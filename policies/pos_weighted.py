@@ -26,10 +26,10 @@ class PosWeighted:
 
     pipeline: str  # name or folder of a spaCy pipeline with a tagger, such as en_core_web_sm
     ratio: Rate = 0.15  # share of the tokens to mask
-    decay: Share = 0.999  # of the moving average, in one step of the training
+    decay: Share = 0.999  # of the moving average, for each step of the training
     every: Count = 100  # steps after which the losses are measured again
-    sample: Count = 512  # passages, the most in a measurement
-    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time, measuring
+    sample: Count = 512  # most passages in a measurement
+    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time to measure
     only_select: ClassVar = ("ratio",)  # fields that annotate and reannotate do not read
 
     def depends(self) -> Json:
@@ -56,7 +56,7 @@ class PosWeighted:
         sums = np.bincount(tags, losses.astype(np.float64), len(TAGS))
         seen = np.divide(sums, counts, out=np.full(len(TAGS), losses.mean()), where=counts > 0)
         before = current.state.get("averages", seen)
-        kept = self.decay**self.every  # as if each step since then had had these losses
+        kept = self.decay**self.every  # as if all steps since then had these losses
         now = np.where(counts > 0, kept * before + (1 - kept) * seen, before)
         current.state["averages"] = now
         return {"weights": [now[passage.columns["tags"]] for passage in passages]}

@@ -1,6 +1,6 @@
 """Mask the end of a passage: prefix language modelling (Raffel et al. 2020; UL2's S-denoiser).
 
-UL2 masks a quarter. T5's prefix language model draws where the prefix ends (google-research/
+UL2 masks a quarter; T5's prefix language model draws the end of the prefix (google-research/
 text-to-text-transfer-transformer, Apache-2.0, `split_tokens`).
 """
 
@@ -20,7 +20,7 @@ class PrefixLM:
     """Mask the last round(ratio * t) of the t tokens, at least 1 and at most t - 1 (prefix LM)."""
 
     ratio: Rate = 0.25  # share of the tokens to mask
-    # where the prefix ends: by `ratio`, or behind any token but the last, all equally likely (T5)
+    # where the prefix ends: by `ratio`, or after any token but the last, all equally likely (T5)
     split: Literal["ratio", "uniform"] = omitted("ratio")
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:

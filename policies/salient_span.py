@@ -1,4 +1,4 @@
-"""Mask named entities and dates: salient span masking (Guu et al. 2020), and orders by it."""
+"""Mask named entities and dates: salient span masking (Guu et al. 2020), and variants of it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class SalientSpan(Entities):
     spans: int = 1  # number of entities to mask
     # one: a passage is one example in each epoch; each: one example for each of its entities (T5)
     examples: Literal["one", "each"] = omitted("one")
-    # of a passage without an entity: keep: it has its place in the batch and adds no loss
+    # a passage without an entity: keep it in the batch, where it adds no loss, or drop it
     without: Literal["keep", "drop"] = omitted("keep")
     only_select: ClassVar = ("spans", "examples", "without")  # annotate does not read them
 
@@ -140,7 +140,7 @@ class SalientSpan(Entities):
 class Temporal(SalientSpan):
     """Mask dates and times: temporal span masking (TSM, Cole et al. 2023, arXiv 2303.12860)."""
 
-    # those of OntoNotes's pipelines and of the built-in rules
+    # labels of pipelines with OntoNotes's types, and of the built-in rules
     labels: tuple[str, ...] | Literal["all"] = ("DATE", "TIME")
 
 

@@ -3,9 +3,9 @@
 The model is fine-tuned on a label task. Of the texts whose label it gets right, the words go into a
 buffer, one by one. A word is important if, with it, the probability of the text's label given the
 buffer comes within `threshold` of that given the whole text: P(y | text) - P(y | buffer) <
-threshold. It is then taken out of the buffer again, so that words after it are judged without it.
-Stop words are judged and taken out, too, but are never important. A tagger learns from the words
-found, and finds such words in text without labels. The rules are those of the released code
+threshold. It is then removed from the buffer, and later words are judged without it. Stop words are
+judged and removed too, but are never important. A tagger learns from the important words and finds
+such words in text without labels. The rules are those of the released code
 (https://github.com/thunlp/SelectiveMasking, data/sc_mask_gen.py and data/create_data_rule).
 """
 
@@ -49,7 +49,7 @@ Marks = list[NDArray[np.bool_]]
 @policy("selective-masking", target="spans")
 @dataclass(frozen=True)
 class SelectiveMasking:
-    """Mask words that suffice to tell the label of a text of the task `train_on` (Gu et al. 2020).
+    """Mask words that suffice to predict the label of a text of `train_on` (Gu et al. 2020).
 
     Of a passage's important words, as many are masked as `ratio` allows: those that the tagger is
     surest of.
@@ -58,7 +58,7 @@ class SelectiveMasking:
     train_on: tuple[str, ...]  # one label task
     ratio: Rate = 0.15  # largest share of a passage's words to mask
     threshold: Share = 0.01  # of the difference of probabilities below which a word is important
-    texts: Count = 2000  # most examples of train to find important words in; drawn by lot
+    texts: Count = 2000  # most examples of train to find important words in; drawn at random
     hidden: Count = 128  # hidden size of the tagger's LSTM in each direction
     only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
     learns_from: ClassVar = "labels"
@@ -120,9 +120,9 @@ class SelectiveMasking:
         contexts: Sequence[Context],
         probability: Callable[[Sequence[Example]], NDArray[np.float64]],
     ) -> Marks:
-        """Return which words of each text, both texts of a pair one after the other, are important.
+        """Return which words of each text are important; the two texts of a pair are joined.
 
-        `probability` returns the probability of each example's own label.
+        `probability` returns the probability of each example's label.
         """
         from spacy.lang.en.stop_words import STOP_WORDS
 

@@ -1,8 +1,8 @@
 """Mask what the model has not learnt yet: self-evolution learning (Zhong et al. 2023).
 
-The model in training is asked for every token; those whose loss exceeds a threshold are
-under-learnt, and masks are drawn among them. Labels are smoothed by what the model as it was then
-predicts (token-specific label smoothing). Paper: "Self-Evolution Learning for Discriminative
+The model in training predicts every token; tokens whose loss exceeds a threshold are under-learnt,
+and masks are drawn among them. Labels are smoothed with the predictions of the model at that time
+(token-specific label smoothing). Paper: "Self-Evolution Learning for Discriminative
 Language Model Pretraining", Findings of ACL 2023, arXiv 2305.15275.
 """
 
@@ -27,8 +27,8 @@ class SelfEvolution:
     ratio: Rate = 0.15  # largest share of the tokens to mask
     threshold: Positive = 0.1  # nats: a token with a higher loss is under-learnt
     smoothing: Share = 0.1  # share of a label that the model's own guess gets; 0: no smoothing
-    every: Count = 500  # steps after which the model is asked again
-    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time when asked
+    every: Count = 500  # steps after which the model predicts again
+    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time to predict
     only_select: ClassVar = ("ratio", "threshold", "smoothing")  # that reannotate does not read
 
     def reannotate(

@@ -2,8 +2,8 @@
 
 The rule is that of the released code (facebookresearch/SpanBERT, `PairWithSpanMaskingScheme`):
 runs are drawn until the share of the tokens is masked. Each begins at the word of a token that is
-drawn from those not masked yet, and may meet or overlap others; the last one ends where the budget
-does, which may be inside a word.
+drawn among those not masked yet, and may touch or overlap others; the last run is cut where the
+budget ends, perhaps inside a word.
 """
 
 from __future__ import annotations

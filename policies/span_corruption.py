@@ -5,8 +5,8 @@ transformer, Apache-2.0): of t tokens, n = round(t * ratio) are masked, at least
 t - 1, in s = max(1, round(n / mean)) spans. The n masked and the t - n other tokens are each
 divided into s parts, all divisions being equally likely. The parts alternate, an unmasked one
 first, so that a passage never begins with a mask and always ends with one. T5's `random_roll` then
-shifts the mask by a number of tokens drawn from 0 to t - 1, and what leaves the end comes in at the
-start; without it, a single span always stands at the end.
+shifts the mask by 0 to t - 1 tokens, around the end of the passage; without it, a single span is
+always at the end.
 """
 
 from __future__ import annotations

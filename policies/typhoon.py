@@ -88,9 +88,9 @@ def update(
     values: NDArray[np.float32],
     decay: float,
 ) -> None:
-    """Take the mean of each type's `values` into its moving average; the first one is kept whole.
+    """Update each type's moving average with the mean of its `values`; it begins at the first one.
 
-    `types` and `values` are (n,), those of a batch's tokens; other types keep their average.
+    `types` and `values` (n,) belong to a batch's tokens; other types keep their average.
     """
     there, places, counts = np.unique(types, return_inverse=True, return_counts=True)
     means = np.bincount(places, weights=values) / counts
@@ -111,7 +111,7 @@ def chances(
     wanted = ratio * counts.sum()
     if wanted >= weights.sum():
         return (saliency > 0).astype(np.float64)
-    certain = np.cumsum(weights) - weights  # tokens of the types before, which have the chance 1
+    certain = np.cumsum(weights) - weights  # tokens of earlier types, which have the chance 1
     rest = np.cumsum((weights * s)[::-1])[::-1]
     scales = np.divide(wanted - certain, rest, out=np.full(len(s), np.inf), where=rest > 0)
     scale = scales[np.argmax(scales * s <= 1)]

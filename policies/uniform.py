@@ -25,6 +25,6 @@ class Uniform:
 @policy("random-40", target="spans")
 @dataclass(frozen=True)
 class Uniform40(Uniform):
-    """Mask 40% of the tokens, which a BERT of large size learns best from (Wettig et al. 2023)."""
+    """Mask 40% of the tokens, from which a large BERT learns best (Wettig et al. 2023)."""
 
     ratio: Rate = 0.4  # share of the tokens to mask

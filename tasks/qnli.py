@@ -1,4 +1,4 @@
-"""QNLI (Wang et al. 2019, from SQuAD): does a sentence hold the answer to a question?"""
+"""QNLI (Wang et al. 2019, from SQuAD): does a sentence contain the answer to a question?"""
 
 from __future__ import annotations
 

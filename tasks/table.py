@@ -79,7 +79,7 @@ class PairsTable:
     bad: str = "bad"  # the column of the other one
     before: str = ""  # the column of what both texts continue, which is not scored; empty: none
     topic: str = ""  # the column of what rows of one group share; empty: each is one
-    slices: tuple[str, ...] = ()  # columns that rows are told apart by in predictions
+    slices: tuple[str, ...] = ()  # columns whose values predictions keep, for scores by slice
     id: str = ""  # the column of a row's name in predictions; empty: rows are numbered
     choose: minimal_pairs.Scored = "auto"  # how a text is scored
     edition: Format = "auto"  # the ending of the file; auto: the first that is there

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from maskpolicy.analyses import plots
 from maskpolicy.analyses.plots import PLOTS, Plot
@@ -58,11 +58,11 @@ class Findings:
     """The output of an analysis: a table, notes, and the plots of one figure.
 
     `partial` findings are not cached, because artifacts were missing or files may change. `values`
-    has the numbers to compare over intermediate runs, each with its `policy` (a row's label), its
-    `stage` (the number of the intermediate run), what it is of, and the `value`. `about`, a title
-    and paragraphs, stands above the table. `overview` names columns for a first table, with the
-    rows that have all of them; the other columns follow in a second one. `figures` add a page with
-    all of it.
+    has the numbers to compare over intermediate runs: rows of `policy` (a row's label), `stage`
+    (the number of the intermediate run), what was measured, and the `value`. `about`, a title and
+    paragraphs, stands above the table. `overview` names the columns of a first table, whose rows
+    have all of them; the other columns follow in a second table. `figures` add a page with tables,
+    notes and figures.
     """
 
     columns: tuple[str, ...]
@@ -106,8 +106,8 @@ def save(
 ) -> list[Path]:
     """Write NAME.json, NAME.md and, if there are plots, NAME.svg and NAME.png below `out`.
 
-    With figures there is a page as well, NAME.html. `of` is the fingerprint of the run's results,
-    if there is one run, and `rows` are its rows, for their colours. Files of earlier findings are
+    Figures add a page, NAME.html. For a single run, `of` is the fingerprint of its results, and
+    `rows` are its rows, which have the same colours in all plots. Files of earlier findings are
     removed. Returns the paths. Each file is written atomically, the JSON last; raises StoreError.
     """
     claim_folder(out)
@@ -129,7 +129,7 @@ def save(
 
 
 def _is_saved(path: Path, name: str) -> bool:
-    """Return whether a file has earlier findings of an analysis, and is not the user's own."""
+    """Return whether a file holds earlier findings of an analysis and not data of the user."""
     try:
         found = read_json(path) if path.is_file() else None
     except DataError:
@@ -172,13 +172,13 @@ def from_json(document: Json) -> Findings:
 
 
 def _plots(panels: Sequence[Json]) -> tuple[Plot, ...]:
-    found = []
-    for kind, panel in ((panel["kind"], {**panel}) for panel in panels):
-        del panel["kind"]
-        if "series" in panel:
-            panel["series"] = [plots.Series(**series) for series in panel["series"]]
-        found.append(PLOTS[kind](**panel))
-    return tuple(found)
+    return tuple(_plot(**panel) for panel in panels)
+
+
+def _plot(kind: str, **fields: Any) -> Plot:
+    if "series" in fields:
+        fields["series"] = [plots.Series(**series) for series in fields["series"]]
+    return PLOTS[kind](**fields)
 
 
 def to_markdown(findings: Findings) -> str:

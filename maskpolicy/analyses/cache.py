@@ -49,7 +49,7 @@ _reports: ContextVar[Reports | None] = ContextVar("reports", default=None)
 def reporting(reports: Reports) -> Iterator[None]:
     """Let `derive` report what it computes within the block.
 
-    A context variable, because the analyses in between take no such argument.
+    A context variable, because `Analysis.analyse` has no parameter for it.
     """
     before = _reports.set(reports)
     try:
@@ -118,8 +118,8 @@ def analyse(
 ) -> tuple[Findings, bool]:
     """Return the findings of an analysis, and whether they came from the store.
 
-    Runs of one name are told apart. Findings are stored under a key of the analysis and of all
-    results, unless they are partial.
+    Runs with equal names get different ones. Findings that are not partial are stored under a key
+    of the analysis and of all results.
     """
     runs = named_apart(runs)
     identity = _identity(name, analysis, runs)

@@ -18,6 +18,7 @@ from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
+from maskpolicy.experiment.definition import PolicyBlock
 from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.selection import Masker, unrepeatable
@@ -31,11 +32,11 @@ from maskpolicy.pipeline.stages.training_text import (
     open_views,
 )
 from maskpolicy.pipeline.store.artifacts import Store, available
-from maskpolicy.plugins.discovery import changed_since, code_digests, instance, plugin_of_run
+from maskpolicy.plugins.discovery import changed_since, instance, plugin_of_run
 from maskpolicy.plugins.hooks import STATISTICS
 
 FILE = "masks.safetensors"
-_REPEATED = 32  # passages in which a policy must mask the same again
+_REPEATED = 32  # passages that are masked twice, to check that the masks are the same
 DECIDING_PREFIXES = ("corpus", "annotate", STATISTICS)  # of the inputs that decide what is masked
 
 
@@ -53,7 +54,7 @@ class Sampling:
         return Sampling(self.passages, self.draws, self.seed)
 
     def places(self, count: int) -> NDArray[np.int64]:
-        """Return sorted indices (n,) of passages of a corpus of `count`, without replacement."""
+        """Return the sorted indices (n,) of passages drawn from `count`, without replacement."""
         size = min(count, self.passages)
         drawn = np.random.default_rng([self.seed, count]).permutation(count)[:size]
         return np.sort(drawn)
@@ -70,7 +71,7 @@ class IntermediateStage:
     params: IntermediateParams
     inputs: Mapping[str, str]  # name -> key
     version: int  # of the stage; changes if masking changes
-    room: int | None = None  # the most tokens of a passage that it reads; None: all
+    room: int | None = None  # tokens of a passage that it reads at most; None: all
     color: int = 0  # index among the run's rows
 
     @property
@@ -91,7 +92,7 @@ def intermediate_stages(
 ) -> tuple[list[IntermediateStage], list[str]]:
     """Return the intermediate stages of all rows, and a note for each that is not in the store.
 
-    A row has its first intermediate run only, or, with `every`, all of them.
+    They are those of each row's first intermediate run, or with `every` of all its runs.
     """
     found: list[IntermediateStage] = []
     notes: list[str] = []
@@ -266,7 +267,7 @@ class Sample(MaskedSample):
 def open_masked(corpus: Sequence[Path], folder: Path, room: int | None) -> MaskedSample:
     """Open what a stage `masked-sample` wrote to `folder`.
 
-    `corpus` are the folders of the passages, and of columns; `room` is that of its parameters.
+    `corpus` are the folders of the passages and of their columns; `room` is as in its parameters.
     """
     arrays, passages = ragged.load(folder / FILE), Passages.open(*corpus)
     passages = passages if room is None else passages.cut(room)
@@ -279,15 +280,7 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     Raises StoreError if its corpus is not in the store, and ConfigError if the policy's code or
     the masking has changed since the training.
     """
-    files, trained = plugin_files(row.run.folder), row.params
-    recorded = {**(trained.member_code or {}), trained.policy: trained.code}
-    plugins = {name: plugin_of_run("policy", name, files) for name in recorded}
-    changed = any(changed_since(plugins[name], recorded[name] or {}) for name in recorded)
-    block = {"name": trained.policy, **trained.fields}
-    if changed or trained.versions != policy_versions(policy_block(block, trained.policy, {})):
-        raise ConfigError(
-            f"policy {trained.policy} has changed since its training: run its experiment again"
-        )
+    unchanged_block(row.params, row.run, "its training")
     inputs = row.read_by_policy
     if FEEDBACK in row.inputs:
         raise ConfigError(
@@ -299,14 +292,32 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
             f"{row.label}: was trained by a version of maskpolicy that masks differently: run its "
             "experiment again"
         )
-    members = {name: code_digests(plugins[name]) for name in trained.member_code or {}}
-    code = code_digests(plugins[trained.policy])
-    trained = replace(trained, code=code, member_code=members or None)
-    params = masked_params(trained, sampling, row.room)
+    params = masked_params(row.params, sampling, row.room)
     folder = derive(store, "masked-sample", row.label, params, inputs).path
     shown = {name: key for name, key in inputs.items() if not name.startswith(STATISTICS)}
     read = [available(store, key, name).path for name, key in shown.items()]
     return Sample(**vars(open_masked(read, folder, row.room)), row=row)
+
+
+def unchanged_block(params: PolicyParams, run: Run, training: str) -> PolicyBlock:
+    """Return the block of the policy that a stage of a finished run trained with.
+
+    Raises ConfigError if its code, or that of a member, has changed since `training`.
+    """
+    files = plugin_files(run.folder)
+    block = policy_block({"name": params.policy, **params.fields}, params.policy, {})
+    changed = [
+        name
+        for name, digests in {params.policy: params.code, **(params.member_code or {})}.items()
+        if changed_since(plugin_of_run("policy", name, files), digests or {})
+    ]
+    if params.versions != policy_versions(block):
+        changed.append(params.policy)
+    if changed:
+        raise ConfigError(
+            f"policy {changed[0]} has changed since {training}: run its experiment again"
+        )
+    return block
 
 
 def masked_params(
@@ -361,7 +372,7 @@ def samples(
 def by_row(found: Sequence[Sample]) -> dict[str, list[Sample]]:
     """Return the samples of each row, by its label.
 
-    Where there are several, one for each intermediate run, it is "ROW, mean of 5 runs".
+    If a row has several, one for each intermediate run, the label is "ROW, mean of 5 runs".
     """
     rows: dict[str, list[Sample]] = {}
     for each in found:

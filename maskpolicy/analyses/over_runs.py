@@ -17,7 +17,7 @@ from maskpolicy.leaderboard.results.cell import Run
 Place = TypeVar("Place", bound=Hashable)
 RowPlace = TypeVar("RowPlace", bound=tuple[Any, ...])
 TESTED = ("low", "high", "p (Holm)", "detectable")
-"""Columns of a test: the 95% interval, the adjusted p, and the mean that the test would find."""
+"""Columns of a test: the 95% interval, the adjusted p, and the smallest mean that it detects."""
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -38,8 +38,8 @@ def mean(name: str, values: Iterable[float]) -> dict[str, Json]:
 def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json]]:
     """Test whether each place's mean differs from 0, as one family; return the columns `TESTED`.
 
-    `found` has one number for each run. A place with fewer than three runs, or with the same number
-    in all of them, has no test; it is left out. `detectable` is None where p is below the level.
+    `found` has one number for each run. Places with fewer than three runs, or with the same number
+    in all runs, have no test and are left out. `detectable` is None where p is below the level.
     """
     places = [
         place
@@ -61,9 +61,9 @@ def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json
 def of_differences(
     place: Place, pairs: Mapping[Place, Sequence[float]], tests: Mapping[Place, Mapping[str, Json]]
 ) -> dict[str, Json]:
-    """Return a place's mean difference with its test, in columns beside those of another interval.
+    """Return a place's mean difference with its test; {} if the place has no difference.
 
-    {} for a place without a difference.
+    The columns of its interval are not `low` and `high`, which are those of the row's own number.
     """
     if place not in pairs:
         return {}

@@ -27,12 +27,12 @@ def guarded(
     data: Mapping[Path, str] = MappingProxyType({}),
     digest: Callable[[Path], str] = sha256,
 ) -> Iterator[None]:
-    """Compute a stage with these parameters; compare its files before and after.
+    """Compute a stage with these parameters; before and after, compare its files with its key.
 
-    They are its plugin's (see `compare`), and `data`: the data files that it reads, with their
-    digests in the key. `digest` returns the sha256 of a data file. Raises ConfigError for a
-    plugin's file, and DataError for a data file, also for one that was changed and put back.
-    `discard` removes the stage's checkpoints: they may rest on bytes that are not in its key.
+    Its files are those of its plugins (see `compare`) and `data`, the data files that it reads with
+    their digests in the key. `digest` returns the sha256 of a data file. Raises ConfigError for a
+    plugin's file, and DataError for a data file, also if it was changed and restored. `discard`
+    removes the stage's checkpoints, which may depend on bytes that are not in its key.
     """
     times = {path: _times(path) for path in data}
 
@@ -46,7 +46,7 @@ def guarded(
                 )
 
     compare_all()
-    malformed: DataError | None = None  # a row may be, because its file was changed
+    malformed: DataError | None = None  # of a row, perhaps because its file was changed
     try:
         yield
     except DataError as error:
@@ -63,7 +63,7 @@ def guarded(
 def _times(path: Path) -> list[int] | None:
     """Return sizes and times of a file, and of the link that it may be; None without a file.
 
-    Unlike a digest, they also show a change that was undone: each write sets the ctime to now.
+    Unlike a digest, they show a change that was undone: each write sets the ctime to now.
     """
     try:
         facts = (path.stat(), path.lstat())
@@ -75,9 +75,9 @@ def _times(path: Path) -> list[int] | None:
 def compare(params: object) -> None:
     """Compare the files of the plugins that a stage's parameters name with the digests in them.
 
-    Raises ConfigError if a file has changed and the stage may have read the new bytes. A module
-    that was compiled from the bytes in the key cannot have affected the result: its change is
-    logged once.
+    Raises ConfigError if a file has changed and the stage may have read the new bytes. The change
+    of a module that was compiled from the bytes in the key cannot affect the result; it is logged
+    once.
     """
     scored_by = [(getattr(params, "metric", None), getattr(params, "metric_version", 1))]
     for metric, version in [*scored_by, *getattr(params, "besides", ())]:

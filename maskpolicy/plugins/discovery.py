@@ -62,8 +62,8 @@ def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "
     broken = load_entry_points() if name not in registry.names(kind) else []
     if name not in registry.names(kind):
         if name.endswith(".py"):
-            told = f"is a file: give --plugin {name}, and name the {kind} that it registers"
-            raise ConfigError(f"{place}{kind} {name!r} {told}")
+            advice = f"give --plugin {name}, and name the {kind} that it registers"
+            raise ConfigError(f"{place}{kind} {name!r} is a file: {advice}")
         if "," in name:
             raise ConfigError(f"{place}{kind} {name!r} is several: write [{name}]")
         more = "; one of your own is found by --plugin FILE"
@@ -125,8 +125,8 @@ def build(entry: Registered, values: Mapping[str, Any], where: str) -> Any:
 def plugin_of_run(kind: str, name: str, files: Sequence[str] = ()) -> Registered:
     """Return the plugin that a finished run names.
 
-    No file is imported because a run names it: raises ConfigError for a plugin of a file that this
-    command was not given. `files` are the plugin files of the run, for the message.
+    A file that only the run names is not imported: raises ConfigError if the plugin is in such a
+    file. `files` are the plugin files of the run, for the message.
     """
     load_builtin(kind)
     if name not in registry.names(kind):
@@ -218,11 +218,11 @@ def load_file(path: Path) -> ModuleType:
         registry.forget([path])
         if isinstance(error, ConfigError) or not isinstance(error, Exception | SystemExit):
             raise
-        told = cause_at(error, str(path))
+        why = cause_at(error, str(path))
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing and home.has(missing.partition(".")[0]):
-            told += f"; write `import {missing}`: importlib would hide it from the plugin's key"
-        raise ConfigError(f"plugin {path} failed: {told}") from error
+            why += f"; write `import {missing}`: importlib would hide it from the plugin's key"
+        raise ConfigError(f"plugin {path} failed: {why}") from error
     return module
 
 
@@ -239,15 +239,15 @@ def code_digests(entry: Registered) -> dict[str, str]:
     """Return a digest of each file of a user's plugin, by its name relative to `folder_of`.
 
     These are the plugin's file, the modules in its folder that it imports, at any depth, and the
-    files that its class declares; imports of installed distributions are left out. Of a module, it
-    is the digest of its code: comments and layout do not count. Built-in plugins have none: the
-    VERSION of their stages stands for their code.
+    files that its class declares; imports of installed distributions are left out. The digest of a
+    module is that of its code, without comments and layout. Built-in plugins have no digests: the
+    version of their stages stands for their code.
     """
     path = Path(entry.file)
     if registry.is_builtin(entry.plugin) or not path.is_file():
         return {}
     home = isolation.home_with(path)
-    if home is None:  # of an installed package: the digests of what was imported
+    if home is None:  # an installed package: the digests of what was imported
         if entry.plugin not in _INSTALLED:
             base = folder_of(entry)
             top = base / entry.plugin.__module__.partition(".")[0]
@@ -274,9 +274,9 @@ def _named(files: Mapping[Path, str], folder: Path) -> dict[str, str]:
 def digest_of(entry: Registered, path: Path) -> tuple[str, str]:
     """Return the digests of a plugin's file: on disk, "" without a file, and as it is in use.
 
-    They are as `code_digests` has them. A module that was imported is in use as it was then; one
-    that is imported later is compared with the key then. Nothing shows when a data file is read,
-    or when a module of an installed package was: these are in use as they are on disk.
+    They are computed as in `code_digests`. An imported module is in use as it was at its import; a
+    module that is imported later is compared with the key then. When a data file, or a module of
+    an installed package, was read is unknown: these are in use as they are on disk.
     """
     home = isolation.home_with(Path(entry.file))
     if path in _files(entry):

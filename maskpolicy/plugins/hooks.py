@@ -1,7 +1,7 @@
 """The hooks of plugins: every method and attribute of a plugin's class that maskpolicy uses.
 
-`HOOKS` is the one table: `registry.check_hooks` compares each class with it, and the tables in the
-documentation are made from it. Code that uses a hook asks it: `ANNOTATE.of(policy)`.
+`registry.check_hooks` compares each class with the table `HOOKS`, from which the documentation's
+tables are made. Code gets what a plugin defines with `ANNOTATE.of(policy)`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ EXAMPLE_NUMBER = "example"
 
 @dataclass(frozen=True)
 class Hook(Generic[T]):
-    """One name that maskpolicy looks for in the class of a plugin."""
+    """A method or an attribute that maskpolicy looks for in the class of a plugin."""
 
     name: str
     default: T  # what `of` returns for a plugin without it
     meaning: str  # Markdown, for the documentation's table
     form: Form = "method"
-    takes: tuple[str, ...] = ()  # a method's parameters behind self; they are passed by position
+    takes: tuple[str, ...] = ()  # a method's parameters after self, passed by position
     may_take: tuple[str, ...] = ()  # further parameters, passed by name if the method has them
     gives: str = ""  # the type of a method's result
     annotation: Any = Any  # the type of a class variable, as `schema.check` takes it
@@ -59,7 +59,7 @@ class Hook(Generic[T]):
         method: Any = self.of(plugin)
         try:
             return set(self.may_take) & inspect.signature(method).parameters.keys()
-        except (TypeError, ValueError):  # of compiled code, which does not state it
+        except (TypeError, ValueError):  # compiled code has no signature
             return set()
 
     @property

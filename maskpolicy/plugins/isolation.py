@@ -28,8 +28,8 @@ from maskpolicy.core.files import sha256
 
 PREFIX = "maskpolicy_plugin_"
 _HOMES: dict[str, Home] = {}  # by package
-_OPENED: dict[Path, Path | None] = {}  # a file: the folder of the plugin; None: nothing to tell
-_UNTOLD = re.compile(  # installed packages, devices, and files with the name of their digest
+_OPENED: dict[Path, Path | None] = {}  # a file: the plugin's folder; None: not to be reported
+_UNREPORTED = re.compile(  # installed packages, devices, and files with the name of their digest
     rf"{re.escape(sysconfig.get_path('stdlib'))}/|.*/(?:site|dist)-packages/|/(?:dev|proc|sys)/"
     rf"|{re.escape(str(Path(__file__).parents[2]))}/(?:maskpolicy|policies|tasks)/"
     r"|.*/(?:[0-9a-f]{40}|[0-9a-f]{64})\b"
@@ -44,7 +44,7 @@ class Home:
     folder: Path
     package: str
     roots: list[Path] = field(default_factory=list)  # the files that the user named
-    followed: set[Path] = field(default_factory=set)  # modules that a key covers
+    followed: set[Path] = field(default_factory=set)  # modules whose code a key holds
     code: dict[Path, str] = field(default_factory=dict)  # digests of imported modules
     keyed: dict[Path, str] = field(default_factory=dict)  # digests that a key holds
 
@@ -71,7 +71,7 @@ class Home:
             self.roots.remove(path)
 
     def record(self, path: Path, data: bytes) -> None:
-        """Record the bytes of a module before it runs; raises ConfigError if no key covers it."""
+        """Record the bytes of a module before it runs; raises ConfigError if it is in no key."""
         if path not in self.followed:
             raise ConfigError(
                 f"plugin {self.roots[-1]}: imports {path.relative_to(self.folder).as_posix()} in a "
@@ -107,7 +107,7 @@ class Home:
         return code
 
     def _own(self, statement: ast.stmt, path: Path) -> Iterator[ast.stmt]:
-        """Yield the statements instead of one statement: `import helper` becomes this package's.
+        """Yield what replaces a statement: `import helper` then imports from this package.
 
         A module does not import itself: torch.py may import the installed torch.
         """
@@ -150,7 +150,7 @@ class _Loader(SourceFileLoader):
 
 
 def _print(*values: object, file: Any = None, **more: Any) -> None:
-    """Replace `print` in plugins: the standard output belongs to the command, e.g. for JSON."""
+    """Replace `print` in plugins, because the command writes its standard output, e.g. JSON."""
     print(*values, file=sys.stderr if file is None else file, **more)
 
 
@@ -218,7 +218,7 @@ class State:
 
     roots: tuple[Path, ...]
     keyed: Mapping[Path, str]
-    told: frozenset[Path] = frozenset()  # files that were named already
+    reported: frozenset[Path] = frozenset()  # files that were reported already
 
 
 def state() -> State:
@@ -230,7 +230,7 @@ def state() -> State:
 
 def take(state: State) -> None:
     """Record the digests of another process's plugin files; importing other code is an error."""
-    _OPENED.update(dict.fromkeys(state.told))
+    _OPENED.update(dict.fromkeys(state.reported))
     for root in state.roots:
         home = home_of(root.parent)
         home.keyed |= {
@@ -241,20 +241,21 @@ def take(state: State) -> None:
 def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
     """Note a file that a plugin opens, itself or through a library: an audit hook.
 
-    What maskpolicy opens for a plugin does not matter, nor what a plugin writes, or reads for
+    Ignores what maskpolicy opens for a plugin, what a plugin writes, and what it reads in
     `depends`, whose value is in its key.
     """
     if event != "open" or isinstance(arguments[0], int):
         return
     text = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - `resolve` would open it
-    frame = None if _UNTOLD.match(text) else sys._getframe(1)
+    frame = None if _UNREPORTED.match(text) else sys._getframe(1)
     is_keyed = bool((arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR))
     while frame is not None:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        is_import = frame.f_code.co_name == "<module>" and _UNTOLD.match(frame.f_code.co_filename)
+        code = frame.f_code
+        is_import = code.co_name == "<module>" and _UNREPORTED.match(code.co_filename)
         if package == "maskpolicy" or is_import:  # packages read their settings
             return
-        is_keyed |= frame.f_code.co_name == "depends"
+        is_keyed |= code.co_name == "depends"
         if package in _HOMES:
             _OPENED.setdefault(Path(text), _HOMES[package].folder)
             if is_keyed:
@@ -267,18 +268,18 @@ def name_unkeyed(keyed: Collection[Path]) -> None:
     """Log the files that plugins have read and no key holds, once, in a line for each folder.
 
     These are modules from elsewhere, such as PYTHONPATH, and data files. `keyed` are the files of
-    stages. What is opened by a library's compiled code is not seen.
+    stages. Files that compiled code of a library opens are not noticed.
     """
     known = {*keyed, *(path for home in _HOMES.values() for path in home.keyed)}
-    told: dict[Path, list[str]] = {}
+    unkeyed: dict[Path, list[str]] = {}
     for path, folder in sorted(_OPENED.items()):
         if folder is not None and path.is_file() and path.resolve() not in known:
             is_cache = path.parent.name == "__pycache__"
-            told.setdefault(folder, []).append(
+            unkeyed.setdefault(folder, []).append(
                 importlib.util.source_from_cache(str(path)) if is_cache else str(path)
             )
         _OPENED[path] = None
-    for folder, names in told.items():
+    for folder, names in unkeyed.items():
         more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
         _log.warning(
             "plugin of %s: reads %s%s, in no key: an edit computes nothing again. Put modules "

@@ -40,12 +40,12 @@ RESERVED = {
 _SIMILAR = 0.8  # difflib's ratio from which a name counts as a misspelt hook
 Scorer: TypeAlias = Callable[[str, Sequence[str]], float]
 """(prediction, the acceptable answers of its example) -> a score from 0 to 1."""
-TAKEN = {"policy": "none", "analysis": "all"}  # words of maskpolicy instead of a plugin's name
+OWN_NAMES = {"policy": "none", "analysis": "all"}  # names with a meaning of their own
 
 
 @dataclass(frozen=True)
 class Registered:
-    """One registered name: the plugin's class or function, its facts and its definition's place."""
+    """A registered name: the plugin's class or function, its facts, and where it is defined."""
 
     kind: str
     name: str
@@ -60,7 +60,7 @@ class Registered:
         return f"{self.file}:{self.line}"
 
     def is_same(self, other: Registered) -> bool:
-        """Return whether two entries are of one definition, whose file was imported twice."""
+        """Return whether two entries have the same definition, in a file imported twice."""
         mine, theirs = self.plugin, other.plugin
         same_place = self.where == other.where
         return mine is theirs or (same_place and mine.__qualname__ == theirs.__qualname__)
@@ -179,7 +179,7 @@ def _add_scorer(new: Registered, score: Scorer, about: Mapping[str, Any]) -> Non
 
 
 def _checked(new: Registered, score: Callable[..., float]) -> Callable[..., float]:
-    """Return a function of a metric that names it where it fails or gives no score."""
+    """Wrap a function of a metric: errors and values that are not scores name the metric."""
 
     def checked(predicted: Any, answers: Any) -> float:
         try:
@@ -240,13 +240,13 @@ def is_builtin(plugin: Any) -> bool:
 def _entry(
     kind: str, name: str, plugin: Any, facts: dict[str, Any], decorator: FrameType | None
 ) -> Registered:
-    """Return a plugin's entry; its line is that of the decorator, whose frame is given."""
+    """Return a plugin's entry; its line is that of the decorator, whose frame is `decorator`."""
     caller = decorator.f_back if decorator else None
     try:
         file = inspect.getsourcefile(plugin) or "<unknown>"
         if caller is not None and caller.f_code.co_filename == file:
             line = caller.f_lineno
-        else:  # decorated elsewhere; this parses the file, so it is slower
+        else:  # decorated in another file; slower, because this parses the file
             line = inspect.getsourcelines(plugin)[1]
     except (OSError, TypeError):  # typed into an interpreter
         file, line = f"<{plugin.__module__}>", 0
@@ -254,14 +254,14 @@ def _entry(
 
 
 def _check(new: Registered) -> None:
-    """Raise ConfigError for a name, a kind of object or a field that a plugin cannot have."""
+    """Raise ConfigError for an invalid name, kind of object or field of a plugin."""
     what = f"{new.where}: {new.kind} {new.name!r}"
     if not isinstance(new.name, str) or not new.name.strip():
         raise ConfigError(f'{new.where}: @{new.kind} needs a name first, as in @{new.kind}("mine")')
     wanted = "a function" if new.kind == "metric" else "a class"
     if inspect.isclass(new.plugin) != (wanted == "a class"):
         raise ConfigError(f"{what} must be {wanted}")
-    if new.name == TAKEN.get(new.kind):
+    if new.name == OWN_NAMES.get(new.kind):
         raise ConfigError(f"{what} is a name of maskpolicy's own: rename it")
     reserved = sorted(hooks.field_names(new.plugin) & RESERVED[new.kind])
     if reserved:
@@ -269,11 +269,11 @@ def _check(new: Registered) -> None:
 
 
 def check_hooks(kind: str, plugin: type, what: str) -> None:
-    """Raise ConfigError where a class does not fit the hooks of its kind; `what` begins the line.
+    """Raise ConfigError if a class does not fit the hooks of its kind; messages begin with `what`.
 
     A hook must have the form and the parameters of the table. A public attribute whose name is
-    close to that of a missing hook is reported as a misspelling; other attributes are ignored. So
-    are those with the names of hooks of statistics if the class reads none.
+    close to that of a missing hook is reported as a misspelling; other attributes are ignored, and
+    so are the hooks of statistics if the class reads no statistics.
     """
     known, own = {hook.name: hook for hook in hooks.HOOKS[kind]}, hooks.field_names(plugin)
     if kind == "policy" and not hooks.reads_statistics(plugin):
@@ -305,7 +305,7 @@ def check_hooks(kind: str, plugin: type, what: str) -> None:
 
 
 def _check_form(hook: hooks.Hook[Any], plugin: type, is_field: bool, what: str) -> None:
-    """Raise ConfigError unless a method can be called as it will be, or a variable has its type."""
+    """Raise ConfigError for a method that cannot be called, or a variable of another type."""
     found = inspect.getattr_static(plugin, hook.name, None)
     if hook.form != "method":
         if inspect.isroutine(found):
@@ -318,7 +318,7 @@ def _check_form(hook: hooks.Hook[Any], plugin: type, is_field: bool, what: str) 
     selves = () if isinstance(found, staticmethod | classmethod) else ("self",)
     try:
         signature = inspect.signature(hook.of(plugin))
-    except (TypeError, ValueError):  # of compiled code, which does not state it
+    except (TypeError, ValueError):  # compiled code has no signature
         return
     try:
         extra = set(hook.may_take) & signature.parameters.keys()
@@ -335,7 +335,7 @@ def _check_form(hook: hooks.Hook[Any], plugin: type, is_field: bool, what: str) 
 
 
 def cause_in(plugin: Any, error: BaseException) -> str:
-    """Return the cause of an error with the last line of the file that defines `plugin`'s class."""
+    """Return the cause of an error, with the line in the file that defines `plugin`'s class."""
     try:
         file = inspect.getsourcefile(type(plugin)) or ""
     except (OSError, TypeError):  # typed into an interpreter
@@ -344,9 +344,9 @@ def cause_in(plugin: Any, error: BaseException) -> str:
 
 
 def policy_error(policy: Any, doing: str, error: BaseException) -> StageError:
-    """Return the error to raise where a policy failed `doing` something.
+    """Return the error to raise if a policy failed `doing` something.
 
-    It is a PluginError for a user's policy, whose fault the error is.
+    It is a PluginError for a user's policy, and a StageError for a built-in one.
     """
     return policy_fault(policy, f"{doing} failed: {cause_in(policy, error)}")
 
@@ -366,9 +366,9 @@ def policy_name(policy: Any) -> str:
 
 
 def statistics_for(hook: Hook[Any], plugin: Any, statistics: Statistics | None) -> dict[str, Any]:
-    """Return the arguments of a policy's method that are statistics; {} if it takes none.
+    """Return the keyword argument `statistics` of a policy's method; {} if it has none.
 
-    Raises ConfigError if it takes them and there are none.
+    Raises ConfigError if the method has the parameter and `statistics` is None.
     """
     if hooks.STATISTICS not in hook.extra(plugin):
         return {}

@@ -1,8 +1,8 @@
 """Statistics of a corpus: a number for each of many keys, in sorted arrays that may lie on disk.
 
-The records are sorted by a hash of their keys, so that a key is found by bisection, and so that
-tables of any size are merged part by part: a part is a range of hashes in all tables. Two keys with
-the same hash are told apart by their bytes.
+The records are sorted by a hash of their keys, to find a key by bisection, and to merge tables of
+any size part by part: a part is a range of hashes in all tables. Two keys with the same hash are
+compared by their bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from maskpolicy.core.ragged import Ragged
 Key: TypeAlias = str | int | tuple[str | int, ...]
 """What is counted: e.g. a word, the id of a token, or several of these."""
 
-_REMEMBERED = 100_000  # numbers that were asked for one by one
+_REMEMBERED = 100_000  # numbers to cache that were looked up one by one
 _READ = 1 << 16  # records at a time
 _FILES = {  # an artifact's, each an array without a header
     "hashes": ("hashes.u64", "<u8"),
@@ -37,7 +37,7 @@ _VALUES = {"i": ("values.i64", "<i8"), "f": ("values.f64", "<f8")}  # by kind of
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """The numbers of n keys. A key that is not among them has the number 0, as in a Counter."""
+    """The numbers of n keys; all other keys have the number 0, as in a Counter."""
 
     hashes: NDArray[np.uint64]  # (n,) of the keys, ascending
     values: NDArray[Any]  # (n,) int64 or float64
@@ -134,7 +134,7 @@ class StatisticsWriter(AbstractContextManager["StatisticsWriter"]):
     """
 
     def __init__(self, folder: Path, kind: type[np.number[Any]] = np.int64) -> None:
-        """Take the folder, and the kind of the numbers."""
+        """Open the files in the folder, for numbers of this kind."""
         names = {**_FILES, "values": _VALUES[np.dtype(kind).kind]}
         self.files = {
             name: ((folder / file).open("wb"), dtype) for name, (file, dtype) in names.items()

@@ -76,9 +76,9 @@ _HITS_COLUMNS = ("run", "policy", "stage", "task", "contexts", "without_answer",
 class Hits:
     """Share of dev contexts with the answer among a learned policy's best 1, 5, 20 spans (hits@k).
 
-    For each fitted policy (`stage` numbers those of a row) and each task it was fitted on: its own
-    best spans and, for comparison, equally many entities and spans of up to ten words, both drawn
-    uniformly. `precision` is the share of spans that answer any question about the same context.
+    For each fitted policy (`stage` is the number of the run) and each task that it was fitted on:
+    its own best spans and, for comparison, as many entities and spans of up to ten words, both
+    drawn uniformly. `precision` is the share of spans that answer any question about the context.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
@@ -131,8 +131,8 @@ class Mismatch(Sampling):
     For every task whose examples have the `slice`. `score` is that of the stored predictions on
     test. If no test example has a seen relation, as in zsRE's official files, dev examples, which
     are split from train, are used for seen relations; these need `keep_models: [finetune]`.
-    `hits` is the share of masked spans that answer a question of such a relation in any split, and
-    of no relation of the other kind.
+    `hits` is the share of masked spans that answer a question about such a relation in any split,
+    and no question about a relation of the other kind.
     """
 
     slice: str = "relation"

@@ -199,7 +199,7 @@ def _seed(run: Run) -> int | None:
 
 
 def _differing(one: Run, other: Run) -> list[str]:
-    """Return "key: value -> value" for settings that must not differ between worlds, but do."""
+    """Return "key: value -> value" for each setting that differs and is not a world's own."""
     before, after = _settings(one), _settings(other)
     lines = [
         line.lstrip(".")
@@ -212,7 +212,7 @@ def _differing(one: Run, other: Run) -> list[str]:
 def _settings(run: Run) -> dict[str, Json]:
     """Return the dependencies of a run's results by name, without those specific to a world.
 
-    What tuned rows choose may differ, as each world has dev examples of its own.
+    Values that tuning chose are left out, because each world has its own dev examples.
     """
     found: dict[str, Json] = {}
     for result in run.results:

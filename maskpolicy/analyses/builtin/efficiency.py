@@ -152,8 +152,8 @@ class Figure3:
 
     Needs checkpoints (`checkpoint_steps`). `score` is the mean over intermediate runs, `low` and
     `high` bound Student's 95% interval. Each row is paired by run with the baseline after the same
-    number of steps and tested over runs, all rows, tasks and steps as one family; the questions are
-    held fixed. `efficiency` compares with the baseline's last point, over questions too.
+    number of steps and tested over runs, all rows, tasks and steps as one family, for these
+    questions alone. `efficiency` compares with the baseline's last point, over questions too.
     `probes=true` adds the accuracies of `analyze probe` in the last layer. The axis shows steps,
     or tokens or seconds as in `checkpoints`.
     """
@@ -203,7 +203,7 @@ class Figure3:
 
 
 def _by_run(point: Point) -> dict[int, float]:
-    """Return the mean over fine-tuning seeds of each run; the models before are one for a seed."""
+    """Return the mean over fine-tuning seeds of each run; at step 0, of each seed's model."""
     scores: dict[int, list[float]] = {}
     for result in point.results:
         if result.percent is not None:
@@ -213,7 +213,7 @@ def _by_run(point: Point) -> dict[int, float]:
 
 
 def _of_probes(found: Sequence[Accuracy], runs: Sequence[Run]) -> dict[_Place, dict[int, float]]:
-    """Return the accuracies of the last layer; every row begins at a model without its stage."""
+    """Return the accuracies of the last layer; at step 0 those of the model without a stage."""
     numbers: dict[_Place, dict[int, float]] = {}
     staged = {
         (run.name, one.policy)

@@ -31,23 +31,23 @@ _ProbePlace: TypeAlias = tuple[str, str, int, str, int]
 class Probe:
     """Accuracy of linear probes on the frozen encoder, over intermediate runs.
 
-    Four probes read the states of single tokens of the world's entries, without masks: `name`, whom
-    the entry is about, off single tokens of the name, which many people share; `person`, the same,
-    off the words of the sentence that states the fact; `relation`, which relation it states, off
-    the name; `value`, which value it states, off all words. The value's own tokens are never read.
-    Facts (`name`, `person`) or people of test are not in train. The classifier is
-    linear discriminant analysis in float64, with a shrinkage chosen on dev; `floor` always guesses
-    the most frequent class. The last layer, or all: layer 0 is the input layer. `low` and `high`
-    bound Student's 95% interval over intermediate runs. Rows are paired with the baseline by run,
-    and tested at the end of their stage, in the last layer, as one family.
+    Four probes predict from the states of single tokens of the world's entries, without masks.
+    `name` predicts the person from the tokens of the name, each of which many people share;
+    `person` predicts the person from the words of the sentence that states a fact; `relation`
+    predicts the stated relation from the name; `value` predicts the stated value from all words.
+    The tokens of the value itself are never read. Facts (`name`, `person`) or people of test are
+    not in train. The classifier is linear discriminant analysis in float64, with a shrinkage chosen
+    on dev; `floor` always guesses the most frequent class. Layer 0 is the input layer. `low` and
+    `high` bound Student's 95% interval over intermediate runs. Rows are paired with the baseline by
+    run, and tested at the end of their stage, in the last layer, as one family.
     """
 
     layers: Literal["last", "all"] = "last"
-    people: Count = 300  # the most whose entries are read
+    people: Count = 300  # at most so many people's entries are read
     seed: Seed = 0  # of the parts train, dev and test
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Probe every row's models, those kept on the way too."""
+        """Probe the models of every row and their checkpoints."""
         found, notes = accuracies(runs, store, self.people, self.seed)
         shown = [each for each in found if self.layers == "all" or each.is_last]
         groups: dict[_ProbePlace, list[Accuracy]] = defaultdict(list)
@@ -91,9 +91,9 @@ def _value(found: Accuracy) -> dict[str, Json]:
 def _differences(
     found: Sequence[Accuracy], runs: Sequence[Run]
 ) -> dict[tuple[str, str, str, int], dict[str, Json]]:
-    """Return each row's columns about its difference to the baseline, by run, row, probe and layer.
+    """Return the columns of each row's difference to the baseline, by run, row, probe and layer.
 
-    The accuracies are those of the last layer at the end of both stages.
+    The accuracies are from the last layer at the end of both stages.
     """
     numbers: dict[tuple[str, str, str, int], dict[int, float]] = defaultdict(dict)
     for each in found:
@@ -131,7 +131,7 @@ _Scored: TypeAlias = tuple[str, Json, str, int, float]
 class _Line:
     """Scores of one policy on one task by delta and intermediate run.
 
-    `plain` has those of ordinary MLM by run.
+    `plain` has the scores of ordinary MLM by run.
     """
 
     scores: dict[float, dict[int, list[float]]] = field(default_factory=dict)
@@ -244,7 +244,7 @@ def _rows(
 
 
 def _unmoved(policy: Json) -> dict[str, Json]:
-    """Return a policy's block without the settings that vary along the line."""
+    """Return a policy's block without the settings that vary along a line."""
     moving = {"mask_exclusion", "shallow_decoder"} & set(DENOISING_KEYS)
     return {key: value for key, value in policy.items() if key not in moving}
 

@@ -42,12 +42,12 @@ NOTHING = "no run has rows that a claim compares: run the experiments of experim
 class PaperFindings:
     """The claims of Ye et al. 2021 and Meng et al. 2024, each shown, refuted or undecided.
 
-    Takes the runs of experiments/findings/, or of experiments/paper/; experiments are known by
-    their names. All claims are one family of tests. `least` is the smallest effect, in points, that
-    a claim about scores is about: if effects of this size are excluded, a claim that is not shown
-    is refuted. Models that were pre-trained elsewhere need `text`, general text that no stage has
-    seen, for `forgetting`; corpora other than the world need `pipeline`, a spaCy pipeline, for
-    `pos`. `draw: false` leaves out the figures.
+    Reads the runs of experiments/findings/, or of experiments/paper/, which it finds by the names
+    of the experiments. All claims are one family of tests. `least` is the smallest effect, in
+    points, of claims about scores: a claim that is not shown is refuted if the data exclude effects
+    of this size. For `forgetting`, models that were pre-trained elsewhere need `text`, general text
+    that no stage has seen; for `pos`, corpora other than the world need `pipeline`, a spaCy
+    pipeline. `draw: false` leaves out the figures.
     """
 
     least: Positive = LEAST
@@ -56,7 +56,7 @@ class PaperFindings:
     draw: bool = True
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Test all claims; findings are not cached, because they rest on other analyses."""
+        """Test all claims; findings are not cached, because they use other analyses."""
         settings: dict[str, dict[str, Json]] = {
             "forgetting": {"text": list(self.text)} if self.text else {},
             "pos": {"pipeline": self.pipeline} if self.pipeline else {},

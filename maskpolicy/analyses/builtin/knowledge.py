@@ -13,33 +13,21 @@ from numpy.typing import NDArray
 
 from maskpolicy import ConfigError, Count, Findings, Json, Run, Seed, Store, StoreError, analysis
 from maskpolicy.analyses import IntermediateStage, derive
-from maskpolicy.analyses.masked_sample import rows_of_stages
+from maskpolicy.analyses.masked_sample import rows_of_stages, unchanged_block
 from maskpolicy.analyses.plots import Bars, Series
 from maskpolicy.core.files import read_json
-from maskpolicy.core.keys import without_omitted
 from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import ENCODER, CorpusBlock, PolicyBlock
-from maskpolicy.experiment.policy_blocks import (
-    GENERAL_POLICY,
-    leaf_blocks,
-    policy_block,
-    policy_versions,
-)
+from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
 from maskpolicy.experiment.world_settings import Settings
-from maskpolicy.leaderboard.results.cell import plugin_files
 from maskpolicy.pipeline.graph.nodes import Local, params_of, version_of
 from maskpolicy.pipeline.stages.cloze_answers import ANSWERS, ClozeParams
 from maskpolicy.pipeline.stages.general_loss import LOSS, GeneralLossParams
 from maskpolicy.pipeline.stages.params import GeneralParams
+from maskpolicy.pipeline.stages.policy_inputs import policy_params
 from maskpolicy.pipeline.stages.training_text import statistics_keys
-from maskpolicy.pipeline.store.artifacts import available
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import (
-    changed_since,
-    code_digests,
-    find_plugin,
-    plugin_of_run,
-)
+from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.hooks import STATISTICS
 
 _FILLED_IN = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")
@@ -74,7 +62,9 @@ def _cloze_rows(each: IntermediateStage, store: Store) -> list[Json]:
 
     if each.params.kind == ENCODER:
         raise ConfigError("cloze: needs text-to-text models, and those of this run are encoders")
-    settings = _world_of_stage(each, store)
+    settings = _world_of(each.corpus, store)
+    if settings is None:
+        raise ConfigError("cloze: tests facts of the embedded world and needs corpus: world")
     inputs = {"model": each.key, "tokenizer": each.inputs["tokenizer"]}
     params = ClozeParams(world=settings, how=each.params.how)
     answers = read_json(derive(store, "cloze", each.label, params, inputs).path / ANSWERS)
@@ -96,19 +86,23 @@ def _cloze_rows(each: IntermediateStage, store: Store) -> list[Json]:
     return rows
 
 
-def _world_of_stage(each: IntermediateStage, store: Store) -> Settings:
-    """Return the settings of the world that a stage was trained on; raises ConfigError."""
-    corpus = available(store, each.corpus, "its corpus")
-    key = corpus.manifest["record"]["inputs"].get("world")
-    if key is None:
-        raise ConfigError("cloze: tests facts of the embedded world and needs corpus: world")
-    return params_of(available(store, key, "its world").manifest["record"], Settings)
+def _world_of(corpus: str, store: Store) -> Settings | None:
+    """Return the settings of the embedded world that a corpus describes; None for other text.
+
+    Raises StoreError if the corpus or the world is not in the store.
+    """
+    manifest = store.peek(corpus)
+    key = manifest["record"]["inputs"].get("world") if manifest else ""
+    world = store.peek(key) if key else None
+    if world is None and key is not None:
+        raise StoreError(f"the world of its corpus is not in the store {store.place}")
+    return params_of(world["record"], Settings) if world else None
 
 
 _LOSSES = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
 _Objective: TypeAlias = tuple[str, GeneralLossParams, dict[str, str], Local]
-"""The target form, and the stage that measures a model: params, inputs besides it, and local."""
-TARGET = "target"  # the column of the target form, if the general objective has several
+"""The target form; and of the stage that measures a model: its params, other inputs, local."""
+TARGET = "target"  # the column of the target form, for a general objective with several
 
 
 @analysis("forgetting", heading="What the model forgot of its general training", place=80)
@@ -118,9 +112,9 @@ class Forgetting:
 
     In nats per target token, on the same passages and masks for every model. If the general stage
     mixes policies, full and spans targets have rows of their own: each form is measured with the
-    policies of that form, which mask all passages in turn. Models built from
-    scratch are evaluated on entries about people who are in no corpus; other models need `text`.
-    `low` and `high` bound the 95% interval of the difference over batches of passages.
+    policies of that form, which mask all passages in turn. Models built from scratch are evaluated
+    on entries about people who are in no corpus; other models need `text`. `low` and `high` bound
+    the 95% interval of the difference over batches of passages.
     """
 
     text: tuple[str, ...] = ()  # files of general text that no stage has seen
@@ -178,11 +172,8 @@ class Forgetting:
             yield about.how["target"], about, inputs, local
             return
         own = params_of(record, GeneralParams)
-        _check_code(own, row.run)
-        row_policy = policy_block({"name": own.policy, **own.fields}, own.policy, {})
-        if own.versions != policy_versions(row_policy):
-            raise _changed(own.policy)
-        block = replace(row_policy, denoising=own.how)
+        unchanged = unchanged_block(own, row.run, "the general stage")
+        block = replace(unchanged, denoising=own.how)
         leaves = [leaf for leaf, _ in leaf_blocks(block, own.policy)]
         keys = statistics_keys(record["inputs"], len(leaves), store)
         for leaf, counted in zip(leaves, keys, strict=True):
@@ -205,38 +196,23 @@ class Forgetting:
             corpus = CorpusBlock(files=tuple(str(Path(path).absolute()) for path in self.text))
             source = documents.identify(corpus, store.hash_file)
             return replace(params, corpus=source), Local(corpus=corpus)
-        if record["kind"] != "general":
+        is_built = record["kind"] == "general"
+        settings = _world_of(record["inputs"]["corpus"], store) if is_built else None
+        if settings is None:
             raise ConfigError(
-                "forgetting: this model was pre-trained elsewhere: set text to general text that "
-                "no stage has seen, e.g. text='[wiki.txt]'"
+                "forgetting: this model was pre-trained on text of its own: set text to general "
+                "text that no stage has seen, e.g. text='[wiki.txt]'"
             )
-        return replace(params, world=_world_of_general_stage(record, store)), Local()
+        return replace(params, world=settings), Local()
 
 
 def _masking(leaf: PolicyBlock) -> dict[str, Any]:
     """Return the fields of `GeneralLossParams` that say what a policy masks, and how."""
-    return {
-        "policy": leaf.name,
-        "fields": without_omitted(type(leaf.policy), leaf.fields),
-        "versions": policy_versions(leaf),
-        "how": asdict(leaf.denoising),
-        "code": code_digests(find_plugin("policy", leaf.name)) or None,
-        "depends": hooks.DEPENDS.of(leaf.policy)() if hooks.ANNOTATE.of(leaf.policy) else None,
-    }
-
-
-def _check_code(own: GeneralParams, run: Run) -> None:
-    """Raise ConfigError if the code of a general stage's policy was changed since."""
-    files = plugin_files(run.folder)
-    for name, trained in {own.policy: own.code, **(own.member_code or {})}.items():
-        if changed_since(plugin_of_run("policy", name, files), trained or {}):
-            raise _changed(name)
-
-
-def _changed(policy: str) -> ConfigError:
-    return ConfigError(
-        f"policy {policy} has changed since the general stage: run its experiment again"
-    )
+    fields = policy_params(leaf)
+    del fields["member_code"]  # a leaf has no members
+    depends = hooks.DEPENDS.of(leaf.policy)() if hooks.ANNOTATE.of(leaf.policy) else None
+    how = asdict(leaf.denoising)
+    return {**fields, "code": fields["code"] or None, "how": how, "depends": depends}
 
 
 def _panel(rows: Sequence[Json], name: str) -> Bars:
@@ -249,15 +225,6 @@ def _panel(rows: Sequence[Json], name: str) -> Bars:
     ]
     what = f", {name} targets" if name else ""
     return Bars(name, f"loss on held-out general text{what} (nats)", names, series)
-
-
-def _world_of_general_stage(record: Json, store: Store) -> Settings:
-    """Return the settings of the world that a general stage was trained on."""
-    corpus = store.peek(record["inputs"]["corpus"])
-    world = store.peek(corpus["record"]["inputs"]["world"]) if corpus else None
-    if world is None:
-        raise StoreError(f"the world of its general stage is not in the store {store.place}")
-    return params_of(world["record"], Settings)
 
 
 def _difference(before: NDArray[np.float64], after: NDArray[np.float64]) -> Json:

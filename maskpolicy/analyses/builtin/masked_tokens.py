@@ -96,11 +96,11 @@ _OVERLAP_COLUMNS = ("policy", "other", "both", "jaccard", "by_chance")
 @analysis("overlap", heading="How much two policies mask the same", of_masks=True, place=50)
 @dataclass(frozen=True)
 class Overlap(Sampling):
-    """The overlap between the tokens that two policies mask in the same passages and epochs.
+    """The overlap of the tokens that two policies mask in the same passages and epochs.
 
     `both` is the share of the first policy's masked tokens that the other masks too. `jaccard` is
     the number of tokens masked by both over those masked by either; `by_chance` is its expectation
-    if the two masked as many tokens independently.
+    if both masked as many tokens independently of each other.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:

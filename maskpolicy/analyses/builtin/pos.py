@@ -62,7 +62,7 @@ class PartsOfSpeech(Sampling):
                 if n or every
             ]
         rows += (means := _means(found, shares))
-        partial = missing or self.pipeline is not None  # it may change; tags are cached by version
+        partial = missing or self.pipeline is not None  # a pipeline may change
         columns = OVER_RUNS if means else COLUMNS
         panel = _panel(found, shares, corpora, means)
         return Findings(columns, tuple(rows), tuple(notes), (panel,), partial=partial)

@@ -51,7 +51,7 @@ class _Seen:
     models: list[tuple[MeasuredModel, Ranks]] = field(default_factory=list)
     known: set[str] = field(default_factory=set)  # keys of models; runs may share them
     notes: list[str] = field(default_factory=list)
-    gone: bool = False  # whether a fine-tuned model was not kept
+    lacks_tuned: bool = False  # whether a fine-tuned model was not kept
 
 
 @analysis("rank", heading="Effective rank of the representations", place=120, version=5)
@@ -63,14 +63,14 @@ class Rank:
     of all squares, for uncentred states and for centred ones (less the mean of the set). Sets:
     `<mask>`; real tokens with masks present, without masks, and both; all tokens of the masked
     input, and of the unmasked input, whose difference is `gap`. Passages come from each row's
-    corpus (the first ones, before those of texts mixed into it), from `text`, or from the embedded
-    world. Besides runs, it takes folders of encoders and
-    of BART models. Figure 5b needs fine-tuned models (`keep_models: [finetune]`) and one run for
-    each point. Checkpoints (`checkpoint_steps`) give ranks over the loss, so that models of
-    different loss can be compared; `loss` is the mean over the last steps of their pre-training.
-    `over_runs=true` gives a table of means over intermediate runs: the ranks by layer, how far the
-    rank of `<mask>` rises from the first layer to the last, and how the gap differs from that of
-    the baseline's model of the nearest loss. The last two are tested over runs.
+    corpus (the first ones, before texts that are mixed into it), from `text`, or from the embedded
+    world. A folder with an encoder or a BART model can stand in for a run. Figure 5b needs
+    fine-tuned models (`keep_models: [finetune]`) and one run for each point. Checkpoints
+    (`checkpoint_steps`) give ranks over the loss, to compare models of different loss; `loss` is
+    the mean over the last steps of their pre-training. `over_runs=true` gives a table of means over
+    intermediate runs: the ranks by layer, how far the rank of `<mask>` rises from the first layer
+    to the last, and how the gap differs from that of the baseline's model with the nearest loss.
+    The last two are tested over runs.
     """
 
     takes_models: ClassVar[bool] = True
@@ -111,7 +111,7 @@ class Rank:
             tuple(rows),
             (*seen.notes, *_thin(seen)),
             tuple(figures.panels(seen.models, self.tau)) if seen.models else (),
-            partial=folders or seen.gone or bool(seen.notes or self.text),
+            partial=folders or seen.lacks_tuned or bool(seen.notes or self.text),
             values=tuple(values),
         )
 
@@ -129,7 +129,7 @@ class Rank:
         lines: dict[str, str] = {}  # the model at the end of each row's pre-training
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
             base = next(filter(None, map(result.stage_key, KINDS)), None)
-            what, number = model_number(result)  # told if there are others
+            what, number = model_number(result)  # in the label if the row has several
             row = result.policy
             label = f"{row}, {what} {number}" if number or count[row] > 1 else row
             model = MeasuredModel(
@@ -153,7 +153,7 @@ class Rank:
                     self._add(model, folder, tokenizer, _corpus(store, result, run.results), seen)
                 except StoreError as error:
                     if model.task:  # fine-tuned models are only kept on request
-                        seen.gone = True
+                        seen.lacks_tuned = True
                     else:
                         seen.notes.append(f"{model.name}: {error}")
 
@@ -211,7 +211,7 @@ def _path(store: Store, key: str | None, result: Result) -> Path:
 def _corpus(store: Store, result: Result, results: Sequence[Result]) -> Path:
     """Return the folder of the passages of a row's intermediate stage.
 
-    A row without one is measured on what most rows read: the corpus of the run's file.
+    For a row without this stage, the corpus that the experiment file sets for all rows.
     """
     usual = sorted(results, key=lambda one: CORPUS in one.config.get("trainings", {}))
     keys = (one.corpus_key for one in (result, *usual))

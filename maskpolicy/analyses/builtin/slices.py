@@ -50,7 +50,7 @@ class Slices:
 
 
 def _scores(run: Run, task: str) -> Scores:
-    """Return the scores of a task's examples; none of a slice with too many values."""
+    """Return the scores of a task's examples, without slices that have too many values."""
     found: dict[tuple[str, str], dict[str, list[list[float]]]] = defaultdict(dict)
     for label in run.rows:
         for cell in run.results:

@@ -1,1 +1,1 @@
-"""Claims of papers as data: contrasts of rows, what runs hold about them, and verdicts by rule."""
+"""Claims of papers as data: contrasts of rows, the evidence of runs, and verdicts by rule."""

@@ -1,7 +1,7 @@
-"""What finished runs hold about a contrast: a difference over runs and examples, or a number a run.
+"""Evidence of finished runs on a contrast: a difference over runs and examples, or numbers.
 
-Differences of scores come with the variance components of `leaderboard.stats`, so contrasts over
-several tasks, rows or experiments have standard errors of the same model.
+Differences of scores have the variance components of `leaderboard.stats`, so contrasts over several
+tasks, rows or experiments have standard errors from the same model.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Points: TypeAlias = list[tuple[float, float]]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What runs hold about one contrast; `reason` is why nothing can be tested."""
+    """Evidence on one contrast; `reason` says why nothing can be tested."""
 
     runs: int = 0  # intermediate runs, or seeds where rows have no intermediate stage
     reason: str | None = None
     pair: stats.Difference | None = None  # over runs and examples; scores in [0, 1]
     values: Floats | None = None  # (runs,) in the contrast's unit, where there is no `pair`
     resolution: float = 0.0  # `values` are rounded to multiples of it
-    noise_from: tuple[stats.Difference, ...] = ()  # pairs of rows that show the noise of runs
+    noise_from: tuple[stats.Difference, ...] = ()  # pairs of rows to estimate the noise of runs
     seeds: tuple[int, ...] = ()  # of `pair` or `values`
     draws_general: bool = False  # whether each seed has a general model of its own
     is_absent: bool = False  # whether the runs lack the experiment, a row, or all of an analysis
@@ -56,7 +56,7 @@ class Evidence:
 
 @dataclass(eq=False)
 class Evidences:
-    """The evidence in some runs, with the tables of analyses that have been made."""
+    """The evidence of some runs, and a cache of the tables of analyses."""
 
     runs: Sequence[Run]
     store: Store
@@ -89,7 +89,7 @@ class Evidences:
         return [run for run in self.runs if run.experiment == name]
 
     def table(self, name: str, settings: Mapping[str, Json], run: Run) -> Findings | None:
-        """Return what an analysis finds in a run, or None, with a note, if it finds nothing."""
+        """Return the findings of an analysis of a run; if it fails, add a note and return None."""
         settings = {**self.settings.get(name, {}), **settings}
         place = keys.canonical([name, settings, str(run.folder)])
         if place not in self._tables:
@@ -126,9 +126,9 @@ class Evidences:
         return _mean(found, noise_from, by_task)
 
     def _pairs(self, cells: Mapping[str, Cells], *where: str) -> list[stats.Difference]:
-        """Return the differences of all rows to the last one, which show the noise of runs.
+        """Return the differences of all rows to the last one, to estimate the noise of runs.
 
-        `where` names the experiment and what else tells the cells from others of these rows.
+        `where` names the experiment, the task and the step, which are the key of the comparison.
         """
         *labels, base = cells
         found = []
@@ -239,7 +239,7 @@ def _mean(
 
 
 def _less(one: Evidence, other: Evidence) -> Evidence:
-    """Return the evidence about the first difference less the second."""
+    """Return the evidence on the first difference minus the second."""
     runs = min(one.runs, other.runs)
     reason = one.reason or other.reason
     if reason is None and one.seeds != other.seeds:
@@ -278,10 +278,9 @@ def _by_run(
 
 
 def _run_of(row: Mapping[str, Json], label: str) -> int | None:
-    """Return the intermediate run that a row of a table is about; None for another label's.
+    """Return the number of the intermediate run in a row of a table; None for another label.
 
-    Tables name a run as "LABEL, run 3" in the column `model` or `policy`, or have its number in the
-    column `stage`.
+    A table has "LABEL, run 3" in the column `model` or `policy`, or the number in `stage`.
     """
     name = str(row.get("model") or row.get("policy") or "")
     if name == label:
@@ -295,7 +294,7 @@ def _numbers(
 ) -> dict[str, dict[int, float]]:
     """Return one number for each intermediate run of each row.
 
-    The last place is that of all runs of these rows; a run without a number there is left out.
+    The last place is the largest one of all runs; runs without a number there are left out.
     """
     places = {place for runs in points.values() for known in runs.values() for place, _ in known}
     last = max(places, default=0.0)

@@ -2,9 +2,8 @@
 
 A row is named by its label, an experiment by the name of its file, so that runs at two scales,
 experiments/findings/ and experiments/paper/, are tested by the same contrasts. Every contrast has
-`direction`, the claimed one; `least`, the smallest effect that the claim is about; the `unit` of
-both; and `if_present`: whether it belongs to the claim only where the runs have its rows, and what
-its analysis needs.
+the claimed `direction`; `least`, the smallest effect that the claim is about; the `unit` of both;
+and `if_present`: leave the contrast out if the runs lack its rows, or what its analysis needs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Step: TypeAlias = Literal["last", "first checkpoint"]
 
 @dataclass(frozen=True, kw_only=True)
 class _OfScores:
-    """What the contrasts of scores have in common; see the module."""
+    """The fields of all contrasts of scores; see the module."""
 
     direction: Direction = HIGHER
     least: float = LEAST
@@ -58,7 +57,7 @@ class RowDifference(_OfScores):
 
 @dataclass(frozen=True)
 class Interaction(_OfScores):
-    """How much larger one difference is than another: the first less the second."""
+    """How much larger one difference is than another: the first minus the second."""
 
     first: RowDifference
     second: RowDifference
@@ -120,10 +119,10 @@ class Measured:
     """A number that an analysis has for each intermediate run of a row, or of two rows.
 
     `where` selects rows of the analysis's table and of its `values`; a tuple stands for any of its
-    values. `reduce` makes one number of what they have in the column `value`: their sum, or over
-    the column `along` the slope by least squares or the mean of those at its last value, which is
-    the same for all runs of both rows: a run without it has no number. With `other`, that row's
-    number is subtracted, paired by run; without, the number itself is compared with 0.
+    values. `reduce` makes one number of the column `value`: the sum, the slope over the column
+    `along` by least squares, or the mean at the last value of `along`. This last value is that of
+    all runs of both rows; a run without it has no number. The number of the row `other` is
+    subtracted, paired by run; without `other`, the number is compared with 0.
     """
 
     experiment: str

@@ -1,8 +1,7 @@
 """The findings of Ye et al. 2021 and Meng et al. 2024 on masking policies.
 
-The full text of Ye et al. is not at hand: the sentences say what is known of it. F6, F9 and F10 are
-read off figures whose numbers are not known, so their smallest effects are our choice, as all
-others.
+We do not have the full text of Ye et al.: the sentences state what we know of it. F6, F9 and F10
+come from figures without numbers. All smallest effects are our choice.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _ON_NEAR = RowDifference("zsre-near", "supervised-zsRE", "salient-span", ("zsre"
 _NAMES = {"tag": ("PROPN", "NUM")}
 _EVERY = {"every": True}  # one number for each intermediate run
 _PRETRAINED = {"tau": 0.9, "centred": False, "task": None}
-# The mean accuracy of all linear probes of the last layer. They ask for more dimensions than a
-# fine-tuned task does. Probes read the embedded world.
+# The mean accuracy of all linear probes of the last layer, which need more dimensions than a
+# fine-tuned task does. Probes need the embedded world.
 _DELTA_1_PROBED = Measured(
     *("mae-lm", "delta 1", "probe", "value", LEAST, POINTS, "MAE-LM"),
     reduce="last",

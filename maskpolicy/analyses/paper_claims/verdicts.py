@@ -1,10 +1,10 @@
 """Verdicts on claims by rule: shown, refuted, or undecided; all claims are tested as one family.
 
-A claim says that several differences have a direction, all of them or any of them, and how large
-an effect it is about. Two hypotheses belong to it: that it does not hold, and that it holds with
-effects of that size. Both cannot be true at once, so in Holm's procedure the two count as one
-(Shaffer 1986): with any true differences whatsoever, at most LEVEL of all families hold a verdict
-that is wrong. docs/development/simulations.md has simulations.
+A claim says that all, or any, of several differences have a direction, and how large the effects
+are. It has two hypotheses: that it does not hold, and that it holds with effects of that size. They
+cannot both be true, so Holm's procedure counts them as one (Shaffer 1986). Whatever the true
+differences are, a family has a wrong verdict with a probability of at most LEVEL.
+docs/development/simulations.md has simulations.
 
 That all differences have the direction is shown by the largest of their p-values, without an
 adjustment for their number (an intersection-union test: Berger 1982, Technometrics 24). That one of
@@ -43,12 +43,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Tested:
-    """A contrast with its evidence, and the p-values of its own test, which are not adjusted."""
+    """A contrast with its evidence and the unadjusted p-values of its own test."""
 
     contrast: Contrast
     evidence: Evidence
     estimate: Estimate | None = None
-    tests: int = 1  # by which the level of its test is divided, at Holm's first step
+    tests: int = 1  # divides the level of its test at Holm's first step
 
     @cached_property
     def claimed(self) -> ClaimedDifference | None:
@@ -93,7 +93,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with its contrasts, tested; without a tested contrast it has no p-values."""
+    """A claim with its tested contrasts; `judged` is None if no contrast could be tested."""
 
     claim: Claim
     tested: tuple[Tested, ...]
@@ -106,13 +106,13 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The verdict in words; of an undecided one, with what was missing."""
+        """The verdict in words; if undecided, with what is missing."""
         return self.word if self.word != UNDECIDED else f"{UNDECIDED}: {self._missing()}"
 
     def _missing(self) -> str:
-        """Return why a contrast is not tested, or what the decisive one finds with 80% power.
+        """Return why a contrast is not tested, or what the decisive contrast finds with 80% power.
 
-        That is the least certain one of a claim about all, the most certain one of one about any.
+        It is the least certain contrast if the claim is about all, the most certain if about any.
         """
         if not self.tested:
             return "no run has its rows"
@@ -130,32 +130,30 @@ def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
 
     A contrast with fewer than RUNS runs has an estimate and is not tested.
     """
-    asked = [(claim, each, evidences.of(each)) for claim in claims for each in claim.contrasts]
-    asked = [one for one in asked if not (one[2].is_absent and one[1].if_present)]
-    estimates = _estimated([evidence for *_, evidence in asked])
-    known: dict[int, list[Tested]] = {id(claim): [] for claim in claims}
-    for (claim, contrast, evidence), estimate in zip(asked, estimates, strict=True):
-        known[id(claim)].append(Tested(contrast, evidence, estimate))
-    claimed = {
-        place: [one.claimed for one in own if one.claimed is not None]
-        for place, own in known.items()
-    }
-    family = {
-        id(claim): DirectionalClaim(own, claim.counts, len(own) == len(known[id(claim)]))
-        for claim in claims
-        if (own := claimed[id(claim)])
-    }
-    judged = dict(zip(family, judge(list(family.values())), strict=True))
+    tested = [[Tested(each, evidences.of(each)) for each in claim.contrasts] for claim in claims]
+    tested = [
+        [one for one in own if not (one.evidence.is_absent and one.contrast.if_present)]
+        for own in tested
+    ]
+    estimates = iter(_estimated([one.evidence for own in tested for one in own]))
+    tested = [[replace(one, estimate=next(estimates)) for one in own] for own in tested]
+    claimed = [[one.claimed for one in own if one.claimed is not None] for own in tested]
+    family = [
+        DirectionalClaim(differences, claim.counts, len(differences) == len(own))
+        for claim, differences, own in zip(claims, claimed, tested, strict=True)
+        if differences
+    ]
+    judged = iter(judge(family))
     verdicts = []
-    for claim in claims:
-        tests = len(family) * (len(claimed[id(claim)]) if claim.counts == "any" else 1)
-        tested = tuple(replace(one, tests=tests) for one in known[id(claim)])
-        verdicts.append(Verdict(claim, tested, judged.get(id(claim))))
+    for claim, differences, own in zip(claims, claimed, tested, strict=True):
+        tests = len(family) * (len(differences) if claim.counts == "any" else 1)
+        with_tests = tuple(replace(one, tests=tests) for one in own)
+        verdicts.append(Verdict(claim, with_tests, next(judged) if differences else None))
     return verdicts
 
 
 def _estimated(evidences: Sequence[Evidence]) -> list[Estimate | None]:
-    """Return estimates of contrasts; the noise of runs is that of all pairs of rows."""
+    """Return an estimate for each evidence; all pairs of rows estimate the noise of runs."""
     pairs = list({id(pair): pair for one in evidences for pair in one.noise_from}.values())
     tested = [one.pair for one in evidences if one.pair is not None]
     errors = iter(stats.errors(tested, pairs) if tested else [])

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from maskpolicy.analyses.plots import look
 from maskpolicy.analyses.plots.plot_data import Bars, Grid, Lines, Marked, Plot
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
 _COLUMNS = 3  # the most panels side by side
+_SLANTED: dict[str, Any] = {"rotation": 30, "horizontalalignment": "right"}  # labels of ticks
 _WIDTH = 14.0  # inches: of wide panels fewer stand side by side, so that labels stay readable
 
 
@@ -159,30 +163,18 @@ def _colors(plots: Sequence[Plot], rows: Sequence[str]) -> dict[str, int]:
 
 
 def _legend(figure: FigureBase, plots: Sequence[Plot], grid: _Layout) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    colors = grid.colors
-    if len(colors) < 2 and not any(isinstance(plot, Lines) for plot in plots):
+    """Add one legend for all panels; a figure of one series of bars needs none."""
+    if len(grid.colors) < 2 and not any(isinstance(plot, Lines) for plot in plots):
         return
-    is_bars = any(isinstance(plot, Bars) for plot in plots)
-    markers = any(isinstance(plot, Lines) and plot.markers for plot in plots)
-    handles = [
-        Patch(facecolor=look.color(place), hatch=look.hatch(place), label=look.short(label))
-        if is_bars
-        else Line2D(
-            [],
-            [],
-            color=look.color(place),
-            linestyle=look.dash(place),
-            marker=look.marker(place) if markers else "",
-            label=look.short(label),
+    drawn = [axis.get_legend_handles_labels() for axis in figure.axes]
+    entries = {label: handle for pair in drawn for handle, label in zip(*pair, strict=True)}
+    if entries:
+        figure.legend(
+            handles=list(entries.values()),
+            labels=list(map(look.short, entries)),
+            loc="outside lower center",
+            ncols=_legend_columns(grid.colors, grid.width),
         )
-        for label, place in colors.items()
-    ]
-    if handles:
-        entries = _legend_columns(colors, grid.width)
-        figure.legend(handles=handles, loc="outside lower center", ncols=entries)
 
 
 def _legend_columns(colors: Mapping[str, int], width: float) -> int:
@@ -253,20 +245,18 @@ def _size(plot: Plot) -> tuple[float, float]:
     return 4.2, 3.0
 
 
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    """Return the values, with NaN for unknown ones."""
-    return [math.nan if value is None else value for value in values]
-
-
 def _lines(axis: Axes, plot: Lines, colors: Mapping[str, int]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for series in plot.series:
         place = colors[series.label]
-        style: dict[str, Any] = {"color": look.color(place), "linestyle": look.dash(place)}
-        marker = look.marker(place) if plot.markers else ""
-        style |= {"marker": marker, "markersize": 4, "linewidth": 1.6, "zorder": 3}
-        axis.plot(series.x, _numbers(series.y), **style)
+        style: dict[str, Any] = {
+            "label": series.label,
+            "color": look.color(place),
+            "linestyle": look.DASHES[place % len(look.DASHES)],
+            "marker": look.MARKERS[place % len(look.MARKERS)] if plot.markers else "",
+        }
+        axis.plot(series.x, _numbers(series.y), markersize=4, linewidth=1.6, zorder=3, **style)
         if series.low:
             ends = _numbers(series.low), _numbers(series.high)
             axis.fill_between(series.x, *ends, color=look.color(place), alpha=0.2, linewidth=0)
@@ -278,6 +268,11 @@ def _lines(axis: Axes, plot: Lines, colors: Mapping[str, int]) -> None:
     if not plot.log and all(float(x).is_integer() for series in plot.series for x in series.x):
         axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # e.g. layers
     _axes(axis, plot.title, plot.x, plot.y)
+
+
+def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
+    """Return an array of the values, with NaN for unknown ones."""
+    return np.asarray(values, np.float64)
 
 
 def _logarithmic(axis: Axes) -> None:
@@ -296,19 +291,18 @@ def _bars(axis: Axes, plot: Bars, colors: Mapping[str, int]) -> None:
     for number, series in enumerate(plot.series):
         place = colors[series.label]
         x = [at + (number + 0.5) * width - 0.4 for at in range(len(plot.names))]
-        style: dict[str, Any] = {"color": look.color(place), "hatch": look.hatch(place)}
-        axis.bar(x, _numbers(series.y), width, edgecolor="white", linewidth=0.3, **style)
+        style: dict[str, Any] = {"label": series.label, "color": look.color(place)}
+        style |= {"hatch": look.HATCHES[place % len(look.HATCHES)], "edgecolor": "white"}
+        axis.bar(x, _numbers(series.y), width, linewidth=0.3, **style)
         for where, low, high in zip(x, series.low, series.high, strict=False):
             if low is not None and high is not None:
                 axis.plot([where, where], [low, high], color=look.INK, linewidth=1)
     if not any(any(each) for series in plot.series for each in (series.y, series.low, series.high)):
         axis.set_ylim(0, 1)
     names = [look.lines(name) for name in plot.names]
-    slanted = sum(len(name) for name in names) > 42
-    axis.set_xticks(range(len(names)), names, rotation=30 if slanted else 0)
+    is_slanted = sum(len(name) for name in names) > 42
+    axis.set_xticks(range(len(names)), names, **(_SLANTED if is_slanted else {}))
     axis.set_xlim(-0.5, max(1, len(names)) - 0.5)  # also if all values are unknown
-    for tick in axis.get_xticklabels() if slanted else []:
-        tick.set_horizontalalignment("right")
     _axes(axis, plot.title, "", plot.y)
 
 
@@ -331,21 +325,18 @@ def _table(axis: Axes, plot: Grid, colors: Mapping[str, int]) -> None:
     if shown and plot.columns:  # pcolormesh, because imshow would embed a PNG in the SVG
         axis.pcolormesh(shown, cmap=scale, vmin=-top if plot.diverging else 0.0, vmax=top)
         axis.set_ylim(len(shown), 0)
+    sign = "+" if plot.diverging else ""
     for row, values in enumerate(plot.values):
         for column, value in enumerate(values):
             ink = look.INK if value is None else _readable(scale, value / top, plot.diverging)
-            text = "–" if value is None else f"{value:+.{plot.digits}f}"
-            text = text if plot.diverging or value is None else text.removeprefix("+")
+            text = "–" if value is None else f"{value:{sign}.{plot.digits}f}"
             axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink)
     columns = [look.lines(name) for name in plot.columns]
-    axis.set_xticks([place + 0.5 for place in range(len(columns))], columns, rotation=30)
-    for tick in axis.get_xticklabels():
-        tick.set_horizontalalignment("right")
+    axis.set_xticks([place + 0.5 for place in range(len(columns))], columns, **_SLANTED)
     rows = [look.lines(name) for name in plot.rows]
     axis.set_yticks([place + 0.5 for place in range(len(rows))], rows)
     axis.tick_params(length=0)
-    for spine in axis.spines.values():
-        spine.set_visible(False)
+    axis.spines[:].set_visible(False)
     axis.set_title(look.title(plot.title))
     axis.set_xlabel(plot.x)
     axis.set_ylabel(plot.y)

@@ -66,21 +66,6 @@ def _further(place: int) -> str:
     return shade
 
 
-def marker(place: int) -> str:
-    """Return the marker of a colour index."""
-    return MARKERS[place % len(MARKERS)]
-
-
-def hatch(place: int) -> str:
-    """Return the hatch of a colour index."""
-    return HATCHES[place % len(HATCHES)]
-
-
-def dash(place: int) -> Any:
-    """Return the line style of a colour index."""
-    return DASHES[place % len(DASHES)]
-
-
 def lines(label: str) -> str:
     """Return a label wrapped into at most three lines."""
     return "\n".join(textwrap.wrap(label, WIDTH, max_lines=3, placeholder="…"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,4 @@ class Marked:
 
 
 Plot: TypeAlias = Lines | Bars | Grid | Marked
-PLOTS: Mapping[str, type[Plot]] = {
-    "lines": Lines,
-    "bars": Bars,
-    "grid": Grid,
-    "marked": Marked,
-}
+PLOTS: Mapping[str, type[Plot]] = {kind.__name__.lower(): kind for kind in get_args(Plot)}

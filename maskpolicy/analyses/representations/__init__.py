@@ -121,7 +121,7 @@ def measure(
 ) -> Ranks:
     """Return the spectra of an encoder on unmasked and masked passages.
 
-    `share` is the share of tokens masked, one by one. No set includes padding.
+    `share` is the share of tokens to mask, each alone. No set includes padding.
     """
     marks = Specials.of_encoder(tokenizer)
     spec = Training(max_source=_positions(model.config))
@@ -212,19 +212,19 @@ def _positions(config: Any) -> int:
 
 
 KINDS = ("intermediate", "general", "pretrained")
-"""Stages that end with a pre-trained model; a result's is the first of these that it has."""
+"""Kinds of stages that give a pre-trained model; a result's model is from the first it has."""
 
 
 @dataclass(frozen=True, eq=False)
 class PretrainedModel:
-    """A model of one row, at the end of its pre-training or kept on the way."""
+    """A model of one row: at the end of its pre-training, or a checkpoint of it."""
 
     run: Run
     policy: str  # label of the row
     stage: int  # number of its intermediate run, or of its general model if it has none
     kept_at: int  # steps of the intermediate stage, for a checkpoint; 0: all
     key: str
-    result: Result  # one that was fine-tuned from it
+    result: Result  # of a fine-tuning that started from it
 
     @property
     def has_stage(self) -> bool:

@@ -23,7 +23,7 @@ class MeasuredModel:
 
     run: str
     label: str  # of its row, with the number of its intermediate run if there are several
-    line: str  # equal for models that form one line over loss or over fine-tuning
+    line: str  # the same for models that form one line over loss or over fine-tuning
     task: str = ""  # of its fine-tuning, "" for a pre-trained model
     steps: int = 0  # of its fine-tuning
     kept_at: int = 0  # steps of pre-training, for a checkpoint; 0: all
@@ -38,7 +38,7 @@ class MeasuredModel:
 
     @property
     def row(self) -> str:
-        """The label of its row; a model without a run is a row of its own."""
+        """The label of its row; the name of a model that belongs to no run."""
         return self.policy or self.label
 
 
@@ -78,7 +78,7 @@ def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
 
 
 def _names(measured: Measured) -> dict[str, str]:
-    """Return the name of each line: its row's, and the run's too if two runs have such a row."""
+    """Return the name of each line: its row, with the run if several runs have this row."""
     first = {model.line: model for model, _ in reversed(measured)}
     rows = {(model.row, model.run) for model in first.values()}
     labels = [row for row, _ in rows]
@@ -153,9 +153,9 @@ Bases: TypeAlias = Mapping[tuple[str, str], str]
 def values(measured: Measured, taus: Sequence[float], bases: Bases) -> list[dict[str, Json]]:
     """Return the numbers of each pre-trained model at the end of its stage.
 
-    `layer` is a layer's number; RISE, the last layer's rank less that of the input layer; or
-    NEAREST: the gap in the last layer less that of the baseline's model, kept on the way or at the
-    end, of the same intermediate run and the nearest loss.
+    `layer` is the number of a layer; RISE: the rank of the last layer minus that of the input
+    layer; or NEAREST: the gap in the last layer minus the gap in the baseline's model, or its
+    checkpoint, of the same intermediate run with the nearest loss.
     """
     pretrained = [(model, found) for model, found in measured if not model.task]
     made = []
@@ -218,7 +218,7 @@ def _ranks(found: Ranks, name: str, tau: float, centred: bool = False) -> list[i
 
 
 def _nearest(model: MeasuredModel, pretrained: Measured, bases: Bases) -> Ranks | None:
-    """Return the ranks of the baseline's model of the same run whose loss is nearest."""
+    """Return the ranks of the baseline's model, of the same run, with the nearest loss."""
     base = bases.get((model.run, model.row))
     if model.loss is None or base in (None, model.row):
         return None

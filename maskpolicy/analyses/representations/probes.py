@@ -27,10 +27,10 @@ from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 PROBES = {"name": "person", "person": "person", "relation": "relation", "value": "value"}
-"""What each probe asks. `name`: whom the entry is about, read off single tokens of the name, parts
-that many people share; `person`: the same, read off the statement's words besides the value;
-`relation`: which relation is stated, read off the name; `value`: which value is stated, read off
-all words besides the value."""
+"""What each probe predicts, from the state of one token. `name`: the person whom an entry is about,
+from a token of the name, which many people share; `person`: the same, from the words of the
+statement except the value; `relation`: the stated relation, from the name; `value`: the stated
+value, from all words except the value."""
 
 FILE = "probes.json"
 
@@ -40,7 +40,7 @@ class ProbeParams:
     """The entries to read, and the seed of the parts of the probes."""
 
     world: Settings
-    people: int  # the most
+    people: int  # at most
     seed: int
 
 
@@ -48,8 +48,7 @@ class ProbeParams:
 def probes(params: ProbeParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fit linear probes to the states of every layer of a frozen encoder, without masks.
 
-    Writes an object for each probe and layer: its accuracy on test tokens and what it was fitted
-    on.
+    Writes an object for each probe and layer: its accuracy on test tokens and the size of its data.
     """
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     encoder = representations.load_encoder(inputs["model"]).to(hardware.device())
@@ -86,7 +85,7 @@ def _asked(
     }
     for name, chosen in places.items():
         split = "by_fact" if PROBES[name] == "person" else "by_person"
-        # numbers in the order of the labels: texts of all tokens would be sorted for each layer
+        # numbers, because `probe` would sort the texts of all tokens for each layer
         labels = np.unique(
             [getattr(entry, PROBES[name]) for entry in entries], return_inverse=True
         )[1]
@@ -109,7 +108,7 @@ _LEAST = 1e-12  # variance added to every direction, as a share of the mean one
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe reads of representations; accuracies are shares of the test tokens."""
+    """How well a probe predicts; accuracies are shares of the test tokens."""
 
     accuracy: float
     floor: float  # of the class that is most frequent in train
@@ -154,13 +153,13 @@ class _Discriminant:
 def probe(
     states: NDArray[np.floating], labels: NDArray[np.int64], parts: NDArray[np.str_]
 ) -> Probed | None:
-    """Return how well a linear classifier reads the labels off the states, or None.
+    """Return how well a linear classifier predicts the labels from the states, or None.
 
     `states` is (n, d); `labels` and `parts` (n,) are the class and the part (train, dev or test)
-    of each token. Classes are those of train: tokens of other classes are left out, and the result
-    is None if a part then has no token. The shrinkage is the one of the best accuracy on dev, of
-    equal ones the largest. Everything is computed in float64, after centring, in closed form:
-    nothing is drawn, and nothing depends on an optimiser.
+    of each token. Tokens of classes that train does not have are left out; the result is None if a
+    part then has no token. The shrinkage is that with the best accuracy on dev, and the largest of
+    equally good ones. The result is a closed form in float64, after centring: it depends on no
+    random numbers and no optimiser.
     """
     names = np.unique(labels[parts == "train"])
     kept = np.isin(labels, names)
@@ -190,7 +189,7 @@ def probe(
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """What one probe reads off one layer of a model."""
+    """How well one probe predicts from one layer of a model."""
 
     model: PretrainedModel
     probe: str
@@ -209,7 +208,7 @@ def accuracies(
 ) -> tuple[list[Accuracy], list[str]]:
     """Return the accuracies of each model of each row, and a note for each missing model.
 
-    `people` is the most whose entries are read, `seed` draws the parts of the probes. Raises
+    Reads the entries of at most `people` people; `seed` draws the parts of the probes. Raises
     ConfigError for runs without the embedded world.
     """
     found: list[Accuracy] = []
