@@ -102,7 +102,8 @@ def test_an_overview_comes_first_and_its_columns_are_not_repeated(tmp_path):
         {"finding": "F1", "verdict": "", "on": "wow", "p": 0.5},
     )
     columns = ("finding", "verdict", "on", "p")
-    found = Findings(columns, rows, ("a note",), overview=("finding", "verdict"))
+    values = ({"policy": "MLM", "stage": 3, "value": 41.5},)
+    found = Findings(columns, rows, ("a note",), overview=("finding", "verdict"), values=values)
     assert findings.to_markdown(found) == (
         "| finding | verdict |\n| --- | --- |\n| F1 | shown |\n\n"
         "| finding | on | p |\n| --- | --- | --- |\n| F1 | nq | 0.01 |\n| F1 | wow | 0.5 |\n\n"
@@ -116,6 +117,7 @@ def test_an_overview_comes_first_and_its_columns_are_not_repeated(tmp_path):
     findings.save(found, "findings", tmp_path)
     saved = json.loads((tmp_path / "findings.json").read_text())
     assert (saved["columns"], saved["rows"]) == (list(columns), list(rows))
+    assert saved["values"] == list(values)
     assert findings.from_json(saved) == found
 
 

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import folders
-import numpy as np
 import pytest
 import yaml
 
@@ -94,15 +93,6 @@ def test_masks_of_another_version_of_masking_are_not_drawn_again(home, monkeypat
     assert all("was trained by a version of maskpolicy that masks differently" in n for n in notes)
 
 
-def test_draws_are_epochs(home):
-    store, run = Store(home / "store"), read_run(home / "run")
-    once = masked_sample.samples([run], Sampling(passages=6), store)[0][1]
-    thrice = masked_sample.samples([run], Sampling(passages=6, draws=3), store)[0][1]
-    assert len(thrice.places) == 18
-    assert np.array_equal(thrice.spans[0], once.spans[0])
-    assert not np.array_equal(thrice.spans.flat[: len(once.spans.flat)], thrice.spans.flat[-1:])
-
-
 def test_lengths_are_shares_of_the_spans(analyse):
     rows = by(analyse("lengths"), "policy", "length")
     assert rows["random", 1]["share"] == 1.0
@@ -186,6 +176,8 @@ def test_what_a_run_has_of_its_plugins_rows_stays_where_they_are_not_loaded(call
     run = Path(shutil.copytree(home / "run", tmp_path / "run"))
     words = ("analyze", "answers", run, "--store", home / "store")
     assert call(*words, "--plugin", home / "guess.py")[0] == 0
+    files = {f"answers.{ending}" for ending in ("json", "md", "svg", "png")}
+    assert {path.name for path in (run / "analyses" / "answers").iterdir()} == files
     sentence = "Hide the first word: stands for a learned policy, with candidates and scores."
     before, page = (run / "analyses" / "answers" / "answers.json").read_bytes(), run / PAGE
     assert SCRIPT in before.decode()
@@ -258,23 +250,6 @@ def test_viewer_shows_candidates_with_scores(analyse):
     assert len({row["passage"] for row in found["rows"]}) == 2
 
 
-def test_files_go_beside_the_results_and_hold_no_script(call, home):
-    words = ("analyze", "viewer", home / "run", "--store", home / "store")
-    assert call(*words, "--plugin", home / "guess.py")[0] == 0
-    folder = home / "run" / "analyses" / "viewer"
-    assert {path.name for path in folder.iterdir()} == {
-        f"viewer.{e}" for e in ("json", "md", "svg", "png")
-    }
-    assert "<script" not in (folder / "viewer.svg").read_text()
-
-
-def test_a_second_time_nothing_is_computed(analyse, home, monkeypatch):
-    first = analyse("positions")
-    monkeypatch.setattr("maskpolicy.analyses.builtin.masked_tokens.samples", None)
-    monkeypatch.setattr("maskpolicy.analyses.builtin.masked_tokens.samples", None)
-    assert analyse("positions") == first
-
-
 def test_a_store_without_the_run_is_told_and_not_remembered(call, refused, home, tmp_path):
     words = ("analyze", "lengths", home / "run", "--out", tmp_path, "--json", "--store")
     assert "name the store of that run with --store" in refused(*words, tmp_path / "empty")
@@ -295,14 +270,6 @@ def test_several_runs_need_a_folder(call, home):
     assert code == 0
     assert "several runs: --out DIR" in err
     assert "written to" not in out
-
-
-def test_kept_models_disturb_no_normal_row(home):
-    run = read_run(home / "run")
-    assert all("intermediate_step" not in result.config for result in run.results)
-    assert len(run.results) == 10
-    assert len(run.early) == 16
-    assert {result.config["intermediate_step"] for result in run.early} == {2, 4}
 
 
 def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):

@@ -1,4 +1,4 @@
-"""Whether differences hold in other worlds: one number for each world, and what is refused."""
+"""Tests of differences over worlds: one number for each world, and runs that do not belong."""
 
 from __future__ import annotations
 

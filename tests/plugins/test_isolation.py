@@ -183,21 +183,32 @@ def test_a_module_may_have_the_name_of_the_installed_one_that_it_imports(write):
     assert hidden(write(head, file="numpy.py", **beside)) == 9
 
 
-def test_a_declared_file_is_in_the_key_and_can_be_read(write):
-    head = "from maskpolicy import file_of\nCOUNT = 1"
-    body = "return passage.words[:len(file_of(self, 'words.txt').read_text())]"
-    path = write(head, body, files="files = ['words.txt']", words_txt="a")
+@pytest.mark.parametrize(
+    ("head", "body", "declared", "name", "texts"),
+    [
+        (
+            "from maskpolicy import file_of",
+            "COUNT = len(file_of(self, 'words.txt').read_text())",
+            *("words.txt", "words.txt", ("a", "abc")),
+        ),
+        (  # a declared module is in the key with its comments
+            "import helper",
+            "COUNT = len(open(__file__.replace('mine.py', 'helper.py')).read())",
+            *("helper.py", "helper.py", ("# a\n", "# abc\n")),
+        ),
+        ("", "COUNT = 1", "lists", "lists/a.txt", ("x", "y")),
+    ],
+)
+def test_a_declared_file_is_in_the_key_and_can_be_read(write, head, body, declared, name, texts):
+    path = write(head, body, files=f"files = ['{declared}']")
+    (path.parent / name).parent.mkdir(exist_ok=True)
+    (path.parent / name).write_text(texts[0])
     before = code(path)
-    assert hidden(path) == 1
-    path.with_name("words.txt").write_text("abc")
+    assert hidden(path) == len(texts[0])
+    (path.parent / name).write_text(texts[1])
     after = code(path)
-    assert {name for name in before if before[name] != after[name]} == {"words.txt"}
-    assert hidden(path) == 3
-
-
-def test_a_declared_folder_is_all_files_in_it(write):
-    path = write("COUNT = 1", files="files = ['lists']", lists__a_txt="x", lists__b_txt="y")
-    assert {"lists/a.txt", "lists/b.txt"} < set(code(path))
+    assert {each for each in before if before[each] != after[each]} == {name}
+    assert hidden(path) == len(texts[1])
 
 
 def test_a_linked_folder_in_a_declared_one_is_in_the_key(write, tmp_path_factory):
@@ -226,22 +237,20 @@ def test_a_file_that_was_not_declared_is_not_given(write):
         discovery.file_of(entry(path).plugin(), "words.txt")
 
 
-def test_a_helper_edited_before_it_is_imported_is_refused(write):
-    path = write("", "from helper import COUNT", helper_py="COUNT = 1\n")
+@pytest.mark.parametrize(
+    ("body", "file", "texts"),
+    [
+        ("from helper import COUNT", "helper.py", ("COUNT = 1\n", "COUNT = 2\n")),
+        ("from maskpolicy import file_of; file_of(self, 'words.txt')", "words.txt", ("a", "b")),
+    ],
+)
+def test_a_file_edited_before_it_is_read_is_an_error(write, body, file, texts):
+    path = write("", body, files="files = ['words.txt']" if file == "words.txt" else "")
+    path.with_name(file).write_text(texts[0])
     code(path)  # as a graph's keys are made
-    path.with_name("helper.py").write_text("COUNT = 2\n")
+    path.with_name(file).write_text(texts[1])
     made = registry.entry("policy", policy_of(path)).plugin()
-    with pytest.raises(ConfigError, match=r"helper.py: was changed while a command that uses it"):
-        made.select(small.passages()[0], np.random.default_rng(0))
-
-
-def test_a_declared_file_edited_under_way_is_refused(write):
-    body = "from maskpolicy import file_of; file_of(self, 'words.txt')"
-    path = write("COUNT = 1", body, files="files = ['words.txt']", words_txt="a")
-    code(path)
-    path.with_name("words.txt").write_text("b")
-    made = registry.entry("policy", policy_of(path)).plugin()
-    with pytest.raises(ConfigError, match=r"words.txt: was changed while a command"):
+    with pytest.raises(ConfigError, match=rf"{file}: was changed while a command that uses it"):
         made.select(small.passages()[0], np.random.default_rng(0))
 
 
@@ -251,17 +260,6 @@ def test_what_a_plugin_prints_is_no_output_of_the_command(write, capfd):
     out, err = capfd.readouterr()
     assert out == ""
     assert err.splitlines() == ["imported", "selects: 1"]
-
-
-def test_a_module_that_is_declared_is_in_the_key_with_its_comments(write):
-    body = "text = open(__file__.replace('mine.py', 'helper.py')).read()\n        COUNT = len(text)"
-    path = write("import helper", body, files="files = ['helper.py']", helper_py="# a\n")
-    before = code(path)
-    assert hidden(path) == len("# a\n")
-    path.with_name("helper.py").write_text("# abc\n")
-    after = code(path)
-    assert {name for name in before if before[name] != after[name]} == {"helper.py"}
-    assert hidden(path) == len("# abc\n")
 
 
 ANNOTATE = """

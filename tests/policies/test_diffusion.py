@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import small
 from maskpolicy.policies.amlm import AMLM
-from maskpolicy.policies.diffusion import Diffusion
 from maskpolicy.policies.entropy_aware import EntropyAware
 from maskpolicy.policies.frequency import Frequency
 from maskpolicy.policies.part_of_speech import PartOfSpeech
@@ -156,10 +155,6 @@ def test_examples_of_passages_do_not_go_with_mixtures_and_collators():
         MaskingCollator(each, small.tokenizer())
     with pytest.raises(ConfigError, match="masks one entity at a time: leave spans out"):
         instance("policy", "salient-span", {"examples": "each", "spans": 2})
-
-
-def test_the_default_of_diffusion_is_that_of_llada():
-    assert Diffusion().ratio == Distribution("uniform", low=0.001)
 
 
 WORDS = {"Boats": "NOUN", "river": "NOUN", "runs": "VERB", "wrote": "VERB", "the": "DET"}

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.ke_mlm import FILE as WORDS_FILE
-from maskpolicy.policies.ke_mlm import KeMlm, z_scores
+from maskpolicy.policies.ke_mlm import KeMlm
 from maskpolicy.policies.selective_masking import SelectiveMasking, _right
 from maskpolicy.policies.typhoon import FILE as CHANCES_FILE
 from maskpolicy.policies.typhoon import Typhoon, chances, update
@@ -223,14 +223,6 @@ def test_words_are_prepared_as_in_the_released_code():
     assert KeMlm(("reviews",)).count([text]) == Counter(
         {"": 7, "film": 2, "plot": 1, "good": 1, "critics'": 1, "stop": 1, "sink": 1}
     )
-
-
-def test_z_is_antisymmetric_and_zero_where_shares_are_equal():
-    one, other = Counter(a=3, b=1), Counter(a=1, b=3)
-    prior = {"a": 4.0, "b": 4.0}
-    forth, back = z_scores(one, other, prior, 8), z_scores(other, one, prior, 8)
-    assert forth["a"] == pytest.approx(-back["a"])
-    assert z_scores(one, one, prior, 8) == {"a": 0, "b": 0}
 
 
 def test_all_occurrences_of_the_words_of_any_class_are_found(tmp_path):

@@ -1,4 +1,4 @@
-"""The policies that the docs show are whole: they are taken from it and used."""
+"""The policies that the docs show are complete: they are read from the pages and used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every built-in policy: what it may hide, how much of it, and when it refuses."""
+"""Every built-in policy: which tokens it masks, how many of them, and its errors."""
 
 from __future__ import annotations
 

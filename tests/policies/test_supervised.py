@@ -1,4 +1,4 @@
-"""The learned policies: what they hide, what they are fitted on, and what they must not see."""
+"""The learned policies: what they mask, what they are fitted on, and what they must not see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tiny import Nothing
 from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.annotation import annotate
-from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.world import make, write
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.parse import load_experiment, make_experiment
@@ -121,7 +120,7 @@ def test_answers_of_the_test_split_change_neither_key_nor_bytes(fit, made, tmp_p
 
 
 def is_test(path):
-    """Whether a file tells answers of a test split: the official dev, or test where labelled."""
+    """Whether a file holds answers of a test split: the official dev, or test if it has labels."""
     names = ("wikipedia-dev", "unfiltered-web-dev", "structured_zeroshot-dev", "NQ-open.dev")
     names += ("biencoder-nq-dev", "examples.test", "biencoder-webquestions-test", "wow-dev")
     return path.is_file() and any(name in path.name for name in names)
@@ -315,8 +314,7 @@ def test_what_is_fitted_ranks_spans_for_annotate_and_select(tmp_path):
     assert set(report["dev"]["triviaqa"]["policy"]["hits"]) == {"1", "5", "20"}
     policy = discovery.instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 3})
     columns = annotate(policy, small.passages(), folder)
-    one = Passages({**small.passages().arrays})[0]
-    one = type(one)(**{**one.__dict__, "columns": {k: v[0] for k, v in columns.items()}})
+    one = replace(small.passages()[0], columns={k: v[0] for k, v in columns.items()})
     drawn = {tuple(policy.select(one, generator(0, i, "it"))[0]) for i in range(50)}
     assert drawn <= {tuple(span) for span in columns["candidates"][0][:3]}
     assert len(drawn) > 1

@@ -134,9 +134,8 @@ def _means(name: str, points: Points, tokens: str, tau: float) -> Series:
 def _line(name: str, points: Iterable[tuple[float, Sequence[int]]]) -> Series:
     """Return the means of ranks over x, with intervals where every point has several ranks."""
     places, ranks = zip(*points, strict=True)
-    low, high = zip(*map(over_runs.interval, ranks), strict=True)
-    known = None not in low
-    return Series(name, [fmean(each) for each in ranks], places, *((low, high) if known else ()))
+    means = [over_runs.mean("rank", each) for each in ranks]
+    return over_runs.series(name, means, "rank", places)
 
 
 COLUMNS = (
