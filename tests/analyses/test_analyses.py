@@ -1,4 +1,4 @@
-"""Analyses of results that are written here, their files, and their plots."""
+"""Analyses of results that these tests write, their files, and their plots."""
 
 from __future__ import annotations
 

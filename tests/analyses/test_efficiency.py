@@ -1,4 +1,4 @@
-"""Scores on the way through a stage and by slices of examples, and losses before and after it."""
+"""Scores of checkpoints and by slices of examples, and losses before and after a stage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store(tmp_path) -> Store:
 
 
 def kept(folder: Path, store: Store, step: int = 500, answered: bool = True) -> Run:
-    """Return a run whose models of one step answered as those of the end did."""
+    """Return a run whose checkpoints at one step gave the same answers as its final models."""
     run = read_run(folders.write(folder, ROWS, ("zsre",), seeds=3))
     early = []
     for result in run.results:
@@ -143,7 +143,7 @@ SHARES = {"none": 0.3, "random": 0.7}
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a run whose examples have a field, a part of them a term, and a name of their own."""
+    """Return a run whose examples have the slices field and name, and some of them term."""
     folder = folders.write(tmp_path / "run", SHARES, ("zsre", "triviaqa"), seeds=2)
     for path in (folder / "predictions").glob("*zsre*"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]

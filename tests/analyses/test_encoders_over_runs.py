@@ -1,4 +1,4 @@
-"""Analyses of encoders over intermediate runs, on one run with three of them for each row."""
+"""Analyses of encoders over intermediate runs: each row has three."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def home(tmp_path_factory) -> Path:
 
 
 def numbers(found: dict, policy: str, **wanted) -> dict[int, float]:
-    """Return the number of each run of a row."""
+    """Return the value of each intermediate run of a row."""
     return {
         each["stage"]: each["value"]
         for each in found["values"]

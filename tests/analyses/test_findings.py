@@ -1,4 +1,4 @@
-"""The table of the papers' findings, its page, and the experiments that it is made of."""
+"""The table of the papers' findings, its page, and the experiments behind it."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ EACH = 60  # states of a class
 
 
 def corners(rank, noise=0.05, seed=0):
-    """Return states at the corners of a cube, its first `rank` sides alone, labels and parts."""
+    """Return states at the corners of a cube with `rank` dimensions, their labels and parts."""
     rng = np.random.default_rng(seed)
     numbers = np.repeat(np.arange(CLASSES), EACH)
     signs = 1.0 - 2 * ((numbers[:, None] >> np.arange(DIMENSIONS)) & 1)
@@ -161,7 +161,7 @@ def corners(rank, noise=0.05, seed=0):
 
 
 def test_an_encoder_without_the_rank_cannot_separate_the_classes():
-    """Of 32 corners, those that agree in the sides that are left look alike."""
+    """Corners that differ only in the removed dimensions have the same state."""
     for rank in (5, 4, 2, 0):
         found = probe(*corners(rank))
         chance = 2.0 ** (rank - DIMENSIONS)

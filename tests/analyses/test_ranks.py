@@ -28,7 +28,7 @@ from maskpolicy.leaderboard.results.cell import Result, Run
 
 
 def dense(rows, tau):
-    """The definition itself: singular values of all rows at once."""
+    """Return the effective rank by its definition, from the singular values of all rows."""
     squares = torch.linalg.svdvals(rows.double()) ** 2
     share = torch.cumsum(squares, 0) / squares.sum()
     return int((share < tau - 1e-12).sum()) + 1

@@ -273,7 +273,7 @@ PROBED = Measured(
 
 
 class WithTable(Evidences):
-    """Evidence of which one analysis's table is known."""
+    """Evidence with the same table for every analysis."""
 
     made = TABLE
 
@@ -282,7 +282,7 @@ class WithTable(Evidences):
 
 
 class WithSteps(WithTable):
-    """Evidence of numbers after 50 and 100 steps, of which run 2 of `good` has the first only."""
+    """Numbers after 50 and 100 steps; run 2 of `good` has the first alone."""
 
     made = Findings(
         ("policy", "stage", "steps", "value"),

@@ -30,7 +30,7 @@ SHARES = {"none": 0.1, "random": 0.15, "salient-span": 0.7}
 
 
 def write(folder: Path, seed: int, n: int = 60, **changes: Any) -> cell.Run:
-    """Write one world's run: other questions, so other answers, in each world."""
+    """Write the run of one world, with its own questions and answers."""
     where = folders.write(
         folder / f"world {seed}", SHARES, first=10 * seed, n=n, world={"seed": seed}, **changes
     )
@@ -117,7 +117,7 @@ def test_a_difference_that_no_world_changes_is_not_tested(tmp_path):
 
 
 def test_experiments_that_differ_in_their_world_alone_are_put_together(tmp_path):
-    """With the settings and keys of a real graph, which holds other examples in each world."""
+    """With the settings and keys of a real graph, whose examples differ between worlds."""
     path = tmp_path / "it.yaml"
     path.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n")
 

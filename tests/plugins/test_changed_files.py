@@ -79,7 +79,7 @@ class Plugin:
         (self.folder / name).write_text(text)
 
     def plan(self) -> Stage:
-        """Return the stage of its columns; its key is that of the files as they are."""
+        """Return the stage that computes its columns, with the key of the current files."""
         discovery.load_files([self.folder / "mine.py"], fresh=True)
         code = code_digests(registry.entry("policy", "edited"))
         params = ReaderParams(policy="edited", fields={}, code=code, depends={})

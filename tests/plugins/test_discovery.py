@@ -57,7 +57,7 @@ def command(tmp_path):
 
 @pytest.fixture
 def package(tmp_path):
-    """Lay a package out as pip installs it: a module, METADATA, entry_points.txt, RECORD."""
+    """Write a package as pip installs it: a module, METADATA, entry_points.txt, RECORD."""
 
     def package(name: str, code: str, module: str | None = None) -> Path:
         site = tmp_path / "site"
@@ -233,7 +233,7 @@ class Capitals:
 
 @pytest.fixture
 def write(tmp_path):
-    """Write the file of a metric; returns its path. What it registers goes with the test."""
+    """Write the file of a metric, return its path, and forget the metric after the test."""
 
     def write(body: str = LAST, name: str = "last_word", facts: str = "") -> Path:
         path = tmp_path / "my_metric.py"

@@ -1,4 +1,4 @@
-"""The check of plugins' classes: what is said of a class that does not fit the table of hooks."""
+"""The check of plugins' classes: messages about classes that do not fit the table of hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugin files: each folder's modules are its own, and a key knows of all that a plugin reads."""
+"""Plugin files: folders have separate modules, and a key holds all that a plugin reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Mine:
 def write(tmp_path, request):
     """Write a plugin with files beside it, below `folder`; returns its path.
 
-    The policy is called as its folder and file are, after this test.
+    The policy's name has the names of the test's folder, the folder and the file.
     """
     written = []
 
@@ -372,7 +372,7 @@ def test_docstrings_count_in_a_file_that_reads_them(reads):
 
 
 def test_a_digest_is_the_same_in_every_version_of_python():
-    """A store may be used by several; so its keys must not depend on them."""
+    """Several versions may use one store, so its keys must not depend on them."""
     assert (
         digest_of_code(CODE) == "f6b1db271068f44901ec40e43c91ba01e487037cd03c419169fc3840d4ecb8b7"
     )

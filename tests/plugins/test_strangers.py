@@ -1,4 +1,4 @@
-"""A downloaded run: whatever its folder holds and names, no command that reads it runs its code."""
+"""A downloaded run: no command that reads it runs code in its folder, or code that it names."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Bomb:
 
 @pytest.fixture(scope="module")
 def marked(tmp_path_factory) -> Path:
-    """The file that any of the stranger's code would make."""
+    """The file that all code of the stranger would create."""
     return tmp_path_factory.mktemp("marked") / "it ran"
 
 
 @pytest.fixture
 def mark(marked) -> Path:
-    """The same file, which is not there when a test begins."""
+    """The same file, which does not exist when a test begins."""
     marked.unlink(missing_ok=True)
     return marked
 

@@ -100,7 +100,7 @@ def test_entities_are_masked_before_other_words(ratio):
 
 
 def with_entities() -> Passages:
-    """The passages of the small corpus, of which each has its number modulo 3 of entities."""
+    """Return the passages of the small corpus; passage i has i modulo 3 entities."""
     passages = small.passages()
     found = [passage.words[: i % 3] for i, passage in enumerate(passages)]
     return Passages({**passages.arrays, "entities": Ragged.of_arrays(found)})

@@ -298,7 +298,7 @@ def context(text: str, second: str | None = None) -> Context:
 
 
 def important(policy: SelectiveMasking, found: Context, tell) -> tuple[list[str], list[str]]:
-    """Return the important words, and the texts that were judged, where `tell(words)` is P(y)."""
+    """Return the important words, and the judged texts; `tell(words)` is the probability P(y)."""
     judged: list[str] = []
 
     def probability(examples):

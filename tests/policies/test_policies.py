@@ -58,7 +58,7 @@ WITH_RATIO = [
 
 
 def built(sizes: Sequence[int], marked: Sequence[int] = (), name: str = "p") -> Passage:
-    """Return a passage of words "a", "aa", .. with so many one-letter tokens each."""
+    """Return a passage of words "a", "aa", .. of these sizes, with a token for each letter."""
     ends = np.cumsum([0, *sizes])
     words = np.stack([ends[:-1], ends[1:]], axis=1)
     at, offsets = 0, []

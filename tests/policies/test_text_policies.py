@@ -145,7 +145,7 @@ def test_noun_chunks_and_entities_that_share_a_word_are_one_phrase(parser):
 
 
 def with_phrases(sizes: list[int], gap: int = 1) -> Passage:
-    """Return a passage with phrases of these lengths, so many words apart."""
+    """Return a passage with phrases of these lengths, `gap` words apart."""
     at, spans = 0, []
     for size in sizes:
         spans.append((at, at + size))
@@ -192,7 +192,7 @@ def with_importance(policy: GapSentences, text: str = LOOMS) -> Passage:
 
 
 def masked_sentences(policy: GapSentences, seed: int = 0, text: str = LOOMS) -> list[int]:
-    """Return the indices of the sentences that are masked_sentences."""
+    """Return the indices of the masked sentences."""
     passage = with_importance(policy, text)
     spans = selection.select(policy, [passage], seed, [0])[0].tolist()
     return [passage.sentences.tolist().index(span) for span in spans]
