@@ -145,7 +145,7 @@ def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Layout, title: str) 
         drawers[type(plot)](axis, plot, grid.colors)
     for axis in axes[len(plots) :]:
         axis.set_axis_off()
-    _legend(figure, plots, grid)
+    _legend(figure, axes, plots, grid)
 
 
 def _colors(plots: Sequence[Plot], rows: Sequence[str]) -> dict[str, int]:
@@ -162,11 +162,11 @@ def _colors(plots: Sequence[Plot], rows: Sequence[str]) -> dict[str, int]:
     return {label: next(free) if color is None else color for label, color in own.items()}
 
 
-def _legend(figure: FigureBase, plots: Sequence[Plot], grid: _Layout) -> None:
+def _legend(figure: FigureBase, axes: Sequence[Axes], plots: Sequence[Plot], grid: _Layout) -> None:
     """Add one legend for all panels; a figure of one series of bars needs none."""
     if len(grid.colors) < 2 and not any(isinstance(plot, Lines) for plot in plots):
         return
-    drawn = [axis.get_legend_handles_labels() for axis in figure.axes]
+    drawn = [axis.get_legend_handles_labels() for axis in axes]
     entries = {label: handle for pair in drawn for handle, label in zip(*pair, strict=True)}
     if entries:
         figure.legend(
