@@ -305,12 +305,12 @@ def unchanged_block(params: PolicyParams, run: Run, training: str) -> PolicyBloc
     Raises ConfigError if its code, or that of a member, has changed since `training`.
     """
     files = plugin_files(run.folder)
-    block = policy_block({"name": params.policy, **params.fields}, params.policy, {})
     changed = [
         name
         for name, digests in {params.policy: params.code, **(params.member_code or {})}.items()
         if changed_since(plugin_of_run("policy", name, files), digests or {})
     ]
+    block = policy_block({"name": params.policy, **params.fields}, params.policy, {})
     if params.versions != policy_versions(block):
         changed.append(params.policy)
     if changed:
