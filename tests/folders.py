@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,14 @@ import numpy as np
 
 from maskpolicy.analyses import PAGE_FACTS
 from maskpolicy.core.files import part_of, write_file
+from maskpolicy.core.keys import digest
 from maskpolicy.core.types import Json
 from maskpolicy.data import world
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 from maskpolicy.leaderboard.results import predictions
-from maskpolicy.leaderboard.results.cell import VERSION, cell_name
+from maskpolicy.leaderboard.results.cell import STEP, VERSION, Run, cell_name
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.discovery import find_plugin
 
@@ -109,6 +113,24 @@ def run_experiment(folder: Path, text: str, out: str = "run") -> Path:
     words = ["run", folder / "tiny.yaml", "--out", folder / out, "--store", folder / "store"]
     assert not app([str(word) for word in words], standalone_mode=False)
     return folder
+
+
+def with_checkpoints(run: Run, store: Store, *steps: int, answered: bool = True) -> Run:
+    """Return a run whose checkpoints at `steps` gave the same answers as its final models.
+
+    With `answered` false, their predictions are not in the store.
+    """
+    early = []
+    for step, result in product(steps, run.results):
+        name = cell_name(result.policy, result.task, result.seed)
+        key = digest(f"{name} {step}")
+        if answered:
+            with store.write(key, {}) as out:
+                text = (run.folder / "predictions" / f"{name}.jsonl").read_bytes()
+                (out / "predictions.jsonl").write_bytes(text)
+        stages = {f"evaluate {result.policy}, step {step}": key}
+        early.append(replace(result, config={**result.config, STEP: step}, stages=stages))
+    return replace(run, early=tuple(early))
 
 
 def change(folder: Path, pattern: str, **changes: Json) -> None:

@@ -41,6 +41,24 @@ intermediate: {steps: 2, warmup: 1, batch_size: 4}
 finetune: {steps: 2, warmup: 1, batch_size: 4}
 """
 
+POLICY = """
+from dataclasses import dataclass
+
+from maskpolicy.plugins.registry import policy
+
+
+@policy({name!r})
+@dataclass(frozen=True)
+class Mine:
+    \"\"\"Hide the first words.\"\"\"
+
+    count: int = 1
+
+    def select(self, passage, rng):
+        return passage.words[: self.count]
+"""
+"""The file of a policy `{name}`; its decorator is in line 7."""
+
 
 @cache
 def tokenizer() -> Any:

@@ -6,6 +6,14 @@ import json
 
 import pytest
 
+from maskpolicy.pipeline.store.artifacts import Store
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    """A new store."""
+    return Store(tmp_path / "store")
+
 
 @pytest.fixture
 def analyse(call, home):

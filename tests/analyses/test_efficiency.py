@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import statistics
-from dataclasses import replace
 from pathlib import Path
 
 import folders
 import pytest
+import small
 
 from maskpolicy.analyses import intermediate_stages
 from maskpolicy.analyses.builtin.efficiency import Efficiency
 from maskpolicy.analyses.builtin.knowledge import Forgetting
 from maskpolicy.analyses.cache import analyse
-from maskpolicy.leaderboard.results.cell import STEP, Run, cell_name, read_run
+from maskpolicy.leaderboard.results.cell import Run, read_run
 from maskpolicy.pipeline.store.artifacts import Store
 
 ROWS = {"none": 0.1, "random": 0.12, "salient-span": 0.9}
 
 
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(tmp_path / "store")
-
-
 def kept(folder: Path, store: Store, step: int = 500, answered: bool = True) -> Run:
-    """Return a run whose checkpoints at one step gave the same answers as its final models."""
+    """Return a run with checkpoints of one step."""
     run = read_run(folders.write(folder, ROWS, ("zsre",), seeds=3))
-    early = []
-    for result in run.results:
-        if result.policy == "none":
-            continue
-        name = cell_name(result.policy, result.task, result.seed)
-        key = hashlib.sha256(f"{name} {step}".encode()).hexdigest()
-        if answered:
-            with store.write(key, {}) as out:
-                text = (folder / "predictions" / f"{name}.jsonl").read_bytes()
-                (out / "predictions.jsonl").write_bytes(text)
-        stages = {f"evaluate {result.policy}, step {step}": key}
-        early.append(replace(result, config={**result.config, STEP: step}, stages=stages))
-    return replace(run, early=tuple(early))
+    return folders.with_checkpoints(run, store, step, answered=answered)
 
 
 def test_each_step_is_tested_against_the_baseline_as_one_family(tmp_path, store):
@@ -75,17 +57,6 @@ def test_without_its_answers_in_the_store_a_step_has_no_test(tmp_path, store):
     assert any("no predictions" in note for note in found.notes)
 
 
-MINE = """
-from dataclasses import dataclass
-from maskpolicy import policy
-
-
-@policy("first-words", target="spans")
-@dataclass(frozen=True)
-class FirstWords:
-    def select(self, passage, rng):
-        return passage.words[:2]
-"""
 EXPERIMENT = """
 model: mini
 corpus: world
@@ -108,7 +79,7 @@ finetune: {steps: 2, batch_size: 4, warmup: 1}
 def home(tmp_path_factory):
     """A folder with a run whose general stage mixes policies: run/ and store/."""
     folder = tmp_path_factory.mktemp("general")
-    (folder / "mine.py").write_text(MINE)
+    (folder / "mine.py").write_text(small.POLICY.format(name="first-words"))
     return folders.run_experiment(folder, EXPERIMENT)
 
 

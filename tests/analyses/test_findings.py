@@ -19,7 +19,6 @@ from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import topological
-from maskpolicy.pipeline.store.artifacts import Store
 
 SUPERVISED = "supervised-TQA"
 SCORES = {
@@ -33,11 +32,6 @@ TASKS = {"closed-book": ("triviaqa", "webquestions", "nq"), "zsre": ("zsre",)}
 def runs(tmp_path_factory) -> list[Run]:
     place = tmp_path_factory.mktemp("findings")
     return [run(place / name, rows, TASKS[name], name=name, n=90) for name, rows in SCORES.items()]
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(tmp_path / "store")
 
 
 def test_every_claim_has_a_verdict_and_only_comparisons_with_runs_are_tested(runs, store):

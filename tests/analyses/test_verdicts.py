@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from itertools import product
 
+import folders
 import numpy as np
 import pytest
 from claimed import BETTER, run, verdict
@@ -27,13 +27,8 @@ from maskpolicy.analyses.paper_claims.verdicts import (
 )
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.leaderboard import stats
-from maskpolicy.leaderboard.results.cell import STEP, Run, cell_name
+from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.pipeline.store.artifacts import Store
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(tmp_path / "store")
 
 
 @pytest.fixture
@@ -346,22 +341,8 @@ def test_two_rows_are_compared_at_the_same_last_step(two_rows, tmp_path):
         assert not found.evidence.is_absent
 
 
-def test_the_first_checkpoint_is_read_from_the_store(two_rows, tmp_path):
-    store, whole = Store(tmp_path / "store"), two_rows[0]
-    early = []
-    for step in (500, 250):
-        for result in whole.results:
-            name = cell_name(result.policy, result.task, result.seed)
-            key = hashlib.sha256(f"{name} {step}".encode()).hexdigest()
-            with store.write(key, {}) as out:
-                text = (whole.folder / "predictions" / f"{name}.jsonl").read_bytes()
-                (out / "predictions.jsonl").write_bytes(text)
-            stages = {f"evaluate {result.policy}, step {step}": key}
-            config = {**result.config, STEP: step}
-            early.append(replace(result, config=config, stages=stages))
-    kept = [replace(whole, early=tuple(early))]
+def test_the_first_checkpoint_is_read_from_the_store(two_rows, store):
+    kept = [folders.with_checkpoints(two_rows[0], store, 500, 250)]
     first = replace(BETTER, step="first checkpoint")
-    found = verdict(first, runs=kept, store=store)
-    assert found.text == "shown"
-    assert {cell.config[STEP] for cell in early} == {250, 500}
+    assert verdict(first, runs=kept, store=store).text == "shown"
     assert verdict(first, runs=two_rows, store=store).text.startswith("undecided: 0 seeds")

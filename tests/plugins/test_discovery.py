@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import small
 
 from maskpolicy.core import metrics
 from maskpolicy.core.errors import ConfigError, PluginError
@@ -20,22 +21,6 @@ from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery, isolation, registry
 
-POLICY = """
-from dataclasses import dataclass
-
-from maskpolicy.plugins.registry import policy
-
-
-@policy({name!r})
-@dataclass(frozen=True)
-class Mine:
-    \"\"\"Hide the first words.\"\"\"
-
-    count: int = 1
-
-    def select(self, passage, rng):
-        return passage.words[: self.count]
-"""
 YAML = "model: mini\ncorpus: world\ntasks: [zsre]\npolicies: [none, {policy}]\nplugins: [{file}]\n"
 
 
@@ -87,7 +72,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 def test_a_neighbour_that_is_no_python_is_no_fault_where_a_file_does_without(command, tmp_path):
     (tmp_path / "broken.py").write_text("def (")
     careful = "try:\n    import broken\nexcept SyntaxError:\n    broken = None\n"
-    (tmp_path / "mine.py").write_text(careful + POLICY.format(name="mine"))
+    (tmp_path / "mine.py").write_text(careful + small.POLICY.format(name="mine"))
     (tmp_path / "mine.yaml").write_text(YAML.format(policy="mine", file="mine.py"))
     done = command("plan", "mine.yaml")
     assert done.returncode == 0, done.stderr
@@ -97,7 +82,7 @@ def test_a_neighbour_that_is_no_python_is_no_fault_where_a_file_does_without(com
 def test_a_broken_package_hides_no_other(command, package):
     package("a_broken", "import no_such_module_at_all\n")
     package("b_exits", "raise SystemExit(3)\n")
-    package("c_theirs", POLICY.format(name="theirs"))
+    package("c_theirs", small.POLICY.format(name="theirs"))
     package("d_absent", "", module="not_there_at_all")
     done = command("list", "policies", "--json")
     assert "theirs" in listed(done)
@@ -117,7 +102,7 @@ def test_an_unknown_name_says_which_package_failed(command, package, tmp_path):
 
 
 def test_a_file_that_takes_a_built_in_name_raises_with_both_places(command, tmp_path):
-    (tmp_path / "mine.py").write_text(POLICY.format(name="random"))
+    (tmp_path / "mine.py").write_text(small.POLICY.format(name="random"))
     (tmp_path / "my.yaml").write_text(YAML.format(policy="random", file="mine.py"))
     line = refused(command("plan", "my.yaml"))
     assert "policy 'random' is defined twice" in line
@@ -125,8 +110,8 @@ def test_a_file_that_takes_a_built_in_name_raises_with_both_places(command, tmp_
 
 
 def test_a_name_that_two_packages_define_raises_with_both_places(command, package, tmp_path):
-    first = package("a_masks", POLICY.format(name="theirs"))
-    second = package("b_masks", POLICY.format(name="theirs"))
+    first = package("a_masks", small.POLICY.format(name="theirs"))
+    second = package("b_masks", small.POLICY.format(name="theirs"))
     (tmp_path / "my.yaml").write_text(YAML.format(policy="theirs", file=""))
     line = refused(command("plan", "my.yaml"))
     assert f"{first}:7" in line
@@ -134,7 +119,7 @@ def test_a_name_that_two_packages_define_raises_with_both_places(command, packag
 
 
 def test_a_package_that_takes_a_built_in_name_changes_nothing_and_is_named(command, package):
-    package("masks", POLICY.format(name="random"))
+    package("masks", small.POLICY.format(name="random"))
     done = command("list", "policies", "--json")
     assert "ratio" in listed(done)["random"]["fields"]
     assert "defined twice" in done.stderr

@@ -25,20 +25,7 @@ from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.pipeline.store.artifacts import Store
 from tests.analyses.test_analyses import WORK
 
-PLUGIN = """
-from dataclasses import dataclass
-
-from maskpolicy.plugins.registry import policy
-
-
-@policy("theirs", target="spans")
-@dataclass(frozen=True)
-class Theirs:
-    \"\"\"Hide the first word.\"\"\"
-
-    def select(self, passage, rng):
-        return passage.words[:1]
-"""
+PLUGIN = small.POLICY.format(name="theirs")
 MODULES = ("policies", "tasks", "numpy", "torch", "spacy", "matplotlib", "theirs", "evil_mask")
 KEYS = {name: str(number) * 64 for number, name in enumerate(("tokenizer", "model", "corpus"))}
 

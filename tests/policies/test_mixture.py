@@ -41,18 +41,6 @@ fit: {{steps: 0}}
 intermediate: {{steps: 4, batch_size: 8, precision: fp32}}
 finetune: {{steps: 1, precision: fp32}}
 """
-MINE = """
-from dataclasses import dataclass
-from maskpolicy import policy
-
-@policy("mine")
-@dataclass(frozen=True)
-class Mine:
-    \"\"\"Mask the first word.\"\"\"
-
-    def select(self, passage, rng):
-        return passage.words[:1]
-"""
 
 
 def test_a_row_holds_the_blocks_of_its_members_complete():
@@ -104,7 +92,7 @@ def made(tmp_path_factory):
     """An experiment with members that annotate, are learned, and that a user wrote; its store."""
     folder = tmp_path_factory.mktemp("made")
     small.saved(folder / "bart")
-    (folder / "mine.py").write_text(MINE)
+    (folder / "mine.py").write_text(small.POLICY.format(name="mine"))
     path = folder / "it.yaml"
     path.write_text(EXPERIMENT.format(model=folder / "bart"))
     experiment = load_experiment(path)
