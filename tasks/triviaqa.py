@@ -44,7 +44,7 @@ class TriviaQA:
     edition: Literal["auto", "unfiltered-web", "web", "wikipedia"] = "auto"
     window: Count = 100  # words of an evidence document
     documents: bool = True  # read the evidence, for contexts
-    # of exact match: squad drops punctuation, triviaqa (its own script) replaces it by a blank
+    # of exact match: squad drops punctuation, triviaqa (its own script) replaces it with a space
     normalisation: Literal["squad", "triviaqa"] = "squad"
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from maskpolicy.models.scratch import train_tokenizer
 
 if TYPE_CHECKING:
     from maskpolicy.experiment.definition import Experiment
+    from maskpolicy.pipeline.graph.nodes import Stage
+    from maskpolicy.pipeline.store.artifacts import Store
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of `mini`; their ids are 0 to 4
 
@@ -102,6 +105,28 @@ def ids(tokens: Any, sentences: Any = None, name: str = "it") -> Passage:
     pieces = as_spans([(place, place + 1) for place in range(len(array))])
     whole = [(0, len(array))] if array.size else []
     return Passage(name, "", array, pieces, pieces, as_spans(sentences or whole))
+
+
+def computed(
+    experiment: Experiment, folder: Path, kinds: Sequence[str] = ("intermediate",)
+) -> tuple[dict[str, Stage], Store]:
+    """Compute all stages of `kinds` in a store at `folder`; return them by label, and the store."""
+    from maskpolicy.pipeline import stages
+    from maskpolicy.pipeline.graph.execution import execute
+    from maskpolicy.pipeline.graph.nodes import topological
+    from maskpolicy.pipeline.store.artifacts import Store
+
+    order, store = topological(stages.build(experiment).stages), Store(folder)
+    wanted = [stage for stage in order if stage.kind in kinds]
+    outcomes = execute(order, store, targets=wanted)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    return {stage.label: stage for stage in wanted}, store
+
+
+def content(store: Store, stage: Stage) -> dict[str, bytes]:
+    """Return the bytes of the files of a stage's artifact, without its manifest."""
+    files = (path for path in store.path(stage.key).iterdir() if path.name != "MANIFEST.json")
+    return {path.name: path.read_bytes() for path in files}
 
 
 def bart(dropout: float = 0.0, seed: int = 0, **settings: Any) -> Any:

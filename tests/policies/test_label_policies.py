@@ -85,49 +85,33 @@ def experiment(made, tmp_path):
     return experiment
 
 
-def computed(experiment, folder, kinds=("intermediate",)):
-    """Compute all stages of `kinds`; return them by label, and the store."""
-    order, store = topological(stages.build(experiment).stages), Store(folder)
-    wanted = [stage for stage in order if stage.kind in kinds]
-    outcomes = execute(order, store, targets=wanted)
-    assert [one.error for one in outcomes.values() if one.error] == []
-    return {stage.label: stage for stage in wanted}, store
-
-
-def content(store, stage):
-    folder = store.path(stage.key)
-    return {
-        path.name: path.read_bytes() for path in folder.iterdir() if path.name != "MANIFEST.json"
-    }
-
-
 @pytest.mark.parametrize("kind", ["encoder", "bart"])
 def test_every_policy_runs_with_either_kind_of_model(experiment, tmp_path, kind):
-    found, store = computed(experiment(kind), tmp_path / "store")
+    found, store = small.computed(experiment(kind), tmp_path / "store")
     for name in POLICIES:
         annotate = found[f"{name}, run 0"].inputs["annotate"]
         fit = annotate.inputs["fit"]
         assert ("classifier" in fit.inputs) == (name != "ke-mlm")
-        report = json.loads(content(store, fit)["report.json"])
+        report = json.loads(small.content(store, fit)["report.json"])
         assert report["dev"] is None
         assert report["contexts"]["cola"]["train"]["labels"].keys() == {"0", "1"}
         column = load(store.path(annotate.key) / "passages.safetensors")[COLUMNS[name]]
         assert column.lengths.sum() > 0
-        work = json.loads(content(store, found[f"{name}, run 0"])["work.json"])
+        work = json.loads(small.content(store, found[f"{name}, run 0"])["work.json"])
         assert work["hidden_tokens"] > 0
 
 
 def test_labels_of_the_test_split_change_neither_key_nor_bytes(experiment, made, tmp_path):
-    before, store = computed(experiment(), tmp_path / "store", ("fit",))
+    before, store = small.computed(experiment(), tmp_path / "store", ("fit",))
     judges = {fit.inputs["classifier"].key for fit in before.values() if "classifier" in fit.inputs}
     assert len(judges) == 1  # rows of one task share the classifier
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "tasks")
     test = folder / "CoLA" / "dev.tsv"  # serves as test
     test.write_text(test.read_text().replace("\t0\t*", "\t1\t"))
-    after, other = computed(experiment(data=str(folder)), tmp_path / "other", ("fit",))
+    after, other = small.computed(experiment(data=str(folder)), tmp_path / "other", ("fit",))
     for label, stage in before.items():
         assert after[label].key == stage.key
-        assert content(other, after[label]) == content(store, stage)
+        assert small.content(other, after[label]) == small.content(store, stage)
     train = folder / "CoLA" / "train.tsv"
     train.write_text(train.read_text().replace("\t0\t*", "\t1\t", 1))
     changed = topological(stages.build(experiment(data=str(folder))).stages)
@@ -148,8 +132,8 @@ def test_a_pair_of_texts_is_learnt_from(experiment, made, tmp_path):
         (folder / "MRPC" / f"{split}.tsv").write_text("\n".join([head, *rows, ""]))
     for kind in ("encoder", "bart"):
         loaded = experiment(kind, ("mrpc",), data=str(folder))
-        found, store = computed(loaded, tmp_path / kind, ("fit",))
-        words = json.loads(content(store, found["ke-mlm, run 0"])["words.json"])
+        found, store = small.computed(loaded, tmp_path / kind, ("fit",))
+        words = json.loads(small.content(store, found["ke-mlm, run 0"])["words.json"])
         assert next(iter(words["mrpc"]["1"])) == "sank"
         chances = np.load(store.path(found["typhoon, run 0"].key) / "chances.npy")
         second = small.tokenizer()("boat sank.", add_special_tokens=False).input_ids

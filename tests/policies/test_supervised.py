@@ -57,32 +57,20 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def fit(made, tmp_path):
-    """Return a function that fits on tasks of a folder; gives stage, outcome and store."""
+    """Return a function that fits on tasks of a folder; it returns the stage and the store."""
 
-    def fit(data=made / "world" / "tasks", tasks="triviaqa, zsre", store="store", *overrides):
+    def fit(data=made / "world" / "tasks", tasks="triviaqa, zsre", store="store"):
         path = tmp_path / "it.yaml"
         path.write_text(YAML.format(model=made / "bart", data=data, tasks=tasks))
-        order = topological(stages.build(load_experiment(path, overrides)).stages)
-        wanted = [stage for stage in order if stage.kind == "fit"]
-        kept = Store(tmp_path / store)
-        outcomes = execute(order, kept, targets=wanted)
-        failed = [outcome.error for outcome in outcomes.values() if outcome.error]
-        return wanted[0], failed, kept
+        fitted, kept = small.computed(load_experiment(path), tmp_path / store, ("fit",))
+        return *fitted.values(), kept
 
     return fit
 
 
-def content(stage, store):
-    folder = store.path(stage.key)
-    return {
-        path.name: path.read_bytes() for path in folder.iterdir() if path.name != "MANIFEST.json"
-    }
-
-
 def test_what_is_fitted_hides_whole_words_and_reports_how_well(fit):
-    stage, failed, store = fit()
-    assert not failed
-    report = json.loads(content(stage, store)["report.json"])
+    stage, store = fit()
+    report = json.loads(small.content(store, stage)["report.json"])
     assert report["training"]["steps"] == 6
     assert report["contexts"]["zsre"]["train"]["without_answer"] == 0
     for task in ("triviaqa", "zsre"):
@@ -103,17 +91,15 @@ def test_what_is_fitted_hides_whole_words_and_reports_how_well(fit):
 
 def test_answers_of_the_test_split_change_neither_key_nor_bytes(fit, made, tmp_path):
     tasks = "triviaqa, zsre, nq, webquestions"
-    before, failed, store = fit(tasks=tasks)
-    assert not failed
+    before, store = fit(tasks=tasks)
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
     changed = [path for path in folder.rglob("*") if is_test(path)]
     assert len(changed) == 8
     for path in changed:
         path.write_text(with_other_answers(path), encoding="utf-8")
-    after, failed, other = fit(folder, tasks, "other store")
-    assert not failed
+    after, other = fit(folder, tasks, "other store")
     assert after.key == before.key
-    assert content(after, other) == content(before, store)
+    assert small.content(other, after) == small.content(store, before)
     train = folder / "structured_zeroshot-train-kilt.jsonl"
     train.write_text(train.read_text().replace('"answer": "', '"answer": "in ', 1))
     assert fit(folder, tasks, "third store")[0].key != before.key
@@ -190,9 +176,9 @@ def test_what_is_missing_is_retrieved_from_the_corpus_of_the_experiment(fit, mad
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
     for path in folder.glob("biencoder-webquestions-*"):
         path.unlink()
-    stage, failed, store = fit(folder, "webquestions")
-    assert not failed
-    counts = json.loads(content(stage, store)["report.json"])["contexts"]["webquestions"]["train"]
+    stage, store = fit(folder, "webquestions")
+    report = json.loads(small.content(store, stage)["report.json"])
+    counts = report["contexts"]["webquestions"]["train"]
     assert 0 < counts["retrieved"] == counts["examples"] - counts["without_context"]
     assert counts["without_answer"] == 0
 
