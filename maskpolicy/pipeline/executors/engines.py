@@ -1,7 +1,7 @@
 """The engine that --executor names, how many stages it computes at a time, and their threads.
 
-The number of threads changes how sums are rounded. So a stage of a small model always has one, and
-gives the same bytes on machines with any number of cores. Large models use all cores.
+The number of threads changes how sums are rounded. So a stage of a small model always has one
+thread, and gives the same bytes with any number of cores. Large models use all cores.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def is_small(experiment: Experiment) -> bool:
 def default_jobs(experiment: Experiment, missing: Collection[str]) -> int:
     """Return how many stages to compute at a time on this machine.
 
-    With GPUs, it is their number divided by those of the widest stage. Without, it is the number of
-    cores for a small model (fewer if memory is short) and 1 for a large one. It is never more than
-    the number of `missing` stages.
+    With GPUs, it is their number divided by the number that one stage may need. Without GPUs, it is
+    the number of cores for a small model (fewer if memory is short), and 1 for a large one. It is
+    at most the number of `missing` stages.
     """
     most = hardware.gpus() // max(1, widest(experiment.resources))
     if not most and is_small(experiment):
@@ -73,7 +73,7 @@ def check_jobs(count: int) -> None:
 
 @contextmanager
 def threads_kept() -> Iterator[None]:
-    """Leave no trace of `set_threads` in this process's environment after the block."""
+    """Restore the environment variables that `set_threads` changes in the block."""
     before = {name: os.environ.get(name) for name in _THREADS}
     try:
         yield
@@ -88,9 +88,9 @@ def threads_kept() -> Iterator[None]:
 def set_threads(experiment: Experiment, threads: int | None, jobs: int = 1) -> int:
     """Set the number of PyTorch's threads in this process, one of `jobs`, and return it.
 
-    `threads` is the user's setting. The default is 1 for a small model, and an equal share of all
-    threads (of OMP_NUM_THREADS, if it is set) for others. If it is 1 and PyTorch is not imported
-    yet, only the environment is set, which PyTorch reads when it is imported.
+    `threads` is the user's setting. The default is 1 for a small model, else an equal share of all
+    threads (of OMP_NUM_THREADS, if it is set). If the number is 1 and PyTorch is not imported yet,
+    only the environment is set; PyTorch reads it later.
     """
     if threads is None and is_small(experiment):
         threads = 1
@@ -111,7 +111,7 @@ class Executor:
 
     name: str = LOCAL
     address: str = ""  # of Ray's cluster
-    early: local.Process | None = None  # a process of this machine that was started before
+    early: local.Process | None = None  # a process that `local.one_early` has started
 
 
 def parsed(executor: str, jobs: int | None) -> Executor:
@@ -132,10 +132,10 @@ def parsed(executor: str, jobs: int | None) -> Executor:
 def engine(
     executor: Executor, jobs: int, experiment: Experiment, order: Sequence[Stage], logs: Path
 ) -> Iterator[Engine | None]:
-    """Start the engine of an executor, and end what it started when the block ends.
+    """Start the engine of an executor, and end its processes when the block ends.
 
-    It is None for one stage at a time in this process. Raises ConfigError if the executor cannot
-    be used.
+    Yields None if this process computes one stage at a time. Raises ConfigError if the executor
+    cannot be used.
     """
     if executor.name == RAY:
         from maskpolicy.pipeline.executors.ray_engine import RayEngine

@@ -1,4 +1,4 @@
-"""The engine of this machine: a few further processes, each with a pipe for what it reports."""
+"""The engine of this machine: some further processes, each with a pipe for its reports."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from maskpolicy.pipeline.graph.calls import Answer, Call, Report, SentLogs, answ
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _TIMEOUT = 60.0  # seconds for a process to finish a step, save a checkpoint and end
-_EXIT = 10.0  # seconds for a process without a task to end by itself
-_APART = 0.5  # seconds between two reports of one stage
+_EXIT = 10.0  # seconds for an idle process to end
+_APART = 0.5  # seconds between two reports of a stage
 
 
 @dataclass(frozen=True)
 class Room:
-    """What the call of a stage takes of a machine."""
+    """The GPUs and cores that a stage needs."""
 
     gpus: int
     cpus: int
 
     def __str__(self) -> str:
-        """Return it in words for a message."""
+        """Return a text for messages."""
         gpus = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''} and " if self.gpus else ""
         return f"{gpus}{self.cpus} core{'s' if self.cpus > 1 else ''}"
 
 
 def room_of(resources: Resources, kind: str, gpus: bool) -> Room:
-    """Return what a kind of stage takes; `gpus`: whether the machines have GPUs."""
+    """Return what a kind of stage needs; `gpus`: whether the machines have GPUs."""
     need = resources.of(kind)
     return Room(resources.gpus(kind, gpus), need.cpus * need.members)
 
 
 def warn_of_pinned(experiment: Experiment) -> None:
-    """Warn that a machine without GPUs has decided the settings on `auto` for one that has them."""
+    """Warn that this machine, without GPUs, has decided settings on `auto` for one with GPUs."""
     if hardware.is_cuda():
         return
     words = [
@@ -69,15 +69,14 @@ def warn_of_pinned(experiment: Experiment) -> None:
 
 
 class Process:
-    """A further process of this command: it imports what takes long, and waits for tasks."""
+    """A further process of this command, which waits for tasks."""
 
     def __init__(
         self, gpus: str = "", imports: bool = True, report: Report = lambda *about: None
     ) -> None:
-        """Start it, with GPUs as CUDA_VISIBLE_DEVICES names them.
+        """Start it with GPUs, as in CUDA_VISIBLE_DEVICES, and the `report` of its tasks.
 
-        With `imports`, it imports PyTorch at once, unless it has to see its GPUs first. `report` is
-        that of its tasks.
+        With `imports`, it imports PyTorch at once on a machine without GPUs.
         """
         spawn = get_context("spawn")
         self._pipe, other = spawn.Pipe(duplex=False)
@@ -94,10 +93,7 @@ class Process:
         self._busy: Future[Any] | None = None
 
     def submit(self, task: Callable[[Report], T], report: Report | None = None) -> Future[T]:
-        """Call a function there; raises BrokenProcessPool if the process was killed before.
-
-        If it is killed later, the future raises that.
-        """
+        """Call a function there; raises BrokenProcessPool, at once or later, if it is killed."""
         self._report = report or self._report
         future = self._pool.submit(_call, task)
         self._busy = future
@@ -109,13 +105,13 @@ class Process:
         return self._busy is not None and not self._busy.done()
 
     def stop(self) -> None:
-        """Ask it to end: one that computes saves a checkpoint first."""
+        """Ask it to end; a training saves a checkpoint first."""
         if self._started.done() and self._started.exception() is None and self.is_busy:
             with suppress(ProcessLookupError):
                 os.kill(self._started.result(), signal.SIGTERM)
 
     def end(self, timeout: float = _TIMEOUT) -> None:
-        """Wait until its task has ended, for a minute at most, and end it."""
+        """Wait for its task, for `timeout` seconds at most, and end it."""
         if self._busy is not None:
             wait([self._busy], timeout)
         closing = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True})
@@ -127,7 +123,7 @@ class Process:
             closing.join()
 
     def _read(self) -> None:
-        """Pass on what the process reports, until it has ended."""
+        """Pass reports and log records of the process on, until it has ended."""
         with suppress(EOFError, OSError):
             while True:
                 what, *about = self._pipe.recv()
@@ -140,7 +136,7 @@ class Process:
 
 @contextmanager
 def member(report: Report) -> Iterator[Process]:
-    """Start one of the processes that compute a training together; see `calls.Group`."""
+    """Start one of several processes that compute a training; see `calls.Group`."""
     process = Process(imports=False, report=report)
     try:
         yield process
@@ -185,13 +181,13 @@ class LocalEngine(AbstractContextManager["LocalEngine"]):
 
 @contextmanager
 def one_early(jobs: int | None) -> Iterator[Process | None]:
-    """Start a process before the experiment is read, if this machine probably computes with two.
+    """Start a process before the experiment is read, if several will probably compute.
 
-    It imports PyTorch meanwhile; `LocalEngine` uses it. `jobs` is the number that the user asks
-    for (None: what suits). It is killed when the block ends.
+    It imports PyTorch meanwhile, and `LocalEngine` uses it. `jobs` is the user's number (None: as
+    many as suit the machine). The process is killed when the block ends.
     """
     wanted = hardware.small_processes() if jobs is None else jobs
-    # with GPUs, CUDA_VISIBLE_DEVICES must be known before PyTorch is imported
+    # with GPUs, CUDA_VISIBLE_DEVICES must be set before PyTorch is imported
     is_wanted = wanted > 1 and not hardware.may_have_gpus()
     process = Process() if is_wanted else None
     try:
@@ -209,7 +205,7 @@ def check_place(place: str, jobs: int) -> None:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Let processes that the block starts ignore control-C from their first moment on."""
+    """Let processes that the block starts ignore control-C from the beginning."""
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or before is None:  # no other thread may set handlers; None: not set by Python
@@ -232,7 +228,7 @@ _IDLE.set()
 
 def _begin(pipe: Connection, gpus: str) -> None:
     """Prepare the process before its first task."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     hardware.collect_garbage_rarely()
@@ -243,7 +239,7 @@ def _begin(pipe: Connection, gpus: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process soon after the one that started it: a training saves a checkpoint first."""
+    """End this process when its parent has ended; a training saves a checkpoint first."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -254,12 +250,12 @@ def _end_with_parent() -> None:
 
 def _end(number: int, frame: object) -> None:
     _ENDED.set()
-    sys.exit(1)  # so that checkpoints are saved and locks given back
+    sys.exit(1)  # the exception saves checkpoints and releases locks
 
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """End this process if SIGTERM comes in the block: the pool would go on with the next task."""
+    """End this process if SIGTERM comes in the block; the pool would start the next task."""
     try:
         yield
     finally:
@@ -286,5 +282,5 @@ def _call(task: Callable[[Report], T]) -> T:
 
 
 def _send(*message: Any) -> None:
-    with suppress(OSError), _SENDING:  # the process that started this one has ended
+    with suppress(OSError), _SENDING:  # the parent may have ended
         _PIPE[0].send(message)

@@ -1,7 +1,7 @@
-"""The engine of a Ray cluster: each stage is a task, which Ray places where there is room.
+"""The engine of a Ray cluster: each stage is a task, and Ray places it where there is room.
 
-Ray's driver is a process of its own, because Ray ends its driver when the cluster is lost, waits
-minutes for an address that does not answer, and writes to the standard output.
+Ray's driver is a process of its own, because Ray ends the driver when the cluster is lost, waits
+minutes for an address that does not answer, and prints to the standard output.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _START = 300.0  # seconds for a Ray of this machine to start
 _CONNECT = 40.0  # seconds for a cluster that accepts connections to accept this command
 _ANSWER = 5.0  # seconds until an address must answer
 _END = 20.0  # seconds for the session to end
-_REPAIR = 10.0  # seconds until a stage of a lost node is given to Ray again: it must know of it
+_REPAIR = 10.0  # seconds until Ray knows that a node is lost, and gets its stages again
 _MEMORY = 100 * 2**20  # bytes of a local Ray's object store, which stays almost empty
-_LOCAL = "local"  # the address of a Ray of this machine, which is started
+_LOCAL = "local"  # the address that starts a Ray of this machine
 
 
 class RayEngine(AbstractContextManager["RayEngine"]):
@@ -86,13 +86,13 @@ class RayEngine(AbstractContextManager["RayEngine"]):
             if self._failure is not None:
                 raise self._failure
             self._calls[call.key] = future, report
-        with suppress(OSError):  # the process has ended: the reader fails all futures
+        with suppress(OSError):  # if the process has ended, the reader fails all futures
             self._pipe.send((call, room.gpus, room.cpus))
         return future
 
     def _connected(self) -> bool:
         """Wait until the process has connected; return whether the cluster has GPUs."""
-        self._receive()  # it has imported Ray, and something listens at the address
+        self._receive()  # the process has imported Ray, and something listens at the address
         if not self._pipe.poll(_START if self._address == _LOCAL else _CONNECT):
             self._process.kill()
             raise ConfigError(
@@ -114,7 +114,7 @@ class RayEngine(AbstractContextManager["RayEngine"]):
         return what, *about
 
     def _read(self) -> None:
-        """Pass on reports, log lines and answers, until the process has ended."""
+        """Pass reports, log lines and answers on, until the process has ended."""
         try:
             while True:
                 what, *about = self._receive()
@@ -145,10 +145,10 @@ class RayEngine(AbstractContextManager["RayEngine"]):
 
 
 def _serve(address: str, pipe: Any) -> None:
-    """Connect to a cluster and submit what the pipe brings: the target of a new process.
+    """Connect to a cluster and submit the calls from the pipe: the target of a new process.
 
-    It sends ("asking",) before it connects, ("up", whether there are GPUs) afterwards, then what
-    tasks report, ("answer", key, answer, error) for each, and ("failed", error) at the end.
+    Sends ("asking",) before it connects, ("up", whether there are GPUs) afterwards, then reports of
+    tasks, ("answer", key, answer, error) for each, and ("failed", error) if the cluster fails.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command's process ends this one
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -205,7 +205,7 @@ def _connect(address: str, pipe: Any) -> None:
 
 
 def _check_listening(address: str) -> None:
-    """Raise ConfigError if nothing listens at an address: Ray itself would wait for minutes."""
+    """Raise ConfigError if nothing listens at an address; Ray itself would wait for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         raise ConfigError(
@@ -223,30 +223,30 @@ def _check_listening(address: str) -> None:
 
 
 class _Session:
-    """The tasks of a run, and the queue of what they report."""
+    """The tasks of a run, and the queue of their reports."""
 
     def __init__(self, pipe: Any) -> None:
         self.ray: Any = import_module("ray")
         self.pipe = pipe
         self.sending = threading.Lock()
-        # not soft: Ray then prefers other nodes to one without cores, and loses it with them
+        # with soft=True, Ray would place it on another node, which may be lost
         here = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(
             self.ray.get_runtime_context().get_node_id(), soft=False
         )
         placed = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
         self.reports = import_module("ray.util.queue").Queue(actor_options=placed)
         self.has_gpus = bool(self.ray.cluster_resources().get("GPU"))
-        self.wide: set[tuple[int, int]] = set()  # rooms that no node has, which were named
+        self.wide: set[tuple[int, int]] = set()  # needs that a warning has named
 
     def serve(self) -> None:
-        """Submit calls until the pipe brings None."""
+        """Submit calls from the pipe until it brings None."""
         self.send("up", self.has_gpus)
         threading.Thread(target=self._pass_reports, daemon=True).start()
         while (asked := self.pipe.recv()) is not None:
             self._submit(*asked)
 
     def send(self, *message: Any) -> None:
-        """Send a message to the command's process; several threads do."""
+        """Send a message to the command's process; several threads may call this."""
         with suppress(OSError), self.sending:
             self.pipe.send(message)
 
@@ -273,11 +273,11 @@ class _Session:
         while True:
             try:
                 self.send(*self.reports.get())
-            except Exception:  # noqa: BLE001 - its actor starts again, or the session ends
+            except Exception:  # noqa: BLE001 - the actor starts again, or the session ends
                 time.sleep(1.0)
 
     def _warn_if_too_wide(self, call: Call, gpus: int, cpus: int) -> None:
-        """Say once that no node has room for a stage: Ray waits for one, without a word."""
+        """Warn once if no node has room for a stage; Ray waits for one silently."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         fits = any(n.get("CPU", 0) >= cpus and n.get("GPU", 0) >= gpus for n in nodes)
         if not fits and (gpus, cpus) not in self.wide:
@@ -287,7 +287,7 @@ class _Session:
 
 
 def _cause_of(error: Any) -> Exception:
-    """Return the error of our own that a task raised, or one that names it."""
+    """Return the MaskpolicyError that a task raised, or a ConfigError that names another error."""
     inner = getattr(error, "cause", None)
     if isinstance(inner, MaskpolicyError):
         return type(inner)(str(inner))

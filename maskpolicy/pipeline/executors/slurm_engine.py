@@ -1,4 +1,4 @@
-"""The engine of a Slurm cluster: stages that are ready together are an array of jobs."""
+"""The engine of a Slurm cluster: stages that are ready together form an array of jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from maskpolicy.pipeline.executors.local import Room, member, room_of, warn_of_p
 from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere, seldom
 from maskpolicy.pipeline.graph.nodes import Stage
 
-_GATHER = 0.5  # seconds in which stages are gathered for one array
+_GATHER = 0.5  # seconds in which stages are collected for one array
 _POLL = 10.0  # seconds between two checks of the jobs
 _APART = 12.0  # seconds between two reports of one stage
 _GRACE = 120  # seconds between the signal of preemption or time-out and the end of a task
@@ -85,7 +85,7 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
         return future
 
     def _poll(self) -> None:
-        """Submit what waits, and settle the jobs that have ended, until the run ends."""
+        """Submit waiting calls, and settle jobs that have ended, until the run ends."""
         checked = 0.0
         while not self._ended.wait(_GATHER):
             with self._lock:
@@ -123,7 +123,7 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
         self._jobs += [_Job(*each, job) for each, job in zip(array, jobs, strict=True)]
 
     def _settle(self, job: _Job) -> bool:
-        """Set the future of a job that has ended, or pass on its report; returns whether it has."""
+        """Pass the report of a job on, or set its future if it has ended; return whether it has."""
         if not job.job.done():
             with suppress(OSError, ValueError):
                 text = (self._folder / f"{job.call.key[:16]}.json").read_text()
@@ -149,10 +149,10 @@ class Task:
 
     call: Call
     cpus: int
-    note: Path  # where it says how far it is
+    note: Path  # a file for its progress
 
     def __call__(self) -> Answer | MaskpolicyError:
-        """Compute the stage; return an error that this host alone has instead of raising it."""
+        """Compute the stage; return an error of this host instead of raising it."""
         logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s")
         logging.getLogger("maskpolicy").setLevel(logging.INFO)
         os.environ.setdefault("TQDM_DISABLE", "1")
@@ -174,7 +174,7 @@ class Task:
             self.note.unlink(missing_ok=True)
 
     def checkpoint(self) -> Any:
-        """Return the job that submitit queues after preemption or a time-out: the same task.
+        """Return the same task for submitit to queue after preemption or a time-out.
 
         It continues from the checkpoints in the store.
         """
@@ -214,7 +214,7 @@ def scripts(experiment: Experiment, order: Sequence[Stage], logs: Path) -> list[
 
 
 def _warn_of_pinned(experiment: Experiment) -> None:
-    """Warn that this machine decides settings if jobs with GPUs train."""
+    """Call `warn_of_pinned` if jobs with GPUs train."""
     rooms = [room_of(experiment.resources, kind, experiment.slurm.gpus) for kind in TRAININGS]
     if any(room.gpus for room in rooms):
         warn_of_pinned(experiment)

@@ -1,7 +1,4 @@
-"""The status of an experiment: stages done, under way, failed and left, and the time left.
-
-It is read from the manifests of the store and from the events of the last run of the same plan.
-"""
+"""The status of an experiment, from the store's manifests and the events of the plan's last run."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from maskpolicy.pipeline.store.artifacts import Store
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A stage that a run computes; the times are by the clock of the run's host."""
+    """A stage that a run computes; its time is by the clock of the run's host."""
 
     stage: str
     host: str  # of the command
@@ -47,7 +44,7 @@ class Status:
 
     plan: str  # its digest
     is_running: bool  # whether a command computes it
-    done: int  # in the store, or not needed any more
+    done: int  # in the store, or no longer needed
     under_way: tuple[UnderWay, ...]
     failed: tuple[Failed, ...]
     blocked: int  # stages that depend on a failed one
@@ -107,7 +104,7 @@ def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) ->
 
 
 def _dependents(failed: Collection[str], order: Sequence[Stage]) -> set[str]:
-    """Return the keys of the failed stages and of all that depend on them, at any depth."""
+    """Return the keys of failed stages and of all stages that depend on them."""
     keys = set(failed)
     for stage in order:  # inputs come before their users
         if any(needed.key in keys for needed in stage.inputs.values()):
@@ -116,7 +113,7 @@ def _dependents(failed: Collection[str], order: Sequence[Stage]) -> set[str]:
 
 
 def _seconds_left(line: Mapping[str, Json], began: Mapping[str, Json], typical: float) -> float:
-    """Return the seconds left of a stage under way, by its last report or a `typical` time."""
+    """Return the seconds left of a stage, by its last report or else its `typical` seconds."""
     spent = (datetime.now(UTC) - datetime.fromisoformat(began["time"])).total_seconds()
     done, total = line["done"], line["total"]
     return max(0.0, (spent * total / done if done and total else typical) - spent)

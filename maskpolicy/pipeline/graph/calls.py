@@ -1,4 +1,4 @@
-"""A stage as a call that can travel to another process, and its computation there."""
+"""A stage as a call that can be sent to another process, and its computation there."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import changed_files, discovery, isolation
 
 Report: TypeAlias = Callable[[int, int, str], None]
-"""report(done, total, note): how far a stage is, in units such as steps; total 0: unknown."""
+"""report(done, total, note): the progress of a stage in units such as steps; total 0: unknown."""
 T = TypeVar("T")
 BUILTIN_FACT = "builtin"  # digests of the code of the built-in plugins that a stage names
 KILLED = "its process was killed"
 _GRACE = 5.0  # seconds in which members of a group report their errors after one has failed
-_TIMEOUT = timedelta(minutes=30)  # until a member that hangs is found; the first one writes files
+_TIMEOUT = timedelta(minutes=30)  # to wait for a member, e.g. while the first one writes files
 
 
 class Lost(BrokenProcessPool):
-    """The process that computed a stage ended without an answer; pools raise the class above it."""
+    """The process that computed a stage ended without an answer; pools raise the base class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """All that another process, perhaps on another machine, needs to compute a stage."""
+    """All that another process, on this or another machine, needs to compute a stage."""
 
     key: str
     name: str
-    record: Mapping[str, Json]  # of the manifest: kind, version, params, inputs, ..
+    record: Mapping[str, Json]  # for the manifest: kind, version, params, inputs, ..
     module: str  # its import registers the stage function
     local: Local
     files: Mapping[Path, str] = field(default_factory=dict)  # data files: sha256
@@ -65,7 +65,7 @@ class Call:
     cache: str | None = None
     run: str = ""  # the name of the run in the store
     workers: int = 1  # processes that the stage may start
-    threads: int | None = None  # of a process that computes it; None: as they are
+    threads: int | None = None  # of the process that computes it; None: unchanged
     logs: Path | None = None  # a folder for the files of trackers
     folder: str = ""  # the working directory of the command
     version: str = VERSION
@@ -79,17 +79,17 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a call: the seconds of a committed artifact, an error, or neither."""
+    """The result of a call: the seconds of a committed artifact, an error, or neither."""
 
     seconds: float = 0.0
     error: str | None = None  # one line; the stage failed
     exception: Exception | None = None
     is_busy: bool = False  # another command of this host computes the stage
-    lost: tuple[str, ...] = ()  # names of inputs that are not in the store
+    lost: tuple[str, ...] = ()  # names of inputs that the store lacks
 
 
 def call_of(stage: Stage, store: Store, byproducts: Mapping[str, Stage], **about: Any) -> Call:
-    """Return the call of a stage; `about` are the fields that all calls of a run share."""
+    """Return the call of a stage; `about` has the fields that all calls of a run share."""
     return Call(
         key=stage.key,
         name=stage.name,
@@ -106,8 +106,8 @@ def call_of(stage: Stage, store: Store, byproducts: Mapping[str, Stage], **about
 def answer(call: Call, store: Store, report: Report, group: Group | None) -> Answer:
     """Compute a stage in this process and commit its artifact, unless another process does.
 
-    `group` starts the processes of a training that several compute together. If the stage function
-    raises, the answer holds the error. Raises StoreError if the store cannot be used.
+    `group` starts further processes for a stage that several compute. If the stage function raises,
+    the answer has the error. Raises StoreError if the store cannot be used.
     """
     with store.lock(call.key) as is_mine:
         if not is_mine:
@@ -152,7 +152,7 @@ def _compute(
     artifact = store.get(call.key)
     if artifact is None:
         if not any(store.root.glob(f"quarantine/{call.key}-*")):
-            return Answer(is_busy=True)  # a host that shares no locks has used and dropped it
+            return Answer(is_busy=True)  # a host without shared locks has used and dropped it
         raise StoreError(
             f"store {store.place}: {call.name} was damaged while it was written: check the disk"
         )
@@ -173,10 +173,10 @@ def _stage_run(call: Call, store: Store, report: Report, facts: dict[str, Json])
 
 
 def _committer(call: Call, store: Store) -> Commit:
-    """Return a function that commits a by-product, unless it is there or being computed.
+    """Return a function that commits a by-product, unless it exists or is being computed.
 
-    It does not wait for the by-product's lock, because this process already holds that of the
-    stage: two processes that wait for each other's locks would never go on.
+    It does not wait for the by-product's lock, because this process holds the stage's lock: two
+    processes might wait for each other forever.
     """
 
     def commit(write: Callable[[Path], None], facts: Mapping[str, Json]) -> None:
@@ -202,7 +202,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def answer_elsewhere(call: Call, group: Group, report: Report) -> Answer:
-    """Compute a stage in a process that knows nothing of the run yet; see `answer`.
+    """Prepare a new process, and compute a stage in it as `answer` does.
 
     Raises ConfigError if this host has another version of maskpolicy, or another store.
     """
@@ -216,7 +216,7 @@ def answer_elsewhere(call: Call, group: Group, report: Report) -> Answer:
 
 
 def _arrive(call: Call) -> Store:
-    """Load what a stage needs before it is computed, and open the store."""
+    """Prepare this process for a stage, and open the store."""
     if call.version != VERSION:
         raise ConfigError(
             f"{platform.node()} has maskpolicy {VERSION}, and the command {call.version}: install "
@@ -229,7 +229,11 @@ def _arrive(call: Call) -> Store:
         discovery.load_files(call.plugins.roots)
     import_module(call.module)
     if call.threads is not None:
-        _set_threads(call.threads)
+        os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(call.threads))
+        if "torch" in sys.modules or call.threads > 1:
+            import torch
+
+            torch.set_num_threads(call.threads)
     return _opened(call.store, call.cache)
 
 
@@ -240,16 +244,8 @@ def _opened(place: str, folder: str | None) -> Store:
     return open_store(place, folder, is_known=True)
 
 
-def _set_threads(count: int) -> None:
-    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(count))
-    if "torch" in sys.modules or count > 1:
-        import torch
-
-        torch.set_num_threads(count)
-
-
 def seldom(report: Report, apart: float) -> Report:
-    """Return what reports at most once in `apart` seconds, and the end of a stage in any case."""
+    """Return a function that reports the end of a stage, and at most once in `apart` seconds."""
     latest = -apart
 
     def report_seldom(done: int, total: int, note: str) -> None:
@@ -265,7 +261,7 @@ class SentLogs(logging.Handler):
     """Sends log records to the command's process: sends(logger's name, level, message)."""
 
     def __init__(self, send: Callable[[str, int, str], object]) -> None:
-        """Take the place of all handlers of maskpolicy's logger."""
+        """Replace all handlers of maskpolicy's logger."""
         super().__init__()
         self.send, self.pid = send, os.getpid()
         logger = logging.getLogger("maskpolicy")
@@ -274,7 +270,7 @@ class SentLogs(logging.Handler):
         logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record, unless this is a process that was forked since."""
+        """Send a record; a process that was forked since does not."""
         if os.getpid() == self.pid:
             self.send(record.name, record.levelno, record.getMessage())
 
@@ -283,18 +279,18 @@ class SentLogs(logging.Handler):
 
 
 class Member(Protocol):
-    """A further process of this machine, which is ended when the block of `Group` ends."""
+    """A further process of this machine, which ends with the block of `Group`."""
 
     def submit(self, task: Callable[[Report], T]) -> Future[T]:
-        """Call a function there, with what reports to the caller of `Group`."""
+        """Call task(report) there, with the report that `Group` was given."""
 
 
 Group: TypeAlias = Callable[[Report], AbstractContextManager[Member]]
-"""group(report): start a further process; use as a context manager."""
+"""group(report): a context manager that starts a further process."""
 
 
 def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, Json]:
-    """Compute a stage in `call.local.processes` processes; returns its facts.
+    """Compute a stage in `call.local.processes` processes, and return its facts.
 
     Raises what the stage function raises, and Lost if a member was killed.
     """
@@ -305,7 +301,7 @@ def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, 
     rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     threads = call.threads or torch.get_num_threads()
     member = replace(call, local=replace(call.local, processes=1), threads=max(1, threads // count))
-    _opened(call.store, call.cache).checkpoints(call.key).latest()  # a damaged one is moved away
+    _opened(call.store, call.cache).checkpoints(call.key).latest()  # removes damaged ones
     with ExitStack() as members:
         futures: list[Future[dict[str, Json]]] = []
         for rank in range(count):
@@ -319,7 +315,7 @@ def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, 
             for future in wait(futures, timeout=_GRACE).done
             if (error := future.exception()) is not None
         ]
-        if errors:  # when one fails or is killed, the communication of the others fails too
+        if errors:  # if one member fails, communication fails in the others
             causes = MaskpolicyError, BrokenProcessPool, BaseException
             error = next(error for kind in causes for error in errors if isinstance(error, kind))
             raise Lost(KILLED) if isinstance(error, BrokenProcessPool) else error

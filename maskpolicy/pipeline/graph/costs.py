@@ -1,4 +1,4 @@
-"""What stages cost: seconds and bytes, estimated from those of the same kind that were computed."""
+"""What stages cost in seconds and bytes, estimated from finished stages of the same kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.pipeline.graph.nodes import Stage, users_of
 from maskpolicy.pipeline.store.artifacts import Store
 
-_SAMPLE = 20  # finished stages of a kind that an estimate uses
+_SAMPLE = 20  # the most finished stages of a kind that an estimate uses
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,19 @@ class Costs:
         """Start without any stage."""
         # the newest of each kind, with the seconds of one unit of work
         self._known: dict[str, deque[Cost]] = defaultdict(lambda: deque(maxlen=_SAMPLE))
-        self._foreign: set[str] = set()  # kinds that are known from other experiments alone
+        self.foreign: set[str] = set()  # kinds that only other experiments have computed
 
     def learn(self, kind: str, params: Json, seconds: float, size: int = 0) -> None:
         """Add a finished stage of this experiment, instead of those of other experiments."""
-        if kind in self._foreign:
-            self._foreign.remove(kind)
-            sizes = [each.size for each in self._known.pop(kind)]
-            size = size or round(mean(sizes))
+        if kind in self.foreign:
+            self.foreign.remove(kind)
+            size = size or round(mean(each.size for each in self._known.pop(kind)))
         self._known[kind].append(Cost(seconds / _work(kind, params), size))
 
-    def learn_manifests(self, found: Iterable[Json], *, foreign: bool = False) -> None:
-        """Add the stages of manifests, oldest first; `foreign`: of other experiments."""
-        kinds = set()
-        for known in found:
-            record = known["record"]
-            size = sum(entry["size"] for entry in known["files"])
-            self.learn(record["kind"], record.get("params"), float(known["seconds"]), size)
-            kinds.add(record["kind"])
-        self._foreign |= kinds if foreign else set()
+    def learn_manifest(self, known: Json) -> None:
+        """Add the finished stage of a manifest."""
+        record, size = known["record"], sum(entry["size"] for entry in known["files"])
+        self.learn(record["kind"], record.get("params"), float(known["seconds"]), size)
 
     def of(self, stage: Stage) -> Cost | None:
         """Return the estimated cost of a stage; None without a finished one of its kind."""
@@ -67,9 +61,9 @@ class Costs:
 
 
 def _work(kind: str, params: Json) -> float:
-    """Return the passages or examples that a training sees, and 1 for any other stage."""
+    """Return the number of passages or examples that a training reads, and 1 for other stages."""
     spec = params.get("spec") if isinstance(params, Mapping) else None
-    if not isinstance(spec, Mapping) or kind == "evaluate":  # whose budget is that of fine-tuning
+    if not isinstance(spec, Mapping) or kind == "evaluate":  # its budget is that of fine-tuning
         return 1.0
     return float(spec.get("steps") or 1) * float(spec.get("batch_size") or 1)
 
@@ -83,37 +77,30 @@ def known_costs(
 ) -> Costs:
     """Return the costs of the kinds of the `missing` stages.
 
-    They are learnt from the finished stages of `order`, dropped ones too. With `elsewhere`, which
-    reads the manifests of the store, kinds without a finished stage in `order` are learnt from
-    those of the same experiment, or else from those of all.
+    They are learnt from finished stages of `order`, including dropped ones. If there are none of a
+    kind, they are learnt from manifests of the store, which `elsewhere` returns: those of the same
+    experiment, or else those of all.
     """
     costs = Costs()
     rest = [stage for stage in order if stage.key in missing]
-    kinds = {stage.kind for stage in rest}
-    count = dict.fromkeys(kinds, 0)
+    room = {stage.kind: _SAMPLE for stage in rest}
     for stage in order:
-        wanted = stage.key not in missing and count.get(stage.kind, _SAMPLE) < _SAMPLE
+        wanted = stage.key not in missing and room.get(stage.kind)
         if wanted and (known := store.recall(stage.key)) is not None:
-            count[stage.kind] += 1
-            costs.learn_manifests([known])
-    if elsewhere is not None and (lacking := costs.unknown(rest)):
-        _learn_elsewhere(costs, lacking, {stage.experiment for stage in rest}, elsewhere())
+            room[stage.kind] -= 1
+            costs.learn_manifest(known)
+    lacking = costs.unknown(rest) if elsewhere else set()
+    found: dict[tuple[str, bool], list[Json]] = defaultdict(list)
+    names = {stage.experiment for stage in rest}
+    for known in elsewhere() if elsewhere and lacking else ():
+        record = known["record"]
+        is_own = (record.get("logical") or {}).get("experiment") in names
+        found[record.get("kind"), is_own].append(known)
+    for kind in lacking:
+        for known in sorted(found[kind, True] or found[kind, False], key=lambda m: m["committed"]):
+            costs.learn_manifest(known)
+    costs.foreign = lacking - costs.unknown(rest)
     return costs
-
-
-def _learn_elsewhere(
-    costs: Costs, kinds: Collection[str], experiments: Collection[str], manifests: Iterable[Json]
-) -> None:
-    found: dict[str, list[Json]] = {kind: [] for kind in kinds}
-    for known in manifests:
-        kind = known["record"].get("kind")
-        if kind in found:
-            found[kind].append(known)
-    for records in found.values():
-        logical = [(known["record"].get("logical") or {}).get("experiment") for known in records]
-        own = [known for known, name in zip(records, logical, strict=True) if name in experiments]
-        newest = sorted(own or records, key=lambda known: str(known["committed"]))[-_SAMPLE:]
-        costs.learn_manifests(newest, foreign=True)
 
 
 def time_left(
@@ -122,10 +109,10 @@ def time_left(
     users: Mapping[str, Sequence[Stage]],
     workers: int,
 ) -> float:
-    """Return the seconds until `rest`, in topological order, is computed by some workers.
+    """Return the seconds until some workers have computed `rest`, which is in topological order.
 
     `needs` has the seconds of each stage. The result is their sum divided by the number of
-    workers, or the time of the longest path, if that is longer.
+    workers, or the time of the longest path if that is longer.
     """
     paths: dict[str, float] = defaultdict(float)
     for stage in reversed(rest):
@@ -136,15 +123,15 @@ def time_left(
 
 @dataclass(frozen=True)
 class Expected:
-    """What a number of stages will take, as far as it is known."""
+    """What some stages will take, as far as this is known."""
 
-    seconds: float  # by `workers` at a time
-    work: float  # seconds by one
+    seconds: float  # with `workers` stages at a time
+    work: float  # seconds with one stage at a time
     workers: int
     written: int  # bytes of all artifacts
-    kept: int  # bytes of those that are not dropped after use
+    kept: int  # bytes of the artifacts that are not dropped after use
     measured: int  # finished stages that these estimates use
-    unknown: tuple[str, ...]  # kinds of stages without a finished one, which are left out
+    unknown: tuple[str, ...]  # kinds without a finished stage, which are left out
 
 
 def expected(rest: Sequence[Stage], costs: Costs, workers: int) -> Expected:

@@ -1,4 +1,4 @@
-"""What happens in a run, as one stream of events, and the outcome of each stage."""
+"""The events of a run, and the outcome of each stage."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _INTERVAL = 12.0  # seconds between two lines of progress of one stage in a file
 class Outcome:
     """The outcome of a stage.
 
-    A hit was in the store when the run began. An outcome without artifact and error was not
-    needed, because everything that would use it exists. `seconds` is the time of the computation,
-    of a hit too, earlier attempts included.
+    A hit was in the store when the run began. An outcome without artifact and error was not needed,
+    because everything that would use it exists. `seconds` is the time of the computation, which may
+    be an earlier one, with all attempts.
     """
 
     stage: Stage
-    artifact: Path | None = None  # its folder; verified if the stage is a target or computed here
+    artifact: Path | None = None  # its folder; verified for a target and a stage computed here
     error: str | None = None  # one line
     seconds: float = 0.0
     hit: bool = False
     exception: Exception | None = field(default=None, repr=False)  # of the stage that failed
-    here: bool = False  # this run computed it, or tried to
+    here: bool = False  # whether this run has computed it, or tried to
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a stage: it waits for another command, began, went on, or ended.
+    """A stage waits for another command, has started, has advanced, or is finished.
 
-    `finished` comes once for each stage: found, computed, failed, or not run for an input.
+    `finished` comes once for each stage, which was found, computed, failed, or not run.
     """
 
     what: Literal["waits", "started", "advanced", "finished"]
@@ -80,8 +80,8 @@ def plan_digest(order: Iterable[Stage]) -> str:
 def recorded(path: Path, listener: Listener) -> Iterator[Listener]:
     """Yield a listener that also writes events to a file of JSON lines, which `status` reads.
 
-    A lock beside the file tells that the run goes on. A second run of the same plan, or one in a
-    store that cannot be written, writes none.
+    A lock beside the file shows that the run continues. A second run of the same plan, and a run
+    with a read-only store, write no events.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,15 +96,20 @@ def recorded(path: Path, listener: Listener) -> Iterator[Listener]:
 
     def listen(event: Event) -> None:
         listener(event)
-        line = _line(event)
-        now = time.monotonic()
+        now, outcome = time.monotonic(), event.outcome
         if event.what == "advanced" and now - latest.get(event.stage.key, 0.0) < _INTERVAL:
             return
         latest[event.stage.key] = now
-        if line is not None:
-            clock = datetime.now(UTC).isoformat(timespec="seconds")
-            with suppress(OSError), path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"time": clock, **author, **line}) + "\n")
+        if outcome is not None and not outcome.here:  # the stage was found or not run
+            return
+        line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **author}
+        line |= {"what": event.what, "key": event.stage.key, "stage": event.stage.name}
+        if outcome is None:
+            line |= {"done": event.done, "total": event.total, "note": event.note}
+        else:
+            line["error"] = outcome.error
+        with suppress(OSError), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
     try:
         yield listen
@@ -112,29 +117,16 @@ def recorded(path: Path, listener: Listener) -> Iterator[Listener]:
         lock.release()
 
 
-def _line(event: Event) -> dict[str, Json] | None:
-    """Return what a file says of an event; None for stages that were found or not run."""
-    line = {"what": event.what, "key": event.stage.key, "stage": event.stage.name}
-    if event.outcome is None:
-        return line | {"done": event.done, "total": event.total, "note": event.note}
-    if not event.outcome.here:
-        return None
-    return line | {"error": event.outcome.error}
-
-
 def read_events(path: Path) -> tuple[list[dict[str, Json]], bool]:
-    """Return the lines of a file of events, and whether the run that writes it goes on."""
+    """Return the lines of a file of events, and whether the run that writes them continues."""
     lines: list[dict[str, Json]] = []
-    if not path.exists():
-        return lines, False
     with suppress(OSError):
         for text in path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # a line that was not written to its end
+            with suppress(ValueError):  # an unfinished line
                 lines.append(json.loads(text))
-    try:
-        with FileLock(f"{path}.lock", timeout=0, fallback_to_soft=False):
-            return lines, False
-    except Timeout:
-        return lines, True
-    except OSError:
-        return lines, False
+        try:
+            with FileLock(f"{path}.lock", timeout=0, fallback_to_soft=False):
+                return lines, False
+        except Timeout:
+            return lines, True
+    return lines, False

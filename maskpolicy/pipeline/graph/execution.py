@@ -1,10 +1,11 @@
-"""Execute a graph of stages: one driver gives those that are ready to an engine."""
+"""Execute a graph of stages: one driver gives ready stages to an engine."""
 
 from __future__ import annotations
 
 import heapq
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -30,17 +31,17 @@ from maskpolicy.pipeline.graph.nodes import Stage, kind_of, sinks, topological, 
 from maskpolicy.pipeline.store.artifacts import Store, run_name
 from maskpolicy.plugins import isolation
 
-_MOST_LOST = 3  # processes at one stage, one after another without a new checkpoint
-_TICK = 0.25  # seconds between two looks at the reports of stages under way
-_PAUSE = 0.5  # seconds until the stages of other commands are tried again
+_MOST_LOST = 3  # processes that a stage may lose in a row without a new checkpoint
+_TICK = 0.25  # seconds between two looks at the reports of stages
+_PAUSE = 0.5  # seconds until stages that other commands compute are tried again
 _URGENT = 1_000_000  # longer than any path
 _log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """Computes calls in other processes; a future of a killed process raises BrokenProcessPool."""
+    """Computes calls in other processes; the future of a killed one raises BrokenProcessPool."""
 
-    capacity: int | None  # calls at a time; None: it queues them, and computes what fits
+    capacity: int | None  # calls at a time; None: it queues all calls
 
     def submit(self, call: Call, report: Report) -> Future[Answer]:
         """Compute a stage."""
@@ -63,14 +64,14 @@ def execute(
 
     `targets` are by default the sinks of the graph. Stages that only finished stages need are
     neither computed nor verified. If a stage raises, the stages that depend on it fail, and all
-    others that a target needs are computed. A stage whose process is killed is computed again; the
-    third time without a new checkpoint it fails.
+    others that a target needs are computed. If the process of a stage is killed, the stage starts
+    again; the third time without a new checkpoint, it fails.
 
-    Without an `engine`, stages are computed in this process, one after the other, and `group`
-    starts the processes of those that several compute together. `workers` is the number of
-    processes that a stage may start, `threads` that of each process, `cache` the folder for copies
-    of what a bucket holds, `logs` a folder for trackers. Raises StoreError if the store cannot be
-    used, e.g. on a full disk.
+    Without an `engine`, this process computes one stage after the other, and `group` starts the
+    processes of stages that several compute together. `workers` is the number of processes that a
+    stage may start, `threads` the number of threads of each, `cache` the folder for copies of a
+    bucket, `logs` a folder for trackers. Raises StoreError if the store cannot be used, e.g. on a
+    full disk.
     """
     order, run = topological(stages), run_name()
     about = {
@@ -95,7 +96,7 @@ def execute(
 
 @dataclass
 class _Here:
-    """The engine that computes stages in this process."""
+    """An engine that computes stages in this process."""
 
     store: Store
     group: Group | None
@@ -127,18 +128,20 @@ class _Execution:
             stage.key: stage for stage in (sinks(order) if targets is None else targets)
         }
         self.users = users_of(order)
-        self.makers = _makers_of(order)
+        self.makers: dict[str, list[Stage]] = defaultdict(list)  # by the keys of by-products
+        for stage in order:
+            for byproduct in stage.byproducts.values():
+                self.makers[byproduct.key].append(stage)
         self.kept = self.targets.keys() | {stage.key for stage in order if not stage.transient}
-        self.choices = nodes.options_of(order).keys()
+        self.choices = {each.inputs[nodes.CHOICE].key for each in order if nodes.options(each)}
         self.store = store
         self.listener = listener
         self.engine = engine
         self.about = about
         self.ranks = ranks_of(order, self.users)
-        self.ready: list[tuple[int, int, int]] = []  # a heap of ranks; some may be settled already
+        self.ready: list[tuple[int, int, int]] = []  # a heap of ranks; some may be settled
         self.open: dict[str, Stage] = {}
-        # needed only if a choice that is not made yet takes it; neither open nor settled
-        self.undecided: dict[str, Stage] = {}
+        self.undecided: dict[str, Stage] = {}  # depend on a future choice; neither open nor settled
         self.outcomes: dict[str, Outcome] = {}
         self.busy: dict[Future[Answer], Stage] = {}
         self.under_way: set[str] = set()  # keys of the stages that the engine computes
@@ -146,8 +149,8 @@ class _Execution:
         self.elsewhere: dict[str, Stage] = {}  # stages that other commands compute
         self.again = 0.0  # when those are tried again
         self.reports: SimpleQueue[tuple[Stage, int, int, str]] = SimpleQueue()
-        self.losses: dict[str, tuple[int, int]] = {}  # since a checkpoint, and its step
-        self.is_stale = False  # whether fewer stages may be needed than before
+        self.losses: dict[str, tuple[int, int]] = {}  # since a checkpoint, and the step of that
+        self.is_stale = False  # whether some open stages may no longer be needed
 
     def run(self) -> dict[str, Outcome]:
         self.store.prefetch(self.users)
@@ -168,12 +171,12 @@ class _Execution:
         return {key: self.outcomes[key] for key in self.users if key in self.outcomes}
 
     def drop_late(self) -> None:
-        """Remove transient artifacts that other runs needed when this one was done with them."""
+        """Remove transient artifacts that stayed because other runs needed them."""
         if any(self.store.has(key) for key in self.outcomes.keys() - self.kept):
             self._drop(self.order)
 
     def _submit_ready(self) -> None:
-        """Give ready stages to the engine, as many as it takes at a time."""
+        """Give ready stages to the engine, up to its capacity."""
         if self.elsewhere and time.monotonic() >= self.again:
             waiting, self.elsewhere = self.elsewhere, {}
             for stage in waiting.values():
@@ -205,14 +208,14 @@ class _Execution:
         self.busy[self.engine.submit(call, self._report_of(stage))] = stage
 
     def _wait_for(self, stage: Stage) -> None:
-        """Try a stage that another command computes again in a moment."""
+        """Note that another command computes a stage, which is tried again in a moment."""
         if not self.elsewhere:
             self.again = time.monotonic() + _PAUSE
         self.elsewhere[stage.key] = stage
         self.listener(Event("waits", stage, note="another command computes it"))
 
     def _start(self, stage: Stage) -> None:
-        """Report that a stage begins; a queued one does with its first report."""
+        """Report that a stage has started; a queued one starts with its first report."""
         if stage.key not in self.started:
             self.started.add(stage.key)
             self.listener(Event("started", stage))
@@ -225,7 +228,7 @@ class _Execution:
         return lambda done, total, note: self.reports.put((stage, done, total, note))
 
     def _take_answers(self) -> None:
-        """Wait for an answer for a moment, and settle the stages that have one."""
+        """Wait a moment for answers, and settle their stages."""
         if not self.busy and self.elsewhere and not self.ready:
             time.sleep(max(0.0, self.again - time.monotonic()))
         answered = wait(self.busy, timeout=_TICK, return_when=FIRST_COMPLETED).done
@@ -261,7 +264,7 @@ class _Execution:
             self._finish(Outcome(stage, path, seconds=answer.seconds, here=True))
 
     def _lose(self, stage: Stage, lost: str) -> None:
-        """Compute a stage again if its process was killed; fail the third time without progress."""
+        """Queue a stage whose process was killed; the third time without progress, it fails."""
         count, before = self.losses.get(stage.key, (0, 0))
         step = max(self.store.checkpoints(stage.key).steps(), default=0)
         count = 1 if step > before else count + 1
@@ -278,16 +281,11 @@ class _Execution:
         self._finish(Outcome(stage, None, str(error), exception=error, here=True))
 
     def _look_for(self, stages: Iterable[Stage], verify: bool = False) -> None:
-        """Settle the stages that are in the store, and open the others, inputs included.
-
-        The inputs of a stage that is in the store are not looked for.
-        """
+        """Settle stages that are in the store; open the others, and look for their inputs."""
         waiting, missing = list(stages), []
         while waiting:
             stage = waiting.pop()
-            if self._is_known(stage):
-                continue
-            if not self._find(stage, hit=True, verify=verify):
+            if not self._is_known(stage) and not self._find(stage, hit=True, verify=verify):
                 self.open[stage.key] = stage
                 missing.append(stage)
                 waiting.extend(self._needs(stage))
@@ -305,13 +303,13 @@ class _Execution:
         return nodes.needed(stage, self.store)
 
     def _is_undecided(self, stage: Stage) -> bool:
-        """Return whether a stage takes an input by a choice that is not made yet."""
+        """Return whether a stage has options and depends on a future choice."""
         return bool(nodes.options(stage) and stage.inputs[nodes.CHOICE].key not in self.outcomes)
 
     def _find(self, stage: Stage, hit: bool, verify: bool = False) -> bool:
         """Settle a stage if its artifact is in the store; return whether it is.
 
-        Targets are verified at once, all others when a stage that needs them is computed.
+        Targets are verified now, other artifacts when a stage that needs them is computed.
         """
         if verify or stage.key in self.targets:
             artifact = self.store.get(stage.key)
@@ -330,14 +328,12 @@ class _Execution:
         """Queue an open stage that is ready; settle it as not run if one of its inputs failed."""
         if stage.key not in self.open or stage.key in self.under_way:
             return
-        if nodes.options(stage):  # what it takes is opened as soon as that is known
+        if nodes.options(stage):  # the chosen option is opened as soon as it is known
             self._look_for(self._needs(stage))
         inputs = (self.outcomes.get(needed.key) for needed in self._needs(stage))
         failed = next((one for one in inputs if one is not None and one.error is not None), None)
-        if failed is not None:  # or was not run either: then its error names the first failure
-            why = (
-                "" if failed.exception is None else f"not run, because {failed.stage.name} failed: "
-            )
+        if failed is not None:  # if that was not run either, its error names the first failure
+            why = f"not run, because {failed.stage.name} failed: " if failed.exception else ""
             self._finish(Outcome(stage, error=f"{why}{failed.error}"))
         elif self._is_ready(stage):
             heapq.heappush(self.ready, self.ranks[stage.key])
@@ -355,7 +351,7 @@ class _Execution:
         )
 
     def _settle_unneeded(self, is_first: bool = False) -> None:
-        """Settle without an artifact what no target needs, and no choice can take, any more."""
+        """Settle, without artifacts, the stages that no target and no choice needs any more."""
         self.is_stale = False
         needed: dict[str, Stage] = {}
         waiting = [stage for stage in self.targets.values() if stage.key in self.open]
@@ -376,21 +372,20 @@ class _Execution:
                 self._drop(() if is_first else stage.inputs.values())
 
     def _drop(self, stages: Iterable[Stage]) -> None:
-        """Remove transient artifacts whose users in this graph have all finished.
+        """Remove transient artifacts if all stages of this graph that use them have finished.
 
-        Those that another running command may use stay, until that one ends.
+        Artifacts that another running command may use stay until it ends.
         """
         done = set()
         for key in {stage.key for stage in stages} - self.kept:
             users = [self.outcomes.get(user.key) for user in self.users[key]]
-            if all(outcome is not None and outcome.error is None for outcome in users):
+            if all(one and one.error is None for one in users) and self.store.has(key):
                 done.add(key)
-        done = {key for key in done if self.store.has(key)}
         for key in done - self.store.in_use() if done else ():
             self.store.drop(key)
 
     def _finish(self, outcome: Outcome) -> None:
-        """Settle a stage with its outcome, and queue the stages that waited for nothing else."""
+        """Settle a stage with its outcome, and queue the stages that are ready now."""
         stage = outcome.stage
         self.outcomes[stage.key] = outcome
         self.open.pop(stage.key, None)
@@ -405,7 +400,7 @@ def ranks_of(
 ) -> dict[str, tuple[int, int, int]]:
     """Return the rank of each stage by key; the ready stage of the lowest rank is computed first.
 
-    Among stages of equal priority, those deeper in the graph come first, then those first in it.
+    Stages of equal priority are ordered by depth, deepest first, then by their place in `order`.
     """
     priority = priorities(order, users)
     return {
@@ -416,10 +411,10 @@ def ranks_of(
 def priorities(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> dict[str, int]:
     """Return the priority of each stage by key; stages of higher priority are computed first.
 
-    It is the number of stages on the longest path from the stage to a sink, itself included, or
-    the priority of one of its by-products if that is higher. A stage that uses a transient
-    artifact has at least the priority of the stage that computes the artifact, so that few of them
-    are in the store at a time. Urgent stages and their inputs come before all others.
+    It is the number of stages on the longest path from this stage to a sink, or the priority of a
+    by-product if that is higher. A stage that uses a transient artifact has at least the priority
+    of the stage that computes it, so that the store has few transient artifacts at a time. Urgent
+    stages and their inputs come first.
     """
     lengths: dict[str, int] = {}
 
@@ -436,12 +431,3 @@ def priorities(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> 
         transient = (need.key for need in stage.inputs.values() if need.transient)
         priority[stage.key] = max((longest(stage), *(priority[key] for key in transient)))
     return priority
-
-
-def _makers_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
-    """Return for each by-product's key the stages of `order` that can commit it."""
-    makers: dict[str, list[Stage]] = {}
-    for stage in order:
-        for byproduct in stage.byproducts.values():
-            makers.setdefault(byproduct.key, []).append(stage)
-    return makers

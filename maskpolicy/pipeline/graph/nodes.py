@@ -1,8 +1,8 @@
 """Stages: pure functions from committed artifacts to one artifact, and the keys of artifacts.
 
-Some stages take one of several inputs; the artifact of another input says which one. A graph is
-thus the same before and after a choice, and what is not chosen is not computed. The input `choice`
-of such a stage has a file choice.json, {"input": NAME}, with the name of one of its options.
+Some stages use one of several inputs, their options, and the artifact of the input "choice" says
+which: its file choice.json is {"input": NAME}. So a choice does not change the graph, and options
+that are not chosen are not computed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ The manifest records `facts`, like those of `StageRun`.
 class Local:
     """Paths and settings of this machine, which are not in the key.
 
-    A manifest keeps those that are not at their defaults.
+    A manifest has those that differ from their defaults.
     """
 
     plugins: tuple[str, ...] = omitted(())  # the experiment's files of plugins
@@ -57,7 +57,7 @@ class Local:
 
 @dataclass(frozen=True)
 class StageRun:
-    """What a stage function gets besides params and inputs; nothing here may change its result."""
+    """What a stage function gets besides params and inputs; its result must not depend on it."""
 
     checkpoints: Checkpoints
     local: Local = field(default_factory=Local)
@@ -70,11 +70,11 @@ class StageRun:
 
     @property
     def kind(self) -> str:
-        """The first word of the name, which is also that of the budget's block."""
+        """The first word of the name, which also names the block of the budget."""
         return self.name.partition(" ")[0]
 
     def warn(self, text: str) -> None:
-        """Log a warning with the stage's name, which only the first of several processes has."""
+        """Log a warning with the stage's name; of several processes, only the first has a name."""
         if self.name:
             _log.warning("%s: %s", self.name, text)
 
@@ -92,10 +92,10 @@ class StageRun:
         workers: int = 0,
         **more: Any,
     ) -> dict[str, Any]:
-        """Train `module` in place and return the result of `training.loop.train`.
+        """Train `module` in place with this stage's checkpoints, progress and tracker.
 
-        The loop gets the stage's checkpoints, progress and tracker. Threads, loss and smaller
-        micro-batches than asked for are recorded in `facts`.
+        Returns the result of `training.loop.train`. Records threads, loss and a reduction of
+        micro-batches in `facts`.
         """
         import torch
 
@@ -128,9 +128,8 @@ Folders: TypeAlias = Mapping[str, Path]
 StageFunction: TypeAlias = Callable[[Any, Folders, Path, StageRun], None]
 """(params, inputs, out, run): writes an artifact's files into the folder `out`.
 
-`params` is annotated with a frozen dataclass, which the stage's key holds as JSON. `inputs` are the
-folders of the input artifacts, by name. The same params and the same input files must give the same
-bytes.
+`params` is annotated with a frozen dataclass; its JSON is part of the stage's key. `inputs` are the
+folders of the input artifacts by name. Equal params and input files must give equal bytes.
 """
 
 
@@ -158,11 +157,10 @@ def stage(
     urgent: bool = False,
     picks: bool = False,
 ) -> Callable[[F], F]:
-    """Return a decorator that registers a module-level function as the one that computes `kind`.
+    """Return a decorator that registers a module-level function, which computes `kind`.
 
-    `version` stands for the code: raise it whenever the same arguments give another result. An
-    `urgent` stage is computed as early as possible. A stage that `picks` needs one of several
-    inputs (`options`).
+    Raise `version` whenever the same arguments give another result. An `urgent` stage is computed
+    as early as possible. A stage that `picks` needs one of several inputs (`options`).
     """
     return partial(_register, kind, version=version, urgent=urgent, picks=picks)
 
@@ -178,8 +176,8 @@ def kind_of(name: str) -> Kind:
 def compute(kind: str, params: Json, inputs: Folders, out: Path, run: StageRun) -> None:
     """Compute a stage: write its files into the folder `out`.
 
-    `params` is the JSON in its key, so the stage function gets nothing that the key lacks. Raises
-    whatever that function raises.
+    `params` is the JSON of the key, so that the stage function depends on nothing else. Raises what
+    that function raises.
     """
     kind_of(kind).function(params_from(kind, params), inputs, out, run)
 
@@ -214,8 +212,8 @@ class Stage:
 
     `params` is an instance of the dataclass that the kind's function takes, `keyed` its JSON in the
     key. `logical` identifies the stage in its experiment, whatever its parameters. `byproducts` are
-    stages whose artifacts this stage can commit while it runs, with the same bytes. They are not in
-    the key, and neither are `local` (paths, device, workers) and the paths of the data `files`.
+    stages whose artifacts this stage can commit while it runs, with the same bytes. The key does
+    not depend on them, on `local` (paths, device, workers), and on the paths of data `files`.
     """
 
     kind: str
@@ -255,17 +253,14 @@ class Stage:
         return {"experiment": self.experiment, "kind": self.kind, "label": self.label}
 
     def adjusted(self, **unkeyed: Any) -> Stage:
-        """Return a copy with other values of `local`, `transient`, `byproducts` or `files`.
-
-        The key stays the same, because it does not hold them.
-        """
+        """Return a copy with other values of fields that are not in the key."""
         changed = copy(self)
         for name, value in unkeyed.items():
             object.__setattr__(changed, name, value)
         return changed
 
     def record(self) -> dict[str, Json]:
-        """Return the description of the stage that its manifest holds."""
+        """Return the description of the stage for its manifest."""
         return {**self._resolved(), "logical": self.logical, "local": to_json(self.local)}
 
     def _resolved(self) -> dict[str, Json]:
@@ -281,19 +276,18 @@ def topological(stages: Iterable[Stage]) -> list[Stage]:
     """Return the stages and all their inputs, each key once, inputs before their users."""
     order: dict[str, Stage] = {}
 
-    def visit(stage: Stage) -> None:
-        if stage.key not in order:
-            for needed in stage.inputs.values():
-                visit(needed)
-            order[stage.key] = stage
+    def visit(stages: Iterable[Stage]) -> None:
+        for stage in stages:
+            if stage.key not in order:
+                visit(stage.inputs.values())
+                order[stage.key] = stage
 
-    for stage in stages:
-        visit(stage)
+    visit(stages)
     return list(order.values())
 
 
 def users_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
-    """Return for each key in `order` the stages that take its artifact as an input."""
+    """Return for each key in `order` the stages that use its artifact as an input."""
     order = list(order)
     users: dict[str, list[Stage]] = {stage.key: [] for stage in order}
     for stage in order:
@@ -305,38 +299,27 @@ def users_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
 def sinks(order: Iterable[Stage]) -> list[Stage]:
     """Return the stages of `order` that are not an input of another one."""
     order = list(order)
-    users = users_of(order)
-    return [stage for stage in order if not users[stage.key]]
+    used = {needed.key for stage in order for needed in stage.inputs.values()}
+    return [stage for stage in order if stage.key not in used]
 
 
-# stages that take one of several inputs
+# stages that use one of several inputs
 
-CHOICE, OPTION = "choice", "option-"  # names of inputs; those of options begin with the second
+CHOICE, OPTION = "choice", "option-"  # the name of the input that chooses; how options' names begin
 FILE = "choice.json"
 
 
 def options(stage: Stage) -> dict[str, Stage]:
-    """Return by name the inputs from which a stage needs only one; {} for most stages."""
+    """Return the options of a stage, by name; {} for most stages."""
     if not kind_of(stage.kind).picks:
         return {}
     return {name: each for name, each in stage.inputs.items() if name.startswith(OPTION)}
 
 
-def options_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
-    """Return by the key of each choice all options of the stages that take one by it."""
-    found: dict[str, dict[str, Stage]] = {}
-    for stage in order:
-        among = options(stage)
-        if among:
-            known = found.setdefault(stage.inputs[CHOICE].key, {})
-            known |= {option.key: option for option in among.values()}
-    return {choice: list(among.values()) for choice, among in found.items()}
-
-
 def needed_names(kind: str, inputs: Mapping[str, str], store: Store) -> list[str]:
-    """Return the names of the inputs that a stage needs, as far as this is known.
+    """Return the names of the inputs that a stage needs: all but options that were not chosen.
 
-    `inputs` maps names to keys. These are all, but of options only the one that is picked.
+    `inputs` maps names to keys. Before the choice is made, no option is needed.
     """
     if not kind_of(kind).picks:
         return list(inputs)
@@ -346,7 +329,7 @@ def needed_names(kind: str, inputs: Mapping[str, str], store: Store) -> list[str
 
 
 def needed(stage: Stage, store: Store) -> list[Stage]:
-    """Return the inputs that a stage needs, as far as this is known: all but options not picked."""
+    """Return the inputs that a stage needs: all but options that were not chosen."""
     keys = {name: each.key for name, each in stage.inputs.items()}
     return [stage.inputs[name] for name in needed_names(stage.kind, keys, store)]
 
@@ -354,7 +337,7 @@ def needed(stage: Stage, store: Store) -> list[Stage]:
 def undecided(
     stages: Iterable[Stage], store: Store, is_known: Callable[[Stage], bool]
 ) -> dict[str, Stage]:
-    """Return by key what `stages` need only if they pick it: options, and their missing inputs.
+    """Return by key the options of `stages`, and the options' missing inputs.
 
     Stages for which `is_known` is true are left out, with their inputs.
     """

@@ -21,8 +21,9 @@ _SHOWN = 4  # reasons in one line
 class Planned:
     """The state of a stage and its reason.
 
-    What is done needs no computation. What is to do was never computed, what is begun has a
-    process or a checkpoint, and what is outdated was computed with other inputs or parameters.
+    A stage is "done" if it needs no computation, "to do" if it was never computed, "begun" if it
+    has a process or a checkpoint, and "outdated" if it was computed with other inputs or
+    parameters.
     """
 
     stage: Stage
@@ -39,14 +40,17 @@ def plan(
 ) -> list[Planned]:
     """Return the state of every stage in topological order; reads manifests and writes nothing.
 
-    `targets` are the stages whose artifacts are wanted, by default the sinks of the graph, and
+    `targets` are the stages whose artifacts are wanted (default: the sinks of the graph), and
     `records` the manifests of the store, if they are known.
     """
     order = topological(stages)
     wanted = sinks(order) if targets is None else list(targets)
     store.prefetch(stage.key for stage in order)
     needed = missing(wanted, store)
-    history = _history(store.records() if records is None else records) if needed else {}
+    history: dict[Json, list[str]] = defaultdict(list)
+    every = () if not needed else store.records() if records is None else records
+    for known in sorted(every, key=lambda each: each["committed"], reverse=True):
+        history[_logical(known["record"].get("logical") or {})].append(known["key"])
     choices = undecided(order, needed, store)
     planned: dict[str, Planned] = {}
     for stage in order:
@@ -64,10 +68,7 @@ def plan(
 
 
 def undecided(order: Iterable[Stage], needed: Collection[str], store: Store) -> dict[str, Stage]:
-    """Return what is computed only if a choice takes it that is itself in `needed`: key -> choice.
-
-    These stages are not in the store.
-    """
+    """Return missing stages that only a choice in `needed` may require: key -> choice."""
     found: dict[str, Stage] = {}
     for stage in order:
         if stage.key in needed and nodes.options(stage):
@@ -83,8 +84,8 @@ def missing(
 ) -> set[str]:
     """Return the keys to compute: missing targets, and their missing inputs at any depth.
 
-    What only a choice that is not made yet may take is left out. `committed` are the keys that
-    count as there; by default those whose files match their manifests.
+    Stages that depend on a future choice are left out. `committed` are the keys that are not
+    missing (default: those whose files match their manifests).
     """
     keys: set[str] = set()
     waiting = list(targets)
@@ -95,15 +96,6 @@ def missing(
             keys.add(stage.key)
             waiting.extend(nodes.needed(stage, store))
     return keys
-
-
-def _history(records: Iterable[Json]) -> dict[Json, list[str]]:
-    """Return the keys of manifests by `logical`; the newest comes first."""
-    found = [(known["committed"], known["key"], known["record"]) for known in records]
-    history: dict[Json, list[str]] = defaultdict(list)
-    for _, key, record in sorted(found, key=lambda each: each[0], reverse=True):
-        history[_logical(record.get("logical") or {})].append(key)
-    return history
 
 
 def _logical(known: Mapping[str, Json]) -> Json:
@@ -120,23 +112,15 @@ def _planned(
     if stage.key not in needed:
         is_there = store.peek(stage.key) is not None
         return Planned(stage, "done", "" if is_there else "not needed")
-    begun = _begun(stage, store)
-    if begun:
-        return Planned(stage, "begun", begun)
+    if store.is_busy(stage.key):
+        return Planned(stage, "begun", "another process is computing it")
+    if steps := store.checkpoints(stage.key).steps():
+        return Planned(stage, "begun", f"resumes from the checkpoint of step {steps[-1]}")
     keys = history.get(_logical(stage.logical), [])
     known = store.recall(keys[0]) if keys and stage.key not in keys else None
     if known is not None:
         return Planned(stage, "outdated", _changes(known["record"], stage, before))
     return Planned(stage, "to do", _absence(stage, store, stage.key in keys, before))
-
-
-def _begun(stage: Stage, store: Store) -> str:
-    steps = store.checkpoints(stage.key).steps()
-    if store.is_busy(stage.key):
-        return "another process is computing it"
-    if steps:
-        return f"resumes from the checkpoint of step {steps[-1]}"
-    return ""
 
 
 def _changes(old: Json, stage: Stage, before: Mapping[str, Planned]) -> str:

@@ -48,7 +48,7 @@ ZERO_SHOT = Training(
 class Graph:
     """The stages of an experiment, and the stage that computes each cell of its leaderboard."""
 
-    stages: tuple[Stage, ...]  # of kinds "evaluate" and "take"; all trainings are behind them
+    stages: tuple[Stage, ...]  # the evaluations of all cells
     cells: Mapping[tuple[str, str, int], Stage]  # by policy label, task label and seed
     pretrained: Mapping[tuple[str, int], Stage]  # models to fine-tune, by policy label and run
     early: Mapping[tuple[str, str, int, int], Stage] = field(default_factory=dict)  # and by step
@@ -59,7 +59,7 @@ class Graph:
     def targets(self) -> tuple[Stage, ...]:
         """The stages that a run computes: audits, cells, models to keep and majority guesses.
 
-        Audits come first, so that problems of the data are reported before hours of training.
+        Audits come first, so that users see problems of the data before hours of training.
         """
         tuned = [stage.inputs["model"] for stage in self.stages if "model" in stage.inputs]
         kept = (stage for stage in tuned if not stage.transient)
@@ -69,9 +69,8 @@ class Graph:
 def build(experiment: Experiment, digest: Digest = sha256, cut: CutFile = scan) -> Graph:
     """Return the graph of an experiment without computing any stage.
 
-    `digest` returns the sha256 of a data file, and `cut` its cuts. Raises ConfigError or DataError
-    if the graph cannot be built, e.g. for a missing file or a setting that a stage does not
-    support.
+    `digest` returns the sha256 of a data file, and `cut` its cuts. Raises ConfigError or DataError,
+    e.g. for a missing file or a setting that a stage does not support.
     """
     return _Builder(Inputs(experiment, digest, cut)).graph()
 
@@ -82,26 +81,26 @@ def tokenizer(experiment: Experiment, digest: Digest = sha256) -> Stage:
 
 
 def corpus(experiment: Experiment, digest: Digest, cut: CutFile) -> Stage:
-    """Return the stage of the passages that an experiment's first row reads."""
+    """Return the stage with the passages of an experiment's first row."""
     return Inputs(experiment, digest, cut).text(experiment.policies[0]).corpus
 
 
 def train_examples(experiment: Experiment, task: TaskBlock, digest: Digest) -> Stage:
-    """Return the stage of the train and dev examples of a task."""
+    """Return the stage with the train and dev examples of a task."""
     return TaskInputs(Inputs(experiment, digest, cut=None)).examples(task, "train")
 
 
 def statistics(experiment: Experiment, row: int, digest: Digest = sha256) -> list[Stage | None]:
-    """Return the stages of the statistics that a row's policy reads, or each that it draws."""
+    """Return the stages of the statistics that a row's policy, or each of its members, reads."""
     builder = _Builder(Inputs(experiment, digest, cut=None))
     leaves = leaf_blocks(experiment.policies[row], f"policies[{row}]")
     return [builder.row_inputs.statistics(leaf) for leaf, _ in leaves]
 
 
 def choose_cells(graph: Graph, only: Sequence[str]) -> Graph:
-    """Return the graph of the cells that any word of `only` names; all cells if it is empty.
+    """Return the graph of the cells that `only` names as ROW, ROW/TASK or /TASK; [] names all.
 
-    A word is ROW, ROW/TASK or /TASK. Raises ConfigError for an unknown row or task.
+    Raises ConfigError for an unknown row or task.
     """
     if not only:
         return graph
@@ -156,7 +155,7 @@ class _Builder:
     def early(self) -> dict[tuple[str, str, int, int], Stage]:
         """Build the cells of the models at checkpoint_steps of the intermediate stage.
 
-        Later steps come first: their training also saves the models of earlier steps.
+        Later steps come first, because their training also saves the models of earlier steps.
         """
         return {
             (block.label, task.label, seed, step): self.cell(block, task, seed, step)
@@ -177,7 +176,7 @@ class _Builder:
     def cell(
         self, block: PolicyBlock, task: TaskBlock, seed: int, until: int = 0, split: Split = "test"
     ) -> Stage:
-        """The scores of a row on a task; `until` and `split` as in `TunedRow`."""
+        """The scores of a row on a task: of its model, or that after `until` steps, on a split."""
         if block.candidates:
             if block.label not in self.tuned:
                 self.tuned[block.label] = TunedRow(block, self.inputs, self.tasks, self.cell)
@@ -223,7 +222,7 @@ class _Builder:
         return self.inputs.resumable(self.inputs.stage("general", label, params, **inputs), spec)
 
     def _general_objective(self) -> dict[str, Any]:
-        """The fields of `GeneralParams` that say what is masked, and how that is written."""
+        """The fields of `GeneralParams` for the policy and the denoising objective."""
         block = self.experiment.general_policy
         if block is None:
             return {"policy": GENERAL_POLICY, "fields": {}, "how": self.kind.general}
@@ -237,12 +236,12 @@ class _Builder:
         """
         key = (block.label, run, until)
         if key not in self.models:
-            self.models[key] = self._pretrained(block, run, until)
+            has_stage = block.has_stage
+            self.models[key] = self.trained(block, run, until) if has_stage else self.base(run)
         return self.models[key]
 
-    def _pretrained(self, block: PolicyBlock, run: int, until: int) -> Stage:
-        if not block.has_stage:
-            return self.base(run)
+    def trained(self, block: PolicyBlock, run: int, until: int) -> Stage:
+        """The last part of a row's intermediate training, or of its first `until` steps."""
         if block.denoising.mask_exclusion:
             self.inputs.check_exclusion()
         spec = self.spec(block, run)
@@ -263,7 +262,7 @@ class _Builder:
         return settled(replace(spec, seed=spec.seed + run), "intermediate", has_text=validates)
 
     def kept(self, block: PolicyBlock, run: int, steps: range) -> dict[str, Stage]:
-        """The models at those of checkpoint_steps that a training passes on its way."""
+        """The models at those checkpoint_steps that are among some steps of a training."""
         found = [step for step in self.steps_of(block) if step in steps]
         return {str(step): self.pretrained(block, run, step) for step in found}
 
@@ -286,7 +285,7 @@ class _Builder:
         return self.inputs.resumable(self.inputs.stage(kind, label, params, **inputs), spec)
 
     def _has_short_targets(self, spec: Training) -> bool:
-        """Return whether targets may be shorter than sources: earlier versions cut them."""
+        """Return whether targets may be shorter than sources; earlier versions cut them."""
         return self.experiment.model.kind != ENCODER and spec.max_target < spec.max_source
 
     def training_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
@@ -309,21 +308,20 @@ class _Builder:
         return {f"{VALIDATION_PREFIX}{name}": made for name, made in found.items()}
 
     def feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
-        """What the part of a training that begins at step `first` takes from the parts before.
+        """The inputs from earlier parts, for the part of a training that begins at step `first`.
 
         "feedback" are the columns that the policy computes with the model of step `first`, and
         "state" is the whole state of the training there. A row without feedback has neither.
         """
         key = block.label, run, first
         if key not in self.feedback_inputs:
-            size, steps = feedback.every(block), self.spec(block, run).steps
-            self.feedback_inputs[key] = (
-                self._feedback(block, run, first, size) if size and steps else {}
-            )
+            has_parts = feedback.every(block) and self.spec(block, run).steps
+            self.feedback_inputs[key] = self._feedback(block, run, first) if has_parts else {}
         return self.feedback_inputs[key]
 
-    def _feedback(self, block: PolicyBlock, run: int, first: int, size: int) -> dict[str, Stage]:
+    def _feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
         spec, name, found = self.spec(block, run), f"{block.label}, run {run}", {}
+        size = feedback.every(block)
         inputs = self.training_inputs(block, run)
         if learned_policies.is_learned(block):
             inputs["fit"] = self.row_inputs.fit(block, run)
@@ -350,7 +348,7 @@ class _Builder:
     def evaluate(
         self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str, split: Split
     ) -> Stage:
-        """Answer the examples of a split, with a row's model or after its fine-tuning on a task."""
+        """The answers of a row's model to a split, after fine-tuning if the task needs it."""
         column, spec, tokenizer = self.columns.column(task), ZERO_SHOT, self.inputs.tokenizer
         metric, *others = column.metrics
         if self.columns.is_zero_shot(task):
@@ -372,9 +370,9 @@ class _Builder:
         return self.inputs.stage("evaluate", name, evaluate, model=model, **inputs)
 
     def finetune(self, task: TaskBlock, model: Stage, spec: Training, label: str) -> Stage:
-        """Fine-tune a model on a task."""
+        """A model that is fine-tuned on a task."""
         column, chooses = self.columns.column(task), bool(spec.eval_every)
-        metric = column.metrics[0]  # chooses the weights, if anything does
+        metric = column.metrics[0]  # chooses the weights if there is a choice
         finetune = FinetuneParams(
             **column.params,
             spec=spec,

@@ -1,4 +1,4 @@
-"""A stage that lets a pre-trained model fill in masked values, under the right and a wrong name."""
+"""A stage that lets a model fill in masked values, in texts with the right and a wrong name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 
 ANSWERS = "cloze.json"
-_SLACK = 8  # tokens that an answer may have beyond the longest text, which it may repeat
-_MOST = 510  # most tokens of a source
+_SLACK = 8  # an answer may repeat the longest text and have so many tokens more
+_MOST = 510  # the most tokens of a source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,10 @@ class ClozeParams:
 
 @stage("cloze", version=3)
 def cloze(params: ClozeParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Mask each value of the world's entries by itself and let a model fill it in.
+    """Mask one value of the world's entries at a time, and let a model fill it in.
 
-    Writes a row for each value: its kind and relation, and whether the model filled it in correctly
-    under the name of its subject ("own") and of another subject ("other").
+    Writes a row for each value: its kind and relation, and whether the model fills it in correctly
+    in the text about its subject ("own") and in the same text about another subject ("other").
     """
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model: Any = text_to_text.load(str(inputs["model"]))

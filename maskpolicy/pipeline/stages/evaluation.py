@@ -71,7 +71,7 @@ def _read_splits(
 
 @stage("audit", urgent=True)
 def audit(params: AuditParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Count test examples that also occur in train, and texts that are truncated."""
+    """Count test examples that are also in train, and truncated texts."""
     most: tuple[int | None, int | None] = params.positions, params.positions
     if params.positions is None:
         from transformers import AutoConfig
@@ -104,7 +104,7 @@ def read_examples(folder: Path, split: str) -> list[Example]:
 
 
 def labelled(folder: Path, split: str) -> list[Example]:
-    """Return the examples of a split as `read_examples` does; DataError if there are none."""
+    """Return the examples of a split, as `read_examples`; raises DataError if there are none."""
     found = read_examples(folder, split)
     if not found:
         raise DataError(f"the task has no examples in {split}: give some, or tune no row on it")

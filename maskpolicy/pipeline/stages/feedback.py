@@ -1,4 +1,4 @@
-"""The stage between two parts of a training: a policy's columns, by the model in training."""
+"""The stage between two parts of a training: columns of a policy, computed with the model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from maskpolicy.plugins import hooks
 from maskpolicy.plugins.registry import policy_name
 
 MOST_PARTS = 100  # of one training: each has two stages, and writes the weights three times
-STATE = "policy.safetensors"  # what the policy hands on
+STATE = "policy.safetensors"  # the state that the policy keeps from one part to the next
 
 
 def every(block: PolicyBlock) -> int:
-    """Return after how many steps a row's policy is annotated again; 0: never.
+    """Return the number of steps between two annotations of a row's policy; 0: no feedback.
 
     Raises ConfigError for a field `every` that is not a number of steps.
     """
@@ -49,8 +49,7 @@ def every(block: PolicyBlock) -> int:
 def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
     """Return the first step of each part of a row's training, [0] for one without feedback.
 
-    Raises ConfigError for too many parts; `where` is the place of the experiment, as
-    `Experiment.where`.
+    Raises ConfigError for too many parts; `where` is `Experiment.where`.
     """
     size = every(block)
     found = list(range(0, spec.steps, size)) if size and spec.steps else [0]
@@ -68,8 +67,8 @@ def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
 def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Compute a policy's columns of the passages that the next part of its training reads.
 
-    inputs: those of the training, "state" of the part before, and "before": the stage of this kind
-    before that part. Without "state", the model is that before the intermediate stage.
+    inputs: those of the training, "state" of the previous part, and "before", the stage of this
+    kind before that part. Without "state", the model is that before the intermediate stage.
     """
     policy: Any = params.load(run.local.plugins)
     annotated = [inputs["annotate"]] if "annotate" in inputs else []
@@ -90,14 +89,14 @@ def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) 
 
 
 def _read(passages: Passages, params: FeedbackParams) -> NDArray[np.int64]:
-    """Return the passages that the steps from `first` to `until` read, (n,), in ascending order."""
+    """Return the numbers, (n,), ascending, of the passages that steps `first` to `until` read."""
     order = Order(passages.lengths, params.spec.batch_size, params.spec.seed)
     steps = (order.step(number) for number in range(params.first, params.until))
     return np.unique(np.asarray([item for step in steps for item, _ in step], np.int64))
 
 
 class _Chosen(Sequence[Passage]):
-    """Some passages of a corpus, read when they are asked for."""
+    """Some passages of a corpus, which are read on access."""
 
     def __init__(self, passages: Passages, items: NDArray[np.int64]) -> None:
         self._passages, self._items = passages, items
@@ -116,7 +115,7 @@ class _Chosen(Sequence[Passage]):
 
 
 def _current(params: FeedbackParams, inputs: Folders, count: int, run: StageRun) -> Current:
-    """Return the model in training; one with a new head cannot predict tokens at step 0."""
+    """Return the model in training, without a guesser at step 0 if the head is new."""
     kind = MODEL_KINDS[params.kind]
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model, guesser, done = kind.load(str(inputs["model"]), None), None, 0
@@ -149,7 +148,7 @@ def _write(
     total: int,
     out: Path,
 ) -> None:
-    """Write the columns of the passages `items`; the others of the corpus have empty arrays."""
+    """Write the columns of the passages `items`, and empty arrays for all other passages."""
     empty = {name: rows[0][:0] for name, rows in columns.items()}
     rows, places = zip(*columns.values(), strict=True), set(items.tolist())
     with RaggedWriter(out / PASSAGES_FILE) as file:

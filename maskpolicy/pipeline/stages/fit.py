@@ -34,8 +34,8 @@ REPORT = "report.json"
 def contexts(params: TaskParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Read the contexts and answers of a task's train and dev for learned policies.
 
-    Those of a label task are its examples, in the form of the stage "examples". inputs: "world",
-    unless the data is elsewhere, and "corpus" for tasks that retrieve contexts.
+    For a label task, write its examples instead. inputs: "world", unless the data is elsewhere, and
+    "corpus" for tasks that retrieve contexts.
     """
     block = params.task
     folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
@@ -59,7 +59,7 @@ def contexts(params: TaskParams, inputs: Folders, out: Path, run: StageRun) -> N
 
 
 class _Texts(Sequence[str]):
-    """The texts of a corpus's passages, read on access, since most tasks retrieve none."""
+    """The texts of a corpus's passages, read on access because most tasks retrieve none."""
 
     def __init__(self, folder: Path) -> None:
         self._rows = Passages.open(folder).arrays["texts"]
@@ -75,8 +75,8 @@ class _Texts(Sequence[str]):
 def fit(params: FitParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fit a learned policy.
 
-    inputs: "model", "tokenizer", the contexts of each task, "init" if it starts from another, and
-    "classifier" and "statistics" if it needs them.
+    inputs: "model", "tokenizer", the contexts of each task, "init" if it starts from another
+    policy, and "classifier" and "statistics" if it needs them.
     """
     policy: Any = params.load(run.local.plugins)
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
@@ -128,7 +128,7 @@ def _fitted(
 def _dev(
     policy: Any, data: list[fit_tools.Contexts], fitted: Path, statistics: Statistics | None
 ) -> Json:
-    """Return how often an answer of dev is among the best spans; None if none are ranked."""
+    """Return how often an answer of dev is among the best spans; None without ranked spans."""
     if hooks.LEARNS_FROM.of(policy) == "labels":
         return None
     found: list[list[Spans]] = []

@@ -39,7 +39,7 @@ _BATCH = 32  # passages
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralLossParams:
-    """A denoising objective, and the held-out text of a world or corpus to measure it on."""
+    """A denoising objective, and held-out text of a world or corpus to measure it on."""
 
     masking: int  # version of the stage "general"
     policy: str
@@ -51,13 +51,13 @@ class GeneralLossParams:
     world: Settings | None = omitted(None)
     corpus: Source | None = omitted(None)
     code: Mapping[str, str] | None = omitted(None)  # of a user's policy: file -> sha256
-    depends: Json = omitted(None)  # what its columns depend on besides the fields
-    versions: Mapping[str, int] | None = omitted(None)  # of the policy, above 1
+    depends: Json = omitted(None)  # what its columns depend on, besides the fields
+    versions: Mapping[str, int] | None = omitted(None)  # of the policy, if above 1
 
 
 @stage("general-loss", version=2)
 def general_loss(params: GeneralLossParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Measure the loss of an objective on text that no stage trained on, each passage once.
+    """Measure the loss of an objective on held-out text, with each passage once.
 
     A policy that reads statistics needs the input "statistics". Writes the summed loss and the
     number of target tokens of each batch.

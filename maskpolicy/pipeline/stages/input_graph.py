@@ -1,4 +1,4 @@
-"""The inputs of trainings as stages: world, tokenizer, model, corpora and their statistics."""
+"""Stages of the inputs of trainings: world, tokenizer, model, corpora and their statistics."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def scan(path: Path, size: int, unit: Unit) -> Sequence[Cut]:
 
 @dataclass(frozen=True)
 class Text:
-    """The passages of a corpus, and how many shards a stage over it has."""
+    """The passages of a corpus, and the number of shards of a stage over it."""
 
     corpus: Stage
-    shards: int = 0  # 0: such a stage is one
-    label: str = ""  # added to the label of a stage over it
+    shards: int = 0  # 0: such a stage has none
+    label: str = ""  # for the label of a stage over it
 
 
 class Inputs:
-    """The inputs of one experiment's trainings, each as a stage that is not yet computed."""
+    """The stages of the inputs of one experiment's trainings."""
 
     def __init__(self, experiment: Experiment, digest: Digest, cut: CutFile | None) -> None:
         self.experiment, self.digest, self.cut = experiment, digest, cut
@@ -97,7 +97,7 @@ class Inputs:
 
     @cached_property
     def text_world(self) -> Stage:
-        """The world that corpora are read from: one for all settings that differ in tasks only."""
+        """The world that corpora are read from; settings of tasks do not change it."""
         from maskpolicy.data.world import make
 
         settings = make(self.experiment.world)
@@ -120,7 +120,7 @@ class Inputs:
         shape = preset(model)
         params = NewTokenizer(
             vocabulary=model.vocabulary or shape.vocabulary,
-            # it is trained on documents, so the length of passages does not matter
+            # it is trained on documents, whatever the length of passages
             corpora=tuple(map(_unsized, corpora)),
             algorithm=cast(Algorithm, model.tokenizer or shape.algorithm),
             style=shape.style,
@@ -141,15 +141,15 @@ class Inputs:
         return self.external("pretrained")
 
     def resumable(self, stage: Stage, spec: Training) -> Stage:
-        """Return the training with the interval of its checkpoints, and its processes."""
+        """Return the training with the interval of its checkpoints and the number of processes."""
         processes = self.experiment.resources.of(stage.kind).members
         every = spec.checkpoint_every
         return self.located(stage, checkpoint_every=every, processes=processes)
 
     def external(self, kind: str) -> Stage:
-        """A stage that loads a model's weights or tokenizer from a folder or the Hub.
+        """A stage of kind "pretrained" or "tokenizer", which loads from a folder or the Hub.
 
-        `kind` is "pretrained" or "tokenizer". Raises ConfigError for a folder without a model.
+        Raises ConfigError for a folder without a model.
         """
         model = self.experiment.model
         folder = Path(model.tokenizer or model.name)
@@ -165,7 +165,7 @@ class Inputs:
             )
         own = [".json", ".txt"]
         if not (folder / "tokenizer.json").is_file():
-            own.append(".model")  # of SentencePiece, from which Transformers makes the tokenizer
+            own.append(".model")  # Transformers makes the tokenizer from SentencePiece's file
         files = [path for path in sorted(folder.iterdir()) if path.suffix in own]
         if kind == "pretrained":
             files += weights_in(folder)
@@ -189,10 +189,10 @@ class Inputs:
         return PretrainedParams(**of_model, **self.of_kind(), head=self.experiment.model.head)
 
     def parts(self, corpus: CorpusBlock) -> tuple[Source, _Shards]:
-        """What the passages of a corpus depend on, and its shards; none if it is one stage."""
+        """The source of a corpus's passages, and its shards; [] if one stage reads it."""
         key = keys.canonical(corpus)
         if key not in self.known_parts:
-            # first, as the pass that finds the cuts of a file also hashes it
+            # first, because the pass that finds the cuts of a file also hashes it
             shards = [] if self.cut is None else cut_corpus(corpus, self.digest, self.cut)
             is_other = corpus == self.experiment.contrast_corpus
             where = f"{self.experiment.where}{'contrast_corpus' if is_other else 'corpus'}"
@@ -237,7 +237,7 @@ class Inputs:
             mix=tuple(TextShare(each.name, each.share) for each in texts),
         )
         inputs = {f"{MIXED}{each.name}": self.mixed_in(each, corpus) for each in texts}
-        world = own.corpus.inputs.get("world")  # for those who ask what the corpus is about
+        world = own.corpus.inputs.get("world")  # analyses look for it here
         label = " ".join([label, *(f"mix.{each.name}={each.share:g}" for each in texts)])
         made = self.stage("corpus", label, params, corpus=own.corpus, world=world, **inputs)
         return Text(made, own.shards)
@@ -253,13 +253,13 @@ class Inputs:
         return self.corpus(f"mixed in, {text.name}", source)
 
     def plain_text(self, label: str, corpus: CorpusBlock) -> Text:
-        """The passages of a corpus into which nothing is mixed."""
+        """The passages of a corpus without mixed-in texts."""
         source, shards = self.parts(corpus)
         return Text(self.corpus_of(label, corpus, source, shards), len(shards))
 
     @cached_property
     def contrast(self) -> Text:
-        """The corpus with which policies compare that of the intermediate stage."""
+        """The corpus that policies compare with the corpus of the intermediate stage."""
         corpus = self.experiment.contrast_corpus
         if corpus is None:
             return self.general_text
@@ -274,7 +274,7 @@ class Inputs:
         return replace(self.plain_text("validation", corpus), label="validation")
 
     def corpus_of(self, label: str, corpus: CorpusBlock, source: Source, shards: _Shards) -> Stage:
-        """The passages of a corpus that a block of the experiment describes."""
+        """The passages of the corpus of a block."""
         parts = {}
         for number, (part, block) in enumerate(shards):
             params, name = CorpusShardParams(shard=part), f"{label} {number + 1} of {len(shards)}"
@@ -289,7 +289,7 @@ class Inputs:
     def over(
         self, kind: str, label: str, params: ReaderParams, text: Text, **inputs: Stage | None
     ) -> Stage:
-        """A stage over the passages of a corpus, merged from as many shards as the corpus has."""
+        """A stage over the passages of a corpus; it merges its shards if the corpus has some."""
         inputs, count, shards = {"corpus": text.corpus, **inputs}, text.shards, {}
         of_policy = {each.name: getattr(params, each.name) for each in fields(ReaderParams)}
         for number in range(count):
@@ -300,7 +300,7 @@ class Inputs:
         return self.stage(kind, label, params, **inputs, **shards)
 
     def statistics(self, label: str, policy: Any, params: ReaderParams, text: Text) -> Stage:
-        """The statistics of a corpus that a policy reads: its sums, or what it makes of them."""
+        """The statistics of a corpus that a policy reads: its sums, condensed if it does so."""
         counted = CountParams(**vars(params))
         pruned = replace(counted, min_count=_min_count(policy))
         found = self.count(label, policy, pruned, text)
@@ -314,7 +314,7 @@ class Inputs:
         return self.stage("condense", label, params, count=found, contrast=other)
 
     def count(self, label: str, policy: Any, params: CountParams, text: Text) -> Stage:
-        """The sums of what a policy counts in a corpus, after its last pass."""
+        """The sums of the things that a policy counts in a corpus, after its last pass."""
         found = self.over("count", label, params, text)
         for number in range(2, hooks.PASSES.of(policy) + 1):
             before, name = found.adjusted(transient=True), f"{label}, pass {number}"
@@ -328,13 +328,13 @@ class Inputs:
 
 
 def _unsized(source: Source) -> Source:
-    """Return a corpus without what the size of its passages depends on."""
+    """Return a corpus without the settings of the size of passages."""
     plain = replace(source, words=None, tokens=None)
     return plain if isinstance(plain, WorldSource) else replace(plain, pack=False)
 
 
 def _min_count(policy: Any) -> int:
-    """Return the smallest sum that a policy keeps; raises ConfigError if it is not one."""
+    """Return the smallest sum that a policy keeps; raises ConfigError for an invalid one."""
     least = hooks.MIN_COUNT.of(policy)
     if not isinstance(least, int) or isinstance(least, bool) or least < 1:
         name = policy_name(policy)

@@ -50,9 +50,9 @@ from maskpolicy.plugins.discovery import instance
 
 WORK = "work.json"
 _PASSAGES = 1024  # the most passages to validate on
-_BATCH = 32  # the most of them at a time
+_BATCH = 32  # the most passages of a batch
 _BOUND = "diffusion"  # the policy whose masks give the NELBO
-_EPOCHS = 100  # of a training; more of them are worth a warning
+_EPOCHS = 100  # a training of more epochs gets a warning
 
 
 @stage("pretrained")
@@ -77,10 +77,9 @@ def general(params: GeneralParams, inputs: Folders, out: Path, run: StageRun) ->
 
 @stage("intermediate", version=7)
 def intermediate(params: IntermediateParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Pre-train on masked passages.
+    """Pre-train on masked passages, or with the input "state" the last part of a training.
 
-    A by-product is called by the number of steps after which the model is kept. With the input
-    "state", this is the last part of a training.
+    The name of a by-product is the number of steps after which the model is kept.
     """
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
@@ -116,7 +115,7 @@ def _pretrain(
     if steps.is_cut:
         run.facts[ROOM_FACT] = steps.room
     if spec.steps and not first:
-        own = until if FEEDBACK in inputs and until else spec.steps  # whose columns are here
+        own = until if FEEDBACK in inputs and until else spec.steps  # the steps with columns
         _check_steps(steps, own, params, run)
     set_dropout(model, spec.dropout)
     has_new_head = kind.has_new_head(model, params.how)
@@ -155,9 +154,9 @@ def _loss(
     inputs: Folders,
     spec: Training,
 ) -> Loss:
-    """Return the loss, for a policy that asks for it with labels smoothed by the model's guesses.
+    """Return the loss; a policy may smooth its labels with the model's guesses.
 
-    They are those of the model as it was at the beginning of the part.
+    The guesses are those of the model at the beginning of the part.
     """
     share = hooks.SMOOTHING.of(policy) if FEEDBACK in inputs else 0.0
     if not share:
@@ -171,7 +170,7 @@ def _loss(
 
 
 def _start(first: int, inputs: Folders) -> Start:
-    """Return where a part begins, with the work of the `reannotate` before it."""
+    """Return the start of a part, with the work of `reannotate` before it."""
     work = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}
     return Start(first, inputs.get("state"), work)
 
@@ -179,10 +178,10 @@ def _start(first: int, inputs: Folders) -> Start:
 def _check_steps(
     steps: MaskedSteps, count: int, params: GeneralParams | IntermediateParams, run: StageRun
 ) -> None:
-    """Check the first `count` steps before a training begins, and warn of what it cannot read.
+    """Check the first `count` steps before a training, and warn of repeated or truncated text.
 
-    Raises ConfigError for a policy that masks other tokens when called again, and DataError for
-    steps that mask nothing, or everything.
+    Raises ConfigError if the policy masks other tokens when it is called again, and DataError if
+    the steps mask nothing or everything.
     """
     _check_room(steps.specials, steps.spec, run)
     if not steps.masks_again(count):
@@ -201,7 +200,7 @@ def _check_room(specials: Specials, spec: Training, run: StageRun) -> None:
 
 
 def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> None:
-    """Raise DataError if the first `count` steps mask nothing; warn, or raise it, if all."""
+    """Raise DataError if the steps mask nothing; warn, or raise it, if they mask everything."""
     if steps.masks_nothing(count):
         raise DataError(
             f"policy {policy}: masks nothing in the {count} steps of its training: "
@@ -221,7 +220,7 @@ def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> 
 
 
 def _warn_of_repetition(steps: MaskedSteps, run: StageRun) -> None:
-    """Warn of passages that are read very often."""
+    """Warn if each passage is read very often."""
     spec, count = steps.spec, len(steps.order.lengths)
     times = spec.steps * spec.batch_size / count
     if times > _EPOCHS:
@@ -238,7 +237,7 @@ def _warn_of_truncation(steps: MaskedSteps, asked: Training, run: StageRun) -> N
     if not cut:
         return
     most = getattr(steps.spec, key)
-    lower = "" if run.kind == "general" else "lower corpus.words or corpus.tokens"  # or it is fixed
+    lower = "" if run.kind == "general" else "lower corpus.words or corpus.tokens"
     higher = f"raise {run.kind}.{key}" if getattr(asked, key) == most else ""
     advice = ", or ".join(filter(None, [lower, higher])) or "the model has no more positions"
     run.warn(
@@ -248,7 +247,7 @@ def _warn_of_truncation(steps: MaskedSteps, asked: Training, run: StageRun) -> N
 
 
 def _warn_of_visible_spans(steps: MaskedSteps, run: StageRun) -> None:
-    """Warn if passages of the first step have more spans than sentinels, or than a target holds."""
+    """Warn if passages have more spans than there are sentinels, or than fit into a target."""
     if not (steps.spec.steps and run.name):
         return
     written, most = steps.written(0), steps.specials.marks.most
@@ -268,7 +267,7 @@ def _warn_of_visible_spans(steps: MaskedSteps, run: StageRun) -> None:
 
 
 def _warn_of_loss(before: float | None, after: float, run: StageRun) -> None:
-    """Warn of a validation loss that the training did not lower."""
+    """Warn if the training did not lower the validation loss."""
     if before is not None and after >= before:
         run.warn(
             f"the validation loss did not fall ({before:.3f} before, {after:.3f} after): lower "
@@ -304,20 +303,20 @@ def masked_steps(
 
 @dataclass(frozen=True)
 class Validation:
-    """The loss of a model on text that it is not trained on, always with the same masks.
+    """The loss of a model on validation text, always with the same masks.
 
-    For an objective that weighs passages by their rates, as masked diffusion does, the masks are
-    those of the policy `diffusion`, whatever the row's: the loss is then the bound on the negative
+    If the objective weighs passages by their rates, as masked diffusion does, the masks are those
+    of the policy `diffusion` for all rows. The loss is then the bound on the negative
     log-likelihood of a token (NELBO), and rows with other orders of tokens can be compared.
 
-    The text has up to 1,024 passages, drawn at random from more of them. They are measured in
-    batches of equal size, so that a few may be left over.
+    The text has up to 1,024 passages, drawn at random, in batches of equal size, so that a few may
+    be left over.
     """
 
     steps: MaskedSteps
     count: int  # batches
     loss: Loss
-    is_bound: bool = False  # it is the NELBO
+    is_bound: bool = False  # the loss is the NELBO
 
     @classmethod
     def of(
@@ -347,7 +346,7 @@ class Validation:
         steps = masked_steps(policy, specials, spec, params, {**inputs, **own})
         passages = min(_PASSAGES, len(steps.passages))
         count = -(-passages // _BATCH)
-        # as many steps as batches, so that a policy's schedule runs from its beginning to its end
+        # a step for each batch, so that a policy's schedule runs from its beginning to its end
         size = passages // count
         steps = replace(steps, spec=replace(spec, steps=count, batch_size=size, seed=0))
         if not any(steps(number).work["target_tokens"] for number in range(count)):
@@ -369,10 +368,9 @@ class Validation:
         return found
 
     def facts(self, before: float | None, after: float, done: Mapping[str, Any]) -> Json:
-        """Return what a manifest records of a training with the result `done`.
+        """Return the facts of a training with the result `done` for its manifest.
 
-        `before` and `after` are the losses of the model before it, if it was measured, and of the
-        one that is kept.
+        `before` and `after` are the losses before the training, if measured, and of the kept model.
         """
         return {
             "passages": self.count * self.steps.spec.batch_size,
@@ -397,7 +395,7 @@ def finetune(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) 
 
 @stage("finetune-classifier", version=5)
 def finetune_classifier(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Fine-tune on a label task for a learned policy; never sees its test examples.
+    """Fine-tune on a label task for a learned policy, without its test examples.
 
     inputs: "model", "tokenizer", and the task's contexts as "examples".
     """

@@ -1,7 +1,7 @@
-"""The parameters of each stage; their fields are the keys of the JSON that a stage's key digests.
+"""The parameters of each stage; a stage's key is a digest of their JSON.
 
-A new field must be `omitted` at a default that keeps the result unchanged; otherwise raise the
-stage's version. Do not rename fields: the keys in existing stores depend on their names.
+A new field must be `omitted` at a default that does not change results; otherwise raise the stage's
+version. Do not rename fields, because existing keys depend on their names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from maskpolicy.models.scratch import Algorithm, Style
 from maskpolicy.plugins import discovery
 
 Split = Literal["train", "dev", "test"]
-# the kind of stage that reads a split: fine-tuning depends on none of the files of test
+# the kind of stage that reads a split, so that fine-tuning does not depend on files of test
 EXAMPLES = {"train": "train-examples", "dev": "train-examples", "test": "test-examples"}
 Digests = tuple[tuple[str, str], ...]  # (name, sha256) of each file
 
@@ -45,7 +45,7 @@ class ModelTokenizer:
     name: str  # on the Hub; "" for a folder with `files`
     revision: str | None  # a commit
     files: Mapping[str, str] | None = omitted(None)  # name -> sha256
-    pads: bool = omitted(False)  # it is saved with padding or truncation, which are not used
+    pads: bool = omitted(False)  # the saved one pads or truncates; ours does not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class CorpusParams:
 
     corpus: Source
     mix: tuple[TextShare, ...] = omitted(())
-    seed: int = omitted(0)  # of the passages that are drawn from those texts
+    seed: int = omitted(0)  # for drawing passages from those texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class CorpusShardParams:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskParams:
-    """The files of a task to read: its examples, or the contexts for learned policies."""
+    """The files of a task's examples, or of the contexts for learned policies."""
 
     task: TaskBlock  # without its label and the path of its data
     code: Mapping[str, str]  # of a user's task: file -> sha256
@@ -85,7 +85,7 @@ class TaskParams:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditParams(HeadParams):
-    """The limits on a task's texts; with positions None, those of the input "model"."""
+    """The limits on a task's texts; if `positions` is None, the input "model" has them."""
 
     max_source: int
     max_target: int
@@ -94,7 +94,7 @@ class AuditParams(HeadParams):
 
 @dataclass(frozen=True, kw_only=True)
 class MajorityParams:
-    """A task to guess the answers of without a model."""
+    """A task whose answers are guessed without a model."""
 
     kind: str
     metric: str
@@ -110,9 +110,9 @@ class PolicyParams:
     policy: str
     fields: Mapping[str, Json]
     code: Mapping[str, str] | None
-    # of a policy that draws members: the code of each that a user wrote, by name
+    # `code` of the members of a mixture that a user wrote, by name
     member_code: Mapping[str, Mapping[str, str]] | None = omitted(None)
-    # of the policy, and of those that it draws, by name: those above 1
+    # versions above 1 of the policy and its members, by name
     versions: Mapping[str, int] | None = omitted(None)
 
     def load(self, files: Sequence[str]) -> Any:
@@ -123,14 +123,14 @@ class PolicyParams:
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderParams(PolicyParams):
-    """A policy that reads a corpus: its columns of it, or its sums and what it makes of them."""
+    """A policy that reads a corpus, for columns or for statistics."""
 
-    depends: Json  # what these depend on besides the fields
+    depends: Json  # what the result depends on, besides the fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardParams(ReaderParams):
-    """The same of shard `number` of `count` of a corpus; no sum is too small."""
+    """A policy that reads shard `number` of `count` of a corpus; all sums are kept."""
 
     number: int
     count: int
@@ -138,7 +138,7 @@ class ShardParams(ReaderParams):
 
 @dataclass(frozen=True, kw_only=True)
 class CountParams(ReaderParams):
-    """The sums of what a policy counts in a corpus."""
+    """A policy that counts something in a corpus."""
 
     min_count: int = omitted(1)  # the smallest sum that is kept
 
@@ -148,8 +148,8 @@ class FitParams(PolicyParams):
     """The training of a learned policy."""
 
     spec: Training
-    how: Denoising | None = omitted(None)  # the objective, for a policy that is fitted to it
-    depends: Json = omitted(None)  # what a policy that learns from labels depends on besides
+    how: Denoising | None = omitted(None)  # the objective, if the policy is fitted to it
+    depends: Json = omitted(None)  # what a policy that learns from labels also depends on
     language: str = omitted(ENGLISH)  # of the corpus
 
 
@@ -170,8 +170,8 @@ class IntermediateParams(PolicyParams, ModelParams):
 
     how: Denoising
     spec: Training
-    until: int = omitted(0)  # steps of `spec` after which it ends; 0: all
-    first: int = omitted(0)  # steps of `spec` that the parts before have done
+    until: int = omitted(0)  # the step of `spec` after which it ends; 0: the last one
+    first: int = omitted(0)  # the steps of `spec` in the parts before
     keeps_head: bool = omitted(False)  # an encoder is saved with its head, if it has no decoder
     whole_targets: bool = omitted(False)  # max_target is lower than max_source, but cuts no target
 
@@ -183,12 +183,12 @@ class FeedbackParams(ReaderParams, ModelParams):
     how: Denoising
     spec: Training
     first: int  # steps done
-    until: int  # the steps from `first` up to here read the columns
+    until: int  # the steps from `first` to this one read the columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunedParams(AnswerParams):
-    """What fine-tuning and evaluation share."""
+    """The parameters that fine-tuning and evaluation share."""
 
     spec: Training
     metric: str
@@ -212,7 +212,7 @@ class EvaluateParams(TunedParams):
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseParams:
-    """How many scores on dev to choose by: of each candidate, on each task, with each seed."""
+    """The numbers of candidates, tasks and seeds of the scores on dev to choose by."""
 
     candidates: int
     tasks: int
@@ -221,4 +221,4 @@ class ChooseParams:
 
 @dataclass(frozen=True, kw_only=True)
 class TakeParams:
-    """The cell of the candidate that was chosen; the choice is an input."""
+    """The cell of the chosen candidate; the choice is an input."""

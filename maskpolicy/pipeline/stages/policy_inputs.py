@@ -1,4 +1,4 @@
-"""What a policy needs before its training: columns, statistics, and its own fit."""
+"""Stages that a training needs before: a policy's columns, statistics and fit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from maskpolicy.plugins.discovery import code_digests, find_plugin
 
 
 class PolicyInputs:
-    """The stages that a policy reads before its training.
+    """The stages that a policy needs before its training.
 
-    `base(run)` is the model that the training starts from, and `text(block)` what it reads.
+    `base(run)` is the model at the start of the training, and `text(block)` its corpus.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class PolicyInputs:
     def annotations(
         self, block: PolicyBlock, run: int, text: Text | None = None
     ) -> dict[str, Stage | None]:
-        """The columns of a row's policy, or of each policy that it draws, by name of the input.
+        """The columns of a row's policy, or of each of its members, by name of the input.
 
-        They are of the row's corpus, or of another `text`.
+        They are computed from the row's corpus, or from another `text`.
         """
         leaves = [leaf for leaf, _ in leaf_blocks(block, "policies")]
         found = [self.annotate(leaf, run, text or self.text(leaf)) for leaf in leaves]
         return dict(zip(annotate_names(len(leaves)), found, strict=True))
 
     def annotate(self, block: PolicyBlock, run: int, text: Text) -> Stage | None:
-        """The columns that a policy computes from a text; None if it computes none."""
+        """The columns that a policy computes from a text, or None."""
         policy = block.policy
         if hooks.ANNOTATE.of(policy) is None:
             return None
@@ -66,7 +66,7 @@ class PolicyInputs:
         return self.inputs.over("annotate", label, params, text, fit=fit, statistics=statistics)
 
     def select_statistics(self, block: PolicyBlock) -> dict[str, Stage | None]:
-        """The statistics that `select` of a row's policy reads, or of each that it draws."""
+        """The statistics that `select` of a row's policy, or of each of its members, reads."""
         found: list[Stage | None] = []
         for leaf, _ in leaf_blocks(block, "policies"):
             reads = hooks.STATISTICS in hooks.SELECT.extra(leaf.policy)
@@ -74,7 +74,7 @@ class PolicyInputs:
         return dict(zip(statistics_names(len(found)), found, strict=True))
 
     def statistics(self, block: PolicyBlock) -> Stage | None:
-        """The statistics of the corpus that a policy reads; None if it reads none."""
+        """The statistics of the corpus that a policy reads, or None."""
         policy = block.policy
         if not hooks.reads_statistics(policy):
             return None
@@ -83,7 +83,7 @@ class PolicyInputs:
         return self.inputs.statistics(block.label, policy, params, self.text(block))
 
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
-        """The training of a learned policy; with `of`, only as the start of that row (label)."""
+        """The training of a learned policy; `of` begins its label if another one starts from it."""
         kind = self.experiment.model.kind
         if kind != SEQ2SEQ and learned_policies.fits_to_denoising(block):
             raise ConfigError(
@@ -119,7 +119,7 @@ class PolicyInputs:
         return self.inputs.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
 
     def classifier(self, block: PolicyBlock, task: TaskBlock, run: int) -> Stage:
-        """The model before its intermediate stage, fine-tuned on a label task for a row's policy.
+        """The model before the intermediate stage, fine-tuned on a label task for a row's policy.
 
         A text-to-text model learns the labels as texts.
         """
@@ -158,6 +158,6 @@ def policy_params(block: PolicyBlock) -> dict[str, Any]:
 
 
 def reader_params(block: PolicyBlock) -> dict[str, Any]:
-    """Return the fields of `PolicyParams` for a stage in which nothing is masked."""
+    """Return the fields of `PolicyParams` for a stage that masks nothing."""
     fields = learned_policies.fitted_fields(block)
     return {**policy_params(block), "fields": fields, "versions": None}

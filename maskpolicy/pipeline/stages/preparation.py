@@ -1,4 +1,4 @@
-"""Stages of text: world, tokenizer, and the passages of a corpus with columns and statistics."""
+"""Stages of text: world, tokenizer, and passages of a corpus with columns and statistics."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
 SHARD = "shard-"  # inputs of corpus, annotate and count: shard-00000, shard-00001, ..
-SIZE_FACT = "size"  # of a corpus: passages and words; those of earlier versions lack it
+SIZE_FACT = "size"  # passages and words of a corpus; corpora of earlier versions lack it
 MIXED = "mix-"  # inputs of corpus: mix-general, ..
 SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
-_TOKENIZER_TEXTS = 200_000  # documents of each corpus to train a tokenizer on
+_TOKENIZER_TEXTS = 200_000  # the most documents of each corpus that train a tokenizer
 
 
 @stage("world", version=5)
@@ -168,15 +168,15 @@ def _columns(
 
 @stage("count-shard")
 def count_shard(params: ShardParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Add up what a policy counts in a part of a corpus."""
+    """Sum the counts of a policy in a part of a corpus."""
     _count(params, _share(params, inputs), inputs, out, run)
 
 
 @stage("count")
 def count(params: CountParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Add up what a policy counts in a corpus, or merge the sums of its shards.
+    """Sum the counts of a policy in a corpus, or merge the sums of its shards.
 
-    inputs: "corpus", and "before", the sums of the pass before if it is not the first one.
+    inputs: "corpus", and "before", the sums of the previous pass unless this is the first one.
     """
     if folders := _shard_folders(inputs):
         sums.merge([Statistics.open(each) for each in folders], out, params.min_count)
@@ -200,9 +200,9 @@ def _count(
 
 @stage("condense")
 def condense(params: ReaderParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Write what a policy makes of its sums.
+    """Write the statistics that a policy condenses from its sums.
 
-    inputs: "count", and "contrast", the sums of the contrasting corpus, if the policy takes them.
+    inputs: "count", and "contrast", the sums of the contrasting corpus, if the policy uses them.
     """
     policy = params.load(run.local.plugins)
     contrast = Statistics.open(inputs["contrast"]) if "contrast" in inputs else None
@@ -216,5 +216,5 @@ def _share(params: ShardParams, inputs: Folders) -> Passages:
 
 
 def _shard_folders(inputs: Folders) -> list[Path]:
-    """Return the folders of a corpus's shards, in order; none if it is one stage."""
+    """Return the folders of a corpus's shards, in order; [] without shards."""
     return [inputs[name] for name in sorted(inputs) if name.startswith(SHARD)]

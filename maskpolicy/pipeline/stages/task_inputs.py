@@ -1,4 +1,4 @@
-"""The stages of tasks: their examples, and the columns of a leaderboard that belong to no row."""
+"""Stages of tasks: their examples, and the parts of a leaderboard's columns that rows share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TaskInputs:
     def contexts(self, block: TaskBlock, text: Text) -> Stage:
         """The contexts of a task's train and dev for learned policies, looked up in `text`.
 
-        Its key holds nothing of test, so test answers change neither a fitted policy nor its key.
+        Its key does not depend on test, so test answers change neither a fitted policy nor its key.
         """
         task = sources.task(block)
         if TASK_KINDS[task.facts.kind].has_classes:
@@ -53,8 +53,8 @@ class TaskInputs:
     def examples(self, block: TaskBlock, split: Split) -> Stage:
         """The stage with the examples of a split of a task.
 
-        Train and dev are one stage and test is another, so that fine-tuning depends on no file of
-        test.
+        Train and dev are one stage and test is another, so that fine-tuning does not depend on
+        files of test.
         """
         kind = EXAMPLES[split]
         if (block.label, kind) not in self.known:
@@ -90,7 +90,7 @@ class TaskInputs:
         labels: bool = False,
         **inputs: Stage | None,
     ) -> Stage:
-        """A stage that reads `splits` of a task; with `contexts`, also those in separate files."""
+        """A stage that reads `splits` of a task; with `contexts`, files of contexts too."""
         params = TaskParams(
             task=replace(block, label="", metrics=(), finetune=None),
             code=code_digests(find_plugin("task", block.name)),
@@ -122,7 +122,7 @@ class TaskInputs:
 def _asked_about(block: TaskBlock, where: str) -> str:
     """Return the kind of subjects that a task of the world asks about; "" for any.
 
-    Raises ConfigError for a task that the world has no files of.
+    Raises ConfigError if the world has no files of the task.
     """
     from maskpolicy.data.world import KINDS_BY_FILE
 
@@ -139,22 +139,22 @@ def _asked_about(block: TaskBlock, where: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """What the cells of a task share: parameters of their stages, and metrics."""
+    """The parameters and metrics that the cells of a task share."""
 
     params: dict[str, Any]
-    own_metric: str  # of the task, whatever its block names
-    metrics: tuple[Metric, ...]  # the first ranks
+    own_metric: str  # of the task, even if its block names others
+    metrics: tuple[Metric, ...]  # the first one ranks
 
 
 class Columns:
-    """The stages of each task that belong to no row."""
+    """The stages of each task that all rows share."""
 
     def __init__(self, inputs: Inputs, tasks: TaskInputs) -> None:
         self.experiment, self.inputs, self.tasks = inputs.experiment, inputs, tasks
         self.columns: dict[str, Column] = {}
 
     def column(self, task: TaskBlock) -> Column:
-        """What all cells of a task share; computed once."""
+        """The column of a task, which is made once."""
         if task.label not in self.columns:
             made = sources.task(task)
             self.check(task, made.facts.kind)
@@ -163,7 +163,7 @@ class Columns:
         return self.columns[task.label]
 
     def is_zero_shot(self, task: TaskBlock) -> bool:
-        """Whether models do a task as they are pre-trained."""
+        """Whether models do a task without fine-tuning."""
         return TASK_KINDS[task_kinds.kind_of(find_plugin("task", task.name))].zero_shot
 
     def head(self, task: TaskBlock) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Columns:
         return {"head": facts.kind, "unanswerable": facts.unanswerable, "choose": choose}
 
     def check_head(self, task: TaskBlock, block: PolicyBlock) -> None:
-        """Raise ConfigError if a row's encoder is known to have no head that scores pairs."""
+        """Raise ConfigError if a row's encoder has no head that scores pairs."""
         model, where = self.experiment.model, self.experiment.place_of(task)
         if model.kind != ENCODER:
             return
@@ -197,7 +197,7 @@ class Columns:
             raise ConfigError(f"{needs}which row {block.label} has with model.head: own")
 
     def audit(self, task: TaskBlock) -> Stage:
-        """The audit of a task's data; no score depends on it."""
+        """The audit of a task's data; scores do not depend on it."""
         model = self.experiment.model
         spec = replace(self.experiment.finetune, **(task.finetune or {}))
         positions = preset(model).positions if model.is_scratch else None
@@ -217,7 +217,7 @@ class Columns:
         )
 
     def majority(self, task: TaskBlock) -> Stage:
-        """The majority guess of a task, without a model."""
+        """The majority guess of a task, which needs no model."""
         made = sources.task(task)
         facts, metric = made.facts, made.metric
         params = MajorityParams(

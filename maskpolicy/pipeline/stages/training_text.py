@@ -1,8 +1,8 @@
-"""The inputs of a training that hold its text, and the text that it is validated on.
+"""The inputs of a training with its text and its validation text.
 
-Each leaf of its policy reads columns and statistics: the policies that select, one or all members
-of a mixture (see `masking.selection.Masker`). A single leaf's inputs are called "annotate" and
-"statistics", those of several "annotate-00", "annotate-01", ..
+A leaf is a policy that selects: the row's policy, or each member of a mixture (see
+`masking.selection.Masker`). The inputs with the columns and statistics of a single leaf are called
+"annotate" and "statistics", those of several "annotate-00", "annotate-01", ..
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
 FEEDBACK = "feedback"  # the input with the columns of `reannotate`
-ROOM_FACT = "room"  # of a training that cuts passages: the most tokens of one that it reads
-VALIDATION_FACT = "validation"  # of the manifest of a validated training
-VALIDATION_PREFIX = "validation-"  # of the inputs with the text to validate on
+ROOM_FACT = "room"  # the most tokens of a passage that a training reads, if it truncates some
+VALIDATION_FACT = "validation"  # losses on the validation text
+VALIDATION_PREFIX = "validation-"  # begins the names of inputs with the validation text
 
 
 def annotate_names(leaves: int) -> list[str]:
@@ -46,16 +46,16 @@ def open_views(inputs: Mapping[str, Path], leaves: int) -> list[Passages]:
 
 
 def open_statistics(inputs: Mapping[str, Path], leaves: int) -> list[Statistics | None]:
-    """Open the statistics that each leaf's `select` reads; None for a leaf that reads none."""
+    """Open the statistics that each leaf's `select` reads, or None."""
     names = statistics_names(leaves)
     return [Statistics.open(inputs[name]) if name in inputs else None for name in names]
 
 
 def statistics_keys(inputs: Mapping[str, str], leaves: int, store: Store) -> list[str | None]:
-    """Return the key of the statistics that each leaf of a computed training read, or None.
+    """Return for each leaf of a computed training the key of its statistics, or None.
 
     `inputs` are the keys of the training's inputs. A leaf's statistics are an input of the training
-    if `select` reads them, and of the stage of its columns if `annotate` does.
+    if `select` reads them, and of the stage of the leaf's columns if `annotate` does.
     """
     found: list[str | None] = []
     for own, name in zip(statistics_names(leaves), annotate_names(leaves), strict=True):

@@ -1,4 +1,4 @@
-"""Tuned rows: the graph that chooses a candidate by its scores on dev, and its stages."""
+"""Tuned rows: stages that choose a candidate by its scores on dev, and their graph."""
 
 from __future__ import annotations
 
@@ -19,18 +19,15 @@ from maskpolicy.pipeline.stages.params import ChooseParams, TakeParams
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 
 Cell: TypeAlias = Callable[..., Stage]
-"""cell(block, task, seed, until, split=..) -> the evaluation, as `assembly` builds it.
-
-With `until`, it is that of the model after so many steps.
-"""
+"""cell(block, task, seed, until, split=..) -> the evaluation, of the model after `until` steps."""
 
 
 class TunedRow:
-    """A row whose cells are those of the candidate that is best on dev.
+    """A row whose cells are those of the best candidate on dev.
 
     All candidates are fine-tuned on all tasks with all seeds, and evaluated on dev. If only budgets
-    of fine-tuning are tuned, each task has a choice of its own, as fine-tuning on a task concerns
-    that task alone. Otherwise one model is to serve all tasks, and there is one choice for them.
+    of fine-tuning are tuned, each task has its own choice, because its fine-tuning changes no other
+    task. Otherwise there is one choice, because one model serves all tasks.
     """
 
     def __init__(self, block: PolicyBlock, inputs: Inputs, tasks: TaskInputs, cell: Cell) -> None:
@@ -60,7 +57,7 @@ class TunedRow:
         return self.choices[label]
 
     def take(self, task: TaskBlock, seed: int, until: int = 0) -> Stage:
-        """The cell of the chosen candidate; no other one is evaluated on test."""
+        """The cell of the chosen candidate, the only one that is evaluated on test."""
         options: dict[str, Stage] = {
             f"{nodes.OPTION}{index:03d}": self.cell(candidate, task, seed, until)
             for index, candidate in enumerate(self.block.candidates)
@@ -72,12 +69,12 @@ class TunedRow:
 
 
 def is_by_task(block: PolicyBlock) -> bool:
-    """Return whether a tuned row chooses for each task, as only its fine-tuning is tuned."""
+    """Return whether a tuned row chooses for each task, because it tunes only fine-tuning."""
     return all(key.startswith("finetune.") for key in block.tune if key != "on")
 
 
 def score_name(candidate: int, task: int, seed: int) -> str:
-    """Return the name of the input of the stage "choose" with one score on dev."""
+    """Return the name of the stage "choose"'s input with one score on dev."""
     return f"{candidate:03d}-{task:03d}-{seed:03d}"
 
 
@@ -107,7 +104,7 @@ def choose(params: ChooseParams, inputs: Folders, out: Path, run: StageRun) -> N
 
 @stage("take", picks=True)
 def take(params: TakeParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Take the answers and the score of the candidate that was chosen."""
+    """Copy the answers and the score of the chosen candidate."""
     name = read_json(inputs[nodes.CHOICE] / nodes.FILE)["input"]
     for file in (RESULT, PREDICTIONS):
         shutil.copyfile(inputs[name] / file, out / file)

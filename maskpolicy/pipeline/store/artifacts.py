@@ -5,11 +5,11 @@ checkpoints/KEY/STEP/ checkpoints of an unfinished stage, committed in the same 
 dropped/KEY.json      the manifest of an artifact that was removed after use
 temporary/KEY-HOST-*/ files that are being written; the next holder of the key removes old ones
 quarantine/KEY-*/     files that do not match their manifest
-locks/KEY.lock        is locked by the process that computes or changes the key's artifact
-in_use/ID.json        the keys that a run needs, for as long as its process holds ID
-events/PLAN.jsonl     what the last run of a plan reported
-hashes/               digests of data files, and of the files of artifacts
-files/DIGEST/         single files of artifacts in a bucket that are not needed as a whole
+locks/KEY.lock        locked by the process that computes or changes the key's artifact
+in_use/ID.json        the keys that a run needs while its process holds the lock of ID
+events/PLAN.jsonl     the events of the last run of a plan
+hashes/               digests of data files and of artifacts' files
+files/DIGEST/         single files, fetched from artifacts in a bucket
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from maskpolicy.pipeline.store.mirror import Mirror
 
 _log = logging.getLogger(__name__)
 _IN_USE = "in_use"
-_READS = 3  # of a damaged copy, of a damaged artifact in a bucket, and of neither
+_READS = 3  # a copy and then the bucket's artifact may be damaged; the third read finds nothing
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class Artifact:
 class Store:
     """A store in one folder. Any number of processes can share it, but not threads of one process.
 
-    With a `mirror`, the folder is a cache: the store pulls what it lacks from a bucket, and pushes
-    what is committed there.
+    With a `mirror`, the folder is a cache of a bucket: missing artifacts are pulled from the
+    bucket, and new ones pushed to it.
     """
 
     def __init__(
         self, root: str | Path, mirror: Mirror | None = None, option: str = "--store"
     ) -> None:
-        """Take the folder, which the first write creates; raises StoreError if it is a file.
+        """Open a store in a folder, which the first write creates.
 
-        `option` is the command's option that names the folder.
+        `option` is the command's option that names the folder. Raises StoreError for a file.
         """
         self.root = Path(root).absolute()
         if self.root.exists() and not self.root.is_dir():
@@ -70,7 +70,7 @@ class Store:
             )
         self.mirror = mirror
         self.place = mirror.bucket.url if mirror else str(self.root)  # for messages and run.json
-        self.temporary: Any = None  # what removes the folder at the end, if it is a temporary one
+        self.temporary: Any = None  # the TemporaryDirectory that the store lies in, if any
         self.disk = Disk(self.root, option)
         self.digests = Digests(self.disk)
         self._under_way: dict[str, Checkpoints] = {}
@@ -83,7 +83,7 @@ class Store:
         return self.root / "artifacts" / key
 
     def has(self, key: str) -> bool:
-        """Return whether a key has an artifact, perhaps a damaged one."""
+        """Return whether a key has an artifact, which may be damaged."""
         return self.path(key).exists() or bool(self.mirror and key in self.mirror.committed())
 
     def committed(self) -> set[str]:
@@ -94,33 +94,28 @@ class Store:
     def get(self, key: str) -> Artifact | None:
         """Return the verified artifact, or None. A damaged one is moved to quarantine/.
 
-        Small files are read once per process, large ones once until they change. While another
-        process holds the key, nothing is moved.
+        Each process reads small files once; large files are read again only if they change. While
+        another process holds the key, nothing is moved.
         """
         try:
             return self.read(key)
         except manifest.Damaged as error:
-            damage = error if self.mirror else None  # a mirror has moved it away
+            damage = error
+        artifact = None
         with self.lock(key) as is_mine:
             for _ in range(_READS if is_mine else 0):
                 try:
-                    artifact = self.read(key)  # perhaps another process was faster
+                    artifact = self.read(key)  # another process may have replaced it
+                    break
                 except manifest.Damaged as error:
                     damage = error
                     self.disk.quarantine(self.path(key), key)
-                    continue
-                if artifact is not None:
-                    return artifact
-                break
-        if is_mine and damage is not None:
+        if is_mine and artifact is None:
             _log.warning("an artifact is damaged and will be computed again: %s", damage)
-        return None
+        return artifact
 
     def read(self, key: str) -> Artifact | None:
-        """Return the verified artifact, or None; unlike `get`, it moves nothing here.
-
-        Raises manifest.Damaged for an artifact that does not match its manifest.
-        """
+        """Return the verified artifact, or None; raises manifest.Damaged instead of moving it."""
         folder = self.path(key)
         if not folder.exists():
             return self._pull(key)
@@ -133,7 +128,7 @@ class Store:
     def file(self, key: str, name: str) -> Path | None:
         """Return one file of an artifact, or None if the store lacks it or it is damaged.
 
-        A damaged file is named in the log. Of a bucket, that file alone is fetched.
+        The log names a damaged file. No other file is fetched from a bucket.
         """
         listed = (self.peek(key) or {"files": ()})["files"]
         entry = next((entry for entry in listed if entry["path"] == name), None)
@@ -156,9 +151,9 @@ class Store:
         return None
 
     def verify(self, key: str) -> str | None:
-        """Read all files of an artifact again, and return what is damaged, as text, or None.
+        """Read all files of an artifact again; return a text about the damage, or None.
 
-        Digests from earlier verifications are ignored, and nothing is moved.
+        Known digests are ignored, and nothing is moved.
         """
         if self.mirror:
             return self.mirror.damage(key)
@@ -172,7 +167,7 @@ class Store:
         return None
 
     def peek(self, key: str) -> Json | None:
-        """Return the manifest if the files match it by name and size, else None."""
+        """Return the manifest if names and sizes of the files match it, else None."""
         path = self.path(key)
         if self.mirror and not path.exists():
             return self.mirror.manifests([key]).get(key)
@@ -183,10 +178,7 @@ class Store:
             return None
 
     def recall(self, key: str) -> Json | None:
-        """Return the manifest of an artifact, perhaps a dropped one, or None.
-
-        The files are not checked, and may be gone.
-        """
+        """Return the manifest of an artifact, even of a dropped one, or None; reads no file."""
         for name in ("artifacts", "dropped"):
             if (sealed := self._record(name, key)) is not None:
                 return sealed
@@ -214,9 +206,9 @@ class Store:
 
     @contextmanager
     def using(self, keys: Iterable[str], name: str | None = None) -> Iterator[None]:
-        """Keep these artifacts from being pruned or dropped by others while the block runs.
+        """Prevent other processes from pruning or dropping these artifacts while the block runs.
 
-        `name` is the run's, by which processes on other hosts see that they have the same store.
+        `name` is the name of the run; `knows_run` tells other hosts whether they see this store.
         """
         run, wanted = name or run_name(), sorted(set(keys))
         if self.mirror:
@@ -224,6 +216,7 @@ class Store:
         with ExitStack() as held:
             with suppress(StoreError):  # a store may be read-only
                 held.enter_context(self.lock(run))
+                self.digests.save()
                 held.callback(self.disk.remove_note, _IN_USE, run)
                 self.disk.write_note(_IN_USE, run, {"keys": wanted, "host": self.disk.HOST})
             yield
@@ -243,21 +236,20 @@ class Store:
         return needed
 
     def knows_run(self, name: str) -> bool:
-        """Return whether the run that has this name uses this store."""
+        """Return whether the run of this name uses this store."""
         return self.mirror is not None or self.disk.note(_IN_USE, name) is not None
 
     @contextmanager
     def write(self, key: str, record: Mapping[str, Json]) -> Iterator[Path]:
         """Hold a key, yield a temporary folder, and commit it as the key's artifact at the end.
 
-        `record` (JSON) describes the stage; the manifest holds it as it is when the block ends. If
-        the block raises, the folder is removed and the checkpoints stay. If the key already has an
+        `record` (JSON) describes the stage; the manifest gets it at the end of the block. If the
+        block raises, the folder is removed and the checkpoints stay. If the key already has an
         artifact, that one stays, and a difference is logged. Raises StoreError for a full disk.
         """
         plain(record, "record")  # raises an error now rather than after hours of computation
         with self.lock(key, wait=True):
             self._under_way[key] = checkpoints = self.checkpoints(key)
-            self.digests.save()
             try:
                 with self.disk.temporary(key) as folder:
                     yield folder
@@ -276,8 +268,7 @@ class Store:
     def adopt(self, artifact: Artifact) -> None:
         """Commit a copy of another store's artifact, with the facts of its manifest.
 
-        If the copy does not match the manifest, or the key the record in it, raises
-        manifest.Damaged and commits nothing.
+        Raises manifest.Damaged if the copy does not match the manifest, or the key its record.
         """
         key, sealed = artifact.key, artifact.manifest
         manifest.compare_key(sealed, str(artifact.path))
@@ -296,11 +287,11 @@ class Store:
     def drop(self, key: str) -> bool:
         """Remove an artifact that is no longer needed; keep its manifest for comparisons.
 
-        Returns False and removes nothing while another process holds the key.
+        Removes nothing, and returns False, while another process holds the key.
         """
         with self.lock(key) as is_mine:
             if is_mine and self.has(key):
-                self.checkpoints(key).clear()  # of a process that died just after its commit
+                self.checkpoints(key).clear()  # a process may have died just after its commit
                 sealed = self.peek(key)
                 if self.mirror:
                     self.mirror.withdraw(key, f"dropped/{key}.json")
@@ -313,7 +304,7 @@ class Store:
             return is_mine
 
     def forget(self, key: str) -> None:
-        """Remove the folder of an artifact: of a bucket, its copy here."""
+        """Remove the folder of an artifact; an artifact in a bucket stays there."""
         if self.path(key).exists():
             self.disk.discard(key, self.path(key))
 
@@ -325,24 +316,21 @@ class Store:
         done = self.has(key) and self.checkpoints(key).steps()
         if not done and not self.disk.leftovers(key):
             return
-        with suppress(StoreError), self.lock(key) as is_mine:  # this removes the folders
+        with suppress(StoreError), self.lock(key) as is_mine:  # the lock removes the folders
             if is_mine and done:
                 self.checkpoints(key).clear()
 
     def checkpoints(self, key: str) -> Checkpoints:
-        """Return the checkpoints of a key; inside `write`, always the same object.
-
-        The manifest then records its seconds.
-        """
+        """Return the checkpoints of a key; inside `write`, those whose seconds are recorded."""
         return self._under_way.get(key) or Checkpoints(self.disk, key, self.mirror)
 
     def touch(self, key: str) -> None:
-        """Record that an artifact was used now, if the store can be written."""
+        """Record that an artifact is used now, if the store can be written."""
         with suppress(OSError):
             (self.path(key) / manifest.NAME).touch()
 
     def events(self, plan: str) -> Path:
-        """Return the file of what the last run of a plan reported, by the plan's digest."""
+        """Return the file with the events of the last run of a plan, by the plan's digest."""
         return self.disk.root / "events" / f"{plan}.jsonl"
 
     def _pull(self, key: str) -> Artifact | None:
@@ -361,16 +349,16 @@ class Store:
 
     @contextmanager
     def _fetching(self, key: str) -> Iterator[Path]:
-        """Yield a temporary folder for files of an artifact; one process of a host fetches it.
+        """Yield a temporary folder for the files of an artifact, to one process of a host.
 
-        Its lock is not the key's, which a process may hold that computes the stage.
+        Its lock is not that of the key, which the process that computes the stage may hold.
         """
         name = digest(["fetch", key])
         with self.lock(name, wait=True), self.disk.temporary(name, ours=True) as folder:
             yield folder
 
     def _commit(self, key: str, temporary: Path, facts: Mapping[str, Json]) -> None:
-        """Commit a folder; the artifact of an earlier commit stays."""
+        """Commit a folder; an artifact that was committed before stays."""
         with self.disk.explained():
             sealed = manifest.seal(temporary, facts, self.digests.own_file)
         earlier = self.get(key)
@@ -390,11 +378,11 @@ class Store:
             )
 
     def _place(self, key: str, temporary: Path, sealed: Json) -> Json | None:
-        """Rename a sealed folder to its artifact's; return the manifest of one that came first."""
+        """Rename a sealed folder; return the manifest if another host has committed before."""
         try:
             self.disk.place(temporary, self.disk.folder("artifacts") / key)
         except StoreError:
-            if (earlier := self.get(key)) is None:  # another host has not committed it meanwhile
+            if (earlier := self.get(key)) is None:
                 raise
             return dict(earlier.manifest)
         self.digests.moved(temporary, self.path(key), sealed)
@@ -413,12 +401,12 @@ class Store:
 
 
 def run_name() -> str:
-    """Return a new name of a run, as long as a key, so that it can be locked."""
+    """Return a new name for a run, in the form of a key, so that it can be locked."""
     return uuid4().hex + uuid4().hex
 
 
 def available(store: Store, key: str, what: str) -> Artifact:
-    """Return an artifact of a finished run; raises StoreError when the store lacks it."""
+    """Return an artifact of a finished run; raises StoreError if the store lacks it."""
     artifact = store.get(key)
     if artifact is None:
         raise StoreError(

@@ -1,7 +1,7 @@
 """The objects of a bucket: whole reads and writes, create-if-absent, and listings.
 
-The store needs no other operations, and these have the same semantics in every kind of bucket: a
-created object is visible to everybody at once, and only one of several writers can create it.
+These work the same in every kind of bucket: a created object is visible to everybody at once, and
+only one of several writers can create it. The store needs no other operations.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SCHEMES = (*CREDENTIALS, "file", "memory")
 CHUNK = 8 << 20  # bytes; larger files travel in parts of this size
 _CONNECTIONS = 16
 _PARTS = 2  # of one file at a time: at most _CONNECTIONS * _PARTS chunks are in memory
-_FIRST = 5  # seconds for which a first request is sent again: a wrong address fails soon
-_LATER = 180  # a run survives an outage of minutes
+_FIRST = 5  # seconds of retries of a command's first request, whose address may be wrong
+_LATER = 180  # seconds of retries of all others, for outages during a run
 _PAUSES = (0.5, 15)  # seconds: the first pause between two requests, and the longest
-_RETRY = (2, 20)  # obstore's own: times and seconds, over within two; it repeats no creation
+_RETRY = (2, 20)  # obstore's own retries and their seconds; obstore does not repeat creations
 _REFUSED = re.compile(r"(?<!\d)4(?!08|29)\d\d [A-Z]|NotFound|Unauth|Generic LocalFileSystem")
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _SHOWN = 400  # characters of an error
@@ -73,10 +73,9 @@ class Bucket:
     """The objects below the prefix of one URL. Methods raise StoreError with one line."""
 
     def __init__(self, url: str, objects: ObjectStore, patience: float = 0) -> None:
-        """Take a connected object store; `open_bucket` connects one.
+        """Wrap a connected object store (`open_bucket` connects one).
 
-        Requests that fail for another reason than what they ask for are sent again for `patience`
-        seconds.
+        In an outage, requests are repeated for `patience` seconds.
         """
         self.url = url
         self.patience = patience
@@ -97,9 +96,8 @@ class Bucket:
     def write(self, name: str, content: bytes, *, new: bool = False) -> bool:
         """Write or replace an object; return whether this call has written it.
 
-        With `new`, an existing object stays. A request whose answer is lost is sent again, and then
-        finds the object that it wrote itself. It is recognised by its content, so each writer must
-        write another content.
+        With `new`, an existing object stays. If the answer of a request is lost, the repeated
+        request recognises its own object by the content, so no two writers may write the same.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError
@@ -118,18 +116,17 @@ class Bucket:
         import obstore
 
         wanted = list(names)
-        if not wanted:
-            return
 
         def request() -> None:
             try:
                 obstore.delete(self._objects, wanted)
-            except FileNotFoundError:  # never by S3; some of the others may not be deleted yet
+            except FileNotFoundError:  # of other kinds than S3, which may not have deleted the rest
                 for name in wanted:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._objects, name)
 
-        self._lasting(request)
+        if wanted:
+            self._lasting(request)
 
     def entries(self, prefix: str) -> list[Entry]:
         """Return the objects below a prefix (of whole folders), sorted by name."""
@@ -144,12 +141,12 @@ class Bucket:
     def upload(self, path: Path, name: str) -> bool:
         """Write a file as an object, which becomes visible when it is complete.
 
-        An object of the same size stays if it is young; return whether this call has written it. An
-        old one might be removed by `store prune` before a manifest lists it.
+        A young object of the same size stays; return whether this call has written the object.
+        `store prune` might remove an old one before a manifest lists it.
         """
         import obstore
 
-        old = datetime.now(UTC) - GRACE / 2  # half a day: more than clocks of machines differ
+        old = datetime.now(UTC) - GRACE / 2  # clocks of machines differ by less than half a day
 
         def request() -> bool:
             try:
@@ -164,9 +161,9 @@ class Bucket:
         return self._lasting(request)
 
     def download(self, name: str, path: Path | None) -> str | None:
-        """Write an object to a file and return the sha256 of what arrived; None if it is absent.
+        """Write an object to a file, if there is a path, and return the sha256 of what arrived.
 
-        Without a path, it is read only.
+        Returns None if there is no such object.
         """
         import obstore
 
@@ -189,7 +186,7 @@ class Bucket:
         return self._lasting(request)
 
     def _lasting(self, request: Callable[[], T]) -> T:
-        """Return what a request returns; in an outage, send it again, with growing pauses."""
+        """Return the result of a request; in an outage, repeat it with growing pauses."""
         pause, longest = _PAUSES
         end, is_told = time.monotonic() + self.patience, False
         while True:
@@ -207,7 +204,7 @@ class Bucket:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Raise a StoreError of one line for errors of the bucket; other errors pass."""
+        """Raise a StoreError of one line for errors of the bucket, and pass other errors on."""
         from obstore.exceptions import BaseError
 
         try:
@@ -221,10 +218,10 @@ class Bucket:
 
 
 class ReadOnly(Bucket):
-    """A bucket that may only be read: what is written to it is lost."""
+    """A bucket without permission to write: writes and deletions do nothing."""
 
     def __init__(self, bucket: Bucket) -> None:
-        """Take the bucket."""
+        """Share the connection of a bucket."""
         super().__init__(bucket.url, bucket._objects, bucket.patience)
 
     def write(self, name: str, content: bytes, *, new: bool = False) -> bool:
@@ -271,9 +268,9 @@ def _probe(bucket: Bucket) -> None:
 
 
 def prepare(bucket: Bucket) -> None:
-    """Test that objects can be written, and are created if absent; raises StoreError.
+    """Test that objects can be written, and created if absent; raises StoreError.
 
-    The marker says that the second test was made.
+    A marker in the bucket records the second test.
     """
     is_new = bucket.read(MARKER) is None
     name = f"{TRIALS}/{uuid4().hex}"
@@ -291,7 +288,7 @@ def prepare(bucket: Bucket) -> None:
 
 
 def in_parallel(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """Return the results of several requests; errors are raised after all of them have ended."""
+    """Return the results of several requests; raise an error after all of them have ended."""
     if len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
@@ -301,7 +298,7 @@ def in_parallel(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
 def open_bucket(url: str, *, is_known: bool = False) -> Bucket:
     """Connect to a bucket and check that it can be read; raises StoreError.
 
-    That takes seconds, unless another process has used this address before (`is_known`).
+    With `is_known`, another process has used this address, so the check waits for an outage to end.
     """
     try:
         scheme = urlsplit(url).scheme
@@ -359,7 +356,7 @@ def _memory(url: str) -> ObjectStore:
 
 
 def _explanation(url: str, error: Exception) -> StoreError:
-    """Return the StoreError for an error of obstore, chosen by its text: types say too little."""
+    """Return the StoreError for an error of obstore, by its text, as its type says too little."""
     scheme = urlsplit(url).scheme
     said = " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())
     needed = CREDENTIALS.get(scheme, "the folder's permissions")

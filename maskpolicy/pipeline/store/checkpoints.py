@@ -1,4 +1,4 @@
-"""Checkpoints, from which an interrupted stage resumes; they are committed like artifacts."""
+"""Checkpoints: an interrupted stage resumes from the newest; they are committed like artifacts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from maskpolicy.core.errors import StoreError
@@ -15,18 +16,18 @@ from maskpolicy.pipeline.store.disk import Disk
 from maskpolicy.pipeline.store.mirror import Mirror
 
 KEPT = 2
-_CROSSED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}  # another host was there meanwhile
+_CROSSED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}  # errors when two hosts save one step
 _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one key, which only the process that computes its stage changes.
+    """The checkpoints of one key; only the process that computes its stage changes them.
 
-    A store with a bucket has them there too, so that any machine can resume.
+    If the store has a bucket, they are saved there too, so that any machine can resume.
     """
 
     def __init__(self, disk: Disk, key: str, mirror: Mirror | None = None) -> None:
-        """Take the place of the checkpoints, and start the clock of this attempt."""
+        """Start the clock of this attempt."""
         self._disk = disk
         self._key = key
         self._mirror = mirror
@@ -36,15 +37,14 @@ class Checkpoints:
 
     @property
     def seconds(self) -> float:
-        """Seconds spent on the stage, those before the resumed checkpoint included."""
+        """Seconds spent on the stage, including those before the resumed checkpoint."""
         return self._before + time.monotonic() - self._started
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, in ascending order; nothing is verified."""
-        try:
+        """Return the steps that have a checkpoint, in ascending order; verifies nothing."""
+        names: list[str] = []
+        with suppress(FileNotFoundError, NotADirectoryError):  # another process may remove it
             names = [path.name for path in self._folder.iterdir()]
-        except (FileNotFoundError, NotADirectoryError):  # another process may remove it
-            names = []
         there = self._mirror.steps(self._key) if self._mirror else []
         return sorted({*there, *(int(name) for name in names if name.isdecimal())})
 
@@ -98,7 +98,7 @@ class Checkpoints:
             self._mirror.remove_checkpoints(self._key)
 
     def _place(self, temporary: Path, step: int) -> None:
-        """Rename a finished folder to a step's, unless another host does so with its own."""
+        """Rename a finished folder to a step's, unless another host has saved the step."""
         target = self._disk.folder("checkpoints", self._key) / folder_name(step)
         try:
             self._disk.place(temporary, target)

@@ -1,6 +1,6 @@
-"""Digests and cuts of files, which are kept while a file's times and place stay the same.
+"""Digests and cuts of files, which are kept until a file's times or place change.
 
-hashes/ID.json holds those of one file; ID is the sha256 of its path.
+The note hashes/ID.json holds those of one file; ID is the sha256 of its path.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from maskpolicy.pipeline.store.disk import Disk
 
 FOLDER = "hashes"
 _YOUNG = 2_000_000_000  # ns; file systems may record times in steps of up to this
-_LARGE = 1 << 20  # bytes; reading a smaller file of an artifact takes no longer than its note
+_LARGE = 1 << 20  # bytes; smaller files of artifacts get no note, because reading them is as fast
 MOUNTS = Path("/proc/self/mountinfo")  # of Linux
 _OVERLAY = "overlay"
 _KEEP_CTIME = {  # file systems that set the ctime at each write; others may show a fixed one
@@ -34,22 +34,22 @@ _KEEP_CTIME = {  # file systems that set the ctime at each write; others may sho
 
 
 class Mark(NamedTuple):
-    """Size, times and place of a file, which counts as unchanged while these stay the same.
+    """Size, times and place of a file; the file counts as unchanged while they stay the same.
 
-    Each write changes the ctime, which no program can set. A new link to the file changes it too.
+    Each write and each new link changes the ctime, which no program can set.
     """
 
     size: int
     mtime: int  # ns
     ctime: int  # ns
     inode: int
-    device: int  # 0: of a file system without one, which each host numbers anew
+    device: int  # 0: the file system has no device, and each host numbers it anew
     mount: str  # type, source, root and folder of the file system; "": unknown
 
     def may_hide_a_write(self) -> bool:
         """Return whether another write may leave the same mark.
 
-        A container's overlay may lie over an image, whose ctime is the mtime.
+        A container's overlay may show an image's file, whose ctime is its mtime.
         """
         kind = self.mount.partition(" ")[0]
         is_fixed = kind not in _KEEP_CTIME or (kind == _OVERLAY and self.ctime == self.mtime)
@@ -65,20 +65,20 @@ def mark(path: Path) -> Mark:
 
 
 def _mount(path: Path, device: int) -> str:
-    """Return the innermost mount that holds a file, if possible one of its device."""
+    """Return the innermost mount that holds a file; mounts of the file's device come first."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return "apfs" if sys.platform == "darwin" else ""
     inside, number = f"{os.path.realpath(path)}/", f"{os.major(device)}:{os.minor(device)}"
-    best, found = (False, 0), ""
-    for line in lines:
+    mounts = [(False, 0, 0, "")]
+    for at, line in enumerate(lines):
         about, _, of_type = line.partition(" - ")
         _, _, own, root, folder, *_ = about.split(" ")
-        rank = own == number, len(folder)
-        if rank >= best and inside.startswith(f"{folder.rstrip('/')}/".replace("\\040", " ")):
-            best, found = rank, " ".join([*of_type.split(" ")[:2], root, folder])
-    return found
+        if inside.startswith(f"{folder.rstrip('/')}/".replace("\\040", " ")):
+            mount = " ".join([*of_type.split(" ")[:2], root, folder])
+            mounts.append((own == number, len(folder), at, mount))
+    return max(mounts)[-1]
 
 
 class Digests:
@@ -88,41 +88,30 @@ class Digests:
     """
 
     def __init__(self, disk: Disk) -> None:
-        """Take the disk of a store. If its folder does not exist, `save` writes the notes later."""
+        """Start without digests; until the store's folder exists, notes wait for `save`."""
         self._disk = disk
-        self._known: dict[Path, tuple[Mark, dict[str, Json]]] = {}  # what this process has read
+        self._known: dict[Path, tuple[Mark, dict[str, Json]]] = {}  # files that were read here
         self._unsaved: set[Path] = set()
         self._reads_notes = True
 
     def distrust(self) -> None:
-        """Read each file again, once in this process, whatever the notes say."""
+        """Ignore all notes, so that this process reads each file once."""
         self._known.clear()
         self._reads_notes = False
 
     def data_file(self, path: str | Path) -> str:
         """Return the sha256 of a data file; raises DataError if it cannot be read."""
-        path = Path(path)
-        with _readable(path):
-            before = mark(path)
-            facts = self._recall(path.absolute(), before)
-            if "sha256" not in facts:
-                facts = {"sha256": sha256(path)}
-                self._learn(path.absolute(), before, facts)
-        return str(facts["sha256"])
+        return str(self._facts(Path(path), "sha256", lambda: {"sha256": sha256(Path(path))}))
 
     def cuts(self, path: Path, size: int, unit: Unit) -> list[Cut]:
         """Return the cuts of a file, as `rows.scan`; raises DataError if it cannot be read."""
-        name = f"{unit}, {size}"
-        with _readable(path):
-            before = mark(path)
-            facts = self._recall(path.absolute(), before)
-            known = facts.get("cuts", {})
-            if name in known:
-                return [(offset, lines) for offset, lines in known[name]]
-            digest, cuts = scan(path, size, unit)
-            facts = {**facts, "sha256": digest, "cuts": {**known, name: cuts}}
-            self._learn(path.absolute(), before, facts)
-        return cuts
+        name = f"cuts: {unit}, {size}"
+
+        def read() -> dict[str, Json]:
+            digest, found = scan(path, size, unit)
+            return {"sha256": digest, name: found}
+
+        return [(offset, lines) for offset, lines in self._facts(path, name, read)]
 
     def own_file(self, path: Path, is_final: bool = False) -> str:
         """Return the sha256 of a file of an artifact, or of a folder that will become one."""
@@ -138,7 +127,7 @@ class Digests:
     def check(self, folder: Path, sealed: Json, afresh: bool = False) -> None:
         """Compare the files of an artifact with its manifest; raises manifest.Damaged.
 
-        With `afresh`, all files are read, even if their digests are known.
+        With `afresh`, known digests are forgotten before.
         """
         if afresh:
             for entry in sealed["files"]:
@@ -147,7 +136,7 @@ class Digests:
         manifest.verify(folder, sealed, partial(self.own_file, is_final=True))
 
     def moved(self, folder: Path, target: Path, sealed: Json) -> None:
-        """Keep the digests of a sealed folder that was renamed, which leaves times as they are."""
+        """Keep the digests of a sealed folder that was renamed; this changes no times of files."""
         for entry in sealed["files"]:
             path = target / entry["path"]
             facts: dict[str, Json] = {"sha256": entry["sha256"]}
@@ -157,7 +146,7 @@ class Digests:
                 self._learn(path, now, facts)
 
     def save(self) -> None:
-        """Write the notes of files that were read before the store's folder existed."""
+        """Write the notes that have waited for the store's folder."""
         waiting, self._unsaved = self._unsaved, set()
         for path in waiting & self._known.keys():
             self._note(path)
@@ -173,8 +162,18 @@ class Digests:
             if not is_current:
                 self._disk.remove_note(FOLDER, entry.stem)
 
+    def _facts(self, path: Path, wanted: str, read: Callable[[], dict[str, Json]]) -> Json:
+        """Return a fact about a data file, which `read` returns if it is not known."""
+        with _readable(path):
+            before = mark(path)
+            facts = self._recall(path.absolute(), before)
+            if wanted not in facts:
+                facts = {**facts, **read()}
+                self._learn(path.absolute(), before, facts)
+        return facts[wanted]
+
     def _recall(self, path: Path, now: Mark) -> dict[str, Json]:
-        """Return the facts about a file, none if it has changed since they were learnt."""
+        """Return the known facts about a file, {} if it has changed since."""
         if path in self._known:
             before, facts = self._known[path]
             if before == now:
@@ -183,7 +182,7 @@ class Digests:
         return note if note.get("mark") == list(now) else {}
 
     def _learn(self, path: Path, before: Mark, facts: dict[str, Json]) -> None:
-        """Keep facts about a file, unless it has changed since `before` or may change unnoticed."""
+        """Keep facts about a file unless it has changed since `before`, or may change unnoticed."""
         if before.may_hide_a_write() or mark(path) != before:
             return
         self._known[path] = before, facts

@@ -1,8 +1,8 @@
 """The folder of a store: durable renames, locks on keys, notes, and disk errors in one line.
 
-A folder of files is written as temporary/KEY-HOST-*, and renamed when it is complete. Locks are
-those of the operating system (flock), which a dead process lets go. Two hosts whose file system
-does not share them may compute one key at the same time; the first commit counts.
+Files are written to temporary/KEY-HOST-*, which is renamed when it is complete. The operating
+system releases the locks (flock) of a dead process. If the file system of two hosts does not share
+locks, both may compute one key at the same time; the first commit counts.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ def is_key(name: str) -> bool:
 
 
 def check_key(name: str) -> None:
-    """Raise StoreError for a name that is not a key.
-
-    Keys are also read from files that others wrote: `../..` must not lead out of the store.
-    """
+    """Raise StoreError unless a name is a key: files of others may name `../..` as a key."""
     if not is_key(name):
         raise StoreError(f"{name!r} is not a key of the store: those have 64 hexadecimal digits")
 
@@ -49,7 +46,7 @@ class Disk:
     HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
     def __init__(self, root: Path, option: str = "--store") -> None:
-        """Take a folder, which the first write creates, and the option that names it."""
+        """Prepare a folder, which the first write creates; `option` is the option that names it."""
         self.root = root
         self._option = option
         self._held: set[str] = set()
@@ -74,7 +71,7 @@ class Disk:
 
     @contextmanager
     def temporary(self, key: str, ours: bool = False) -> Iterator[Path]:
-        """Yield a new temporary folder of a key, which is removed at the end unless it was renamed.
+        """Yield a new temporary folder of a key; remove it at the end unless it was renamed.
 
         The block runs in `explained(ours)`.
         """
@@ -99,7 +96,7 @@ class Disk:
             sync(target.parent)
 
     def discard(self, key: str, path: Path) -> None:
-        """Remove a folder as a whole: it is renamed first, so that nobody can read half of it."""
+        """Remove a folder; rename it first, so that other processes never see half of it."""
         with self.temporary(key, ours=True) as folder, suppress(FileNotFoundError):
             path.rename(folder / path.name)
             sync(path.parent)
@@ -113,11 +110,11 @@ class Disk:
 
     @contextmanager
     def lock(self, key: str, wait: bool = False) -> Iterator[bool]:
-        """Hold a key while the block runs; yields whether this process holds it.
+        """Lock a key while the block runs; yield whether this process holds the lock.
 
-        With `wait`, it first waits until the key is free. A process that holds the key can enter
-        again. What dead processes of this host left of the key is removed. Where the file system
-        has no locks, every process holds every key.
+        With `wait`, wait until the key is free. A process that holds the key can lock it again.
+        Temporary folders of the key that dead processes of this host left are removed. If the file
+        system has no locks, every process holds every key.
         """
         check_key(key)
         if key in self._held:
@@ -143,7 +140,7 @@ class Disk:
         finally:
             self._held.discard(key)
             if lock.is_locked:
-                # while it is held: who waits for the removed file makes a new one
+                # before the release: a process that waits for the removed file creates a new one
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
                 lock.release()
@@ -151,18 +148,10 @@ class Disk:
     def is_busy(self, key: str) -> bool:
         """Return whether another process of this host holds the key."""
         check_key(key)
-        path = self.root / "locks" / f"{key}.lock"
-        if key in self._held or not path.exists():
-            return False
-        try:
-            with FileLock(path, blocking=False, fallback_to_soft=False):
-                return False
-        except Timeout:
-            return True
-        except OSError as error:
-            if error.errno in _LOCKLESS | _DENIED:
-                return False
-            raise
+        if key not in self._held and (self.root / "locks" / f"{key}.lock").exists():
+            with suppress(StoreError), self.lock(key) as is_mine:
+                return not is_mine
+        return False
 
     def holds(self, key: str) -> bool:
         """Return whether this process holds the key."""
@@ -171,7 +160,7 @@ class Disk:
     def note(self, name: str, key: str) -> dict[str, Json] | None:
         """Return the note of a key, a small JSON file for other processes, or None.
 
-        No result depends on notes: one that is lost costs time.
+        Results do not depend on notes; a lost note only costs time.
         """
         try:
             content = json.loads((self.root / name / f"{key}.json").read_bytes())
@@ -180,7 +169,7 @@ class Disk:
         return content if isinstance(content, dict) else None
 
     def write_note(self, name: str, key: str, note: Mapping[str, Json]) -> None:
-        """Write or replace a note atomically; an error of the disk keeps the old one."""
+        """Write or replace a note atomically; if that fails, the old note stays."""
         with suppress(StoreError), self.explained():
             part = self.folder(name) / f".{key}.{uuid4().hex[:12]}"
             try:
@@ -198,8 +187,8 @@ class Disk:
     def explained(self, ours: bool = True) -> Iterator[None]:
         """Raise a StoreError of one line instead of an error of the disk.
 
-        With `ours` False, for blocks that run the code of a stage, this is done only for a full
-        disk and for denied access to the store. Other errors pass unchanged.
+        With `ours` False, for blocks that run a stage's code, only errors of a full disk and of
+        denied access to the store are replaced.
         """
         try:
             yield

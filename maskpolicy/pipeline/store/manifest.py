@@ -8,7 +8,8 @@ import platform
 import re
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
@@ -24,14 +25,12 @@ NAME = "MANIFEST.json"
 FORMAT = 1
 KEYED_BY = ("kind", "version", "params", "inputs")  # of a stage's record: its key is their digest
 RUN = "run"  # fact of a packed run: its name
-FINDINGS, KEYED = "analysis", "keyed"  # findings' kind; in their record, what the key is made of
+FINDINGS, KEYED = "analysis", "keyed"  # the kind of findings, and what digests to their key
 SEALED = ("format", "files", "sha256")  # what `seal` adds to the facts
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "accelerate", "safetensors", "datasets"),
     *("evaluate", "spacy", "numpy", "scipy", "higher", "bm25s"),
 )
-
-
 _ROUNDING = (  # variables that choose instructions or threads, and so the order of sums
     *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR"),
     *("MKL_ENABLE_INSTRUCTIONS", "MKL_NUM_THREADS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"),
@@ -49,10 +48,10 @@ class Damaged(StoreError):
 def seal(
     folder: Path, facts: Mapping[str, Json], digest_of: Callable[[Path], str] = sha256
 ) -> Json:
-    """Flush a finished folder to disk, write its manifest last, and return the manifest.
+    """Flush a finished folder to disk, then write its manifest, and return the manifest.
 
-    The manifest holds `facts`, the list of files (path, size, sha256) and a digest of itself.
-    Raises StageError for a link or special file, and for a file with the manifest's name.
+    The manifest has `facts`, the list of files (path, size, sha256) and its own digest. Raises
+    StageError for a link or special file, and for a file with the manifest's name.
     """
     if (folder / NAME).exists():
         raise StageError(f"a stage must not write {NAME}: choose another name for that file")
@@ -79,7 +78,7 @@ def describe(
     facts: Mapping[str, Json],
     digest_of: Callable[[Path], str] = sha256,
 ) -> dict[str, Json]:
-    """Return the manifest of these files of a folder, with `facts` and a digest of itself."""
+    """Return the manifest of these files of a folder, with `facts` and its own digest."""
     named = [(path.relative_to(folder).as_posix(), path) for path in files]
     entries = [{"path": n, "size": p.stat().st_size, "sha256": digest_of(p)} for n, p in named]
     manifest = {"format": FORMAT, **facts, "files": entries}
@@ -108,10 +107,10 @@ def encode(manifest: Json) -> bytes:
 
 
 def decode(content: bytes, place: str, **expected: Json) -> Json:
-    """Return the manifest that `encode` wrote; raises Damaged with its `place`.
+    """Return the manifest that `encode` wrote; raises Damaged, which names its `place`.
 
-    `expected` are facts that the manifest must contain. Strangers may have written it, so types are
-    checked, and that no path leads out of the folder.
+    `expected` are facts that the manifest must contain. As a stranger may have written it, types
+    are checked, and paths must not lead out of the folder.
     """
     try:
         manifest = json.loads(content)
@@ -137,9 +136,9 @@ def decode(content: bytes, place: str, **expected: Json) -> Json:
 
 
 def compare_key(manifest: Json, place: str, whole: bool = True) -> None:
-    """Raise Damaged unless an artifact's key is the digest of what its record says.
+    """Raise Damaged unless an artifact's key is the digest of the keyed facts of its record.
 
-    With `whole`, a record that does not say it is damaged, but for findings of earlier versions.
+    With `whole`, a record that lacks one of them is damaged, except in old findings.
     """
     record = manifest["record"]
     keyed: Json = {name: record.get(name) for name in KEYED_BY}
@@ -152,7 +151,7 @@ def compare_key(manifest: Json, place: str, whole: bool = True) -> None:
 
 
 def _is_file(entry: Json) -> bool:
-    """Return whether an entry of a manifest has the form of a file, and lies in its folder."""
+    """Return whether an entry of a manifest describes a file inside its folder."""
     if not isinstance(entry, dict):
         return False
     path, size, sha = (entry.get(name) for name in ("path", "size", "sha256"))
@@ -169,10 +168,8 @@ def _is_file(entry: Json) -> bool:
 
 def differences(first: Json, second: Json) -> list[str]:
     """Return the names of files that two manifests list with different contents."""
-    one, two = (
-        {entry["path"]: entry["sha256"] for entry in each["files"]} for each in (first, second)
-    )
-    return sorted(name for name in {*one, *two} if one.get(name) != two.get(name))
+    one, two = ({(each["path"], each["sha256"]) for each in m["files"]} for m in (first, second))
+    return sorted({path for path, _ in one ^ two})
 
 
 def read(folder: Path, **expected: Json) -> Json:
@@ -182,35 +179,32 @@ def read(folder: Path, **expected: Json) -> Json:
     """
     manifest = parse(folder / NAME, **expected)
     try:
-        unlike = misfits(folder, manifest)
+        names = misfits(folder, manifest)
     except FileNotFoundError as error:
         raise Damaged(f"{folder} was removed while it was read") from error
-    for name in unlike:
-        raise Damaged(f"{folder / name} does not match its manifest")
+    if names:
+        raise Damaged(f"{folder / names[0]} does not match its manifest")
     return manifest
 
 
 def misfits(folder: Path, manifest: Json) -> list[str]:
-    """Return the files of a folder that are not in a manifest, lack, or have another size."""
-    listed = {entry["path"]: entry["size"] for entry in manifest["files"]}
-    present = dict(_present(folder, listed))
-    names = sorted({*listed, *present})
-    return [name for name in names if listed.get(name) != present.get(name)]
+    """Return the names of files that differ in size from a manifest, or exist on one side only."""
+    listed = {(entry["path"], entry["size"]) for entry in manifest["files"]}
+    return sorted({name for name, _ in listed ^ set(_present(folder, dict(listed)))})
 
 
 def verify(folder: Path, manifest: Json, digest_of: Callable[[Path], str]) -> None:
     """Compare the sha256 of every file with the manifest; raises Damaged."""
     for entry in manifest["files"]:
-        try:
-            found = digest_of(folder / entry["path"])
-        except FileNotFoundError:
-            found = None
-        if found != entry["sha256"]:
-            raise Damaged(f"{folder / entry['path']} does not match its manifest")
+        path = folder / entry["path"]
+        with suppress(FileNotFoundError):
+            if digest_of(path) == entry["sha256"]:
+                continue
+        raise Damaged(f"{path} does not match its manifest")
 
 
-def _present(folder: Path, listed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    # file systems and desktops add hidden files, which no manifest lists
+def _present(folder: Path, listed: Container[str]) -> Iterator[tuple[str, int]]:
+    """Yield name and size of each file, without hidden files that desktops and file systems add."""
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if name == NAME or (path.is_dir() and not path.is_symlink()):
@@ -222,7 +216,7 @@ def _present(folder: Path, listed: Mapping[str, int]) -> Iterator[tuple[str, int
 
 @cache
 def surroundings() -> dict[str, Json]:
-    """Return versions, commit and machine, which manifests hold and keys do not."""
+    """Return versions, commit and machine, which are in manifests but not in keys."""
     versions = {"maskpolicy": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -240,7 +234,7 @@ def surroundings() -> dict[str, Json]:
 
 
 def _commit() -> str | None:
-    """Return the commit of maskpolicy's checkout, with "-dirty" if it was edited, or None."""
+    """Return the commit of maskpolicy's checkout, with "-dirty" for an edited one, or None."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None

@@ -6,11 +6,11 @@ artifacts/KEY.json       the manifest of an artifact; creating it is the commit
 checkpoints/KEY/STEP.json, checkpoints/KEY/files/DI/DIGEST   checkpoints of an unfinished stage
 dropped/KEY.json         the manifest of an artifact that was removed after use
 quarantine/KEY-*.json    the manifest of an artifact with damaged files
-used/DIGEST.json         the keys that a run uses; its time is that of the last use
+used/DIGEST.json         the keys that a run uses, written at each use
 trials/                  objects that test the bucket, or show the time of its clock
 
-A file is written before the manifest that lists it. So a killed process leaves at most files that
-no manifest lists: the next process finds them there, or `store prune` removes them.
+Files are written before the manifest that lists them. So a killed process leaves at most files that
+no manifest lists; the next process uses them, or `store prune` removes them.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from maskpolicy.pipeline.store.bucket import Bucket, Entry, in_parallel, prepare
 
 BLOBS = "blobs/sha256"
 USED = "used"
-_RECORDED = timedelta(hours=12)  # for which the record of a use is not written again
-_FRESH = 3.0  # seconds for which a listing is used again
-_ATTEMPTS = 2  # to fetch a file that arrives with another digest
+_RECORDED = timedelta(hours=12)  # until the use of the same keys is recorded again
+_FRESH = 3.0  # seconds until a listing is made again
+_ATTEMPTS = 2  # to fetch a file that arrives damaged
 
 
 class Mirror:
     """The artifacts and checkpoints of one bucket. Answers may be up to 3 seconds old."""
 
     def __init__(self, bucket: Bucket, is_prepared: bool = False) -> None:
-        """Take a bucket; unless it is prepared, the first push does that."""
+        """Use a bucket; the first push prepares it, unless `is_prepared`."""
         self.bucket = bucket
-        self._manifests: dict[tuple[str, datetime], Json | None] = {}
+        self._manifests: dict[tuple[str, datetime], Json] = {}
         self._listed: dict[str, tuple[float, dict[str, Entry]]] = {}
         self._recorded: dict[str, float] = {}
         self._is_prepared = is_prepared
@@ -54,19 +54,19 @@ class Mirror:
         return {_key(name) for name in self._listing(folder, afresh)}
 
     def manifests(self, keys: Iterable[str], folder: str = "artifacts") -> dict[str, Json]:
-        """Return the manifests of those of these keys that have a readable one, by key."""
+        """Return by key the manifests of these keys that exist and can be read."""
         listed = self._listing(folder)
         wanted = [entry for key in keys if (entry := listed.get(f"{folder}/{key}.json"))]
-        new = [each for each in wanted if (each.name, each.modified) not in self._manifests]
-        for entry, content in zip(
-            new, in_parallel(lambda each: self.bucket.read(each.name), new), strict=True
-        ):
-            parsed = None
+
+        def read(entry: Entry) -> None:
             with suppress(manifest.Damaged):
-                parsed = self._decode(entry.name, content)
-            self._manifests[entry.name, entry.modified] = parsed
-        parsed_of = {_key(e.name): self._manifests[e.name, e.modified] for e in wanted}
-        return {key: parsed for key, parsed in parsed_of.items() if parsed is not None}
+                parsed = self._decode(entry.name, self.bucket.read(entry.name))
+                self._manifests[entry.name, entry.modified] = parsed
+
+        known = self._manifests
+        in_parallel(read, [each for each in wanted if (each.name, each.modified) not in known])
+        found = {_key(each.name): known.get((each.name, each.modified)) for each in wanted}
+        return {key: parsed for key, parsed in found.items() if parsed is not None}
 
     def prepare(self) -> None:
         """Test once that the bucket can be written; raises StoreError."""
@@ -75,7 +75,7 @@ class Mirror:
             self._is_prepared = True
 
     def push(self, key: str, folder: Path, sealed: Json) -> Json | None:
-        """Commit a sealed folder; return the manifest of an artifact that was there before."""
+        """Commit a sealed folder, or return the manifest of an artifact that exists already."""
         self.prepare()
         name, content = f"artifacts/{key}.json", manifest.encode(sealed)
         written = self._upload(BLOBS, folder, sealed["files"])
@@ -85,16 +85,16 @@ class Mirror:
             try:
                 return self._decode(name, earlier, key=key)
             except manifest.Damaged:
-                self.withdraw(key, f"quarantine/{key}-{uuid4().hex[:12]}.json")
+                self.withdraw(key, _quarantined(key))
         self._listed.pop("artifacts", None)
-        # files that were in the bucket before may have been pruned, as no manifest listed them
+        # another process may have pruned files that were there before, when no manifest listed them
         self._upload(BLOBS, folder, [each for each in sealed["files"] if each not in written])
         return None
 
     def pull(self, key: str, folder: Path) -> Json | None:
         """Write the files of an artifact into a folder, and return its manifest; None if absent.
 
-        An artifact with damaged files is withdrawn; raises manifest.Damaged.
+        Withdraws a damaged artifact, and raises manifest.Damaged.
         """
         name = f"artifacts/{key}.json"
         content = self.bucket.read(name)
@@ -106,27 +106,29 @@ class Mirror:
             manifest.compare_key(sealed, f"{self.bucket.url}/{name}", whole=False)
             self._download(BLOBS, folder, sealed)
         except manifest.Damaged:
-            with suppress(StoreError):  # of a bucket that may only be read
-                self._quarantine(key)
+            with suppress(StoreError):  # the bucket may be read-only
+                content = self.withdraw(key, _quarantined(key))
+                files = manifest.decode(content, key)["files"]
+                self.bucket.delete(_blob(BLOBS, each["sha256"]) for each in self._damaged(files))
             raise
         return sealed
 
     def damage(self, key: str) -> str | None:
-        """Read all files of an artifact in the bucket, and return what is damaged, as text."""
+        """Read all files of an artifact in the bucket; return a text about damage, or None."""
         name = f"artifacts/{key}.json"
         try:
             sealed = self._decode(name, self.bucket.read(name), key=key)
             manifest.compare_key(sealed, f"{self.bucket.url}/{name}")
         except manifest.Damaged as damage:
             return str(damage)
-        names = ", ".join(entry["path"] for entry in self._damaged(sealed["files"]))
+        names = ", ".join(sorted(entry["path"] for entry in self._damaged(sealed["files"])))
         return f"{self.bucket.url}/{name} does not match {names}" if names else None
 
     def withdraw(self, key: str, target: str) -> bytes:
-        """Move a manifest out of artifacts/, and return its content."""
+        """Move a manifest from artifacts/ to the object `target`, and return its content."""
         name = f"artifacts/{key}.json"
         content = self.bucket.read(name)
-        if content is not None:  # another machine has not removed it meanwhile
+        if content is not None:  # None: another machine has just removed it
             self.bucket.write(target, content)
             self.bucket.delete([name])
         self._listed.clear()
@@ -139,7 +141,7 @@ class Mirror:
         if time.monotonic() - self._recorded.get(name, -math.inf) < _RECORDED.total_seconds():
             return
         self._recorded[name] = time.monotonic()
-        with suppress(StoreError):  # of a bucket that may only be read
+        with suppress(StoreError):  # the bucket may be read-only
             there = [entry for entry in self.bucket.entries(USED) if entry.name == name]
             if not there or there[0].modified < datetime.now(UTC) - _RECORDED:
                 self.bucket.write(name, json.dumps(listed).encode())
@@ -160,7 +162,7 @@ class Mirror:
         steps = sorted(name for name in names if name.endswith(".json"))
         kept = set(steps[-most:])
         for name in steps[-most:]:
-            with suppress(manifest.Damaged):  # which nobody resumes from
+            with suppress(manifest.Damaged):  # nobody resumes from a damaged one
                 files = self._decode(name, self.bucket.read(name))["files"]
                 kept |= {_blob(f"{prefix}/files", each["sha256"]) for each in files}
         self.bucket.delete(steps[:-most])
@@ -185,22 +187,16 @@ class Mirror:
         self.bucket.delete([name for name in names if name.endswith(".json")])
         self.bucket.delete(names)
 
-    def _quarantine(self, key: str) -> None:
-        """Move the manifest of a damaged artifact to quarantine/, and delete its damaged files."""
-        content = self.withdraw(key, f"quarantine/{key}-{uuid4().hex[:12]}.json")
-        with suppress(manifest.Damaged):
-            files = manifest.decode(content, key)["files"]
-            self.bucket.delete(_blob(BLOBS, each["sha256"]) for each in self._damaged(files))
-
     def _upload(self, prefix: str, folder: Path, files: Iterable[Json]) -> list[Json]:
-        """Write those files of a folder that the bucket lacks, and return their entries."""
-        wanted = list({entry["sha256"]: entry for entry in files}.values())
+        """Write the files of a folder that the bucket lacks, and return their entries."""
+        written: list[Json] = []
 
-        def upload(entry: Json) -> bool:
-            return self.bucket.upload(folder / entry["path"], _blob(prefix, entry["sha256"]))
+        def upload(entry: Json) -> None:
+            if self.bucket.upload(folder / entry["path"], _blob(prefix, entry["sha256"])):
+                written.append(entry)
 
-        written = in_parallel(upload, wanted)
-        return [entry for entry, is_new in zip(wanted, written, strict=True) if is_new]
+        in_parallel(upload, list({entry["sha256"]: entry for entry in files}.values()))
+        return written
 
     def _download(self, prefix: str, folder: Path, sealed: Json) -> None:
         """Write files and their manifest into a folder; raises manifest.Damaged."""
@@ -223,19 +219,21 @@ class Mirror:
             raise manifest.Damaged(f"{self.bucket.url}/{name} is missing or damaged")
 
     def _damaged(self, files: Iterable[Json]) -> list[Json]:
-        """Read all objects, and return the entries of those that are missing or damaged."""
-        wanted = list(files)
-        digests = in_parallel(
-            lambda entry: self.bucket.download(_blob(BLOBS, entry["sha256"]), None), wanted
-        )
-        pairs = zip(wanted, digests, strict=True)
-        return [entry for entry, sha256 in pairs if sha256 != entry["sha256"]]
+        """Read the objects of all files; return the entries of missing and damaged ones."""
+        damaged: list[Json] = []
+
+        def read(entry: Json) -> None:
+            if self.bucket.download(_blob(BLOBS, entry["sha256"]), None) != entry["sha256"]:
+                damaged.append(entry)
+
+        in_parallel(read, list(files))
+        return damaged
 
     def _decode(self, name: str, content: bytes | None, **expected: Json) -> Json:
         return manifest.decode(content or b"", f"{self.bucket.url}/{name}", **expected)
 
     def _listing(self, prefix: str, afresh: bool = False) -> dict[str, Entry]:
-        """Return the objects below a prefix by name; at most 3 s old, or new with `afresh`."""
+        """Return the objects below a prefix by name: as of the last 3 s, or of now (`afresh`)."""
         now = time.monotonic()
         since, listed = self._listed.get(prefix, (-math.inf, {}))
         if afresh or now - since > _FRESH:
@@ -246,6 +244,10 @@ class Mirror:
 
 def _blob(prefix: str, sha256: str) -> str:
     return f"{prefix}/{sha256[:2]}/{sha256}"
+
+
+def _quarantined(key: str) -> str:
+    return f"quarantine/{key}-{uuid4().hex[:12]}.json"
 
 
 def _key(name: str) -> str:

@@ -29,10 +29,9 @@ def open_store(
 ) -> Store:
     """Return the store at a place: a folder, or the URL of a bucket.
 
-    `cache` is the folder for copies of what lies in buckets; each bucket has a sub-folder of it.
-    By default it is in the user's cache. Raises StoreError, before any work, for a bucket that
-    cannot be read and for a cache that cannot be written. If `is_known`, another process of the
-    run uses the place, so that an outage of a bucket is waited for.
+    `cache` is the folder for copies of buckets (default: in the user's cache), with a sub-folder
+    for each. Raises StoreError for a bucket that cannot be read, and for a cache that cannot be
+    written. If another process of the run uses the place (`is_known`), an outage is waited for.
     """
     if not str(place).strip():
         raise StoreError(
@@ -69,10 +68,9 @@ def _default_cache() -> Path:
 
 
 def writable(store: Store) -> Store:
-    """Return the store, or a temporary one over it if its folder or bucket cannot be written.
+    """Return the store, or a temporary one with links to its artifacts if it cannot be written.
 
-    The temporary one has links to the artifacts, which stay as they are, and is removed at the end.
-    A log line says so.
+    Logs a line about the temporary store, which is removed at the end.
     """
     from maskpolicy.pipeline.store.bucket import ReadOnly, now
 

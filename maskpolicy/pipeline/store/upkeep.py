@@ -34,7 +34,7 @@ _IN_USE = 3600  # seconds since its last use for which the copy of an artifact s
 def size(store: Store) -> dict[str, int]:
     """Return the bytes in each sub-folder, or below each prefix of a bucket and in its cache.
 
-    A file that is linked into several folders counts once.
+    A file with links in several folders counts once.
     """
     seen: set[tuple[int, int]] = set()
     if store.mirror is None:
@@ -48,20 +48,19 @@ def size(store: Store) -> dict[str, int]:
 def prune(store: Store, older: float | None = None, cache: int | None = None) -> dict[str, int]:
     """Remove what no command will need, and return the bytes freed in each sub-folder.
 
-    Removed are quarantine/; temporary folders, locks and lists of dead processes; checkpoints that
-    are damaged or whose stage is committed; manifests of dropped artifacts that were computed
-    again; and digests of files that have changed. Artifacts and resumable checkpoints stay, unless
-    no run has used them, or anything computed from them, for `older` days; what a running process
-    needs stays in any case. Local copies of a bucket's artifacts are removed until they take at
-    most `cache` bytes.
+    This removes quarantine/; temporary folders, locks and lists of dead processes; damaged
+    checkpoints and those of committed stages; manifests of dropped artifacts that were computed
+    again; and digests of files that have changed. With `older`, it also removes artifacts and
+    checkpoints if no run has used them, or anything computed from them, for so many days. It keeps
+    what a running process needs. Local copies of a bucket may take `cache` bytes at most.
     """
     before = size(store)
     since = -math.inf if older is None else time.time() - older * _DAY
     with store.disk.explained():
-        if store.mirror is None:
-            _prune_artifacts(store, since)
-        else:
+        if store.mirror is not None:
             _prune_bucket(store, store.mirror, older)
+        elif older is not None:
+            _prune_artifacts(store, since)
         _prune_folder(store, since)
         if cache is not None:
             _prune_cache(store, cache)
@@ -71,8 +70,6 @@ def prune(store: Store, older: float | None = None, cache: int | None = None) ->
 
 def _prune_artifacts(store: Store, since: float) -> None:
     """Remove artifacts that no run has used since `since`, in seconds of the epoch."""
-    if since == -math.inf:
-        return
     there = store.committed()
     recent = [*store.in_use(), *(key for key in there if _used(store.path(key)) >= since)]
     for key in _unused(there, store.records(), recent):
@@ -83,25 +80,24 @@ def _prune_folder(store: Store, since: float) -> None:
     needed = store.in_use()
     for path in store.disk.entries("quarantine"):
         _delete(path)
-    _delete(store.root / "verified")  # which earlier versions wrote
     for name in ("checkpoints", "dropped", "temporary", "locks"):
         for path in store.disk.entries(name):
             key = path.name[:KEY_LENGTH]
-            with store.lock(key) as is_mine:  # at its end the lock's file is removed
+            with store.lock(key) as is_mine:  # its end removes the lock's file
                 if is_mine:
                     _prune_key(store, key, name, path, -math.inf if key in needed else since)
     store.digests.prune()
     for name in ("in_use", "hashes"):
-        for path in (store.root / name).glob(".*"):  # notes that were not written to the end
+        for path in (store.root / name).glob(".*"):  # unfinished notes
             _delete(path, older=_DAY)
-    for path in store.disk.entries("in_use"):  # of another host: longer than a run takes
+    for path in store.disk.entries("in_use"):  # of another host: no run takes a month
         if not store.is_busy(path.stem):
             _delete(path, older=_MONTH)
 
 
 def _prune_key(store: Store, key: str, name: str, path: Path, since: float) -> None:
     is_committed = store.has(key)
-    if name == "temporary":  # of another host, which may still write to it
+    if name == "temporary":  # another host may still write to it
         _delete(path, older=_DAY)
     elif name == "dropped" and is_committed:
         _delete(path)
@@ -114,8 +110,8 @@ def _prune_key(store: Store, key: str, name: str, path: Path, since: float) -> N
 def _prune_bucket(store: Store, mirror: Mirror, older: float | None) -> None:
     """Remove from a bucket what `prune` removes from a folder.
 
-    `older` are days since the commit, or since the last record of a run that used the artifact.
-    Files that no manifest lists are removed a day after they were written.
+    `older` are days since the commit, or since a run last recorded that it uses the artifact. Files
+    that no manifest lists are removed a day after they were written.
     """
     bucket = mirror.bucket
     clock = now(bucket)
@@ -147,7 +143,7 @@ def _prune_bucket(store: Store, mirror: Mirror, older: float | None) -> None:
     listed_files = {
         file["sha256"] for sealed in mirror.manifests(there).values() for file in sealed["files"]
     }
-    # manifests are listed first: a file that a later commit lists is younger, or is written again
+    # listing manifests comes first: later commits list files that are younger or written again
     old = [
         entry.name
         for entry in (*bucket.entries("blobs"), *bucket.entries(TRIALS))
@@ -157,9 +153,9 @@ def _prune_bucket(store: Store, mirror: Mirror, older: float | None) -> None:
 
 
 def _prune_cache(store: Store, most: int) -> None:
-    """Remove copies, the least recently used first, until the cache has at most so many bytes.
+    """Remove the least recently used copies until the cache has at most so many bytes.
 
-    Copies that were used within an hour stay, and those that a running process may use.
+    Copies that were used within an hour, or that a running process may use, stay.
     """
     shutil.rmtree(store.root / "files", ignore_errors=True)
     needed, total = store.in_use(), _folder_size(store.root)
@@ -180,7 +176,7 @@ def _folder_size(folder: Path, seen: set[tuple[int, int]] | None = None) -> int:
     total, seen = 0, set() if seen is None else seen
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(FileNotFoundError):  # another process has removed it meanwhile
+            with suppress(FileNotFoundError):  # another process may remove it
                 about = (Path(parent) / name).lstat()
                 inode = about.st_dev, about.st_ino
                 if inode not in seen:
@@ -191,7 +187,7 @@ def _folder_size(folder: Path, seen: set[tuple[int, int]] | None = None) -> int:
 
 
 def _used(folder: Path) -> float:
-    """Return when an artifact was used last, in seconds of the epoch; 0 without a manifest."""
+    """Return the time of an artifact's last use in seconds of the epoch; 0 without a manifest."""
     try:
         return (folder / manifest.NAME).stat().st_mtime
     except OSError:  # another process may have removed the artifact
@@ -199,9 +195,9 @@ def _used(folder: Path) -> float:
 
 
 def _unused(keys: Iterable[str], records: Iterable[Json], recent: Iterable[str]) -> list[str]:
-    """Return those of `keys` that are neither in `recent` nor an input of those, at any depth.
+    """Return the `keys` that are neither `recent` nor inputs of recent ones, at any depth.
 
-    `records` are the manifests of all artifacts, dropped ones included.
+    `records` are the manifests of all artifacts, including dropped ones.
     """
     inputs = {sealed["key"]: sealed["record"].get("inputs", {}).values() for sealed in records}
     kept: set[str] = set()
@@ -215,7 +211,7 @@ def _unused(keys: Iterable[str], records: Iterable[Json], recent: Iterable[str])
 
 
 def _delete(path: Path, older: float = -math.inf) -> None:
-    """Remove a folder or file, if it is older (in seconds); another process may remove it too."""
+    """Remove a folder or file that is older than so many seconds, if it still exists."""
     with suppress(FileNotFoundError):
         if time.time() - path.lstat().st_mtime > older:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
@@ -223,7 +219,7 @@ def _delete(path: Path, older: float = -math.inf) -> None:
 
 @dataclass
 class Copied:
-    """What a copy has done; keys of artifacts."""
+    """The result of a copy, as keys of artifacts."""
 
     new: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)  # in the source
@@ -239,10 +235,10 @@ def copy(
 ) -> Copied:
     """Copy the artifacts of `keys` (default: all) that `target` lacks, with their manifests.
 
-    Each artifact is committed by itself, so a copy can be interrupted and repeated. Artifacts that
-    both stores have are compared by the digests in their manifests. Nothing is locked or changed
-    in `source`. An artifact in `target` that lacks files is replaced. `track` wraps the keys, and
-    may show how many of them are done. Raises StoreError if a store cannot be used.
+    Each artifact is committed by itself, so a copy can be interrupted and repeated. If both stores
+    have an artifact, the digests in its manifests are compared; if it lacks files in `target`, it
+    is replaced. `source` is neither locked nor changed. `track` wraps the keys and may show
+    progress. Raises StoreError if a store cannot be used.
     """
     if source.place == target.place:
         raise StoreError(f"store {source.place}: cannot be copied to itself: name two stores")
