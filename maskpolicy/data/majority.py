@@ -1,7 +1,7 @@
-"""What can be guessed without a model: the reference that a score is measured against.
+"""Guesses without a model, a reference for the scores of a task.
 
-Every rule learns from a task's train split alone. The best one by cross-validation in train and dev
-is scored on test.
+Every rule learns only from the train split. Cross-validation in train and dev chooses a rule, which
+is then scored on test.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -25,8 +25,8 @@ from maskpolicy.experiment.task_kinds import SPAN, TAGS, TEXT
 
 __all__ = ["FILE", "LABEL", "RULES", "SENTENCE", "Majority", "Material", "best"]
 
-FILE = "majority.json"  # of the stage that computes it
-LABEL = "majority"  # of the line beside the rows of a leaderboard
+FILE = "majority.json"  # of the stage's artifact
+LABEL = "majority"  # of the line on a leaderboard
 SENTENCE = (
     "majority: the score of a guess without a model, learnt from the train split alone by a simple "
     "rule that cross-validation in train and dev chooses. A score that is not above this line "
@@ -37,7 +37,7 @@ SENTENCE = (
 
 @dataclass(frozen=True)
 class Majority:
-    """The rule that was chosen, its score on test, and the scores by which it was chosen: 0..1."""
+    """The chosen rule, its score on test, and the scores that chose it; all from 0 to 1."""
 
     rule: str
     score: float
@@ -48,18 +48,19 @@ class Majority:
 def best(
     material: Material, dev: Sequence[Example], test: Sequence[Example], kind: str
 ) -> Majority:
-    """Choose the rule with the highest score, of equal ones the first, and score it on test.
+    """Choose the first rule with the highest score, and score it on test.
 
-    Rules are compared by cross-validation in train and dev, whose folds are whole groups; on dev,
-    learnt from train, if dev is large or there is one group alone. `kind` is a name of
-    `experiment.task_kinds`.
+    The scores come from cross-validation in train and dev with folds of whole groups. If dev is
+    large or there is only one group, the rules learn from train and are scored on dev. `kind` is a
+    name of `experiment.task_kinds`.
     """
     rules = RULES.get(kind, COMMONEST)
     usable = {name: guess for name, learn in rules.items() if (guess := learn(material))}
     folds = _folds([*material.train, *dev]) if len(dev) < _ENOUGH else []
-    guessed = _crossed(material, {name: rules[name] for name in usable}, folds)
     if len(folds) < 2:
         guessed = {name: [(one, guess(one)) for one in dev] for name, guess in usable.items()}
+    else:
+        guessed = _crossed(material, {name: rules[name] for name in usable}, folds)
     scores = {name: _score(pairs, material.metric) for name, pairs in guessed.items()}
     chosen = max(scores, key=lambda name: scores[name])
     score = _score([(one, usable[chosen](one)) for one in test], material.metric)
@@ -68,7 +69,11 @@ def best(
 
 def _folds(examples: Sequence[Example]) -> list[list[Example]]:
     """Return the examples in up to _FOLDS parts of whole groups."""
-    groups = sorted({one.group or one.id for one in examples}, key=_digest)
+
+    def digest(group: str) -> bytes:
+        return hashlib.sha256(group.encode("utf-8", "surrogatepass")).digest()
+
+    groups = sorted({one.group or one.id for one in examples}, key=digest)
     numbers = {group: number % _FOLDS for number, group in enumerate(groups)}
     folds: dict[int, list[Example]] = defaultdict(list)
     for one in examples:
@@ -76,16 +81,12 @@ def _folds(examples: Sequence[Example]) -> list[list[Example]]:
     return list(folds.values())
 
 
-def _digest(group: str) -> bytes:
-    return hashlib.sha256(group.encode("utf-8", "surrogatepass")).digest()
-
-
 def _crossed(
     material: Material, rules: Mapping[str, Learn], folds: Sequence[Sequence[Example]]
 ) -> dict[str, list[tuple[Example, str]]]:
-    """Return what each rule guesses for each example, learnt from the other folds."""
+    """Return the guesses of each rule for each example, learnt from the other folds."""
     guessed: dict[str, list[tuple[Example, str]]] = {name: [] for name in rules}
-    for fold in folds if len(folds) > 1 else ():
+    for fold in folds:
         others = [one for other in folds if other is not fold for one in other]
         part = replace(material, train=others)
         for name, learn in rules.items():
@@ -100,8 +101,8 @@ def _score(pairs: Sequence[tuple[Example, str]], metric: str) -> float:
 
 
 _FOLDS = 5
-_ENOUGH = 1000  # examples of dev that choose a rule to two points or better
-_LONGEST = 10  # words of an answer that a rule searches for in a source
+_ENOUGH = 1000  # examples of dev, with which a rule is chosen to two points or better
+_LONGEST = 10  # words of an answer that is searched for in a source
 _LENGTHS = (*range(1, 11), 20, 50, 100, 200, None)  # words of a guessed span; None: the context
 _SAMPLE = 1000  # examples on which the length of a guessed span is tried
 
@@ -129,7 +130,7 @@ class Material:
 
 
 Learn: TypeAlias = Callable[[Material], Guess | None]
-"""A rule: it returns None where it does not apply to a task."""
+"""A rule; it returns None if it does not apply to a task."""
 
 
 def _commonest(material: Material) -> Guess:
@@ -156,34 +157,29 @@ def _relation(material: Material) -> Guess:
 
 
 def _in_source(material: Material) -> Guess:
-    """Guess the most frequent answer of it that the source holds."""
-    relations, overall = material.relations, AnswerCounts(material.metric)
+    """Guess the most frequent answer of the relation that the source holds."""
+    relations = material.relations
+    every = Counter(answer for one in material.train for answer in dict.fromkeys(one.targets))
     answers_of: dict[str, list[str]] = defaultdict(list)
-    for example in material.train:
-        overall.add(None, example)
-    for answer in overall.counts(None):
+    for answer in every:
         answers_of[normalise(answer)].append(answer)
     longest = min(_LONGEST, max(len(text.split()) for text in answers_of))
 
     def guess(example: Example) -> str:
         relation = relations.of(example)
-        own, every = relations.answers.counts(relation), overall.counts(None)
+        own = relations.answers.counts(relation)
+        words = normalise(example.source).split()
         mentioned = [
-            answer for text in _spans(example, longest) for answer in answers_of.get(text, ())
+            answer
+            for start in range(len(words))
+            for end in range(start + 1, min(start + longest, len(words)) + 1)
+            for answer in answers_of.get(" ".join(words[start:end]), ())
         ]
         if mentioned:
             return max(mentioned, key=lambda answer: (own[answer], every[answer]))
         return relations.answers.best(relation, example.choices)
 
     return guess
-
-
-def _spans(example: Example, longest: int) -> Iterator[str]:
-    """Yield all spans of up to so many normalised words of a source."""
-    words = normalise(example.source).split()
-    for start in range(len(words)):
-        for end in range(start + 1, min(start + longest, len(words)) + 1):
-            yield " ".join(words[start:end])
 
 
 def _mention(material: Material) -> Guess | None:
@@ -201,7 +197,7 @@ def _mention(material: Material) -> Guess | None:
 
 
 def _place(material: Material) -> Guess | None:
-    """Guess the choice at the place where the right one is most often."""
+    """Guess the choice at the place of most right ones."""
     counts = Counter(
         one.choices.index(one.targets[0]) for one in material.train if one.targets[0] in one.choices
     )
@@ -214,7 +210,7 @@ def _place(material: Material) -> Guess | None:
 
 
 def _label(material: Material) -> Guess:
-    """Guess the one label that scores best in train."""
+    """Guess the label that scores best in train."""
     references = [one.targets for one in material.train]
     if material.metric == "correlation":
         constant = f"{fmean(float(answers[0]) for answers in references):g}"
@@ -244,7 +240,7 @@ def _no_answer(material: Material) -> Guess | None:
 
 
 def _opening(material: Material) -> Guess:
-    """Guess as many first words of the context as score best in train."""
+    """Guess the first words of the context, as many as score best in train."""
     metric, sample = metrics.metric(material.metric), material.train[:_SAMPLE]
 
     def mean(length: int | None) -> float:
@@ -272,17 +268,17 @@ RULES: Mapping[str, Mapping[str, Learn]] = {
     TAGS: {"commonest tag of a word": _word_tags},
     SPAN: {"no answer": _no_answer, "first words": _opening},
 }
-"""By kind of task (COMMONEST if it is not here); of equally good rules the first one wins."""
+"""By kind of task; all other kinds have COMMONEST."""
 
 
-_CANDIDATES, _TRIED = 20, 100  # answers tried, and examples that each is tried on
+_CANDIDATES, _TRIED = 20, 100  # the answers tried, and the examples for each
 
 
 class AnswerCounts:
     """Counts the answers of examples that share a key, and returns the best guess for a key.
 
-    That is the answer that is right for most examples. Where answers can be partly right (F1), it
-    is the one of the most frequent answers with the highest mean score on the key's examples.
+    That is the answer which is right for most examples. If answers can be partly right (F1), it is
+    the frequent answer with the highest mean score on the key's examples.
     """
 
     def __init__(self, metric: str) -> None:
@@ -299,13 +295,13 @@ class AnswerCounts:
             self._examples[key].append(example)
 
     def counts(self, key: Hashable) -> Counter[str]:
-        """Return how many examples of a key accept each answer; not to be changed."""
+        """Return the number of examples of a key that accept each answer; read-only."""
         return self._counts.get(key, Counter())
 
     def best(self, key: Hashable, choices: Sequence[str] = ()) -> str:
         """Return the best guess for a key, "" for an unknown one.
 
-        With choices, it is the one that is most frequent as an answer, or else the first.
+        With choices, it is the choice that is the most frequent answer, or else the first choice.
         """
         counts = self.counts(key)
         if choices:
@@ -327,7 +323,7 @@ class AnswerCounts:
 
 
 FREQUENT = 0.05  # share of train's groups in which a word of a template occurs, or more
-_MOST = 1000  # templates that are known of a task
+_MOST = 1000  # the most templates of a task
 
 Template: TypeAlias = tuple[str, ...]
 
@@ -335,11 +331,11 @@ Template: TypeAlias = tuple[str, ...]
 class Templates:
     """The most frequent templates of a task's train questions, and the examples of each.
 
-    A template is a question without its rare words; of one of zsRE's relations all words count.
+    A template is a question without its rare words; zsRE's relations keep all words.
     """
 
     def __init__(self, train: Sequence[Example], keep: str) -> None:
-        """Learn which words are frequent, and the templates; `keep` is TaskFacts.keep."""
+        """Find the frequent words and the templates; `keep` is TaskFacts.keep."""
         self._keep = keep
         self._frequent = _frequent(train, keep)
         examples: dict[Template, list[Example]] = defaultdict(list)
@@ -351,7 +347,7 @@ class Templates:
         self._near: dict[Template, Template] = {}
 
     def of(self, example: Example) -> Template:
-        """Return the template of an example or, where it is unknown, the most similar known one."""
+        """Return the template of an example or, if it is unknown, the most similar known one."""
         template = self._exact(example)
         if template in self.examples:
             return template
@@ -379,10 +375,10 @@ class Templates:
 
 
 def question(example: Example, keep: str = "start") -> str:
-    """Return the part of a source that asks, in lower case.
+    """Return the question in a source, in lower case.
 
-    That is zsRE's relation; of a dialogue (`keep` is "end") the last sentence before any context;
-    of all else the first line that is not of the context.
+    That is zsRE's relation, the last sentence of a dialogue before the context (`keep` is "end"),
+    or the first line outside of the context.
     """
     _, mark, relation = example.source.partition(kilt.SEPARATOR)
     context_lines = set((example.context or "").split("\n"))
@@ -396,7 +392,7 @@ def question(example: Example, keep: str = "start") -> str:
 
 
 def _frequent(train: Sequence[Example], keep: str) -> set[str]:
-    """Return the words that occur in a share of the groups, at least two: names occur in few."""
+    """Return the words that occur in a share of the groups, at least two; names do not."""
     groups: dict[str, set[str]] = defaultdict(set)
     for one in train:
         for word in question(one, keep).split():
@@ -415,7 +411,7 @@ class Relations:
     """The answers of each template together with those of the templates that share one with it."""
 
     def __init__(self, templates: Templates, metric: str) -> None:
-        """Begin with the templates; a relation's answers are counted when it is first asked for."""
+        """Keep the templates; the answers of a relation are counted when it is first used."""
         self.answers = AnswerCounts(metric)  # by template
         self._templates = templates
         self._holding: dict[str, list[Template]] = defaultdict(list)

@@ -1,31 +1,23 @@
-"""Training budgets with their defaults; what stages take: processes, GPUs, cores, Slurm jobs."""
+"""Training budgets with their defaults, and resources of stages: processes, GPUs, cores, Slurm."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from maskpolicy.core import hardware, schema
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.schema import (
-    Count,
-    Positive,
-    Range,
-    Seed,
-    Steps,
-    at,
-    omitted,
-    renamed,
-    unkeyed,
-)
+from maskpolicy.core.schema import Count, Positive, Range, Seed, Steps, at, omitted
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 TRAININGS = ("general", "fit", "intermediate", "finetune")  # the stages that train a model
 GENERAL_ONLY = ("policy", "corpus")  # keys of the block `general` that no other training has
+Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, Any]]]
+"""own(blocks, place) -> what a row or column has instead of the file's; see `row_trainings`."""
 Momentum = Annotated[float, Range(ge=0, lt=1)]
 Amount = Annotated[float, Range(ge=0)]
 
@@ -36,7 +28,7 @@ class Training:
 
     steps: Steps = 1000  # optimizer steps
     # passages (or examples) per optimizer step, the same for every policy
-    batch_size: Count = renamed("passages", 32)
+    batch_size: Count = schema.renamed("passages", 32)
     lr: Positive = 5e-4  # peak learning rate
     # linear warm-up steps (if omitted and the default would be half of `steps` or more: a tenth
     # of `steps`)
@@ -46,7 +38,7 @@ class Training:
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # AdamW's betas
     eps: Positive = omitted(1e-8)  # AdamW's epsilon, added to the root of the second moment
     # gradients with a larger norm are scaled down to it; 0 turns clipping off
-    max_grad_norm: Amount = renamed("clip", 1.0)
+    max_grad_norm: Amount = schema.renamed("clip", 1.0)
     # auto: bf16 if the machine has matrix units for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
@@ -59,7 +51,7 @@ class Training:
     # fit into the target are not masked; if the target is the full text, the passage is cut
     max_target: Count = 512
     # seconds between resumable checkpoints, but at least 50 times the seconds that one takes
-    checkpoint_every: Positive = unkeyed(60.0)
+    checkpoint_every: Positive = schema.unkeyed(60.0)
     seed: Seed = 0  # seed of all random draws; fine-tuning uses the file's `seeds` instead
     # steps between two evaluations, on dev (fit, fine-tuning) or on the text of `pretrain
     # --validation`; 0: none
@@ -74,23 +66,19 @@ FIT = Training(steps=200, batch_size=16, lr=1e-3, warmup=20, eval_every=50)
 
 
 def warmup(default: int, steps: int) -> int:
-    """Return the warm-up of a budget that does not state one.
-
-    It is `default`, or a tenth of the steps if the default is at least half of them.
-    """
+    """Return `default`, or a tenth of the steps if the default is at least half of them."""
     return steps // 10 if steps and 2 * default >= steps else default
 
 
 def with_warmup(spec: T, stated: Any) -> T:
-    """Return a budget with a warm-up that fits its steps, unless `stated` sets `warmup`.
+    """Return a budget with a warm-up that fits its steps, unless the user's block `stated` sets it.
 
-    `stated` is the user's block. Any dataclass with `steps` and `warmup` is a budget; all other
-    values are returned unchanged.
+    Any dataclass with `steps` and `warmup` is a budget; other values are returned unchanged.
     """
-    known = vars(spec) if is_dataclass(spec) else {}
+    budget: Any = spec
+    known = vars(budget) if is_dataclass(spec) else {}
     if not {"steps", "warmup"} <= known.keys() or "warmup" in stated:
         return spec
-    budget: Any = spec
     made: T = replace(budget, warmup=warmup(budget.warmup, budget.steps))
     return made
 
@@ -98,19 +86,15 @@ def with_warmup(spec: T, stated: Any) -> T:
 def warn_of_long_warmup(warmup: int, steps: int, where: str) -> None:
     """Log a warning about the block at `where` if its warm-up is longer than the training."""
     if steps and warmup > steps:
-        log.warning(
-            "%s: %d is more than the %d steps: the learning rate never reaches its peak",
-            at(where, "warmup"),
-            warmup,
-            steps,
-        )
+        told = "%s: %d is more than the %d steps: the learning rate never reaches its peak"
+        log.warning(told, at(where, "warmup"), warmup, steps)
 
 
 def defaults(is_scratch: bool) -> dict[str, Training]:
-    """Return the default budgets by stage: of a preset built from scratch, or of another model.
+    """Return the default budgets by stage, for a model built from scratch or for another one.
 
     The general stage of a pre-trained model has no steps. Its other budgets are our choice for
-    models of the base size; we do not have those of the paper.
+    models of the base size; we do not know those of the paper.
     """
     if is_scratch:
         return {"general": GENERAL, "fit": FIT, "intermediate": INTERMEDIATE, "finetune": FINETUNE}
@@ -125,7 +109,7 @@ def defaults(is_scratch: bool) -> dict[str, Training]:
 def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> dict[str, Training]:
     """Return the four budgets of an experiment file; their defaults depend on the model.
 
-    Raises ConfigError at `where`. Logs a warning of a warm-up that is too long, and of a
+    Raises ConfigError at `where`. Logs a warning about a warm-up that is too long and about
     fine-tuning without steps.
     """
     found = {}
@@ -150,10 +134,10 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
 def row_trainings(
     own: Mapping[str, Any], given: Mapping[str, Any], is_scratch: bool, where: str
 ) -> dict[str, dict[str, Any]]:
-    """Return what a row's trainings have instead of the file's settings, by training.
+    """Return the settings of a row's trainings that replace the file's, by training.
 
-    `own` holds the blocks that the row states, `given` the keys of the file. The result has the
-    keys that the row states, and a warm-up that follows from them. Raises ConfigError at `where`.
+    `own` holds the row's blocks, `given` the keys of the file. The result has the row's keys, and
+    the default warm-up if they change it. Raises ConfigError at `where`.
     """
     found = {}
     for stage, stated in own.items():
@@ -174,13 +158,13 @@ def row_trainings(
 
 
 def settled(spec: Training, stage: str, *, has_text: bool = False) -> Training:
-    """Return a budget as the key of a training holds it: "auto" resolved, idle settings at 0.
+    """Return a budget as a training's key holds it: "auto" resolved, settings without effect 0.
 
-    Only `fit` and `finetune` validate, and an intermediate stage that `has_text` for it. In
-    `finetune`, `eval_every` is idle if no evaluation comes before the end, since the last weights
-    are then the only ones to choose from. A fitted policy reports an evaluation at its very end,
-    and an intermediate stage always has one there. `patience` is idle if it could not stop the
-    training earlier.
+    Only `fit` and `finetune` are validated, and an intermediate stage that `has_text` for it. In
+    `finetune`, `eval_every` has no effect if no evaluation comes before the last step, because
+    there is then only one set of weights to choose from. `fit` and the intermediate stage also
+    report an evaluation after the last step. `patience` has no effect if it cannot stop the
+    training early.
     """
     spec = resolve_auto(spec)
     last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, spec.steps * has_text)
@@ -212,14 +196,14 @@ ON_GPU = (*TRAININGS, "evaluate")  # kinds of stages that use a GPU where there 
 
 @dataclass(frozen=True)
 class Need:
-    """What one stage takes."""
+    """The resources of one stage."""
 
-    # GPUs of one machine; null: one for each process where there are GPUs, none for stages that
-    # use none
+    # GPUs of one machine; null: one for each process if the machine has GPUs and the stage uses
+    # them
     gpus: Steps | None = None
-    # of a training, which share its batches on one machine; null: one for each GPU
+    # processes of a training, which share its batches on one machine; null: one for each GPU
     processes: Count | None = None
-    cpus: Count = 1  # cores that Ray and Slurm reserve for a stage, and the threads it uses there
+    cpus: Count = 1  # cores that Ray and Slurm reserve for a stage, which uses as many threads
 
     @property
     def members(self) -> int:
@@ -229,7 +213,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Resources:
-    """What the stages of each kind take; `others` are all kinds without a block of their own."""
+    """The resources of each kind of stage; `others` are all kinds without a block of their own."""
 
     general: Need = field(default_factory=Need)
     fit: Need = field(default_factory=Need)
@@ -242,12 +226,12 @@ class Resources:
     others: Need = field(default_factory=Need)
 
     def of(self, kind: str) -> Need:
-        """Return what a stage of a kind takes; KIND-OTHER, as a shard, takes what KIND takes."""
+        """Return the resources of a kind of stage; KIND-OTHER, such as a shard, has KIND's."""
         need: Need = getattr(self, kind.partition("-")[0], self.others)
         return need
 
     def gpus(self, kind: str, there: bool) -> int:
-        """Return the GPUs that a stage takes on a machine or cluster that has some (`there`)."""
+        """Return the number of GPUs of a stage; `there`: the machine or cluster has GPUs."""
         need = self.of(kind)
         if need.gpus is not None:
             return need.gpus
@@ -283,32 +267,27 @@ def resources_block(given: Any, where: str) -> Resources:
             raise ConfigError(f"{at(where, key)}: is for a kind of stage: write e.g. {block}")
     blocks = schema.block(Resources, given, where)
     for kind, need in blocks.items():
-        _check(kind, need, at(where, kind))
+        place, key = at(where, kind), "processes" if need.processes else "gpus"
+        if kind not in TRAININGS and need.members > 1:
+            raise ConfigError(
+                f"{at(place, key)}: only trainings ({', '.join(TRAININGS)}) are computed by "
+                "several processes: leave it out"
+            )
+        if kind in TRAININGS and need.gpus and need.processes not in (None, need.gpus):
+            raise ConfigError(
+                f"{place}: {need.processes} processes cannot share {need.gpus} GPUs: give each "
+                "process one GPU, or leave `processes` out"
+            )
     return Resources(**blocks)
 
 
-def _check(kind: str, need: Need, where: str) -> None:
-    if kind in TRAININGS:
-        if need.gpus and need.processes and need.processes != need.gpus:
-            raise ConfigError(
-                f"{where}: {need.processes} processes cannot share {need.gpus} GPUs: give each "
-                "process one GPU, or leave `processes` out"
-            )
-    elif need.members > 1:
-        key = "processes" if need.processes else "gpus"
-        raise ConfigError(
-            f"{at(where, key)}: only trainings ({', '.join(TRAININGS)}) are computed by several "
-            "processes: leave it out"
-        )
-
-
 def widest(resources: Resources) -> int:
-    """Return the most GPUs that a stage takes on a machine with GPUs."""
+    """Return the most GPUs that a stage uses on a machine with GPUs."""
     return max(resources.gpus(kind, there=True) for kind in KINDS)
 
 
 def check_machine(resources: Resources, kinds: Iterable[str], gpus: int) -> None:
-    """Raise ConfigError if a stage of one of `kinds` takes more GPUs than this machine has."""
+    """Raise ConfigError if a stage of one of `kinds` needs more GPUs than this machine has."""
     for kind in kinds:
         wanted = resources.gpus(kind, gpus > 0)
         if wanted > gpus:

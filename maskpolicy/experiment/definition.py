@@ -12,12 +12,7 @@ from typing import Any, Literal, TypeAlias
 from maskpolicy.core import keys
 from maskpolicy.core.schema import Count, NotNegative, Steps, omitted
 from maskpolicy.core.types import Denoising, Json
-from maskpolicy.experiment.budgets import (
-    TRAININGS,
-    Resources,
-    Slurm,
-    Training,
-)
+from maskpolicy.experiment.budgets import TRAININGS, Resources, Slurm, Training
 from maskpolicy.plugins.registry import CORPUS
 
 CONFIG_FILE = ".json"  # ends the name of a model that is built from a configuration
@@ -29,12 +24,12 @@ RELATIVE = "maskpolicy-roberta-relative"
 ModelKind = Literal["seq2seq", "encoder"]
 HeadChoice: TypeAlias = Literal["auto", "own", "new"]
 PRESETS: dict[str, tuple[str, ...]] = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
-"""By kind, the models of fixed sizes that are built from scratch on the text of the world."""
+"""By kind, the models with fixed sizes that are built from scratch on the text of the world."""
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "seq2seq": ("bart", "t5"),
     "encoder": ("bert", "modernbert", "roberta"),
 }
-"""By kind, the models that are built from scratch with sizes and text of the user's own."""
+"""By kind, the models that are built from scratch with the user's sizes and text."""
 SCRATCH = {kind: (*names, *ARCHITECTURES[kind]) for kind, names in PRESETS.items()}
 """By kind, the models built from scratch, which have a general stage."""
 SIZES = ("layers", "width", "heads", "feed_forward")
@@ -87,7 +82,7 @@ class ModelBlock:
 
     @property
     def attention_heads(self) -> int:
-        """The heads of an architecture; without `heads`, the most of width 64 that divide it."""
+        """The heads of an architecture; by default, the most of width 64 that divide its width."""
         width = self.width or WIDTH
         usual = (n for n in range(max(1, width // 64), 0, -1) if width % n == 0)
         return self.heads or next(usual)
@@ -140,21 +135,21 @@ class PolicyBlock:
     label: str  # the row's name; if omitted, the policy with its settings that are not the default
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     denoising: Denoising = field(default_factory=Denoising)
-    # what its trainings, and its corpus, have instead of the file's settings, by block
+    # settings of its trainings and its corpus that replace the file's, by block
     trainings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    # values to choose from by key, and `on`, the split; {}: nothing is to be chosen
+    # values to choose from by key, and `on`, the split; {}: none
     tune: Mapping[str, Any] = field(default_factory=dict)
-    # the row with each combination of these values; the row itself has those of the first, apart
-    # from its trainings
+    # the row with each combination of these values; apart from its trainings, the row itself has
+    # those of the first
     candidates: tuple[PolicyBlock, ...] = ()
-    # the plugin's instance with these fields, which hooks are asked of; None of `none`
+    # the plugin's instance with these fields, which has the hooks; None for `none`
     policy: Any = field(default=None, compare=False, repr=False)
-    # the policy draws one of them for each passage; (): it selects itself
+    # the policy draws one of these for each passage; (): it selects spans itself
     members: tuple[PolicyBlock, ...] = field(default=(), compare=False)
 
     @property
     def has_stage(self) -> bool:
-        """Whether the row has an intermediate stage: all rows but `none` do."""
+        """Whether the row has an intermediate stage, as all but `none` do."""
         return self.name != NONE
 
 
@@ -200,7 +195,7 @@ class Experiment:
     seeds: tuple[int, ...]
     intermediate_seeds: int
     intermediate_runs: tuple[int, ...]  # the numbers of these runs; empty: 0, 1, ..
-    general_seeds: int  # general models; intermediate run r starts from number r mod this
+    general_seeds: int  # number of general models; intermediate run r starts from r mod this
     baseline: str
     general: Training
     intermediate: Training
@@ -238,7 +233,7 @@ class Experiment:
         return self.model.is_scratch and self.general_text is None
 
     def budget(self, stage: str, block: PolicyBlock, task: TaskBlock | None = None) -> Training:
-        """Return a row's budget of the training `stage`; that of fine-tuning also by task."""
+        """Return a row's budget of the training `stage`; fine-tuning may also depend on `task`."""
         spec: Training = getattr(self, stage)
         own = task.finetune if task is not None and stage == "finetune" else None
         return replace(spec, **{**(own or {}), **block.trainings.get(stage, {})})
@@ -248,20 +243,19 @@ class Experiment:
         return replace(self.corpus, **block.trainings.get(CORPUS, {}))
 
     def place_of(self, task: TaskBlock) -> str:
-        """Return where the file names a task, for messages; of no column: where `tasks` is."""
-        for index, column in enumerate(self.tasks):
-            if column.label == task.label:
-                return f"{self.where}tasks[{index}]"
-        return f"{self.where}tasks"
+        """Return where the file names a task, for messages; if no column does, `tasks`."""
+        labels = [column.label for column in self.tasks]
+        index = f"[{labels.index(task.label)}]" if task.label in labels else ""
+        return f"{self.where}tasks{index}"
 
     def run_of(self, seed: int) -> int:
-        """Return the number of the intermediate run that fine-tuning with a seed starts from."""
+        """Return the number of the intermediate run that a seed of fine-tuning starts from."""
         return self.runs[self.seeds.index(seed) % len(self.runs)]
 
     def general_of(self, run: int) -> int:
         """Return the number of the general model that an intermediate run starts from.
 
-        Only the run's number decides it, so that several machines can share the general models.
+        It depends only on the run's number, so several machines can share the general models.
         """
         return run % self.general_seeds
 
@@ -269,7 +263,7 @@ class Experiment:
 def resolved(experiment: Experiment) -> Json:
     """Return every key of the experiment but `resources` and `slurm`, as in an experiment file.
 
-    As a YAML file of the same name, the result loads to the same Experiment.
+    Written as YAML to a file of the same name, the result loads as the same Experiment.
     """
     left_out = {"name", "validation_corpus", "resources", "slurm", "where"}
     left_out |= {"general_policy", "general_corpus"}  # in the block `general`
@@ -294,7 +288,7 @@ def resolved(experiment: Experiment) -> Json:
 def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
     """Return a row's block with all keys of its policy and of Denoising.
 
-    `none` has neither; a policy that draws members has the keys of Denoising in their blocks.
+    `none` has neither. A policy that draws members has the keys of Denoising in their blocks.
     """
     own = block.has_stage and not block.members
     denoising = asdict(block.denoising) if own else {}
@@ -302,7 +296,7 @@ def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
 
 
 def untuned(settings: Mapping[str, Json], tune: Mapping[str, Any]) -> dict[str, Json]:
-    """Return settings without those that a row chooses; a dot leads into a nested block."""
+    """Return settings without those that are tuned; a dot leads into a nested block."""
     kept = dict(settings)
     for key in tune:
         first, _, rest = key.partition(".")
@@ -314,10 +308,7 @@ def untuned(settings: Mapping[str, Json], tune: Mapping[str, Any]) -> dict[str, 
 
 
 def resolved_member(block: PolicyBlock) -> dict[str, Json]:
-    """Return the block of a policy that a row draws, with the keys that a stage's key has of it.
-
-    It has no label.
-    """
+    """Return the block of a policy that a row draws, as keys of stages hold it: without label."""
     left_out = {"label", *asdict(block.denoising)} - set(keys.to_json(block.denoising))
     left_out |= set(block.fields) - set(keys.without_omitted(type(block.policy), block.fields))
     return {key: value for key, value in resolved_policy(block).items() if key not in left_out}

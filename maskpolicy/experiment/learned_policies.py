@@ -1,4 +1,4 @@
-"""The settings of learned policies: which tasks they train on, and what they start from."""
+"""The settings of learned policies: the tasks they train on, and the policy they start from."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def tasks(
 ) -> tuple[TaskBlock, ...]:
     """Return the tasks that the policy's field `train_on` names, with the experiment's data.
 
-    A name is the label of a column, else the task of the first column of that name, else a task
-    with its defaults. Raises ConfigError for an unknown name and for one that is given twice.
+    A name is the label of a column, else the first column of a task of that name, else a task with
+    its defaults. Raises ConfigError for an unknown or repeated name.
     """
     found = []
     names = block.fields.get(TRAIN_ON, ())
@@ -42,17 +42,17 @@ def tasks(
             raise ConfigError(f"{place}: {name} is given twice")
         known = [column for column in columns if column.label == name]
         known += [column for column in columns if column.name == name]
-        made = known[0] if known else task_block({"name": name}, place, (), data)
-        limit = replace(made.limit, test=0)  # what is learnt depends on nothing of test
-        found.append(replace(made, label=name, context=False, limit=limit, metrics=()))
+        task = known[0] if known else task_block({"name": name}, place, (), data)
+        limit = replace(task.limit, test=0)  # learning never depends on the test split
+        found.append(replace(task, label=name, context=False, limit=limit, metrics=()))
     return tuple(found)
 
 
 def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
-    """Return the learned policy that the field `init` names, or None.
+    """Return the learned policy in the field `init`; None if the field is missing or empty.
 
-    The field holds a block, or a policy's name, which then trains on the same tasks. The result is
-    None if the field is missing or empty. Raises ConfigError for a policy that is not learned.
+    The field holds a block, or a policy's name, which then trains on the same tasks. Raises
+    ConfigError for a policy that is not learned.
     """
     given: Any = block.fields.get(INIT)
     if not given:
@@ -72,14 +72,13 @@ def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
 def chain(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:
     """Yield a row's learned policy, the one that it starts from, and so on, each with its place.
 
-    A row that draws policies yields those of each of them. Raises ConfigError if a policy starts
-    from one that is not learned.
+    If the row draws policies, yield those of each. Raises ConfigError if a policy starts from one
+    that is not learned.
     """
     for leaf, place in leaf_blocks(block, where):
         if is_learned(leaf):
             yield leaf, place
-            before = start(leaf, place)
-            if before is not None:
+            if (before := start(leaf, place)) is not None:
                 yield from chain(before, f"{place}.{INIT}")
 
 
@@ -111,14 +110,14 @@ def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: st
 def _check_kind(block: PolicyBlock, task: TaskBlock, where: str) -> None:
     """Raise ConfigError unless a task has what the policy learns from: answers or labels."""
     labels = hooks.LEARNS_FROM.of(block.policy) == "labels"
-    if labels == TASK_KINDS[kind_of(find_plugin("task", task.name))].has_classes:
-        return
-    if labels:
-        what = "learns from labels, and this task has none: name a label task, such as cola"
-    else:
-        what = "learns from the answers in a context, and this task has labels: name a task with "
-        what += "answers, such as triviaqa"
-    raise ConfigError(f"{where}: {task.label}: {block.name} {what}")
+    what = (
+        "learns from labels, and this task has none: name a label task, such as cola"
+        if labels
+        else "learns from the answers in a context, and this task has labels: name a task with "
+        "answers, such as triviaqa"
+    )
+    if labels != TASK_KINDS[kind_of(find_plugin("task", task.name))].has_classes:
+        raise ConfigError(f"{where}: {task.label}: {block.name} {what}")
 
 
 def warn_of_long_warmups(block: PolicyBlock, where: str) -> None:
@@ -141,8 +140,8 @@ def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, .
 def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
     """Return the fields that `fit` and `annotate` may read: all but those in `only_select`.
 
-    If the policy is not learned, the fields in `only_select` get their defaults instead. So rows
-    that differ in them share one annotation, whose key is that of the row with the defaults.
+    If the policy is not learned, the latter have their defaults instead, so rows that differ only
+    in them share one annotation.
     """
     drawn = hooks.ONLY_SELECT.of(block.policy)
     keyed = without_omitted(type(block.policy), block.fields)
@@ -155,5 +154,5 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
 
 
 def fits_to_denoising(block: PolicyBlock) -> bool:
-    """Return whether what the policy learns depends on the row's denoising objective."""
+    """Return whether the fitted policy depends on the row's denoising objective."""
     return hooks.FITS_TO_DENOISING.of(block.policy)

@@ -33,16 +33,21 @@ from maskpolicy.experiment.definition import (
 from maskpolicy.experiment.policy_blocks import leaf_blocks
 from maskpolicy.plugins import hooks
 
-WORLD_TEXTS = ("general", "situations")  # that can be mixed into a corpus by their names
+WORLD_TEXTS = ("general", "situations")  # of the world, which `mix` names without a block
 MIX, SHARE = "mix", "share"
 _SOURCES = ("name", "files", "hub")
 _OF_HUB = ("subset", "split", "revision", "stream")
+_NOT_OF_WORLD = {
+    "columns": "is for rows of files and of the Hub; the world always has its columns",
+    "pack": "is for files and the Hub",
+    "language": "the world is written in English",
+}
 _NAME = re.compile(r"[\w-]+")
 _Share = Annotated[float, Range(ge=0, lt=1)]
-_USUAL = 0.2  # the share in messages about a text that has none
+_USUAL = 0.2  # the share that messages suggest
 OF_WORLD = CorpusBlock(name="world")  # all corpora of the world have the same columns
-# models on the Hub that people name without their owner: how the names begin
-_NAMED = 4  # the most files that a corpus in words names
+_NAMED = 4  # the most files in the words for a corpus
+# the beginnings of names of models on the Hub that people write without the owner
 _OWNERS = {
     "google-bert": ("bert-",),
     "FacebookAI": ("roberta-", "xlm-roberta-"),
@@ -63,18 +68,13 @@ _DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemm
 def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
     block = {"name": given} if isinstance(given, str) else given
-    is_named = isinstance(block, Mapping) and "architecture" in block  # and no folder is meant
+    is_named = isinstance(block, Mapping) and "architecture" in block
     if is_named:
         if "name" in block:
             raise ConfigError(f"{where}: `architecture` is another word for `name`: give one")
         block = {"name" if key == "architecture" else key: each for key, each in block.items()}
     model = ModelBlock(**schema.block(ModelBlock, block, where))
-    known, found = [*ARCHITECTURES[SEQ2SEQ], *ARCHITECTURES[ENCODER]], None
-    if model.name and model.name not in PRESETS[ENCODER] + PRESETS[SEQ2SEQ]:
-        found = yaml_file.locate(model.name, folders)
-    is_other = model.name in known and found is not None and not (found / "config.json").is_file()
-    if is_other or (is_named and model.name in known):  # it only has the name of an architecture
-        found = None
+    found = _file_or_folder(model.name, is_named, folders)
     if found is not None and (found.is_dir() or model.name.endswith(CONFIG_FILE)):
         model = replace(model, name=str(found))
     elif model.name.endswith(CONFIG_FILE):
@@ -85,59 +85,65 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     if "kind" not in block:
         model = replace(model, kind=_kind(model))
     _check_sizes(model, where)
-    if model.is_scratch or (found is not None and found.is_dir()):
-        return model
-    if model.name.startswith((".", "/", "~")) or model.name.count("/") > 1:
-        raise ConfigError(f"{where}: there is no folder {model.name!r}: name one, or a Hub model")
-    example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
-    if "/" not in model.name:
-        if (pointer := _full_name(model)) is not None:
-            raise ConfigError(f"{where}: {pointer}")
-        others = sorted(set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind]))
-        more = f", {', '.join(others)} (of kind: {ENCODER} only)" if others else ""
-        said = unknown("model", model.name, SCRATCH[model.kind])
-        raise ConfigError(
-            f"{where}: {said}{more}, a folder (none is there) or a Hub name such as {example}"
-        )
+    if not model.is_scratch and not (found is not None and found.is_dir()):
+        _check_hub_name(model, where)
     return model
+
+
+def _file_or_folder(name: str, is_architecture: bool, folders: Sequence[Path]) -> Path | None:
+    """Return the file or folder that the name of a model means, or None."""
+    if not name or name in PRESETS[ENCODER] + PRESETS[SEQ2SEQ]:
+        return None
+    found = yaml_file.locate(name, folders)
+    if name in ARCHITECTURES[SEQ2SEQ] + ARCHITECTURES[ENCODER]:
+        is_model = found is not None and (found / "config.json").is_file()
+        return None if is_architecture or not is_model else found
+    return found
+
+
+def _check_hub_name(model: ModelBlock, where: str) -> None:
+    """Raise ConfigError if the name of a model cannot be one of the Hub."""
+    name = model.name
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ConfigError(f"{where}: there is no folder {name!r}: name one, or a Hub model")
+    if "/" in name:
+        return
+    if name.lower().startswith(_DECODERS):
+        raise ConfigError(
+            f"{where}: {name} is a decoder alone, which has no masks: choose a text-to-text model "
+            "such as facebook/bart-base, or an encoder such as FacebookAI/roberta-base"
+        )
+    for owner, starts in _OWNERS.items():
+        if name.startswith(starts):
+            raise ConfigError(
+                f"{where}: a model of the Hub is named with its owner: write model: {owner}/{name}"
+            )
+    others = sorted(set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind]))
+    more = f", {', '.join(others)} (of kind: {ENCODER} only)" if others else ""
+    example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
+    raise ConfigError(
+        f"{where}: {unknown('model', name, SCRATCH[model.kind])}{more}, a folder (none is there) "
+        f"or a Hub name such as {example}"
+    )
 
 
 def _kind(model: ModelBlock) -> ModelKind:
     """Return the kind of a folder's or Hub name's model, by its config.json."""
-    if model.name in ARCHITECTURES[ENCODER]:
+    name = model.name
+    if name in ARCHITECTURES[ENCODER]:
         return "encoder"
-    if model.name in SCRATCH[SEQ2SEQ] or "/" not in model.name:
+    if name in SCRATCH[SEQ2SEQ] or "/" not in name:
         return model.kind
-    config = _written(model) or hub.model_config(model.name, model.revision)
+    config = read_json(Path(name)) if name.endswith(CONFIG_FILE) else None
+    if not isinstance(config, dict) or not config:
+        config = hub.model_config(name, model.revision)
     return (
         "encoder" if "model_type" in config and not config.get("is_encoder_decoder") else "seq2seq"
     )
 
 
-def _full_name(model: ModelBlock) -> str | None:
-    """Return what to write for a known model's name without its owner on the Hub, or None."""
-    name = model.name
-    if name.lower().startswith(_DECODERS):
-        return (
-            f"{name} is a decoder alone, which has no masks: choose a text-to-text model such as "
-            "facebook/bart-base, or an encoder such as FacebookAI/roberta-base"
-        )
-    for owner, starts in _OWNERS.items():
-        if name.startswith(starts):
-            return f"a model of the Hub is named with its owner: write model: {owner}/{name}"
-    return None
-
-
-def _written(model: ModelBlock) -> dict[str, Json]:
-    """Return what the configuration file of a model holds; {} for a model without one."""
-    if not model.name.endswith(CONFIG_FILE):
-        return {}
-    found = read_json(Path(model.name))
-    return found if isinstance(found, dict) else {}
-
-
 def _check_sizes(model: ModelBlock, where: str) -> None:
-    """Raise ConfigError if a block sets a key that its model does not take, or a wrong size."""
+    """Raise ConfigError for a key of other models, or a wrong size."""
     of_preset = model.kind == ENCODER and model.is_preset
     is_own = model.is_scratch and not model.is_preset
     takes_sizes = is_own and not model.name.endswith(CONFIG_FILE)
@@ -172,25 +178,25 @@ def _check_own(model: ModelBlock, where: str) -> None:
             "to an even multiple of heads"
         )
     vocabulary = model.vocabulary or _LEAST_VOCABULARY
-    inner = model.feed_forward or 4 * width
-    check_weights(model.layers or 1, width, inner, vocabulary, where)
+    check_weights(model.layers or 1, width, model.feed_forward or 4 * width, vocabulary, where)
     if vocabulary < _LEAST_VOCABULARY:
         raise ConfigError(
             f"{at(where, 'vocabulary')}: must be at least {_LEAST_VOCABULARY}, for special "
             f"tokens, and single bytes or characters, not {vocabulary}"
         )
-    if model.tokenizer and model.tokenizer not in ALGORITHMS:
-        if not Path(model.tokenizer).is_dir():
-            raise ConfigError(
-                f"{at(where, 'tokenizer')}: there is no folder {model.tokenizer!r}: name one, or "
-                f"{', '.join(ALGORITHMS)}"
-            )
-        if model.vocabulary:
-            raise ConfigError(f"{at(where, 'vocabulary')}: the tokenizer has one: leave it out")
+    if not model.tokenizer or model.tokenizer in ALGORITHMS:
+        return
+    if not Path(model.tokenizer).is_dir():
+        raise ConfigError(
+            f"{at(where, 'tokenizer')}: there is no folder {model.tokenizer!r}: name one, or "
+            f"{', '.join(ALGORITHMS)}"
+        )
+    if model.vocabulary:
+        raise ConfigError(f"{at(where, 'vocabulary')}: the tokenizer has one: leave it out")
 
 
 def check_weights(layers: int, width: int, inner: int, vectors: int, where: str) -> None:
-    """Raise ConfigError for a model of more layers or weights than memory holds.
+    """Raise ConfigError for a model with more layers or weights than memory can hold.
 
     `inner` is the width of the feed-forward layers, `vectors` the number of embeddings.
     """
@@ -215,28 +221,22 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
         files = str(folder / "*.txt") if folder is not None and folder.is_dir() else names
         said = unknown("corpus", names, [WORLD])
         raise ConfigError(f"{where}: {said}, {{files: [{files}]}} or {{hub: {names}}}")
-    block = {"name": given} if isinstance(given, str) else given
-    values = schema.block(CorpusBlock, block, where)
-    if values["name"] == WORLD and values["columns"]:
-        raise ConfigError(
-            f"{where}.columns: is for rows of files and of the Hub; the world always has its "
-            "columns: leave it out"
-        )
-    if values["pack"] and values["name"] == WORLD:
-        raise ConfigError(f"{where}.pack: is for files and the Hub: leave it out")
-    if values["language"] != CorpusBlock.language and values["name"] == WORLD:
-        raise ConfigError(f"{where}.language: the world is written in English: leave it out")
+    values = schema.block(CorpusBlock, {"name": given} if isinstance(given, str) else given, where)
+    if values["name"] == WORLD:
+        for key, said in _NOT_OF_WORLD.items():
+            if values[key] != getattr(CorpusBlock, key):
+                raise ConfigError(f"{where}.{key}: {said}: leave it out")
     check_language(values["language"], f"{where}.language")
     if values["tokens"] and values["words"] != CorpusBlock.words:
         raise ConfigError(f"{where}.tokens: passages have words or tokens: leave one of them out")
     if values["mix"]:
         raise ConfigError(f"{where}.mix: is for the corpus of the intermediate stage: leave it out")
-    sources = [key for key in ("name", "files", "hub") if values[key]]
+    sources = [key for key in _SOURCES if values[key]]
     if len(sources) != 1:
         raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")
-    only_hub = {key for key in ("subset", "revision", "stream") if values[key]}
+    only_hub = [key for key in ("revision", "stream", "subset") if values[key]]
     if only_hub and not values["hub"]:
-        raise ConfigError(f"{where}.{min(only_hub)}: is for a Hub dataset (hub: NAME) only")
+        raise ConfigError(f"{where}.{only_hub[0]}: is for a Hub dataset (hub: NAME) only")
     values["files"] = _files(values["files"], f"{where}.files", folders)
     return CorpusBlock(**values)
 
@@ -253,66 +253,56 @@ def check_language(language: str, where: str) -> None:
 
 
 def _files(patterns: Sequence[str], where: str, folders: Sequence[Path]) -> tuple[str, ...]:
-    """Return the paths that match the patterns, each once.
-
-    Raises ConfigError for a pattern that no file matches.
-    """
+    """Return the paths that match the patterns, each once; raises ConfigError if none does."""
     found: list[str] = []
     for index, pattern in enumerate(patterns):
         files = yaml_file.matches(pattern, folders)
         if not files:
-            raise ConfigError(f"{where}[{index}]: {_no_file(pattern, folders)}")
+            said = f"no such file {pattern!r}"
+            if (path := yaml_file.locate(pattern, folders)) is not None:
+                said = f"{pattern!r} is not a regular file: write its text to a file first"
+                if path.is_dir():
+                    example = str(Path(pattern) / "*.txt")
+                    said = f"{pattern!r} is a folder: name its files, e.g. {example!r}"
+            raise ConfigError(f"{where}[{index}]: {said}")
         found += map(str, files)
     return tuple(dict.fromkeys(found))
 
 
-def _no_file(pattern: str, folders: Sequence[Path]) -> str:
-    """Return why a path or pattern matches no file, and what to write instead."""
-    found = yaml_file.locate(pattern, folders)
-    if found is None:
-        return f"no such file {pattern!r}"
-    if not found.is_dir():
-        return f"{pattern!r} is not a regular file, but is read twice: write it to a file first"
-    return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class OwnText(CorpusBlock):
-    """The block of a text of the user's own in `corpus.mix`."""
+    """The block of the user's own text in `corpus.mix`."""
 
     share: _Share
 
 
 @dataclass(frozen=True)
 class MixedText:
-    """A text of `corpus.mix`: the share of the passages that come from it."""
+    """A text of `corpus.mix`, and the share of the passages that come from it."""
 
     name: str
     share: float  # above 0
-    corpus: CorpusBlock | None  # None: the text of the world that has this name
+    corpus: CorpusBlock | None  # None: the text of the world with this name
 
 
 def mixed_texts(corpus: CorpusBlock) -> list[MixedText]:
-    """Return the texts that are mixed into a corpus, in the order of their names."""
+    """Return the texts that are mixed into a corpus, sorted by name."""
     found = []
-    for name, value in sorted((corpus.mix or {}).items()):
-        block = value if isinstance(value, Mapping) else {SHARE: value}
-        share = share_of(value)
-        rest = {
-            key: tuple(setting) if isinstance(setting, list) else setting
-            for key, setting in block.items()
-            if key != SHARE
-        }
-        size = {} if {"words", "tokens"} & {*rest} else vars(corpus)
-        values = {key: size[key] for key in ("words", "tokens") if size}
-        values |= {"language": corpus.language, **rest}
-        if share:
-            found.append(MixedText(name, share, CorpusBlock(**values) if rest else None))
+    for name, value in sorted(in_effect(MIX, corpus.mix).items()):
+        block = value if isinstance(value, Mapping) else {}
+        rest = {key: tuple(v) if isinstance(v, list) else v for key, v in block.items()}
+        rest.pop(SHARE, None)
+        usual: dict[str, Any] = {"language": corpus.language}
+        if not {"words", "tokens"} & {*rest}:
+            usual |= {"words": corpus.words, "tokens": corpus.tokens}
+        found.append(
+            MixedText(name, share_of(value), CorpusBlock(**usual | rest) if rest else None)
+        )
     return found
 
 
 def with_mix(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
-    """Return the corpus of a block that may have the key `mix`; see `corpus_block`."""
+    """Return the corpus of a block that may have `mix`; see `corpus_block`."""
     if not isinstance(given, Mapping) or given.get(MIX) is None:
         return corpus_block(given, where, folders)
     made = corpus_block({key: value for key, value in given.items() if key != MIX}, where, folders)
@@ -327,7 +317,7 @@ def with_mix(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
 
 
 def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
-    """Return one text of `mix`, checked: a share, or a block of a share and a corpus."""
+    """Return one checked text of `mix`: a share, or a block of a share and a corpus."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{where}: a text's name has letters, digits, - and _: rename it")
     if name in WORLD_TEXTS:
@@ -352,16 +342,14 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
 
 
 def share_of(text: Any) -> float:
-    """Return the share of a text of `mix`, which is just a share or a block that has one."""
+    """Return the share of a text of `mix`, which is a share or a block with one."""
     return float(text[SHARE] if isinstance(text, Mapping) else text)
 
 
 def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError for a text that is mixed in by name, and that the world does not have."""
-    for text in mixed_texts(corpus):
+    """Raise ConfigError for a text of the world in `mix` that the world does not have."""
+    for text in (text for text in mixed_texts(corpus) if text.corpus is None):
         place = f"{at(where, MIX)}.{text.name}"
-        if text.corpus is not None:
-            continue
         if corpus.name != WORLD and not model.is_scratch:
             raise ConfigError(
                 f"{place}: is text of the embedded world, and neither this model nor this corpus "
@@ -375,14 +363,14 @@ def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], 
 def row_corpus(
     given: Any, usual: CorpusBlock, where: str, folders: Sequence[Path]
 ) -> dict[str, Any]:
-    """Return what a row's block `corpus` has instead of the file's settings, `usual`.
+    """Return the settings in a row's block `corpus` that replace the file's, `usual`.
 
-    A row that names another source (name, files or hub) takes it instead of the file's, without
-    the keys of a Hub dataset, and in the world without `columns`. All other keys stay the file's
-    unless the row states them; the texts of `mix` one by one. Raises ConfigError at `where`.
+    Another source (name, files or hub) replaces the file's source with its keys of a Hub dataset,
+    and the world also replaces `columns` and `language`. All other keys, and each text of `mix`,
+    stay as in the file unless the row states them. Raises ConfigError at `where`.
     """
     if not isinstance(given, Mapping):
-        corpus_block(given, where, folders)  # which says what is wrong with anything but `world`
+        corpus_block(given, where, folders)  # raises an error for any other name
         given = {"name": WORLD}
     from omegaconf import OmegaConf
 
@@ -398,43 +386,34 @@ def row_corpus(
     if isinstance(stated.get(MIX), Mapping):
         merged[MIX] = OmegaConf.to_container(OmegaConf.merge(usual.mix or {}, dict(stated[MIX])))
     made = with_mix(merged, where, folders)
-    return {
-        key: value
-        for key, value in vars(made).items()
-        if key in stated or value != getattr(usual, key)
-    }
+    return {k: v for k, v in vars(made).items() if k in stated or v != getattr(usual, k)}
 
 
 def unmixed(corpus: CorpusBlock) -> CorpusBlock:
-    """Return a corpus without the texts that are mixed into it."""
+    """Return a corpus without its mixed texts."""
     return replace(corpus, mix=None)
 
 
 def in_effect(key: str, value: Any) -> Any:
-    """Return a setting of a corpus as it matters: without texts that have a share of 0."""
+    """Return a setting of a corpus; `mix` without texts whose share is 0."""
     if key != MIX:
         return value
     return {name: each for name, each in (value or {}).items() if share_of(each)}
 
 
 def shown(settings: Mapping[str, Any]) -> dict[str, Json]:
-    """Return settings of a corpus for people: its source, and files by their names."""
-    found: dict[str, Json] = {}
-    for key, value in keys.plain(settings).items():
-        if key in _SOURCES and not value:
-            continue
-        if key == "files":
-            found[key] = [Path(path).name for path in value]
-        elif key == MIX:
-            texts = (value or {}).items()
-            found[key] = {n: shown(v) if isinstance(v, dict) else v for n, v in texts}
-        else:
-            found[key] = value
-    return found
+    """Return settings of a corpus as labels show them: one source, and files by their names."""
+    found: dict[str, Json] = keys.plain(settings)
+    if found.get("files"):
+        found["files"] = [Path(path).name for path in found["files"]]
+    if MIX in found:
+        texts = (found[MIX] or {}).items()
+        found[MIX] = {name: shown(v) if isinstance(v, dict) else v for name, v in texts}
+    return {key: value for key, value in found.items() if value or key not in _SOURCES}
 
 
 def in_words(settings: Mapping[str, Json], world: str = "the embedded world") -> str:
-    """Return a corpus in words: where its text is from, and the shares of what is mixed in."""
+    """Return words for a corpus: the source of its text, and the shares of mixed texts."""
     names = [Path(name).name for name in settings.get("files") or ()]
     if len(names) > _NAMED:
         names = [names[0], "..", f"{names[-1]} ({len(names)} files)"]
@@ -448,7 +427,7 @@ def in_words(settings: Mapping[str, Json], world: str = "the embedded world") ->
 
 
 def with_details(corpus: CorpusBlock) -> str:
-    """Return a corpus in words, with each setting that is not the default."""
+    """Return words for a corpus, with each setting that is not the default."""
     settings, usual = keys.plain(vars(corpus)), keys.plain(vars(CorpusBlock()))
     changed = [
         f"{key} {value if isinstance(value, str) else keys.canonical(value)}"
@@ -463,7 +442,7 @@ def check_columns(
 ) -> None:
     """Raise ConfigError if a policy of the row at `where` reads a column that its corpus lacks.
 
-    Also if its hook `corpus_columns` is not a list of names.
+    The hook `corpus_columns` must be a list of names.
     """
     for leaf, place in leaf_blocks(block, where):
         names = hooks.CORPUS_COLUMNS.of(leaf.policy)
@@ -479,7 +458,7 @@ def check_columns(
 
 
 def _lacking(name: str, corpus: CorpusBlock, world: Mapping[str, Any]) -> str:
-    """Return what is wrong with the name of a column, and what to do, or ""."""
+    """Return why a corpus lacks a column, and what to do; "" if it has the column."""
     from maskpolicy.experiment.world_settings import WITH_ERRORS, make
 
     def lacks(what: str, text: CorpusBlock) -> str:

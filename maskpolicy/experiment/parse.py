@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,20 +13,20 @@ from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Seed, Stated, Steps, at
 from maskpolicy.experiment import (
+    budgets,
     learned_policies,
+    model_and_corpus,
+    pointers,
+    policy_blocks,
+    row_blocks,
     sweeps,
+    task_blocks,
     text_budgets,
     verbatim,
     world_settings,
     yaml_file,
 )
-from maskpolicy.experiment.budgets import (
-    Slurm,
-    Training,
-    resources_block,
-    row_trainings,
-    training_blocks,
-)
+from maskpolicy.experiment.budgets import Slurm, Training
 from maskpolicy.experiment.definition import (
     ARCHITECTURES,
     NONE,
@@ -35,29 +35,8 @@ from maskpolicy.experiment.definition import (
     Experiment,
     ModelBlock,
     PolicyBlock,
-    TaskBlock,
     Tracker,
 )
-from maskpolicy.experiment.model_and_corpus import (
-    OF_WORLD,
-    check_columns,
-    check_mix,
-    corpus_block,
-    model_block,
-    row_corpus,
-    with_mix,
-)
-from maskpolicy.experiment.pointers import pointer
-from maskpolicy.experiment.policy_blocks import (
-    check_scratch,
-    compares_corpora,
-    denoising_block,
-    general_policy,
-)
-from maskpolicy.experiment.row_blocks import OfFile, Usual, baseline_row, row_blocks
-from maskpolicy.experiment.task_blocks import data_source, task_blocks, warn_of_missing_answers
-from maskpolicy.experiment.text_budgets import Counter
-from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
 
@@ -117,22 +96,22 @@ def load_experiment(
 ) -> Experiment:
     """Return the experiment of a YAML file after `key=value` overrides; see `make_experiment`.
 
-    Paths are looked up beside the file, then in the working directory. For a file that `run` kept
-    in its folder, those are the original file's folder and the directory in which it was run.
+    Paths are looked up beside the file, then in the working directory. For the copy in a run's
+    folder, these are the folder of the original file and the directory of the command.
     """
     return experiment_of(verbatim.read_experiment(Path(path), overrides, plugin_files), path)
 
 
 def experiment_of(
-    asked: WrittenExperiment, path: str | Path, counter: Counter | None = None
+    asked: verbatim.WrittenExperiment, path: str | Path, counter: text_budgets.Counter | None = None
 ) -> Experiment:
-    """Return the experiment that the file `path` states; see `load_experiment`.
+    """Return the experiment of the file `path`; see `load_experiment`.
 
-    `counter` counts what is read, for budgets in words and epochs.
+    `counter` counts words and examples for budgets in words and epochs.
     """
-    given = yaml_file.values(asked.experiment, f"{path}: ", asked.keys)
-    _prefer_overrides(given, asked.keys)
     place = f"{path}: "
+    given = yaml_file.values(asked.experiment, place, asked.keys)
+    _prefer_overrides(given, asked.keys)
     given = with_steps(given, place, asked.folders, asked.plugins, counter)
     return make_experiment(given, asked.name, place, asked.folders, asked.plugins)
 
@@ -142,9 +121,9 @@ def with_steps(
     where: str,
     folders: Sequence[Path],
     plugin_files: Sequence[str | Path],
-    counter: Counter | None,
+    counter: text_budgets.Counter | None,
 ) -> dict[str, Any]:
-    """Return the keys of a file with steps instead of budgets in words and epochs."""
+    """Return the keys of a file, its budgets in words and epochs turned into steps."""
     if not text_budgets.is_stated(given):
         return given
     if counter is None:
@@ -165,7 +144,7 @@ _ALTERNATIVES = (  # a file has at most one of these keys
 
 
 def _prefer_overrides(given: dict[str, Any], overrides: Sequence[str]) -> None:
-    """If an override sets one of several keys that exclude each other, drop the file's others."""
+    """Drop the keys of the file that exclude a key of an override."""
     stated = {override.partition("=")[0] for override in overrides}
     for group in _ALTERNATIVES:
         for key in stated.intersection(group):
@@ -184,7 +163,7 @@ def make_experiment(
     plugin_files: Sequence[str | Path] = (),
     needs: Sequence[str] = ("policies", "tasks", "seeds"),
 ) -> Experiment:
-    """Return the experiment of the keys `given`; the dictionary is changed.
+    """Return the experiment that the keys `given` describe; the dictionary is changed.
 
     Paths are looked up in `folders`, then in the working directory. `plugin_files` are loaded in
     addition to those that the keys name; `needs` are lists that must not be empty. Raises
@@ -192,46 +171,42 @@ def make_experiment(
     """
     shared = _shared(given, where)
     file = _file(given, where)
-    modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
-    discovery.load_files(modules, fresh=True)
-    model = model_block(file.model, at(where, "model"), folders)
-    general = _general_corpus(file, model, at(where, "general"), folders)
-    is_own = model.is_scratch and not model.is_preset
-    if is_own and general is None and isinstance(file.general, Mapping):
-        given["general"] = {"steps": 0, **file.general}
-    trainings = training_blocks(given, model.is_scratch, where)
+    plugins = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
+    discovery.load_files(plugins, fresh=True)
+    model = model_and_corpus.model_block(file.model, at(where, "model"), folders)
+    general_corpus = _general_corpus(file, given, model, at(where, "general"), folders)
+    trainings = budgets.training_blocks(given, model.is_scratch, where)
     general_steps = trainings["general"].steps
     if general_steps:
-        check_scratch(model, f"{where}general.steps")
-    corpus = with_mix(file.corpus, at(where, CORPUS), folders)
+        policy_blocks.check_scratch(model, f"{where}general.steps")
+    corpus = model_and_corpus.with_mix(file.corpus, at(where, CORPUS), folders)
 
     def own(stated: Mapping[str, Any], place: str) -> Mapping[str, Mapping[str, Any]]:
-        budgets = {key: block for key, block in stated.items() if key != CORPUS}
-        changed = row_trainings(budgets, given, model.is_scratch, place)
+        trained = {key: block for key, block in stated.items() if key != CORPUS}
+        changed = budgets.row_trainings(trained, given, model.is_scratch, place)
         if CORPUS not in stated:
             return changed
-        return {**changed, CORPUS: row_corpus(stated[CORPUS], corpus, at(place, CORPUS), folders)}
+        text = stated[CORPUS]
+        row = model_and_corpus.row_corpus(text, corpus, at(place, CORPUS), folders)
+        return {**changed, CORPUS: row}
 
     place = at(where, "policies")
-    usual: Usual = {**trainings, CORPUS: corpus}
     rows = sweeps.rows(file.policies, place, given, where)
-    policies = row_blocks(rows, place, OfFile(shared, model.kind, usual, own))
-    data = data_source(file.data, at(where, "data"), folders)
+    of_file = row_blocks.OfFile(shared, model.kind, {**trainings, CORPUS: corpus}, own)
+    policies = row_blocks.row_blocks(rows, place, of_file)
+    data = task_blocks.data_source(file.data, at(where, "data"), folders)
     for key in needs:
         if not getattr(file, key):
             raise ConfigError(f"{at(where, key)}: is empty: give at least one")
-    for seed in file.seeds:
-        if file.seeds.count(seed) > 1:
-            raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is given twice")
-    tasks = tuple(
-        _with_budget(block, given, model.is_scratch, f"{at(where, 'tasks')}[{index}]")
-        for index, block in enumerate(task_blocks(file.tasks, at(where, "tasks"), folders, data))
-    )
-    contrast = None
-    if file.contrast_corpus is not None:
-        contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
+    tasks = task_blocks.task_blocks(file.tasks, at(where, "tasks"), folders, data, own)
+    contrast = file.contrast_corpus
+    if contrast is not None:
+        contrast = model_and_corpus.corpus_block(contrast, at(where, "contrast_corpus"), folders)
     world = keys.to_json(world_settings.make(file.world, at(where, WORLD)))
-    warn_of_missing_answers(tasks, world, at(where, "tasks"))
+    task_blocks.warn_of_missing_answers(tasks, world, at(where, "tasks"))
+    general_policy = policy_blocks.general_policy(
+        file.general, model, general_steps, at(where, "general")
+    )
     made = Experiment(
         name=name,
         where=where,
@@ -245,68 +220,57 @@ def make_experiment(
         intermediate_seeds=_runs(file, model, where),
         intermediate_runs=file.intermediate_runs,
         general_seeds=_general_models(file, model),
-        baseline=baseline_row(file.baseline, policies, at(where, "baseline")),
+        baseline=row_blocks.baseline_row(file.baseline, policies, at(where, "baseline")),
         general=trainings["general"],
         intermediate=trainings["intermediate"],
         finetune=trainings["finetune"],
         fit=trainings["fit"],
-        general_corpus=general,
-        general_policy=general_policy(file.general, model, general_steps, at(where, "general")),
-        plugins=modules,
+        general_corpus=general_corpus,
+        general_policy=general_policy,
+        plugins=plugins,
         keep_models=file.keep_models,
-        checkpoint_steps=_checkpoint_steps(
-            file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps")
-        ),
+        checkpoint_steps=_checkpoint_steps(file, policies, trainings, where),
         world=world,
         tracker=file.tracker,
-        resources=resources_block(file.resources, at(where, "resources")),
+        resources=budgets.resources_block(file.resources, at(where, "resources")),
         slurm=Slurm(**schema.block(Slurm, file.slurm, at(where, "slurm"))),
     )
     _check_texts(made, rows)
     return made
 
 
-def _with_budget(
-    task: TaskBlock, given: Mapping[str, Any], is_scratch: bool, where: str
-) -> TaskBlock:
-    """Return a column with what its fine-tuning has instead of the file's, checked."""
-    if task.finetune is None:
-        return task
-    found = row_trainings({"finetune": task.finetune}, given, is_scratch, where)
-    return replace(task, finetune=found["finetune"])
-
-
 def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
     """Raise ConfigError for a row, as written in `rows`, that cannot read its corpus or tasks."""
     model, world = made.model, made.world
-    check_mix(made.corpus, model, world, at(made.where, CORPUS))
+    has_general = model.is_preset or made.general_corpus is not None
+    needs_contrast = not has_general and made.contrast_corpus is None
+    model_and_corpus.check_mix(made.corpus, model, world, at(made.where, CORPUS))
     for row, block in zip(rows, made.policies, strict=True):
         for written, each in zip(row.candidates(), block.candidates or (block,), strict=True):
             own = made.corpus_of(each)
             try:
-                check_mix(own, model, world, at(row.place, CORPUS))
-                check_columns(each, own, world, row.place)
+                model_and_corpus.check_mix(own, model, world, at(row.place, CORPUS))
+                model_and_corpus.check_columns(each, own, world, row.place)
                 learned_policies.check(each, made.tasks, made.data, row.place)
             except ConfigError as error:
                 raise written.placed(error) from None
             learned_policies.warn_of_long_warmups(each, row.place)
-            has_general = model.is_preset or made.general_corpus is not None
-            needs_contrast = not has_general and made.contrast_corpus is None
-            if needs_contrast and compares_corpora(each):
+            if needs_contrast and policy_blocks.compares_corpora(each):
                 raise ConfigError(
                     f"{row.place}: {each.name} compares the corpus with general text: set "
                     "contrast_corpus, e.g. {files: [general/*.txt]}"
                 )
     if made.general_policy is not None:
         place = at(at(made.where, "general"), "policy")
-        check_columns(made.general_policy, made.general_text or OF_WORLD, world, place)
+        text = made.general_text or model_and_corpus.OF_WORLD
+        model_and_corpus.check_columns(made.general_policy, text, world, place)
 
 
 def _file(given: dict[str, Any], where: str) -> File:
-    """Return the keys of a file but those of Denoising; raises ConfigError.
+    """Return the keys of a file without those of Denoising.
 
-    One policy, task or seed is a list of one. A key that belongs elsewhere, such as `lr`, is told
-    where.
+    One policy, task or seed becomes a list. The ConfigError for a key that belongs elsewhere, such
+    as `lr`, says where it belongs.
     """
     seed = given.get("seeds")
     if type(seed) is int and 1 < seed <= _MOST_SEEDS:
@@ -319,14 +283,14 @@ def _file(given: dict[str, Any], where: str) -> File:
     for key, kind in (("policies", str), ("tasks", str), ("seeds", int)):
         if type(given.get(key)) is kind:
             given[key] = [given[key]]
-    elsewhere = partial(pointer, place="top", given=given)
+    elsewhere = partial(pointers.pointer, place="top", given=given)
     return File(**schema.block(File, given, where, None, DENOISING_KEYS, elsewhere))
 
 
 def _shared(given: dict[str, Any], where: str) -> dict[str, Any]:
-    """Remove the keys of Denoising that all policies share from `given`; return them checked."""
+    """Remove the keys of Denoising, which all policies share, from `given`; return them checked."""
     stated = {key: given.pop(key) for key in DENOISING_KEYS if key in given}
-    denoising = denoising_block(stated, where, {})
+    denoising = policy_blocks.denoising_block(stated, where, {})
     return {key: getattr(denoising, key) for key in stated}
 
 
@@ -346,30 +310,37 @@ def _plugins(
 
 
 def _general_corpus(
-    file: File, model: ModelBlock, where: str, folders: Sequence[Path]
+    file: File, given: dict[str, Any], model: ModelBlock, where: str, folders: Sequence[Path]
 ) -> CorpusBlock | None:
-    """Return the corpus that the block `general` at `where` names; None for the usual one."""
-    if not isinstance(file.general, Mapping) or file.general.get(CORPUS) is None:
+    """Return the corpus that the block `general` at `where` names; None for the default.
+
+    Without one, an architecture has no general steps unless the block states them.
+    """
+    is_block = isinstance(file.general, Mapping)
+    if not is_block or file.general.get(CORPUS) is None:
+        if is_block and model.is_scratch and not model.is_preset:
+            given["general"] = {"steps": 0, **file.general}
         return None
-    check_scratch(model, at(where, CORPUS))
+    policy_blocks.check_scratch(model, at(where, CORPUS))
     if model.is_preset:
         raise ConfigError(
             f"{at(where, CORPUS)}: {model.name} is trained on the general text of the world: choose"
             f" an architecture, e.g. {ARCHITECTURES[model.kind][-1]}"
         )
-    return corpus_block(file.general[CORPUS], at(where, CORPUS), folders)
+    return model_and_corpus.corpus_block(file.general[CORPUS], at(where, CORPUS), folders)
 
 
 def _runs(file: File, model: ModelBlock, where: str) -> int:
     """Return the number of intermediate runs of each row; raises ConfigError.
 
-    General models are divided among them. With intermediate_runs, several machines may share the
-    general models, so that this machine's runs need not divide evenly.
+    They share the general models evenly. With `intermediate_runs`, other machines may use some of
+    these models, so this machine's runs may be any number.
     """
     numbers, key = file.intermediate_runs, "intermediate_runs"
-    for run in numbers:
-        if numbers.count(run) > 1:
-            raise ConfigError(f"{at(where, key)}: run {run} is given twice")
+    for name, what, values in ((key, "run", numbers), ("seeds", "seed", file.seeds)):
+        for value in values:
+            if values.count(value) > 1:
+                raise ConfigError(f"{at(where, name)}: {what} {value} is given twice")
     if numbers and file.intermediate_seeds not in (1, len(numbers)):
         raise ConfigError(
             f"{at(where, key)}: names {len(numbers)} runs, but intermediate_seeds is "
@@ -383,7 +354,7 @@ def _runs(file: File, model: ModelBlock, where: str) -> int:
             "more seeds, or fewer runs"
         )
     if general > 1:
-        check_scratch(model, at(where, "general_seeds"))
+        policy_blocks.check_scratch(model, at(where, "general_seeds"))
     if runs % general and not numbers:
         raise ConfigError(
             f"{at(where, 'general_seeds')}: {general} general models cannot be divided evenly "
@@ -394,10 +365,10 @@ def _runs(file: File, model: ModelBlock, where: str) -> int:
 
 
 def _general_models(file: File, model: ModelBlock) -> int:
-    """Return the number of general models, unless stated one for each run of one from scratch.
+    """Return the number of general models; by default, a run from scratch has its own.
 
-    Machines that share an experiment by `intermediate_runs` compute other runs, and therefore other
-    general models.
+    Machines that divide an experiment by `intermediate_runs` compute different runs, and so
+    different general models.
     """
     if file.general_seeds is not None or not model.is_scratch:
         return file.general_seeds or 1
@@ -405,20 +376,23 @@ def _general_models(file: File, model: ModelBlock) -> int:
 
 
 def _checkpoint_steps(
-    given: Sequence[int],
-    policies: Sequence[PolicyBlock],
-    trainings: Mapping[str, Training],
-    where: str,
+    file: File, policies: Sequence[PolicyBlock], trainings: Mapping[str, Training], where: str
 ) -> tuple[int, ...]:
-    """Return the steps in order; raises ConfigError for one beyond every intermediate stage."""
-    every = (each for block in policies for each in block.candidates or (block,) if each.has_stage)
-    own = (block.trainings.get("intermediate", {}) for block in every)
-    steps = trainings["intermediate"].steps
-    longest = max((each.get("steps", steps) for each in own), default=steps)
-    for index, step in enumerate(given):
+    """Return the sorted steps; raises ConfigError for one beyond every intermediate stage."""
+    usual = trainings["intermediate"].steps
+    longest = max(
+        (
+            each.trainings.get("intermediate", {}).get("steps", usual)
+            for block in policies
+            for each in block.candidates or (block,)
+            if each.has_stage
+        ),
+        default=usual,
+    )
+    for index, step in enumerate(file.checkpoint_steps):
         if step >= longest:
             raise ConfigError(
-                f"{where}[{index}]: {step} must be smaller than intermediate.steps "
-                f"({longest}), after which every model is fine-tuned anyway"
+                f"{at(where, 'checkpoint_steps')}[{index}]: {step} must be smaller than "
+                f"intermediate.steps ({longest}), after which every model is fine-tuned anyway"
             )
-    return tuple(sorted(set(given)))
+    return tuple(sorted(set(file.checkpoint_steps)))

@@ -1,8 +1,9 @@
-"""For error messages: where a key belongs that is unknown in the place where it was written."""
+"""For error messages: where a misplaced key belongs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -26,9 +27,9 @@ _OF_CORPUS = {"top": "write corpus.{0}", "row": "write corpus: {{{0}: ..}}"}
 
 
 def pointer(key: str, place: Place, given: Mapping[str, Any] | None = None) -> str | None:
-    """Return what to do about a key that is unknown in its place, or None.
+    """Return what to do about a key that is unknown at its place, or None.
 
-    `given` has the keys of the experiment, if the place is its top.
+    `given` holds the keys of the experiment if the place is the top of the file.
     """
     name = schema.SYNONYMS.get(key, key)
     if given is not None:
@@ -48,7 +49,7 @@ def pointer(key: str, place: Place, given: Mapping[str, Any] | None = None) -> s
 
 
 def _of_top(key: str, given: Mapping[str, Any]) -> str | None:
-    """Return what to do about a key that only the top of a file is likely to have, or None."""
+    """Return what to do about a key that people write at the top of a file, or None."""
     from maskpolicy.experiment.world_settings import Settings
 
     training, _, rest = key.partition("_")
@@ -77,21 +78,15 @@ def _of_top(key: str, given: Mapping[str, Any]) -> str | None:
 
 
 def _policy_with(field: str, given: Mapping[str, Any]) -> str | None:
-    """Return the name of a policy that has a field: one of the experiment, or any of ours."""
-    for name in _policies(given.get("policies")):
-        try:
-            plugin = discovery.find_plugin("policy", name).plugin
-        except MaskpolicyError:
-            continue
-        if field in schema.fields_of(plugin):
-            return name
-    return None
-
-
-def _policies(blocks: Any) -> Iterator[str]:
-    for block in blocks if isinstance(blocks, list) else ():
-        name = block.get("name") if isinstance(block, Mapping) else block
-        if isinstance(name, str):
-            yield name
+    """Return the name of a policy that has a field, preferably of a row of the experiment."""
+    blocks = given.get("policies")
+    blocks = blocks if isinstance(blocks, list) else []
+    names = [block.get("name") if isinstance(block, Mapping) else block for block in blocks]
     discovery.load_builtin("policy")
-    yield from sorted(registry.names("policy"))
+    for name in (*names, *sorted(registry.names("policy"))):
+        with suppress(MaskpolicyError):
+            if isinstance(name, str) and field in schema.fields_of(
+                discovery.find_plugin("policy", name).plugin
+            ):
+                return name
+    return None

@@ -1,4 +1,4 @@
-"""A policy's block becomes a PolicyBlock, of a row or of the general stage; labels of blocks."""
+"""Parse the blocks of policies, in rows and in the general stage, and label blocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from maskpolicy.experiment.definition import (
 from maskpolicy.experiment.pointers import pointer
 from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import DENOISING_KEYS, ROW_KEYS
+from maskpolicy.plugins.registry import DENOISING_KEYS, ROW_KEYS, policy_name
 
 AT_POSITIONS = Denoising(corruption="token", target="spans", join="none")
 """The denoising objective of an encoder: it predicts each masked token at its own position."""
@@ -40,16 +40,11 @@ log = logging.getLogger(__name__)
 def denoising_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> Denoising:
     """Return the denoising objective with the keys `given`, and `defaults` for the others."""
     values = schema.block(Denoising, given, where, defaults)
-    place = at(where, "replacement")
-    if isinstance(values["replacement"], Mapping):  # a default, as JSON
-        values["replacement"] = schema.check(values["replacement"], Replacement, place)
-    if values["replacement"] is not None:
-        _check_shares(values["replacement"], place)
-    return Denoising(**values)
-
-
-def _check_shares(shares: Replacement, place: str) -> None:
-    """Raise ConfigError for shares that do not add up to 1, or that change nothing."""
+    shares, place = values["replacement"], at(where, "replacement")
+    if isinstance(shares, Mapping):  # a default, as JSON
+        values["replacement"] = shares = schema.check(shares, Replacement, place)
+    if shares is None:
+        return Denoising(**values)
     total = shares.mask + shares.random + shares.keep
     if not math.isclose(total, 1):
         raise ConfigError(
@@ -58,10 +53,14 @@ def _check_shares(shares: Replacement, place: str) -> None:
         )
     if shares.keep == 1:
         raise ConfigError(f"{place}: keep: 1 leaves every token as it is: lower it")
+    return Denoising(**values)
 
 
-def check_objective(denoising: Denoising, where: str) -> None:
-    """Raise ConfigError for keys of an objective that exclude each other."""
+def _check_objective(denoising: Denoising, policy: Any, where: str) -> None:
+    """Raise ConfigError for keys of an objective that exclude each other.
+
+    A weight that depends on a drawn rate needs a policy with one such rate.
+    """
     masks = denoising.replacement is None or denoising.replacement.mask > 0
     if denoising.corruption == "delete":
         masks = False
@@ -80,10 +79,6 @@ def check_objective(denoising: Denoising, where: str) -> None:
             f"{at(where, 'mask_exclusion')}: the source has no <mask> that could be excluded: "
             "leave it out"
         )
-
-
-def _check_loss_weight(denoising: Denoising, policy: Any, where: str) -> None:
-    """Raise ConfigError for a weight that follows from a drawn rate, and a policy without one."""
     if denoising.loss_weight != "equal" and len(drawn_fields(policy)) != 1:
         raise ConfigError(
             f"{at(where, 'loss_weight')}: {denoising.loss_weight} is for a policy with one rate "
@@ -96,8 +91,8 @@ def policy_block(
 ) -> PolicyBlock:
     """Return one row from its keys.
 
-    Keys of Denoising that it lacks come from `shared`, then from the policy's own defaults. The
-    model's `kind` decides which of them are allowed ("": all). Raises ConfigError at `where`.
+    Missing keys of Denoising come from `shared`, then from the policy's own defaults. The model's
+    `kind` decides which of them are allowed ("": all). Raises ConfigError at `where`.
     """
     name = given["name"]
     for key in ROW_KEYS:
@@ -123,16 +118,14 @@ def policy_block(
         denoising = denoising_block(asked, where, {**facts, **shared})
         if kind:
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
-        check_objective(denoising, where)
-        _check_loss_weight(denoising, policy, where)
+        _check_objective(denoising, policy, where)
         if hooks.REANNOTATE.of(policy) is not None and hooks.gives_examples(policy):
             raise ConfigError(f"{where}: {name}: has `reannotate`, so each passage is one example")
     else:
-        _refuse_objective(asked, name, where)
-        members = member_blocks(policy, where, shared, kind)
+        members = member_blocks(policy, where, shared, kind, asked)
         values[hooks.MEMBERS.name] = tuple(map(resolved_member, members))
         policy = discovery.build(entry, values, where)
-        denoising = replace(  # what the model must be able to do for any of the members
+        denoising = replace(  # covers the objectives of all members
             members[0].denoising,
             mask_exclusion=max(block.denoising.mask_exclusion for block in members),
             shallow_decoder=any(block.denoising.shallow_decoder for block in members),
@@ -148,32 +141,31 @@ def instance_block(policy: Any, asked: Mapping[str, Any], where: str, kind: str)
     """
     name = type(policy).__name__
     denoising = of_kind(denoising_block(asked, where, {}), asked, kind, where)
-    check_objective(denoising, where)
-    _check_loss_weight(denoising, policy, where)
-    if members := member_blocks(policy, where, {}, kind):
-        _refuse_objective(asked, name, where)
+    _check_objective(denoising, policy, where)
+    if members := member_blocks(policy, where, {}, kind, asked):
         policy = replace(policy, **{hooks.MEMBERS.name: tuple(map(resolved_member, members))})
     return PolicyBlock(name, name, {}, denoising, policy=policy, members=members)
 
 
-def _refuse_objective(asked: Iterable[str], name: str, where: str) -> None:
-    """Raise ConfigError if keys of the objective are set for a policy that draws others."""
-    for key in asked:
-        raise ConfigError(
-            f"{at(where, key)}: {name} draws policies: set it in the blocks of its "
-            f"{hooks.MEMBERS.name}"
-        )
-
-
 def member_blocks(
-    policy: Any, where: str, shared: Mapping[str, Any] | None = None, kind: str = ""
+    policy: Any,
+    where: str,
+    shared: Mapping[str, Any] | None = None,
+    kind: str = "",
+    asked: Iterable[str] = (),
 ) -> tuple[PolicyBlock, ...]:
-    """Return the members of a policy that draws them; () for any other policy.
+    """Return the members of a policy that draws them, () for any other policy; see `policy_block`.
 
-    Raises ConfigError for what cannot be a member; for the other parameters see `policy_block`.
+    Raises ConfigError for a block that cannot be a member, and for keys of the objective that are
+    `asked` of the policy itself.
     """
     if hooks.CHOOSE_MEMBER.of(policy) is None:
         return ()
+    for key in asked:
+        raise ConfigError(
+            f"{at(where, key)}: {policy_name(policy).removeprefix('policy ')} draws policies: set "
+            f"it in the blocks of its {hooks.MEMBERS.name}"
+        )
     members = []
     for i, item in enumerate(hooks.MEMBERS.of(policy)):
         place = f"{at(where, hooks.MEMBERS.name)}[{i}]"
@@ -202,7 +194,7 @@ def member_blocks(
 
 
 def leaf_blocks(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:
-    """Yield the row itself, or else the policies that it draws from, each with its place.
+    """Yield the row itself, or else the policies that it draws, each with its place.
 
     A member has the row's trainings; its label is that of the row and its number from 1.
     """
@@ -224,7 +216,7 @@ def member_code(block: PolicyBlock) -> dict[str, dict[str, str]] | None:
 
 
 def policy_versions(block: PolicyBlock) -> dict[str, int] | None:
-    """Return the versions above 1 of a policy and of those that it draws; None for none."""
+    """Return the versions above 1 of a policy and of those that it draws, or None."""
     each = {block.name: hooks.VERSION.of(block.policy)}
     for member in block.members:
         each |= policy_versions(member) or {}
@@ -232,7 +224,7 @@ def policy_versions(block: PolicyBlock) -> dict[str, int] | None:
 
 
 def compares_corpora(block: PolicyBlock) -> bool:
-    """Return whether a row's policy, or one that it draws, compares the corpus with another one."""
+    """Return whether a row's policy, or one that it draws, compares two corpora."""
     return any(
         hooks.reads_statistics(leaf.policy) and hooks.CONTRAST in hooks.CONDENSE.extra(leaf.policy)
         for leaf, _ in leaf_blocks(block, block.label)
@@ -240,7 +232,7 @@ def compares_corpora(block: PolicyBlock) -> bool:
 
 
 def _check_schedules(policy: Any, where: str) -> None:
-    """Raise ConfigError for a schedule of a field that not only `select` reads."""
+    """Raise ConfigError for a schedule or distribution of a field that other methods read too."""
     readers = (hooks.ANNOTATE.of(policy), hooks.REANNOTATE.of(policy))
     if readers == (None, None) and not hooks.reads_statistics(policy):
         return
@@ -258,7 +250,7 @@ def _check_schedules(policy: Any, where: str) -> None:
 def refuse_fields(name: str, given: Iterable[str]) -> None:
     """Raise ConfigError if one of the keys `given` is a field of the policy `name`.
 
-    Commands that take a policy by its name expect its fields as policy.FIELD=value.
+    Commands with a policy by name expect its fields as policy.FIELD=value.
     """
     fields = schema.fields_of(find_plugin("policy", name, [NONE], "policy").plugin)
     for key in given:
@@ -269,8 +261,8 @@ def refuse_fields(name: str, given: Iterable[str]) -> None:
 def of_kind(denoising: Denoising, asked: Mapping[str, Any], kind: str, where: str) -> Denoising:
     """Return the denoising objective, adapted to a kind of model.
 
-    An encoder predicts tokens at their own positions: there is one `<mask>` for each, and no token
-    moves. Raises ConfigError if one of the keys `asked` for does not allow that.
+    An encoder predicts tokens at their own positions, so each has its own `<mask>`. Raises
+    ConfigError if one of the keys `asked` for is incompatible with that.
     """
     if kind != ENCODER:
         if denoising.shallow_decoder:
@@ -314,8 +306,7 @@ def general_policy(
 ) -> PolicyBlock | None:
     """Return the policy that the block `general` at `where` names; None for the default one.
 
-    `steps` is the length of the stage. Raises ConfigError for a policy that the stage cannot train
-    with.
+    `steps` is the length of the stage. Raises ConfigError for a policy that the stage cannot use.
     """
     if "policy" not in general:
         return None
@@ -349,10 +340,10 @@ def apart(
     others: Sequence[Mapping[str, Json]],
     always: Collection[str] = (),
 ) -> str:
-    """Return a name followed by each setting in which a block differs from one of `others`.
+    """Return a name, followed by each setting that differs in one of `others` or is in `always`.
 
-    The keys in `always`, and those of their blocks, are named too. With the defaults as the only
-    other block, the name does not depend on other rows.
+    `always` may name whole blocks. If `others` has only the defaults, the result does not depend on
+    other rows.
     """
     known = [_flat(other) for other in others]
     differing = [
@@ -365,7 +356,7 @@ def apart(
 
 
 def is_automatic(label: str, name: str) -> bool:
-    """Return whether a label is one that `apart` makes for a row of the policy `name`."""
+    """Return whether `apart` may have made a label for a row of the policy `name`."""
     plain, _, settings = label.partition(" ")
     return plain == name and (not settings or "=" in settings.partition(" ")[0])
 
@@ -376,10 +367,10 @@ def name_all(
     blocks: Sequence[Mapping[str, Json]],
     where: str,
 ) -> list[str]:
-    """Return one label for each block: the given one, or its name and the keys that differ.
+    """Return a label for each block: the given one, or its name and the settings that differ.
 
-    `blocks` holds the keys of each block that may distinguish it. Raises ConfigError if two blocks
-    are the same or share a label.
+    `blocks` holds the settings that may distinguish each block. Raises ConfigError if two blocks
+    have the same label.
     """
     every = list(zip(names, given, blocks, strict=True))
     labels = []
@@ -409,39 +400,30 @@ def warn_of_equal_settings(
     groups: dict[str, list[str]] = {}
     for label, each in zip(labels, settings, strict=True):
         groups.setdefault(keys.canonical(each), []).append(repr(label))
+    told = "%s: the %s %s and %s differ in their labels alone and will have the same scores"
     for *most, last in groups.values():
         if most:
-            log.warning(
-                "%s: the %s %s and %s differ in their labels alone and will have the same scores",
-                where,
-                what,
-                ", ".join(most),
-                last,
-            )
+            log.warning(told, where, what, ", ".join(most), last)
 
 
 def named(item: Any, where: str) -> Mapping[str, Any]:
-    """Return a row or column as a block; check that its name and label are text."""
+    """Return the block of a row or column, its name and label checked."""
     if isinstance(item, str):
         return {"name": item}
     if not isinstance(item, Mapping):
         raise schema.wrong(item, "a name or a block with a name", where)
     if "name" not in item:
-        raise ConfigError(f"{where}.name: missing{_with_name(item)}")
+        said = "; it has no default"
+        if len(item) == 1 and isinstance(value := next(iter(item.values())), Mapping | None):
+            name, rest = next(iter(item)), "".join(f", {key}: .." for key in value or ())
+            said = f": write {{name: {name}{rest}}}"  # its only key may be the name
+        raise ConfigError(f"{where}.name: missing{said}")
     for key in ("name", "label"):
         if key in item:
             schema.check(item[key], str, at(where, key))
             if not item[key].strip():
                 raise ConfigError(f"{at(where, key)}: is empty")
     return item
-
-
-def _with_name(item: Mapping[Any, Any]) -> str:
-    """Return what to write for a block without a name, whose only key may be the name."""
-    if len(item) == 1 and isinstance(value := next(iter(item.values())), Mapping | None):
-        name, rest = next(iter(item)), "".join(f", {key}: .." for key in value or ())
-        return f": write {{name: {name}{rest}}}"
-    return "; it has no default"
 
 
 def _flat(block: Mapping[str, Json], before: str = "") -> dict[str, Json]:

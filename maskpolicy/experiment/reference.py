@@ -26,12 +26,12 @@ from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.plugins.registry import Registered
 
 TRAININGS = ", ".join(budgets.defaults(False))
-"""The name of the block that each training has."""
+"""The heading for the blocks of the trainings."""
 
 RESOURCES = "resources.KIND"
-"""The name of the block that each kind of stage has."""
+"""The heading for the blocks of the kinds of stages."""
 
-_MADE = {"label": None}  # if left out, made from the other keys of its block
+_MADE = {"label": None}  # if omitted, made from the other keys of its block
 _MAY_LACK = ("of", "defaults")
 _RATE = "a number, a schedule or a distribution >= 0 and <= 1"
 _SHORT = {_RATE: "rate", r"\ba (?=list|na|nu|t|w|b)": "", "list, of": "list of", " of keys": ""}
@@ -85,11 +85,11 @@ _MODELS = {"built from scratch": True, "any other model": False}
 class Key:
     """One key of an experiment file.
 
-    `default` is MISSING if the key is required, and if each case has a default of its own.
+    `default` is MISSING if the key is required, or if its default depends on the case.
     """
 
     block: str  # e.g. "corpus"; "policies" and "tasks" stand for each block in the list
-    of: str  # the only policy or task that takes it; "": all of them
+    of: str  # the only policy or task with this key; "": all of them
     name: str  # with a dot for each nested block
     type: str
     default: Json
@@ -97,7 +97,7 @@ class Key:
     defaults: Mapping[str, Json] = field(default_factory=dict)  # where they differ, by case
 
     def to_json(self) -> dict[str, Json]:
-        """Return the key as JSON, without the properties that it lacks."""
+        """Return the key as JSON, without missing properties."""
         known = {name: value for name, value in vars(self).items() if value is not MISSING}
         return {name: known[name] for name in known if known[name] or name not in _MAY_LACK}
 
@@ -132,7 +132,7 @@ def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[
 def _keys(
     block: str, plugin: Any, of: str = "", without: Collection[str] = (), within: str = ""
 ) -> Iterator[Key]:
-    """Yield the keys that a dataclass takes, and those of nested blocks one by one."""
+    """Yield the keys of a dataclass, and those of nested blocks one by one."""
     meanings = field_comments(plugin)
     for name, known in schema.fields_of(plugin).items():
         if name in without:
@@ -147,7 +147,7 @@ def _keys(
 
 
 def _with(cases: Mapping[str, Mapping[str, Json]], found: Iterator[Key]) -> Iterator[Key]:
-    """Add the default in each case to the keys whose default differs between cases."""
+    """Add the default of each case to the keys whose default depends on the case."""
     for key in found:
         given = {case: values[key.name] for case, values in cases.items() if key.name in values}
         differs = any(value != key.default for value in given.values())
@@ -155,7 +155,7 @@ def _with(cases: Mapping[str, Mapping[str, Json]], found: Iterator[Key]) -> Iter
 
 
 def _trainings() -> list[Key]:
-    """Return the keys of a budget; if a default depends on the stage, it is given for each."""
+    """Return the keys of a budget, with the default for each stage if they differ."""
     cases = {
         f"{stage}, {kind}": keys.plain(asdict(spec))
         for kind, is_scratch in _MODELS.items()
@@ -166,14 +166,15 @@ def _trainings() -> list[Key]:
 
 
 def _objectives(policies: Sequence[Registered]) -> dict[str, dict[str, Json]]:
-    """Return what differs from Denoising's defaults, by policy and for encoders."""
+    """Return the settings that differ from Denoising's defaults, by policy and for encoders."""
+    cases = {"any, for an encoder": asdict(AT_POSITIONS)}
+    cases |= {entry.name: entry.facts for entry in policies}
+    return {case: _unusual(facts) for case, facts in cases.items()}
+
+
+def _unusual(facts: Mapping[str, Json]) -> dict[str, Json]:
     usual = asdict(Denoising())
-    given = {"any, for an encoder": asdict(AT_POSITIONS)}
-    given |= {entry.name: entry.facts for entry in policies}
-    return {
-        case: {name: value for name, value in denoising.items() if value != usual[name]}
-        for case, denoising in given.items()
-    }
+    return {name: value for name, value in facts.items() if value != usual[name]}
 
 
 def page(found: Sequence[Key]) -> str:
@@ -183,25 +184,24 @@ def page(found: Sequence[Key]) -> str:
 
 
 def default(key: Key) -> str:
-    """Return the default of a key as in a file, or words that say why there is none."""
+    """Return the default of a key as in a file; without one, "by stage" or "required"."""
     if key.default is not MISSING:
         return written(key.default)
     return "by stage" if key.defaults else "required"
 
 
 def written(value: Json) -> str:
-    """Return a value as in a file, a text without its quotes unless it is empty."""
+    """Return a value as in a file; only an empty text has quotes."""
     is_bare = isinstance(value, str) and value
     return value if is_bare else json.dumps(value, ensure_ascii=False)
 
 
 def policy_table(found: Sequence[Key], policies: Sequence[Registered]) -> str:
-    """Return the table of docs/policies.md: what policies mask, their objectives and keys."""
+    """Return the table of docs/policies.md: the policies with their objectives and keys."""
     about = "Nothing: no intermediate stage, the row that others are compared with."
     rows = [['<a id="none"></a>`none`', about, ""]]
     for each in policies:
-        usual = vars(Denoising())
-        objective = [f"`{k}: {written(v)}`" for k, v in each.facts.items() if v != usual[k]]
+        objective = [f"`{k}: {written(v)}`" for k, v in _unusual(each.facts).items()]
         own = [_item(key).removeprefix("* ") for key in found if key.of == each.name]
         said = f"{each.summary} Default: {', '.join(objective)}." if objective else each.summary
         rows.append([f'<a id="{each.name}"></a>`{each.name}`', said, "<br>".join(own)])
@@ -224,7 +224,7 @@ def _section(block: str, found: Sequence[Key]) -> str:
 
 
 def _item(key: Key) -> str:
-    """Return the item of a list for a key: name, type, default and meaning."""
+    """Return the list item of a key: name, type, default and meaning."""
     kind = key.type
     for pattern, words in _SHORT.items():
         kind = re.sub(re.escape(pattern) if pattern == _RATE else pattern, words, kind)
@@ -246,7 +246,7 @@ def _defaults(found: Sequence[Key]) -> str:
 
 
 def field_comments(plugin: Any) -> dict[str, str]:
-    """Return the comment of each field that has one, at the end of its line or on the lines above.
+    """Return the comment of each commented field, at the end of its line or on the lines above.
 
     Fields of base classes are included. If a class has no source file, the result is empty.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.schema import at
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import budgets
-from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.budgets import Own, Training
 from maskpolicy.experiment.definition import NONE, WORLD, CorpusBlock, PolicyBlock, untuned
 from maskpolicy.experiment.learned_policies import is_learned
 from maskpolicy.experiment.model_and_corpus import in_effect, shown
@@ -32,13 +32,11 @@ from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 BLOCKS = (*ROW_TRAININGS, CORPUS)
 Usual: TypeAlias = Mapping[str, Training | CorpusBlock]
 """The file's budgets and its corpus, by block."""
-Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, Any]]]
-"""own(blocks, place) -> what a row has instead of the file's; see `budgets.row_trainings`."""
 
 
 @dataclass(frozen=True)
 class OfFile:
-    """What a file states for all of its rows."""
+    """What a file states for all its rows."""
 
     objective: Mapping[str, Any] = field(default_factory=dict)  # keys of Denoising
     kind: str = ""  # of the model
@@ -49,10 +47,9 @@ class OfFile:
 def row_blocks(rows: Sequence[Row], where: str, of_file: OfFile) -> tuple[PolicyBlock, ...]:
     """Return the rows of an experiment with distinct labels; see `policy_blocks.policy_block`.
 
-    Raises ConfigError, also for two rows that are the same but for the way in which they are
-    written.
+    Raises ConfigError, also for two rows with the same settings.
     """
-    blocks = [_tuned(row, of_file) if row.tune else _single(row, of_file) for row in rows]
+    blocks = [_tuned(row, of_file) if row.tune else _labelled(row, of_file) for row in rows]
     _check_labels(rows, blocks, of_file.usual, where)
     settings = [_settings(block, of_file.usual) for block in blocks]
     first: dict[str, str] = {}
@@ -68,7 +65,7 @@ def row_blocks(rows: Sequence[Row], where: str, of_file: OfFile) -> tuple[Policy
     return tuple(blocks)
 
 
-def _single(row: Row, of_file: OfFile) -> PolicyBlock:
+def _labelled(row: Row, of_file: OfFile) -> PolicyBlock:
     block = _block(row, of_file)
     return replace(block, label=_label(block, row, of_file))
 
@@ -92,13 +89,13 @@ def _block(row: Row, of_file: OfFile) -> PolicyBlock:
 
 
 def _stated(row: Row) -> dict[str, Any]:
-    """Return the blocks of trainings, and of a corpus, that a row states."""
+    """Return the blocks of trainings and of a corpus in a row."""
     stated = {key: row.given[key] for key in BLOCKS if key in row.given}
     return stated | ({CORPUS: {"name": WORLD}} if stated.get(CORPUS) == WORLD else {})
 
 
 def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
-    """Return a row that chooses among candidates, whose labels end in their values."""
+    """Return a row that chooses among candidates; their labels end with their values."""
     tried = [(candidate, _block(candidate, of_file)) for candidate in row.candidates()]
     for candidate, block in tried:
         _check_warmups(candidate, block, row)
@@ -120,7 +117,7 @@ def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
 
 
 def _check_warmups(row: Row, block: PolicyBlock, tuned: Row) -> None:
-    """Raise ConfigError for a warm-up that follows from steps that are tuned."""
+    """Raise ConfigError if tuned steps decide a default warm-up."""
     for key in tuned.tune:
         place, _, name = key.rpartition(".")
         values = block.trainings.get(place, block.fields.get(place))
@@ -135,7 +132,7 @@ def _check_warmups(row: Row, block: PolicyBlock, tuned: Row) -> None:
 def _check_labels(
     rows: Sequence[Row], blocks: Sequence[PolicyBlock], usual: Usual, where: str
 ) -> None:
-    """Raise ConfigError for rows, or a row and a candidate of another one, that share a label."""
+    """Raise ConfigError if two rows, or a row and another one's candidate, share a label."""
     distinct([block.label for block in blocks], [row.place for row in rows])
     first: dict[str, Json] = {}
     for block in (each for row in blocks for each in (*row.candidates, row)):
@@ -148,7 +145,7 @@ def _check_labels(
 
 
 def _settings(block: PolicyBlock, usual: Usual) -> Json:
-    """Return all that distinguishes a row, however it is written."""
+    """Return all settings that distinguish a row, however they are written."""
     changed = {
         f"{stage}.{key}": value
         for stage, values in block.trainings.items()
@@ -159,10 +156,10 @@ def _settings(block: PolicyBlock, usual: Usual) -> Json:
 
 
 def _label(block: PolicyBlock, row: Row, of_file: OfFile) -> str:
-    """Return a row's label: the given one, or its policy and each setting that is not usual.
+    """Return a row's label: the given one, or its policy and each setting that is not the default.
 
-    The keys of sweeps are named in any case, after a given label only those of sweeps at the top.
-    What the row is to choose is left out.
+    Both also name the keys of sweeps, a given label only those of sweeps at the top of the file.
+    Tuned settings are left out.
     """
     stated = _stated(row)
     own = _shown({stage: {k: block.trainings[stage][k] for k in stated[stage]} for stage in stated})
@@ -175,7 +172,7 @@ def _label(block: PolicyBlock, row: Row, of_file: OfFile) -> str:
 
 
 def _shown(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Json]:
-    """Return blocks as labels name their settings."""
+    """Return the blocks with their settings as labels show them."""
     return {
         stage: shown(values) if stage == CORPUS else keys.plain(values)
         for stage, values in blocks.items()
@@ -190,11 +187,11 @@ def automatic(
     swept: Sequence[str] = (),
     tuned: Sequence[str] = (),
 ) -> str:
-    """Return the default label of a row: its policy, and each setting that is not the default.
+    """Return the default label of a row: its policy and each setting that is not the default.
 
-    Settings that all rows of a file share, and those that the model's kind ignores, are left out.
-    `own` are the trainings that the row states, `base` the file's; keys in `swept` are named, those
-    in `tuned` are not.
+    Settings that all rows of a file share, or that the kind of model ignores, are left out. `own`
+    are the row's trainings, `base` the file's; the label names all keys in `swept`, and none in
+    `tuned`.
     """
     own, base = own or {}, base or {}
     if not block.has_stage:
@@ -217,7 +214,7 @@ def automatic(
 def _of_members(
     block: PolicyBlock, defaults: dict[str, Json], of_file: OfFile
 ) -> tuple[dict[str, Json], dict[str, Json]]:
-    """Return fields and defaults of a row that draws members, each as its default label."""
+    """Return the fields and defaults of a row that draws members, these as their labels."""
     key = hooks.MEMBERS.name
 
     def shown(items: Sequence[Any]) -> Json:
@@ -230,7 +227,7 @@ def _of_members(
 
 
 def _like(default: Any, value: Json) -> Json:
-    """Return a field's default as JSON; a budget gets the default warm-up of `value`'s steps."""
+    """Return a field's default as JSON, for a budget with the warm-up of the steps in `value`."""
     found = keys.plain(default)
     if not (isinstance(found, dict) and isinstance(value, dict)):
         return found
@@ -240,10 +237,10 @@ def _like(default: Any, value: Json) -> Json:
 
 
 def baseline_row(given: str, policies: Sequence[PolicyBlock], where: str) -> str:
-    """Return the label of the row that is labelled `given`, or of the only row of that policy.
+    """Return the label of the row labelled `given`, or of the only row of that policy.
 
-    If there are several such rows, or several whose labels begin so, and they differ in trainings
-    and objective alone, `given` stands for them: each row is compared with the one most like it.
+    If there are several such rows, or rows whose labels begin with `given`, and they differ only in
+    trainings and objective, return `given`: each row is compared with the most similar one of them.
     Raises ConfigError at `where`.
     """
     labels = [block.label for block in policies]

@@ -1,4 +1,4 @@
-"""`grid`, `zip` and `tune` of an experiment file: rows, and what each row chooses from."""
+"""`grid`, `zip` and `tune` of an experiment file: the rows they make, and candidates of rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SAME_RESULT = (
 
 @dataclass(frozen=True)
 class RowKeys:
-    """The keys of a row's block that any policy takes, besides its label and its objective."""
+    """The keys of a row's block for any policy, besides its label and its objective."""
 
     # what differs from the file's budget in this row only
     intermediate: dict[str, Any] = field(default_factory=dict)
@@ -58,9 +58,9 @@ class Row:
     place: str  # of its block
     shared: Mapping[str, Any] = field(default_factory=dict)  # keys of Denoising from the top
     swept: Mapping[str, Any] = field(default_factory=dict)  # all values of sweeps, by key
-    from_top: tuple[str, ...] = ()  # those keys that a sweep at the top of the file gives
+    from_top: tuple[str, ...] = ()  # the keys of sweeps at the top of the file
     tune: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to choose from
-    own_tune: tuple[str, ...] = ()  # those keys of `tune` that the block gives
+    own_tune: tuple[str, ...] = ()  # the keys of the block's own `tune`
     written: Mapping[str, Any] = field(default_factory=dict)  # the block as the file has it
     places: Mapping[str, str] = field(default_factory=dict)  # of the keys of sweeps and of `tune`
 
@@ -74,9 +74,9 @@ class Row:
             yield replace(self, given=given, swept={**self.swept, **chosen}, tune={})
 
     def placed(self, error: ConfigError) -> ConfigError:
-        """Return an error of this row with the values of sweeps that make it.
+        """Return an error of this row, with the row's values of sweeps.
 
-        A key that only a sweep gives is named where the sweep has it.
+        It names a key that only a sweep sets at the place of the sweep.
         """
         if not self.swept:
             return error
@@ -94,14 +94,14 @@ class Row:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Keys that vary together, and the values that they take at each point."""
+    """Keys that vary together, and their values at each point."""
 
     where: str  # the place of the grid or zip
     keys: tuple[str, ...]  # with a dot for each nested block
     points: tuple[tuple[Any, ...], ...]
 
     def of(self, keys: Collection[str]) -> _Axis:
-        """Return the axis of those of its keys that are in `keys`, each point once."""
+        """Return the axis restricted to `keys`, each point once."""
         kept = [index for index, key in enumerate(self.keys) if key in keys]
         points = [tuple(point[index] for index in kept) for point in self.points]
         if len(kept) < len(self.keys):
@@ -118,27 +118,27 @@ def rows(
 ) -> list[Row]:
     """Return the rows of the blocks `items` at `where`, after `grid` and `zip` of each block.
 
-    `top` may hold a `grid`, a `zip` and a `tune` for all rows, at `root`. They leave out a row that
-    has the key itself or cannot have it, as `none` has no intermediate stage. Raises ConfigError
-    for keys and values that no row can have, and for more than `MOST` rows.
+    `top` may hold a `grid`, a `zip` and a `tune` for all rows, at `root`. They do not change rows
+    that have the key themselves or cannot have it: `none` has no intermediate stage. Raises
+    ConfigError for keys and values that no row can have, and for more than `MOST` rows.
     """
-    blocks = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    outer, choices = _axes(top or {}, root), _tuned(top or {}, root)
-    _check_keys(outer, choices, top or {})
+    top = top or {}
+    outer, choices = _checked_axes(top, root)
     objective = schema.fields_of(Denoising)
     for axis in outer:
         for key, value in (pair for cell in axis.cells() for pair in cell.items()):
-            if key in objective:  # rows take these as they are
+            if key in objective:  # no later check names the place of the sweep
                 schema.check(value, objective[key].annotation, at(axis.where, key))
     made: list[Row] = []
-    used: set[str] = set()
+    unused = {key: axis for axis in (*outer, *choices) for key in axis.keys}
+    for_all = [*unused]
     total = 0
-    for index, block in enumerate(blocks):
+    for index, item in enumerate(items):
         place = f"{where}[{index}]"
-        inner, own = _own_axes(block, place)
-        keys = {key for axis in (*outer, *choices) for key in axis.keys}
-        keys = {key for key in keys if _takes(block, [*inner, *own], key)}
-        used |= keys
+        block = named(item, place)
+        inner, own = _checked_axes(block, place)
+        keys = {key for key in for_all if _takes(block, [*inner, *own], key)}
+        unused = {key: axis for key, axis in unused.items() if key not in keys}
         both = [*inner, *(axis.of(keys) for axis in outer if keys & set(axis.keys))]
         tune = [*own, *(axis for axis in choices if keys & set(axis.keys))]
         count = math.prod(len(axis.points) for axis in (*both, *tune))
@@ -154,15 +154,13 @@ def rows(
             values = {key: value for cell in cells for key, value in cell.items()}
             row = replace(
                 _row(block, place, values, {k for axis in inner for k in axis.keys}),
-                tune=dict(sorted(lists.items())),  # so that the order of keys changes no choice
+                tune=dict(sorted(lists.items())),  # the order of keys changes no choice
                 own_tune=tuple(axis.keys[0] for axis in own),
                 places={k: at(axis.where, k) for axis in (*both, *tune) for k in axis.keys},
             )
             made.append(row)
-    for axis in (*outer, *choices):
-        for key in axis.keys:
-            if key not in used:
-                raise ConfigError(f"{at(axis.where, key)}: no row takes it from here: remove it")
+    for key, axis in unused.items():
+        raise ConfigError(f"{at(axis.where, key)}: no row takes it from here: remove it")
     return made
 
 
@@ -181,8 +179,8 @@ def _row(
     return Row(given, place, shared, swept, from_top, written=block)
 
 
-def _own_axes(block: Mapping[str, Any], place: str) -> tuple[list[_Axis], list[_Axis]]:
-    """Return the axes of a block's sweeps, and those of its `tune`."""
+def _checked_axes(block: Mapping[str, Any], place: str) -> tuple[list[_Axis], list[_Axis]]:
+    """Return the axes of the sweeps of a row, or of the file, and those of its `tune`."""
     sweeps, choices = _axes(block, place), _tuned(block, place)
     _check_keys(sweeps, choices, block)
     count = math.prod(len(axis.points) for axis in sweeps)
@@ -197,9 +195,9 @@ def _own_axes(block: Mapping[str, Any], place: str) -> tuple[list[_Axis], list[_
 def _check_keys(
     sweeps: Sequence[_Axis], choices: Sequence[_Axis], block: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigError for keys of sweeps, and of `tune`, that no row of a block can vary.
+    """Raise ConfigError for keys of sweeps and `tune` that cannot vary in the rows of a block.
 
-    What other keys mean is checked with each row that they make.
+    All other keys are checked in the rows that they make.
     """
     is_row = "name" in block
     swept = {key for axis in sweeps for key in axis.keys}
@@ -231,7 +229,7 @@ def _states(block: Mapping[str, Any], key: str) -> bool:
 
 
 def _takes(block: Mapping[str, Any], inner: Sequence[_Axis], key: str) -> bool:
-    """Return whether a sweep at the top reaches a row's key."""
+    """Return whether a sweep at the top of the file sets a row's key."""
     if _states(block, key) or any(key in axis.keys for axis in inner):
         return False
     stage = training_of(key)

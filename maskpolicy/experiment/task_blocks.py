@@ -15,6 +15,7 @@ from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.metrics import METRICS
 from maskpolicy.core.schema import at
 from maskpolicy.experiment import yaml_file
+from maskpolicy.experiment.budgets import Own
 from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock, resolved_task
 from maskpolicy.experiment.pointers import pointer
 from maskpolicy.experiment.policy_blocks import name_all, named, warn_of_equal_settings
@@ -33,12 +34,20 @@ log = logging.getLogger(__name__)
 
 
 def task_blocks(
-    items: Sequence[Any], where: str, folders: Sequence[Path], data: str
+    items: Sequence[Any], where: str, folders: Sequence[Path], data: str, own: Own
 ) -> tuple[TaskBlock, ...]:
-    """Return the columns of an experiment with distinct labels; see `task_block`."""
-    given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
+    """Return the columns of an experiment with distinct labels; see `task_block`.
+
+    A column's `finetune` becomes what `own` returns for it: what differs from the file's budget.
+    """
+    places = [f"{where}[{index}]" for index in range(len(items))]
+    given = [named(item, place) for item, place in zip(items, places, strict=True)]
+    blocks = [task_block(*pair, folders, data) for pair in zip(given, places, strict=True)]
     differ = [resolved_task(block) for block in blocks]
+    for index, (block, place) in enumerate(zip(blocks, places, strict=True)):
+        if block.finetune is not None:
+            changed = own({"finetune": block.finetune}, place)["finetune"]
+            blocks[index] = replace(block, finetune=dict(changed))
     labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
     settings = [{key: each[key] for key in each if key != "label"} for each in differ]
     warn_of_equal_settings("columns", labels, settings, where)
@@ -84,7 +93,7 @@ def task_block(
 
 
 def _metric_name(name: str, folders: Sequence[Path]) -> str:
-    """Return the name of a metric; a local module of `evaluate` is imported and called as it is."""
+    """Return the name of a metric; a local module of `evaluate` is imported first."""
     if not name.startswith(PREFIX):
         return name
     module, *key = name.removeprefix(PREFIX).removesuffix(EACH).split(":")
@@ -97,7 +106,7 @@ def _metric_name(name: str, folders: Sequence[Path]) -> str:
 
 
 def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: str) -> None:
-    """Raise ConfigError for a metric that is unknown, named twice or not for such answers.
+    """Raise ConfigError for a metric that is unknown, repeated or not for the task's answers.
 
     `usual` is the task's own metric, which shows whether its labels are numbers.
     """
@@ -118,16 +127,13 @@ def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: s
                 f"{place}: {name} scores labels, and this task has {kind.rstrip('s')}s: {instead}"
             )
         if metric.numbers != has_numbers:
-            what = (
-                "texts, and the answers of this task are numbers"
-                if has_numbers
-                else ("numbers, and the answers of this task are none")
-            )
-            raise ConfigError(f"{place}: {name} compares {what}: {instead}")
+            what, are = ("texts", "numbers") if has_numbers else ("numbers", "not numbers")
+            said = f"compares {what}, and the answers of this task are {are}: {instead}"
+            raise ConfigError(f"{place}: {name} {said}")
 
 
 def _check_labels(names: Sequence[Any], labels: Sequence[str], where: str) -> None:
-    """Raise ConfigError for a metric that is for tasks with other labels; () are not known."""
+    """Raise ConfigError for a metric of tasks with other labels; (): the labels are unknown."""
     for name in names:
         wanted = METRICS[name].labels if name in METRICS else ()
         if labels and wanted and set(labels) != set(wanted):
@@ -140,7 +146,7 @@ def _check_labels(names: Sequence[Any], labels: Sequence[str], where: str) -> No
 def warn_of_missing_answers(
     tasks: Sequence[TaskBlock], world: Mapping[str, Any], where: str
 ) -> None:
-    """Log a warning for each task of the world with a metric that finds no short answer in it."""
+    """Log a warning for each metric that looks for short answers where the world has none."""
     for index, block in enumerate(tasks):
         for name in block.metrics:
             if lacks_short_answers(block.name, block.data, name, world):
@@ -148,7 +154,7 @@ def warn_of_missing_answers(
 
 
 def lacks_short_answers(task: str, data: str, metric: str, world: Mapping[str, Any]) -> bool:
-    """Return whether a metric looks for short answers, which the world's rows of a task lack."""
+    """Return whether a metric looks for short answers in a task of the world without them."""
     from maskpolicy.experiment.world_settings import NEEDS_VALUES
 
     looks = metric in METRICS and METRICS[metric].short

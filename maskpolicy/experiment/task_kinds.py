@@ -1,6 +1,6 @@
-"""What is known of each kind of task, by what is answered: one row a kind.
+"""The facts of each kind of task, which is the kind of its answers: one row for each.
 
-The head that is fine-tuned is in models.finetuning, the guesses without a model in data.majority.
+The fine-tuned heads are in models.finetuning, the guesses without a model in data.majority.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAIR_SCORES: Mapping[str, tuple[Choose, ...]] = {
     ENCODER: ("pll", "within_word_l2r"),
     SEQ2SEQ: ("enc_dec_mask", "enc_dec_prefix"),
 }
-"""By kind of model, how it scores a text of a pair; the first is meant by "auto"."""
+"""By kind of model, the ways to score a text of a pair; "auto" means the first."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class TaskKind:
     model: str  # the kind of model that does such tasks; "": both
     auto_class: str  # of Transformers, for the fine-tuned model; "": there is none
     hub: str  # the Hub's name of such tasks
-    reads_context: bool = True  # whether a context is always a part of what the model reads
-    has_classes: bool = False  # whether answers are classes, or numbers in their place
-    zero_shot: bool = False  # whether the pre-trained model does them, without train and dev
+    reads_context: bool = True  # whether the model always reads the context
+    has_classes: bool = False  # whether answers are classes or numbers
+    zero_shot: bool = False  # whether the pre-trained model answers, without train and dev
 
 
 TASK_KINDS: Mapping[str, TaskKind] = {
@@ -64,7 +64,7 @@ def of_model(kind: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadParams:
-    """The head of a task, and what its answers may be."""
+    """The head of a task, and the form of its answers."""
 
     head: str = omitted(TEXT)  # a kind of task
     unanswerable: bool = omitted(

@@ -1,4 +1,4 @@
-"""Budgets in words and epochs, which become steps once texts and train examples are counted."""
+"""Budgets in words and epochs: they become steps once texts and train examples are counted."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 ROWS = "policies"
 INTERMEDIATE, FINETUNE, STEPS, EPOCHS = "intermediate", "finetune", "steps", "epochs"
 CHECKPOINTS, CHECKPOINT_WORDS = "checkpoint_steps", "checkpoint_words"
-_TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)  # what a step reads
-_TASKS = ("data", "tasks", FINETUNE)  # and in fine-tuning
+_TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)  # they decide a step
+_TASKS = ("data", "tasks", FINETUNE)  # and a step of fine-tuning
 _UNITS = {"k": 1_000, "M": 1_000_000}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kM])")
 
 
 @dataclass(frozen=True)
 class TextBudget:
-    """The keys of a block `intermediate` that stand for its steps."""
+    """The keys of a block `intermediate` that may replace its steps."""
 
     # words to train on, instead of `steps`: a number, or 500k, 10M; rounded up to whole steps
     words: Count | None = None
@@ -40,7 +40,7 @@ class TextBudget:
 
 @dataclass(frozen=True)
 class TuningBudget:
-    """The key of a block `finetune` that stands for its steps."""
+    """The key of a block `finetune` that may replace its steps."""
 
     # passes over a task's train examples, instead of `steps`; rounded up
     epochs: Positive | None = None
@@ -55,7 +55,7 @@ class TextSize:
 
 
 class Counter(Protocol):
-    """Counts what the trainings of an experiment read."""
+    """Counts the words, passages and examples that trainings read."""
 
     def text(self, experiment: Experiment) -> TextSize:
         """Return the size of the corpus that the first row reads."""
@@ -65,21 +65,22 @@ class Counter(Protocol):
 
 
 Make = Callable[[dict[str, Any]], Experiment]
-"""make(keys) -> the experiment of the keys of a file that has no seeds, and maybe no tasks."""
+"""make(keys) -> the experiment of a file's keys, which may lack seeds and tasks."""
 
 
 def is_stated(given: Mapping[str, Any]) -> bool:
     """Return whether the keys of a file hold a budget in words or epochs."""
-    blocks = [given.get(INTERMEDIATE), *(row.get(INTERMEDIATE) for row in _blocks(given, ROWS))]
-    return CHECKPOINT_WORDS in given or any(map(_states, blocks)) or _tunes_by_epochs(given)
+    budgets = (given, *_blocks(given, ROWS))
+    is_text = any(_states(block.get(INTERMEDIATE), TextBudget) for block in budgets)
+    return CHECKPOINT_WORDS in given or is_text or _tunes_by_epochs(given)
 
 
 def in_steps(given: Mapping[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
     """Return the keys of a file with steps instead of its words and epochs.
 
-    A budget of the file counts the file's corpus, that of a row's block the row's; epochs of
-    fine-tuning become steps of each task. Raises ConfigError at `where`. Logs a warning of more
-    words than the corpus has.
+    The file's budget refers to the file's corpus, a row's budget to the row's corpus; epochs of
+    fine-tuning become steps of each task. Raises ConfigError at `where`. Logs a warning if a budget
+    has more words than its corpus.
     """
     found = deepcopy(dict(given))
 
@@ -88,21 +89,22 @@ def in_steps(given: Mapping[str, Any], where: str, make: Make, counter: Counter)
         batch = experiment.budget(INTERMEDIATE, experiment.policies[0]).batch_size
         return _Text(counter.text(experiment), batch)
 
-    if _states(found.get(INTERMEDIATE)) or CHECKPOINT_WORDS in found:
+    is_stated = _states(found.get(INTERMEDIATE), TextBudget)
+    if is_stated or CHECKPOINT_WORDS in found:
         usual = text({})
-        if _states(found.get(INTERMEDIATE)):
+        if is_stated:
             found[INTERMEDIATE] = usual.converted(found[INTERMEDIATE], at(where, INTERMEDIATE))
         if CHECKPOINT_WORDS in found:
             found[CHECKPOINTS] = usual.checkpoints(found, where)
     for number, block in enumerate(_blocks(found, ROWS)):
-        if _states(own := block.get(INTERMEDIATE)):
+        if _states(own := block.get(INTERMEDIATE), TextBudget):
             place = at(f"{where}{ROWS}[{number}]", INTERMEDIATE)
             block[INTERMEDIATE] = text(block).converted(own, place)
     return _with_tuning(found, where, make, counter) if _tunes_by_epochs(found) else found
 
 
 def _with_tuning(found: dict[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
-    """Return the keys of a file with steps of each task instead of epochs of fine-tuning."""
+    """Return the keys of a file with steps for each task instead of epochs of fine-tuning."""
     experiment = make(_draft(found, {}, with_tasks=True))
     usual, plain = _epochs(found.get(FINETUNE), at(where, FINETUNE))
     tasks = found["tasks"] if isinstance(found["tasks"], list | tuple) else [found["tasks"]]
@@ -121,7 +123,7 @@ def _with_tuning(found: dict[str, Any], where: str, make: Make, counter: Counter
 
 def _epochs(block: Any, place: str) -> tuple[float | None, dict[str, Any]]:
     """Return the epochs of a block `finetune`, and its other keys."""
-    if not _tunes(block):
+    if not _states(block, TuningBudget):
         return None, dict(block) if isinstance(block, Mapping) else {}
     if STEPS in block:
         raise ConfigError(f"{at(place, EPOCHS)}: {STEPS} is given too: keep one of them")
@@ -134,17 +136,14 @@ def _epochs(block: Any, place: str) -> tuple[float | None, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Text:
-    """A corpus that is read in steps of `batch` passages."""
+    """The size of a corpus, and the passages of a step."""
 
     size: TextSize
     batch: int
 
     def steps(self, words: float) -> int:
-        """Return the steps that read a number of words, rounded up."""
-        return self._of_epochs(words / self.size.words)
-
-    def _of_epochs(self, epochs: float) -> int:
-        return _rounded_up(epochs * self.size.passages / self.batch)
+        """Return the steps for a number of words, rounded up."""
+        return _rounded_up(words / self.size.words * self.size.passages / self.batch)
 
     def converted(self, block: Mapping[str, Any], place: str) -> dict[str, Any]:
         """Return a block `intermediate` with steps instead of its words or epochs."""
@@ -155,37 +154,32 @@ class _Text:
         given = {key: _number(block[key], at(place, key)) for key in stated}
         asked = TextBudget(**schema.block(TextBudget, given, place))
         if asked.epochs is not None:
-            return {**kept, STEPS: self._of_epochs(asked.epochs)}
+            return {**kept, STEPS: self.steps(asked.epochs * self.size.words)}
         if asked.words is None:
             raise schema.wrong(None, "a number of words or epochs", at(place, stated[0]))
-        if asked.words > self.size.words:
-            times = asked.words / self.size.words
-            log.warning(
-                "%s: the corpus has %s words, and is read %.1f times",
-                at(place, "words"),
-                f"{self.size.words:,}",
-                times,
-            )
+        if asked.words > (own := self.size.words):
+            told = "%s: the corpus has %s words, and is read %.1f times"
+            log.warning(told, at(place, "words"), f"{own:,}", asked.words / own)
         return {**kept, STEPS: self.steps(asked.words)}
 
     def checkpoints(self, given: dict[str, Any], where: str) -> list[int]:
-        """Return the checkpoint_steps of a file; takes its checkpoint_words out."""
+        """Remove the checkpoint_words of a file, and return them as checkpoint_steps."""
         place, values = at(where, CHECKPOINT_WORDS), given.pop(CHECKPOINT_WORDS)
         if CHECKPOINTS in given:
             raise ConfigError(f"{place}: {CHECKPOINTS} is given too: keep one of them")
         if not isinstance(values, list | tuple):
             raise schema.wrong(values, "a list of numbers of words", place)
-        numbers = [_number(value, f"{place}[{index}]") for index, value in enumerate(values)]
+        places = [f"{place}[{index}]" for index in range(len(values))]
         return [
-            self.steps(schema.check(value, Count, f"{place}[{index}]"))
-            for index, value in enumerate(numbers)
+            self.steps(schema.check(_number(value, where), Count, where))
+            for value, where in zip(values, places, strict=True)
         ]
 
 
 def _draft(
     given: Mapping[str, Any], row: Mapping[str, Any], *, with_tasks: bool = False
 ) -> dict[str, Any]:
-    """Return the keys of a file that decide what a row, and its fine-tuning, read in a step."""
+    """Return the keys of a file that decide the text and the batch of a row's steps."""
     own = {key: block for key, block in row.items() if key in (INTERMEDIATE, CORPUS)}
     names = (*_TEXT, *(_TASKS if with_tasks else ()))
     keys: dict[str, Any] = {
@@ -211,24 +205,20 @@ def _blocks(given: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _tunes_by_epochs(given: Mapping[str, Any]) -> bool:
-    columns = (column.get(FINETUNE) for column in _blocks(given, "tasks"))
-    return any(map(_tunes, [given.get(FINETUNE), *columns]))
-
-
-def _tunes(block: Any) -> bool:
-    return isinstance(block, Mapping) and EPOCHS in block
+    blocks = (given, *_blocks(given, "tasks"))
+    return any(_states(block.get(FINETUNE), TuningBudget) for block in blocks)
 
 
 def _rounded_up(steps: float) -> int:
     return math.ceil(round(steps, 6))
 
 
-def _states(block: Any) -> bool:
-    return isinstance(block, Mapping) and not schema.fields_of(TextBudget).keys().isdisjoint(block)
+def _states(block: Any, budget: type) -> bool:
+    return isinstance(block, Mapping) and not schema.fields_of(budget).keys().isdisjoint(block)
 
 
 def _number(value: Any, where: str) -> Any:
-    """Return a number such as 10M, or any other value as it is."""
+    """Return the number that a text such as 10M stands for; other values stay as they are."""
     if not isinstance(value, str):
         return value
     match = _AMOUNT.fullmatch(value.strip())

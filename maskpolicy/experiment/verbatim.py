@@ -1,4 +1,4 @@
-"""Experiments as they are written: shipped ones, and those that `run` keeps in its folder."""
+"""Experiments as text: files that ship with maskpolicy, and copies in the folders of runs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class WrittenExperiment:
-    """An experiment as a command line states it: the text of its file, and the overrides."""
+    """An experiment on a command line: the text of its file, and the overrides."""
 
     experiment: str  # the YAML text
     name: str
     folders: tuple[Path, ...]  # absolute: relative paths are looked up in them, in this order
     keys: tuple[str, ...] = ()  # words such as intermediate.steps=2000
     plugins: tuple[Path, ...] = ()  # absolute: files that --plugin names
-    home: Path | None = None  # the folder of the run that kept it
+    home: Path | None = None  # the folder of the run that holds this copy
     file: Path | None = None  # absolute: the user's file; None if there is none
 
     def without_file(self) -> WrittenExperiment:
-        """Return the experiment without its file, whose folder holds nothing of the user's."""
+        """Return the experiment without its file, which is temporary."""
         return replace(self, file=None, folders=(Path.cwd(),))
 
 
@@ -57,36 +57,34 @@ def read_experiment(
     """Return the experiment of an ordinary file, or of one that `save` wrote.
 
     `path` may be the name of a shipped experiment (`file_of`). `keys` and `plugins` of the
-    command line are added after those of the file. Raises ConfigError.
+    command line follow those of the file. Raises ConfigError.
     """
     path = file_of(path)
     text = yaml_file.read_text(path)
-    here, home = Path.cwd(), path.resolve().parent
-    named = tuple(Path(plugin).resolve() for plugin in plugins)
+    here, file = Path.cwd(), path.resolve()
+    home = file.parent
+    added = [Path(plugin).resolve() for plugin in plugins]
     kept = _kept(text, f"{path}: ")
     if kept is None:
         folders = _distinct(home, here)
-        file = path.resolve()
-        return WrittenExperiment(text, path.stem, folders, tuple(keys), named, file=file)
+        return WrittenExperiment(text, path.stem, folders, tuple(keys), tuple(added), file=file)
     new = () if kept.keys[len(kept.keys) - len(keys) :] == tuple(keys) else tuple(keys)
-    looked_up = [(home / folder).resolve() for folder in kept.folders]
-    known = [(home / plugin).resolve() for plugin in kept.plugins]
     return WrittenExperiment(
         kept.experiment,
         kept.name,
-        _distinct(*looked_up, *([here] if new else [])),
+        _distinct(*((home / name).resolve() for name in kept.folders), *([here] if new else [])),
         (*kept.keys, *new),
-        _distinct(*known, *named),
+        _distinct(*((home / name).resolve() for name in kept.plugins), *added),
         path.parent,
         (home / kept.file).resolve() if kept.file else None,
     )
 
 
 def save(asked: WrittenExperiment, folder: Path) -> None:
-    """Keep an experiment in the folder of its run.
+    """Write an experiment to the folder of its run.
 
-    Paths are relative to that folder, so that both can move together. Raises StoreError if the
-    folder holds another file of that name.
+    Paths are relative to that folder, so both can move together. Raises StoreError if the folder
+    holds a file of that name from elsewhere.
     """
     path = folder / WRITTEN
     if path.exists() and not (is_saved(folder) or is_lost(folder)):
@@ -109,16 +107,16 @@ def is_saved(folder: Path) -> bool:
 
 
 def is_lost(folder: Path) -> bool:
-    """Return whether a loss of power left only the name of a run's experiment, or zeros."""
+    """Return whether a loss of power left an empty file, or zeros, for a run's experiment."""
     path = folder / WRITTEN
     return path.is_file() and not path.read_bytes().strip(b"\0")
 
 
 def other_file(folder: Path, asked: WrittenExperiment) -> Path | None:
-    """Return the file of another experiment whose run a folder holds; None if there is none.
+    """Return the file of another experiment whose run is in a folder, or None.
 
-    An experiment that was edited is the same one, and so is one whose file was moved or copied
-    unchanged. Raises ConfigError for bad YAML.
+    An edited experiment is the same one, and so is an unchanged one whose file was moved or copied.
+    Raises ConfigError for bad YAML.
     """
     kept = _saved(folder)
     if kept is None or not kept.file or kept.experiment == asked.experiment:
@@ -146,7 +144,7 @@ def _kept(text: str, where: str) -> KeptKeys | None:
 
 
 def _dumped(values: dict[str, Any]) -> str:
-    """Return YAML that loads to exactly `values`, with the experiment as a block if possible."""
+    """Return YAML that loads as exactly `values`, the experiment as a literal block if possible."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -158,7 +156,7 @@ def _dumped(values: dict[str, Any]) -> str:
 
     Dumper.add_representer(str, text)
     made: str = yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    # PyYAML does not read back every character that it writes unescaped
+    # PyYAML cannot read every character that it writes unescaped
     return made if yaml.safe_load(made) == values else yaml.safe_dump(values, sort_keys=False)
 
 
@@ -168,26 +166,29 @@ def _distinct(*paths: Path) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class Shipped:
-    """An experiment file of maskpolicy's own."""
+    """An experiment file of maskpolicy."""
 
-    name: str  # as `run` takes it: quickstart, paper/mae-lm
+    name: str  # for `run`: quickstart, paper/mae-lm
     summary: str  # the first line of the file, a comment
     path: Path
 
 
 def shipped() -> list[Shipped]:
-    """Return the experiments that come with maskpolicy, the small ones before those of paper/."""
+    """Return the experiments of maskpolicy, the small ones before those of paper/."""
     folder = Path(next(iter(import_module("maskpolicy.experiments").__path__)))
-    files = sorted(folder.rglob("*.yaml"), key=lambda path: (path.parent, path.name))
-    names = [path.relative_to(folder).with_suffix("").as_posix() for path in files]
-    return [Shipped(name, _summary(path), path) for name, path in zip(names, files, strict=True)]
+    found = []
+    for path in sorted(folder.rglob("*.yaml"), key=lambda path: (path.parent, path.name)):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        found.append(Shipped(name, first.removeprefix("# "), path))
+    return found
 
 
 def file_of(asked: Path) -> Path:
     """Return the file of `run FILE`: FILE itself, or the shipped experiment of this name.
 
-    An existing file is preferred. Raises ConfigError for an unknown name, and for a name that a
-    YAML file in the same folder also has, because it is ambiguous.
+    An existing file is preferred. Raises ConfigError for an unknown name, and for an ambiguous one:
+    a YAML file in the same folder has it too.
     """
     paths = {each.name: each.path for each in shipped()}
     found = paths.get(asked.as_posix())
@@ -211,11 +212,6 @@ def file_of(asked: Path) -> Path:
 
 
 def name_of(file: Path) -> str | None:
-    """Return the name of the shipped experiment that a file holds, or None for any other file."""
+    """Return the name of a shipped experiment by its file, or None for any other file."""
     here = file.resolve()
     return next((each.name for each in shipped() if each.path.resolve() == here), None)
-
-
-def _summary(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return lines[0].removeprefix("# ") if lines[0].startswith("#") else ""

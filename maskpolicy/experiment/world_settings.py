@@ -16,9 +16,9 @@ ASKED = (
 )
 """The relations of people that tasks ask for; `data.world.subject_kinds` words them."""
 NEVER = ("teacher", "river", "award", "date of marriage")
-"""The relations of people that nobody asks for."""
+"""The relations of people that no task asks for."""
 HELD_OUT = ("place of death", "school", "year of discovery")
-"""The relations that zsRE asks for in its dev file only, unless settings say else."""
+"""The relations that zsRE asks for only in its dev file, by default."""
 RECORD = "world.json"  # beside the tasks of a written world: its settings
 GOLD = {"gold_entities": "entities", "asked": "asked"}  # columns of its corpora: keys of their rows
 NEEDS_VALUES = ("wow",)  # tasks whose rows have a short answer only with `wow_values`
@@ -33,12 +33,12 @@ Exponent: TypeAlias = Annotated[float, Range(ge=0)]
 Part: TypeAlias = Annotated[float, Range(gt=0, lt=1)]
 PartOrNone: TypeAlias = Annotated[float, Range(ge=0, lt=1)]
 Years: TypeAlias = Annotated[int, Range(ge=1, le=60)]
-"""Years in a pool: few enough that people die after they were born, and not at 150."""
+"""Years in a pool: few enough that people die after their birth, and not at 150."""
 
 
 @dataclass(frozen=True)
 class EntityErrors:
-    """The errors of the column `entities_with_errors`, which is there if any share is not 0."""
+    """The errors of the column `entities_with_errors`, which exists if any share is not 0."""
 
     # share of the gold entities that the additional column entities_with_errors lacks
     dropped: Share = 0.0
@@ -47,7 +47,7 @@ class EntityErrors:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything the world depends on: the same settings give the same bytes."""
+    """Everything that the world depends on: the same settings give the same bytes."""
 
     seed: AtLeast0 = 0  # seed of everything that is drawn
     kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects, each with its tasks
@@ -86,11 +86,11 @@ class Settings:
     wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
 
     def general(self, kind: str) -> int:
-        """Return the number of the general corpus's subjects of a kind: a like share of each."""
+        """Return the number of subjects of a kind in the general corpus: the same share of each."""
         if kind == "people":
             return self.general_people
         share = self.general_people / self.people
-        if kind == "writers":  # they share the surnames of the others: not too many namesakes
+        if kind == "writers":  # not too many namesakes, because both corpora share the surnames
             share = min(share, 5)
         return max(1, round(int(getattr(self, kind)) * share))
 
@@ -101,11 +101,11 @@ class Settings:
 
     @property
     def text(self) -> Settings:
-        """The settings that decide the corpora: worlds that differ only in tasks have the same."""
+        """The settings that decide the corpora: tasks alone may differ in the others."""
         return replace(self, heldout=(), wow_values=False)
 
     def holds_out(self, relation: str) -> bool:
-        """Return whether zsRE asks for a relation in its dev file only."""
+        """Return whether zsRE asks for a relation only in its dev file."""
         return relation in (self.heldout or HELD_OUT)
 
     def count(self, kind: str) -> int:
@@ -114,7 +114,7 @@ class Settings:
 
 
 def make(options: Mapping[str, Any], where: str = "world") -> Settings:
-    """Return checked settings from the block of an experiment at `where`; raises ConfigError."""
+    """Return the checked settings in the block of an experiment at `where`; raises ConfigError."""
     settings = Settings(**schema.block(Settings, options, where))
     for key in ("kinds", "relations", "others", "heldout"):
         names = getattr(settings, key)
@@ -147,7 +147,7 @@ def make(options: Mapping[str, Any], where: str = "world") -> Settings:
 
 
 def _in_use(names: Sequence[str], known: Sequence[str], where: str) -> tuple[str, ...]:
-    """Return the relations that the setting at `where` names, or all; raises ConfigError."""
+    """Return the relations in the setting at `where`, or all; raises ConfigError."""
     for index, name in enumerate(names):
         if name not in known:
             raise ConfigError(f"{where}[{index}]: {unknown('relation', name, known)}")
@@ -155,5 +155,5 @@ def _in_use(names: Sequence[str], known: Sequence[str], where: str) -> tuple[str
 
 
 def check(settings: Settings) -> None:
-    """Raise ConfigError unless a world can be made with these settings."""
+    """Raise ConfigError if no world can have these settings."""
     make(keys.to_json(settings))

@@ -6,6 +6,7 @@ import glob
 import io
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ _DEPTH = 50  # blocks and lists within each other
 _VALUES = 100_000  # with anchors and aliases written out
 _INNERMOST = re.compile(r"\$\{[^${}]*\}")  # ${key}, with no other one in it
 _INTEGER = 2**63  # integers are below this
-# numbers of YAML 1.1 alone: 0100 is 64 there, 1:40 is 100, 1_000 is 1000, 0b11 is 3
+# numbers only in YAML 1.1: 0100 is 64 there, 1:40 is 100, 1_000 is 1000, 0b11 is 3
 _OLD_NUMBER = re.compile(
     r"[-+]?(?:0[0-9_]+|0b[01_]+|[1-9][0-9_]*(?::[0-5]?[0-9])+)"
     r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*"
@@ -26,7 +27,7 @@ _OLD_NUMBER = re.compile(
     r"|[-+]?(?=.*_)\.?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
     r"|[-+]\.[0-9]+(?:[eE][-+]?[0-9]+)?|\.[0-9]+[eE][-+]?[0-9]+"
 )
-# all but tab and line breaks: they would reach terminals
+# all but tab and line breaks: messages would send them to terminals
 CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -46,9 +47,8 @@ def read_text(path: Path) -> str:
             )
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: not UTF-8 text (byte {error.start}): save it as UTF-8"
-        ) from None
+        said = f"{path}: not UTF-8 text (byte {error.start}): save it as UTF-8"
+        raise ConfigError(said) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
@@ -131,9 +131,9 @@ def _parse(text: str, where: str) -> Any:
 
 
 def _check_events(text: str, where: str) -> None:
-    """Raise ConfigError for YAML that is nested too deeply, and for numbers of YAML 1.1 alone.
+    """Raise ConfigError for YAML that is nested too deeply, and for numbers only in YAML 1.1.
 
-    PyYAML's parser yields events without recursion; what builds values from them recurses in C.
+    PyYAML's parser yields events without recursion, but the code that builds values recurses in C.
     """
     import yaml
 
@@ -154,10 +154,7 @@ def _check_events(text: str, where: str) -> None:
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
-    """Apply one override `a.b.0.c=value` in place; the value is YAML, missing blocks are added.
-
-    An index may also be written as in messages, `a.b[0].c`.
-    """
+    """Apply one override `a.b.0.c=value`, or `a.b[0].c=value`, in place; the value is YAML."""
     written, sign, text = override.partition("=")
     key = re.sub(r"(?<=.)\[([0-9]+)\](?=\.|\[|$)", r".\1", written)
     where = f"override {override!r}"
@@ -173,10 +170,9 @@ def _apply(values: dict[str, Any], override: str) -> None:
 
 
 def put(values: dict[str, Any], path: Sequence[str], value: Any, where: str) -> None:
-    """Set the value at a path of keys and indices in place; missing blocks are added.
+    """Set the value at a path of keys and indices in place, adding missing blocks.
 
-    A bare name on the way becomes `{name: NAME}`. Raises ConfigError at `where` if there is another
-    value on the way.
+    A bare name on the way becomes `{name: NAME}`; any other value raises ConfigError at `where`.
     """
     inner: Any = values
     for part, after in zip(path, (*path[1:], None), strict=True):
@@ -203,10 +199,7 @@ def _index(items: list[Any], part: str, where: str) -> int:
 
 
 def _check_values(value: Any, where: str) -> bool:
-    """Return whether values hold an interpolation.
-
-    Raises ConfigError, with the key path, for values that an experiment file must not hold.
-    """
+    """Return whether values hold an interpolation; raises ConfigError for forbidden values."""
     refers = False
     if isinstance(value, dict):
         for key, item in value.items():
@@ -244,17 +237,15 @@ def _first(error: BaseException) -> str:
 
 
 def locate(text: str, folders: Sequence[Path]) -> Path | None:
-    """Return the absolute path of the file or folder `text`, or None if it does not exist.
+    """Return the absolute path of an existing file or folder, or None.
 
     It is looked up in `folders`, then in the working directory.
     """
-    try:
+    with suppress(OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
         path = Path(text).expanduser()
         for candidate in (folder / path for folder in (*folders, Path.cwd())):
             if candidate.exists():
                 return candidate.resolve()
-    except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
-        return None
     return None
 
 

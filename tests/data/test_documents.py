@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import logging
-from dataclasses import replace
 
 import pyarrow
 import pytest
@@ -73,42 +72,26 @@ def test_jsonl_reads_the_column_that_is_named_and_passes_over_rows_without_text(
     assert [(d.id, d.text) for d in read(path, column="body")] == [("a:1", "One."), ("a:3", "Two.")]
 
 
-def test_columns_of_character_ranges_come_along(tmp_path):
-    rows = [
-        {"text": "Ada met Bob.", "answers": [[0, 3, "PERSON"], [8, 11]]},
-        {"text": "No.", "answers": None},
-    ]
-    found = read(write(tmp_path, "a.jsonl", lines(*rows)), columns=("answers",))
-    assert [d.columns for d in found] == [{"answers": [[0, 3], [8, 11]]}, {"answers": []}]
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.parquet.gz"])
-def test_parquet_is_read_with_its_columns(tmp_path, name):
-    table = pyarrow.table(
-        {"text": ["Ada met.", None, "B."], "spans": [[[0, 3]], [], []], "x": "abc"}
-    )
-    plain = tmp_path / "plain.parquet"
-    parquet.write_table(table.slice(0, 1), plain)
-    path = write(tmp_path, name, plain.read_bytes())
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.parquet.gz"])
+def test_columns_of_character_ranges_are_read_too(tmp_path, name):
+    rows = [{"text": "Ada met Bob.", "spans": [[0, 3], [8, 11, 7]]}, {"text": "A", "spans": None}]
+    path = write(tmp_path, name, lines(*rows))
+    if "parquet" in name:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "plain.parquet")
+        path = write(tmp_path, name, (tmp_path / "plain.parquet").read_bytes())
     found = read(path, columns=("spans",))
-    assert [(d.id, d.text, d.columns) for d in found] == [("a:0", "Ada met.", {"spans": [[0, 3]]})]
+    assert [one.text for one in found] == ["Ada met Bob.", "A"]
+    assert [one.columns for one in found] == [{"spans": [[0, 3], [8, 11]]}, {"spans": []}]
 
 
 def test_wikitext_headings_are_no_documents_of_parquet_either(tmp_path):
     rows = ["", " = Ada = \n", " She was born . \n", " = = Life = = \n", " a = b \n"]
     parquet.write_table(pyarrow.table({"text": rows}), tmp_path / "a.parquet")
-    found = read(tmp_path / "a.parquet", limit=2)
-    assert [(one.id, one.text) for one in found] == [
-        ("a:2", " She was born . \n"),
-        ("a:4", " a = b \n"),
-    ]
     corpus = CorpusBlock(hub=str(tmp_path))
-    block = documents.identify(corpus, digest)
-    found = list(documents.read(block, {}, corpus))
-    assert [(one.id, one.text.strip()) for one in found] == [
-        ("train:2", "She was born ."),
-        ("train:4", "a = b"),
-    ]
+    of_hub = documents.read(documents.identify(corpus, digest), {}, corpus)
+    for prefix, found in (("a", read(tmp_path / "a.parquet", limit=2)), ("train", of_hub)):
+        known = {one.id: one.text.strip() for one in found}
+        assert known == {f"{prefix}:2": "She was born .", f"{prefix}:4": "a = b"}
 
 
 def test_dprs_passages_are_read_with_their_quotes(tmp_path):
@@ -225,33 +208,24 @@ def test_columns_with_names_of_our_own_are_refused(columns):
         documents.identify(CorpusBlock(files=("/a.jsonl",), columns=columns), digest)
 
 
-def hub_folder(folder):
-    """Write a folder laid out as a Hub dataset."""
-    rows = [{"text": "A.", "spans": [[0, 1]], "x": 1}, {"text": "B.", "spans": [], "x": 2}]
-    write(folder, "train.jsonl", lines(*rows))
-    return CorpusBlock(hub=str(folder), columns=("spans",))
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_hub_dataset_is_read_whole_or_streamed(tmp_path, monkeypatch, stream):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "data").mkdir()
-    corpus = hub_folder(tmp_path / "data")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [{"text": "A.", "spans": [[0, 1]], "x": 1}, {"text": "B.", "spans": [], "x": 2}]
+    write(folder, "train.jsonl", lines(*rows))
+    corpus = CorpusBlock(hub=str(folder), columns=("spans",), stream=stream)
     block = documents.identify(corpus, digest)
     assert [name for name, _ in block.files] == ["train.jsonl"]
-    found = list(documents.read(block, {}, replace(corpus, stream=stream)))
-    assert [(d.id, d.text, d.columns) for d in found] == [
+    assert [(d.id, d.text, d.columns) for d in documents.read(block, {}, corpus)] == [
         ("train:0", "A.", {"spans": [[0, 1]]}),
         ("train:1", "B.", {"spans": []}),
     ]
-
-
-def test_a_hub_dataset_without_the_column_or_split_is_one_line(tmp_path):
-    hub_folder(tmp_path)
     with pytest.raises(DataError, match=r"split train: no column 'body'; there are"):
-        list(readers.hub_rows(str(tmp_path), ["body"]))
+        list(readers.hub_rows(str(folder), ["body"], stream=stream))
     with pytest.raises(DataError, match=r"split dev: cannot be loaded from the Hub: .*dev"):
-        list(readers.hub_rows(str(tmp_path), ["text"], split="dev"))
+        list(readers.hub_rows(str(folder), ["text"], split="dev", stream=stream))
 
 
 def test_real_wikitext_is_read_as_sections(real_data):

@@ -50,37 +50,30 @@ def test_the_rules_say_how_to_install_a_trained_pipeline(caplog):
     assert "\n" not in pipelines.NOTE
 
 
-@pytest.mark.parametrize("name", ["en_core_web_absent", "no/such/folder", ""])
-def test_an_absent_pipeline_is_one_line_that_says_what_to_do(name):
+@pytest.mark.parametrize("name", ["en_core_web_absent", "no/such/folder", "", "."])
+def test_an_absent_pipeline_is_one_line_that_says_what_to_do(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = r"meta\.json" if name == "." else "spacy download"
     for call in (pipelines.pipeline_identity, pipelines.load_pipeline):
-        with pytest.raises(ConfigError, match="spacy download") as caught:
+        with pytest.raises(ConfigError, match=said) as caught:
             call(name)
         assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_is_no_pipeline_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"meta\.json"):
-        pipelines.pipeline_identity(str(tmp_path))
-
-
-def test_identity_follows_the_bytes_of_a_folder_and_not_its_place(ruler, tmp_path):
+def test_identity_follows_the_bytes_of_a_folder_and_its_links_and_not_its_place(ruler, tmp_path):
     before = pipelines.pipeline_identity(ruler)
     moved = tmp_path / "elsewhere" / "animals"
     moved.parent.mkdir()
     (tmp_path / "animals").rename(moved)
+    component = next(path for path in moved.iterdir() if path.is_dir())
+    linked = component.rename(tmp_path / "linked")
+    component.symlink_to(linked)
     assert pipelines.pipeline_identity(str(moved)) == before
-    (moved / "config.cfg").write_text("changed", encoding="utf-8")
-    assert pipelines.pipeline_identity(str(moved)) != before
-
-
-def test_identity_follows_a_linked_component(ruler, tmp_path):
-    component = next(path for path in (tmp_path / "animals").iterdir() if path.is_dir())
-    before = pipelines.pipeline_identity(ruler)
-    component.rename(tmp_path / "elsewhere")
-    component.symlink_to(tmp_path / "elsewhere")
-    assert pipelines.pipeline_identity(ruler) == before
-    (tmp_path / "elsewhere" / "added").write_text("x", encoding="utf-8")
-    assert pipelines.pipeline_identity(ruler) != before
+    for path in (linked / "added", moved / "config.cfg"):
+        path.write_text("changed", encoding="utf-8")
+        after = pipelines.pipeline_identity(str(moved))
+        assert after != before
+        before = after
 
 
 def test_identity_loads_neither_spacy_nor_torch():
@@ -137,17 +130,14 @@ def test_real_english(half):
     labelled = labelled_rows(half)
     assert len(labelled) == 100
     precision, recall = measure(labelled)
-    assert precision >= 0.80
-    assert recall >= 0.75
+    assert precision >= 0.80 and recall >= 0.75
 
 
-@pytest.mark.parametrize("corpus", ["general.jsonl", "intermediate.jsonl"])
-def test_the_embedded_world(tmp_path, corpus):
+def test_the_embedded_world(tmp_path):
     world.write(world.Settings(people=30, general_people=30), tmp_path)
-    with (tmp_path / corpus).open(encoding="utf-8") as file:
-        precision, recall = measure([json.loads(line) for line in file])
-    assert precision >= 0.95
-    assert recall >= 0.95
+    for corpus in ("general.jsonl", "intermediate.jsonl"):
+        lines = (tmp_path / corpus).read_text(encoding="utf-8").splitlines()
+        assert min(measure([json.loads(line) for line in lines])) >= 0.95
 
 
 @pytest.mark.parametrize("word", sorted(lexicon.FUNCTION))

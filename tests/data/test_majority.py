@@ -18,7 +18,7 @@ from rich.console import Console
 from maskpolicy.core import metrics
 from maskpolicy.core.types import Example
 from maskpolicy.data import majority
-from maskpolicy.data.majority import RULES, Material, Templates, question
+from maskpolicy.data.majority import RULES, Material, question
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import page, report
 from maskpolicy.leaderboard.build import build_leaderboard
@@ -47,20 +47,15 @@ def births(wording: str, towns: Sequence[str]) -> list[Example]:
     return [example(source, town) for source, town in zip(made, towns, strict=True)]
 
 
-def test_the_commonest_answer_counts_every_acceptable_one():
+def test_the_commonest_answer_counts_every_acceptable_one_and_parts_of_answers():
     train = [example("a", "x", "z"), example("b", "y", "z"), example("c", "y")]
     assert learnt("commonest answer", train)(example("d")) == "z"
-
-
-def test_where_an_answer_can_be_partly_right_the_best_on_average_is_guessed():
     train = [example(str(i), answer) for i, answer in enumerate(["a b c", "a b d", "q", "r"])]
     assert learnt("commonest answer", train, "f1")(example("d")) == "a b c"
 
 
 def test_a_template_is_a_question_without_its_rare_words():
     train = births("where was", TOWNS * 8) + births("who saw", ["Ada"] * 24)
-    templates = Templates(train, "start")
-    assert list(templates.examples) == [("where", "was", "born", "?"), ("who", "saw", "born", "?")]
     assert learnt("template", train)(example("where was Zoe born ?")) == "Ulm"
     assert learnt("template", train)(example("who saw Zoe born ?")) == "Ada"
 
@@ -90,15 +85,12 @@ def test_the_question_of_a_source_is_what_its_context_is_not():
     assert question(example("Ada [SEP] place of birth"), "end") == "place of birth"
 
 
-def test_the_commonest_answer_in_the_source_is_read_as_whole_words():
+def test_the_commonest_answer_of_the_relation_is_found_in_the_source_as_whole_words():
     train = [example("x", "Ulm")] * 3 + [example("y", "the River Oder")] * 2
     guess = learnt("in the source", train)
     assert guess(example("From Ulmen, it went down the river Oder.")) == "the River Oder"
     assert guess(example("From the Oder to Ulm.")) == "Ulm"
     assert guess(example("Nothing known.")) == "Ulm"
-
-
-def test_an_answer_of_the_questions_relation_is_preferred_in_the_source():
     train = births("where was", ["Ulm", "Bonn", "Bonn"] * 3) + births("who saw", ["Ada"] * 10)
     guess = learnt("in the source", train)
     lines = "Ada went from Bonn to Ulm ."
@@ -127,15 +119,16 @@ def test_choices_are_guessed_by_text_and_by_place():
     assert learnt("place", [example("free", "x")]) is None
 
 
-def test_a_label_is_the_one_that_scores_best_in_train():
-    train = [example(str(i), label) for i, label in enumerate("0001100000")]
-    assert learnt("commonest label", train, "matthews")(example("")) == "0"
-    assert learnt("commonest label", train, "accuracy")(example("")) == "0"
-    paraphrases = [example(str(i), label) for i, label in enumerate("0001100101")]
-    assert learnt("commonest label", paraphrases, "accuracy")(example("")) == "0"
-    assert learnt("commonest label", paraphrases, "accuracy_f1")(example("")) == "1"
-    numbers = [example(str(i), text) for i, text in enumerate(("1", "2.5", "4"))]
-    assert learnt("commonest label", numbers, "correlation")(example("")) == "2.5"
+@pytest.mark.parametrize(
+    ("labels", "metric", "guess"),
+    [
+        *(("0001100000", "matthews", "0"), ("0001100101", "accuracy", "0")),
+        *(("0001100101", "accuracy_f1", "1"), (("1", "2.5", "4"), "correlation", "2.5")),
+    ],
+)
+def test_a_label_is_the_one_that_scores_best_in_train(labels, metric, guess):
+    train = [example(str(i), label) for i, label in enumerate(labels)]
+    assert learnt("commonest label", train, metric)(example("")) == guess
 
 
 def test_spans_are_no_answer_or_the_first_words():
@@ -168,13 +161,10 @@ def test_a_rule_is_chosen_by_train_and_dev_and_not_by_a_small_dev():
     assert found.tried["commonest answer"] < found.tried["template"] == 1
 
 
-def test_folds_hold_whole_groups_and_every_example_once():
-    rows = [example(f"q{i}", "a", group=f"g{i // 3}") for i in range(40)]
-    folds = majority._folds(rows)
-    assert sorted(one.id for fold in folds for one in fold) == sorted(one.id for one in rows)
-    groups = [{one.group for one in fold} for fold in folds]
-    assert len(groups) == 5
-    assert sum(map(len, groups)) == len(set.union(*groups))
+def test_no_fold_learns_from_the_groups_of_another_one():
+    rows = [example(f"q{i}", f"a{i // 3}", group=f"g{i // 3}") for i in range(40)]
+    found = majority.best(Material(rows, "exact_match"), [], rows, "text")
+    assert set(found.tried.values()) == {0}
 
 
 texts = st.text("ab ?[SEP]\n", max_size=12)
@@ -199,28 +189,18 @@ UNIFORM = {"triviaqa": 3, "webquestions": 3, "nq": 3, "aidayago2": 3, "zsre": 0,
 UNIFORM |= {"wiqa": 33, "quartz": 50, "ropes": 52}
 
 
-@pytest.fixture(scope="module")
-def guessed(tmp_path_factory):
-    """Compute the majority stages of the nine tasks over the world: no training is behind them."""
+def test_guesses_are_above_uniform_chance_in_a_skewed_world_without_a_training(tmp_path):
     plan = build(load_experiment(EXPERIMENTS / "nine-tasks.yaml"))
-    store = Store(tmp_path_factory.mktemp("store"))
-    outcomes = execute(plan.majority.values(), store)
+    outcomes = execute(plan.majority.values(), Store(tmp_path))
     assert set(outcomes) == {stage.key for stage in topological(plan.majority.values())}
     found = {}
     for task, stage in plan.majority.items():
         artifact = outcomes[stage.key].artifact
         assert artifact is not None
         found[task] = json.loads((artifact / majority.FILE).read_text())
-    return found
-
-
-def test_a_guess_learnt_from_train_is_above_uniform_chance_in_a_skewed_world(guessed):
-    percent = {task: 100 * found["score"] for task, found in guessed.items()}
-    assert {task for task, least in UNIFORM.items() if percent[task] < least} == set()
-
-
-def test_entity_linking_is_guessed_by_its_mention_and_ropes_by_its_situation(guessed):
-    rules = {task: found["rule"] for task, found in guessed.items()}
+    low = {task for task, least in UNIFORM.items() if 100 * found[task]["score"] < least}
+    assert low == set()
+    rules = {task: of_task["rule"] for task, of_task in found.items()}
     assert (rules["aidayago2"], rules["ropes"]) == ("mention", "in the source")
     assert rules["triviaqa"] in ("relation", "template")
 
@@ -233,17 +213,13 @@ def test_majority_is_behind_no_cell_and_a_target_of_the_run():
     assert guess.inputs["test"].key == plan.stages[0].inputs["examples"].key
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return folders.write(tmp_path / "run", {"none": 0.2, "random": 0.6}, ("nq",), majority=0.1675)
+def board(*where: Path):
+    return build_leaderboard([read_run(folder) for folder in where])
 
 
-def board(*where: Path, **settings):
-    return build_leaderboard([read_run(folder) for folder in where], **settings)
-
-
-def test_every_form_of_a_board_has_the_line(folder):
-    made = board(folder)
+def test_every_form_of_a_board_has_the_line(tmp_path):
+    scores = {"none": 0.2, "random": 0.6}
+    made = board(folders.write(tmp_path / "run", scores, ("nq",), majority=0.1675))
     assert report.to_json(made)["majority"] == {"nq": 16.75}
     assert report.to_json(made)["majority_rules"] == {"nq": "relation"}
     lines = report.to_markdown(made).splitlines()

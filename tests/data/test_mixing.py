@@ -63,17 +63,14 @@ def test_the_passages_of_the_corpus_come_first_and_unchanged(tmp_path):
             assert np.array_equal(getattr(found[index], name), getattr(drawn, name))
 
 
-def test_the_seed_decides_what_is_drawn(tmp_path):
-    corpus, other = artifact(tmp_path, "own", 10), artifact(tmp_path, "other", 40)
+def test_the_seed_decides_what_is_drawn_and_small_texts_are_drawn_in_whole_epochs(tmp_path):
+    corpus, other = artifact(tmp_path, "big", 10), artifact(tmp_path, "much", 40)
     draws = [
         [passage.id for passage in mixed(tmp_path, corpus, seed, wiki=(other, 0.5))][10:]
         for seed in (0, 0, 1)
     ]
     assert draws[0] == draws[1] != draws[2]
     assert len(set(draws[0])) == 10  # without replacement
-
-
-def test_a_text_with_too_few_passages_is_taken_in_whole_epochs(tmp_path):
     corpus, other = artifact(tmp_path, "own", 8), artifact(tmp_path, "other", 3)
     found = [passage.id for passage in mixed(tmp_path, corpus, wiki=(other, 0.5))][8:]
     times = Counter(each.split("/")[1] for each in found)

@@ -33,34 +33,31 @@ from maskpolicy.plugins.registry import Registered
 SPEC = settled(Training(steps=20), "finetune")
 
 
-@pytest.mark.parametrize("stage", TRAININGS)
-@pytest.mark.parametrize("idle", [{"patience": 2}, {"eval_every": 21, "patience": 2}])
-def test_settings_without_an_effect_are_in_no_key(stage, idle):
-    assert settled(replace(SPEC, **idle), stage) == SPEC
+ALL, VALIDATED = TRAININGS, ("fit", "finetune")
 
 
-@pytest.mark.parametrize("stage", ["general", "intermediate"])
-def test_a_training_that_is_not_validated_has_no_validation_in_its_key(stage):
-    assert settled(replace(SPEC, eval_every=5, patience=1), stage) == SPEC
-
-
-def test_an_evaluation_after_the_last_step_chooses_nothing_but_a_fitted_policy_reports_it():
-    spec = replace(SPEC, eval_every=20)
-    assert settled(spec, "finetune") == SPEC
-    assert settled(spec, "fit") == spec
-
-
-@pytest.mark.parametrize("stage", ["fit", "finetune"])
-def test_patience_counts_if_it_can_end_a_training_early(stage):
-    spec = replace(SPEC, eval_every=5, patience=2)  # after step 15
-    assert settled(spec, stage) == spec
-    assert settled(replace(spec, patience=3), stage) == replace(spec, patience=0)
+@pytest.mark.parametrize(
+    ("stages", "every", "patience", "kept"),
+    [
+        (ALL, 0, 2, (0, 0)),
+        (ALL, 21, 2, (0, 0)),
+        (("general", "intermediate"), 5, 1, (0, 0)),  # they are not validated
+        (("finetune",), 20, 0, (0, 0)),  # an evaluation after the last step chooses nothing
+        (("fit",), 20, 0, (20, 0)),  # but a fitted policy reports it
+        (VALIDATED, 5, 2, (5, 2)),  # may end after step 15
+        (VALIDATED, 5, 3, (5, 0)),
+    ],
+)
+def test_settings_without_an_effect_are_in_no_key(stages, every, patience, kept):
+    for stage in stages:
+        found = settled(replace(SPEC, eval_every=every, patience=patience), stage)
+        assert found == replace(SPEC, eval_every=kept[0], patience=kept[1])
 
 
 WHERE = "it.yaml: resources"
 
 
-def test_a_training_has_a_process_for_each_gpu():
+def test_a_training_has_a_process_for_each_gpu_and_kinds_without_a_block_what_others_have():
     found = resources_block({"intermediate": {"gpus": 4}, "finetune": {"processes": 2}}, WHERE)
     assert found.intermediate.members == 4
     assert (found.finetune.members, found.general.members) == (2, 1)
@@ -68,9 +65,6 @@ def test_a_training_has_a_process_for_each_gpu():
     assert (found.gpus("finetune", there=True), found.gpus("finetune", there=False)) == (2, 0)
     assert (found.gpus("evaluate", there=True), found.gpus("corpus", there=True)) == (1, 0)
     assert widest(found) == 4
-
-
-def test_kinds_without_a_block_take_what_others_take():
     found = resources_block({"others": {"cpus": 2}, "annotate": {"cpus": 4}}, WHERE)
     assert (found.of("majority").cpus, found.of("annotate").cpus) == (2, 4)
     assert found.of("corpus") == Need()

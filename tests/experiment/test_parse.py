@@ -55,22 +55,16 @@ def refused(path: Path, *overrides: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("steps", "warmup"),
-    [(20_000, 1000), (2001, 1000), (2000, 200), (500, 50), (9, 0), (0, 1000)],
-)
-def test_a_warmup_that_nobody_set_is_a_tenth_of_few_steps(write, steps, warmup):
-    keys = ("model=facebook/bart-base", f"intermediate.steps={steps}")
-    assert load_experiment(write(QUICK), keys).intermediate.warmup == warmup
-
-
-@pytest.mark.parametrize(
     ("outer", "warmup"),
     [("{}", 10), ("{steps: 21}", 10), ("{steps: 20}", 2), ("{steps: 5, warmup: 4}", 4)],
 )
-def test_a_budget_within_a_policy_warms_up_likewise(write, outer, warmup):
+def test_a_warmup_that_nobody_set_is_a_tenth_of_few_steps(write, outer, warmup):
     row = f"{{name: meta-learned, train_on: [zsre], outer: {outer}}}"
     made = load_experiment(write(QUICK), [f"policies=[none, {row}]"])
     assert made.policies[1].fields["outer"]["warmup"] == warmup
+    for steps, of_stage in ((20_000, 1000), (2001, 1000), (2000, 200), (9, 0), (0, 1000)):
+        keys = ("model=facebook/bart-base", f"intermediate.steps={steps}")
+        assert load_experiment(write(QUICK), keys).intermediate.warmup == of_stage
 
 
 def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
@@ -82,12 +76,14 @@ def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
     assert not caplog.text
 
 
-def test_data_may_differ_by_task(write, tmp_path):
+def test_data_may_differ_by_task_and_labels_show_what_differs(write, tmp_path):
     (tmp_path / "official").mkdir()
     tasks = "[triviaqa, {name: zsre, data: official}, {name: wow, data: hub, revision: abc}]"
     experiment = load_experiment(write(QUICK), [f"tasks={tasks}"])
     assert [task.data for task in experiment.tasks] == ["world", str(tmp_path / "official"), "hub"]
     assert experiment.tasks[2].revision == "abc"
+    experiment = load_experiment(write(QUICK), ["tasks=[zsre, {name: zsre, context: true}]"])
+    assert [task.label for task in experiment.tasks] == ["zsre context=false", "zsre context=true"]
 
 
 def test_how_keys_of_a_block_win_over_the_file_and_the_file_over_the_policy(write):
@@ -142,11 +138,6 @@ def test_the_baseline_is_a_label_or_the_only_row_of_a_policy(write):
     assert "unknown row 'random'" in refused(write(QUICK), rows, "baseline=random")
 
 
-def test_columns_that_would_share_a_name_show_what_differs(write):
-    experiment = load_experiment(write(QUICK), ["tasks=[zsre, {name: zsre, context: true}]"])
-    assert [task.label for task in experiment.tasks] == ["zsre context=false", "zsre context=true"]
-
-
 def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(write, caplog):
     file = write(QUICK)
     rows = "[none, {name: random, label: a}, {name: random, label: b, ratio: 0.15}, random, span]"
@@ -179,22 +170,24 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
     assert experiment.tasks[0].context
 
 
-@pytest.mark.parametrize("key", ["model", "corpus", "policies", "tasks"])
-def test_four_keys_have_no_default(write, key):
-    text = "".join(f"{line}\n" for line in QUICK.splitlines() if not line.startswith(key))
-    assert f"{key}: missing; it has no default: give " in refused(write(text))
-
-
-def test_a_plugin_in_place_of_an_experiment_is_told(write):
-    path = write("import maskpolicy\n", "mine.py")
-    assert f"{path}: is Python: name an experiment file in YAML" in refused(path)
-
-
-def test_invalid_yaml_names_the_line(write):
-    path = write("model: mini\ncorpus: [world\ntasks: 3\n")
-    assert refused(path).startswith(f"{path}:3: not valid YAML")
-    path = write(QUICK + "model: mini\n")
-    assert refused(path).startswith(f"{path}:5: not valid YAML: found duplicate key")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("corpus: world\n", ": model: missing; it has no default: give "),
+        ("model: mini\n", ": corpus: missing; it has no default: give "),
+        ("model: mini\ncorpus: world\n", ": policies: missing; it has no default: give "),
+        (QUICK[: QUICK.index("tasks")], ": tasks: missing; it has no default: give "),
+        ("model: mini\ncorpus: [world\ntasks: 3\n", ":3: not valid YAML"),
+        (QUICK + "model: mini\n", ":5: not valid YAML: found duplicate key"),
+        (
+            QUICK + "seeds: [0, 1]\nintermediate_seeds: 3\nintermediate_runs: [0, 1]\n",
+            ": intermediate_runs: names 2 runs, but intermediate_seeds is 3: leave",
+        ),
+    ],
+)
+def test_a_file_that_is_wrong_is_one_line(write, text, said):
+    path = write(text)
+    assert refused(path).startswith(f"{path}{said}")
 
 
 def test_one_policy_task_and_seed_need_no_brackets(write, caplog):
@@ -219,15 +212,6 @@ def test_one_policy_task_and_seed_need_no_brackets(write, caplog):
 def test_the_runs_of_the_command_line_win_over_those_of_the_file(write, line, override, runs):
     path = write(f"{QUICK}seeds: [0, 1, 2]\n{line}\n")
     assert load_experiment(path, [override]).runs == runs
-
-
-def test_runs_and_their_number_of_one_source_must_agree(write):
-    path = write(f"{QUICK}seeds: [0, 1, 2]\nintermediate_seeds: 3\n")
-    said = refused(path, "intermediate_runs=[0,1]", "intermediate_seeds=3")
-    assert "leave intermediate_seeds out, or set it to 2" in said
-    assert "leave intermediate_seeds out" in refused(
-        write(f"{QUICK}seeds: [0, 1, 2]\nintermediate_seeds: 3\nintermediate_runs: [0, 1]\n")
-    )
 
 
 JUNK = st.recursive(
@@ -285,8 +269,8 @@ def test_an_encoder_recovers_tokens_at_their_positions_whatever_the_policy(write
     rows = "policies=[none, random, original, poisson, {name: span, mask_exclusion: 0.5}]"
     made = load_experiment(write(QUICK), [ENCODER, rows])
     plain = Denoising(corruption="token", target="spans", join="none")
-    hows = [block.denoising for block in made.policies[1:]]
-    assert hows == [plain, plain, plain, replace(plain, mask_exclusion=0.5)]
+    own = [block.denoising for block in made.policies[1:]]
+    assert own == [plain, plain, plain, replace(plain, mask_exclusion=0.5)]
 
 
 TUNE = "tune={intermediate.lr: [1e-4, 1e-3], on: dev}"

@@ -83,12 +83,13 @@ def test_aliases_and_fifty_levels_are_read():
 
 
 def test_only_regular_files_below_a_megabyte_are_read(tmp_path):
-    names = ("pipe", "large.yaml", "missing.yaml", "latin.yaml")
-    pipe, large, missing, latin = (tmp_path / name for name in names)
+    names = ("pipe", "large.yaml", "missing.yaml", "latin.yaml", "mine.py")
+    pipe, large, missing, latin, plugin = (tmp_path / name for name in names)
     os.mkfifo(pipe)
     large.write_text("#" * 1_000_001)
     latin.write_bytes(b"model: \xe9\n")
     for path, reason in [
+        (plugin, "is Python: name an experiment file in YAML"),
         (pipe, "is not a regular file: name a YAML file"),
         (tmp_path, "is a folder: name a YAML file"),
         (large, "has more than 1,000,000 bytes"),

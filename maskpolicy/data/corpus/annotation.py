@@ -1,4 +1,4 @@
-"""Annotate passages with a policy's columns, in several processes if requested."""
+"""Annotate passages with a policy's columns, in one process or several."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def annotate(
 ) -> dict[str, list[NDArray[Any]]]:
     """Return a policy's columns, one array per passage; they do not depend on `workers`.
 
-    `statistics` are those of the corpus, for a policy that reads them. All arrays of a column have
-    the same dtype and the same shape but for the first dimension, e.g. spans (n, 2) or scores (n,).
+    `statistics` are those of the corpus, for a policy that reads them. The arrays of a column have
+    the same dtype and, except for the first dimension, the same shape: spans (n, 2), scores (n,).
     Raises StageError with the passages' ids if the policy fails.
     """
     columns: dict[str, list[NDArray[Any]]] = {}
@@ -73,11 +73,10 @@ def batches(
 
 
 def named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
-    """Return the names of a policy's columns; ConfigError for a name that the corpus uses."""
-    taken = sorted(names & {*FIXED, *passages[0].columns})
-    if taken:
+    """Return the names of a policy's columns; ConfigError for that of an array of the corpus."""
+    for name in sorted(names & {*FIXED, *passages[0].columns}):
         raise ConfigError(
-            f"{policy_name(policy)}: its column {taken[0]!r} has the name of an array of "
+            f"{policy_name(policy)}: its column {name!r} has the name of an array of "
             "the corpus: rename the column"
         )
     return names
@@ -90,7 +89,7 @@ def batched(
 ) -> Iterator[R]:
     """Yield work(batch) for batches of BATCH passages in order, in `workers` spawned processes.
 
-    The batches do not depend on `workers`. `work` is pickled; the processes first import the plugin
+    The batches do not depend on `workers`. `work` is pickled; each process first imports the plugin
     files of this process. Raises StageError with the passages' ids if `work` fails.
     """
     starts = range(0, len(passages), BATCH)
@@ -109,7 +108,7 @@ def batched(
 
 
 def _pooled(task: Callable[[Any], R], batches: Iterator[Any], workers: int) -> Iterator[R]:
-    """Yield task(batch) in order, with at most two pending batches per process."""
+    """Yield task(batch) in order, with at most two pending batches for each process."""
     from concurrent.futures import Future, ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -171,7 +170,7 @@ def _guarded(work: Callable[[Sequence[Passage]], R], batch: Sequence[Passage]) -
 
 
 def span_of(batch: Sequence[Passage]) -> str:
-    """Return the passages of a batch in words."""
+    """Return words for the passages of a batch."""
     return f"passages {batch[0].id!r} to {batch[-1].id!r}"
 
 
@@ -189,25 +188,20 @@ def _columns(
 
 
 def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
-    """Raise StageError unless a method of a policy returned columns of `count` arrays each."""
+    """Raise StageError unless a policy's method `hook` returned columns of `count` arrays each."""
+    fault = ""
     if not isinstance(columns, dict):
-        kind = type(columns).__name__
-        raise policy_fault(policy, f"{hook} must return a dict of columns, not {kind}")
+        fault = f"{hook} must return a dict of columns, not {type(columns).__name__}"
+        raise policy_fault(policy, fault)
     for column, rows in columns.items():
+        strange = [type(row).__name__ for row in rows if not isinstance(row, np.ndarray)]
         if len(rows) != count:
-            raise policy_fault(
-                policy,
-                f"{hook} returned {len(rows)} rows of {column!r} for {count} passages: return one "
-                "array per passage",
-            )
-        odd = next((row for row in rows if not isinstance(row, np.ndarray)), None)
-        if odd is not None:
-            kind = type(odd).__name__
-            raise policy_fault(
-                policy, f"{hook}: column {column!r} must have NumPy arrays, not {kind}"
-            )
-        if count and str(kind := rows[0].dtype) not in TYPES:
+            fault = f"{hook} returned {len(rows)} rows of {column!r} for {count} passages: return "
+            fault += "one array per passage"
+        elif strange:
+            fault = f"{hook}: column {column!r} must have NumPy arrays, not {strange[0]}"
+        elif count and str(kind := rows[0].dtype) not in TYPES:
             types = ", ".join(TYPES)
-            raise policy_fault(
-                policy, f"{hook}: column {column!r} has arrays of {kind}, not of {types}"
-            )
+            fault = f"{hook}: column {column!r} has arrays of {kind}, not of {types}"
+        if fault:
+            raise policy_fault(policy, fault)

@@ -26,18 +26,18 @@ WorldText: TypeAlias = Literal["general", "intermediate", "situations"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorldSource:
-    """A corpus of the embedded world, as stored in stage keys."""
+    """A corpus of the embedded world, as keys of stages hold it."""
 
     name: Literal["world"] = "world"
     part: WorldText = "intermediate"
-    words: int | None = omitted(None)  # per passage; None: whole documents are read
+    words: int | None = omitted(None)  # per passage; None: passages are whole documents
     tokens: int | None = omitted(None)  # per passage, instead of words
     limit: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Texts:
-    """Which texts of rows are read, and how they are cut, as stored in stage keys."""
+    """The texts of rows and the size of passages, as keys of stages hold them."""
 
     column: str
     columns: tuple[str, ...]
@@ -45,7 +45,7 @@ class _Texts:
     tokens: int | None = omitted(None)
     pack: bool = omitted(False)
     language: str = omitted(ENGLISH)
-    rules: str = ""  # version of what words and sentences are
+    rules: str = ""  # version of the rules for words and sentences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class _Rows(_Texts):
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(_Rows):
-    """A corpus of files, as stored in stage keys."""
+    """A corpus of files, as keys of stages hold it."""
 
     files: tuple[tuple[str, str], ...]  # (name, sha256) of each file
     headings: Literal[False] | None = omitted(None)  # False: drop WikiText headings
@@ -66,7 +66,7 @@ class FileSource(_Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class HubSource(_Rows):
-    """A dataset of the Hub, or a local folder in the same layout, as stored in stage keys."""
+    """A dataset of the Hub, or a local folder in the same layout, as keys of stages hold it."""
 
     hub: str  # "": a folder of `files`
     revision: str | None  # commit hash
@@ -81,7 +81,7 @@ Source: TypeAlias = WorldSource | FileSource | HubSource
 
 @dataclass(frozen=True, kw_only=True)
 class FilePart:
-    """A file of a shard, or the part of it that the shard holds, as stored in stage keys."""
+    """A file, or a part of one, in a shard, as keys of stages hold it."""
 
     name: str
     sha256: str  # of the whole file
@@ -91,7 +91,7 @@ class FilePart:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSource(_Texts):
-    """A shard of a corpus of files, as stored in stage keys."""
+    """A shard of a corpus of files, as keys of stages hold it."""
 
     files: tuple[FilePart, ...]
 
@@ -99,9 +99,9 @@ class ShardSource(_Texts):
 def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = "") -> Source:
     """Return everything that a corpus's passages depend on, with digests instead of paths.
 
-    Files keep their names, because the names determine the format and prefix the document ids. The
-    revision of a Hub dataset is resolved to a commit; `where` is the key of the experiment, for the
-    error about that. Raises ConfigError or DataError if the corpus cannot be read.
+    Names of files stay, because they determine the formats and begin the ids of documents. The
+    revision of a Hub dataset becomes a commit; its errors name `where`, the key of the experiment.
+    Raises ConfigError or DataError if the corpus cannot be read.
     """
     if corpus.name == WORLD:
         return WorldSource(**corpus.passage_size, limit=corpus.limit)
@@ -135,28 +135,24 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = ""
 
 
 def shard(corpus: CorpusBlock, files: Iterable[FilePart]) -> ShardSource:
-    """Return the shard of a corpus that has these files or parts of files."""
+    """Return the shard of a corpus with these files or parts of files."""
     return ShardSource(files=tuple(files), **_settings(_Texts, corpus))
 
 
 def _settings(kind: type[_Texts], corpus: CorpusBlock) -> dict[str, Any]:
     """Return the fields of `kind` for a corpus."""
     names = (field.name for field in dataclass_fields(kind) if field.name != "rules")
-    rules = rules_version(corpus.language)
     own = {name: getattr(corpus, name) for name in names}
-    return {**own, **corpus.passage_size, "rules": rules}
+    return {**own, **corpus.passage_size, "rules": rules_version(corpus.language)}
 
 
 def digests(source: Source | ShardSource, corpus: CorpusBlock) -> dict[Path, str]:
-    """Return the files that a corpus or a shard is read from, with their digests in its key."""
+    """Return the files of a corpus or a shard, with their digests in its key."""
     if isinstance(source, WorldSource):
         return {}
     if isinstance(source, HubSource):
         return {Path(str(corpus.hub)) / name: digest for name, digest in source.files or ()}
-    if isinstance(source, ShardSource):
-        known = [part.sha256 for part in source.files]
-    else:
-        known = [digest for _, digest in source.files]
+    known = [part.sha256 if isinstance(part, FilePart) else part[1] for part in source.files]
     return dict(zip(map(Path, corpus.files), known, strict=True))
 
 
@@ -169,9 +165,8 @@ def read(
     """Yield the documents of a corpus.
 
     `corpus` names the files; documents of the world are in the folder `inputs["world"]`. Rows
-    without text are skipped. `malformed` handles malformed rows; by default it follows the
-    corpus block. Raises DataError for a malformed row unless they are skipped, and if the corpus
-    has no text.
+    without text are skipped. `malformed` raises DataError for malformed rows or skips them; by
+    default it follows the corpus block. Raises DataError if the corpus has no text.
     """
     if isinstance(source, WorldSource):
         found = world(inputs["world"] / f"{source.part}.jsonl")
@@ -191,20 +186,20 @@ def read(
 
 
 def located(corpus: CorpusBlock | None) -> CorpusBlock:
-    """Return the block that names a corpus's files; raises DataError if there is none."""
+    """Return the block with the files of a corpus; raises DataError for None."""
     if corpus is None:
         raise DataError("corpus: the location of its files is unknown: run its experiment again")
     return corpus
 
 
 def malformed_rows(source: Source | CorpusBlock) -> Malformed:
-    """Return how a corpus handles malformed rows."""
+    """Return the handling of malformed rows of a corpus."""
     is_skipped = not isinstance(source, WorldSource) and source.on_error == "skip"
     return Malformed("corpus.on_error: skip", is_skipped)
 
 
 def no_text(corpus: CorpusBlock, malformed: Malformed | None = None) -> DataError:
-    """Return the error for a corpus without text, which says what to do."""
+    """Return the error for a corpus without text."""
     bad = ""
     if malformed is not None and malformed.count:
         bad = f" ({malformed.count} malformed, {malformed.first[0]})"
@@ -230,9 +225,9 @@ def world(path: Path) -> Iterator[Document]:
 def read_shard(
     source: FileSource | HubSource | ShardSource, corpus: CorpusBlock, malformed: Malformed
 ) -> Iterator[Document]:
-    """Yield the documents of a shard, which may have none; `corpus.files` are its files.
+    """Yield the documents of a shard, which may be empty; `corpus.files` are its files.
 
-    Raises DataError as `read` does for a malformed row.
+    Raises DataError for a malformed row, as `read` does.
     """
     for prefix, rows in _sources(source, corpus):
         for row in rows:
@@ -250,13 +245,16 @@ def _sources(
 ) -> Iterator[tuple[str, Iterator[Row]]]:
     """Yield (prefix of the document ids, rows) of each file or part, or of the Hub dataset.
 
-    Rows of Parquet and of the Hub may be single lines, as in WikiText; their headings are dropped.
+    Rows of Parquet and of the Hub may be single lines, as in WikiText; its headings are dropped.
     """
-    column, keys = source.column, [source.column, *source.columns]
+    keys = [source.column, *source.columns]
+
+    def without_headings(rows: Iterator[Row]) -> Iterator[Row]:
+        return (row for row in rows if not readers.is_heading((row.value or {}).get(source.column)))
+
     if isinstance(source, HubSource):
         place = (source.subset, source.split, source.revision, corpus.stream)
-        rows = readers.hub_rows(str(corpus.hub), keys, *place)
-        yield source.split, _without_headings(rows, column)
+        yield source.split, without_headings(readers.hub_rows(str(corpus.hub), keys, *place))
         return
     if isinstance(source, ShardSource):
         wanted = [(each.prefix, each.part) for each in source.files]
@@ -264,18 +262,13 @@ def _sources(
         wanted = [(prefix, WHOLE) for prefix in prefixes(corpus)]
     for path, (prefix, part) in zip(map(Path, corpus.files), wanted, strict=True):
         rows = readers.rows(path, Layout(keys=keys, part=part))
-        is_by_line = readers.has_lines(path.name)
-        yield prefix, _without_headings(rows, column) if is_by_line else rows
-
-
-def _without_headings(rows: Iterator[Row], column: str) -> Iterator[Row]:
-    return (row for row in rows if not readers.is_heading((row.value or {}).get(column)))
+        yield prefix, without_headings(rows) if readers.has_lines(path.name) else rows
 
 
 def prefixes(corpus: CorpusBlock) -> list[str]:
     """Return the prefix of each file's document ids: its name without extensions.
 
-    Files of the same name also get their index in the list. Raises ConfigError for an unknown
+    If several files have this name, their index comes first. Raises ConfigError for an unknown
     format.
     """
     stems = [readers.stem(Path(path).name) for path in corpus.files]
@@ -305,12 +298,13 @@ def _spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
     if name not in row:
         raise DataError(f"key {name!r} is missing")
     value = row[name] if row[name] is not None else []
-    if not isinstance(value, list):
+    items = value if isinstance(value, list) else [value]
+    bounds = [item[:2] if isinstance(item, list) else [] for item in items]
+    if any([type(bound) for bound in each] != [int, int] for each in bounds):
         raise DataError(f"key {name!r} must be a list of [start, end] characters")
-    for item in value:
-        bounds = item[:2] if isinstance(item, list) else []
-        if len(bounds) < 2 or any(type(bound) is not int for bound in bounds):
-            raise DataError(f"key {name!r} must be a list of [start, end] characters")
-        if not 0 <= bounds[0] < bounds[1] <= length:
-            raise DataError(f"key {name!r}: {bounds} is not a range of the {length}-character text")
-    return [item[:2] for item in value]
+    for begin, end in bounds:
+        if not 0 <= begin < end <= length:
+            raise DataError(
+                f"key {name!r}: {[begin, end]} is not a range of the {length}-character text"
+            )
+    return bounds

@@ -13,18 +13,12 @@ from numpy.typing import NDArray
 from maskpolicy.core.files import json_bytes, link, read_json
 from maskpolicy.core.ragged import RaggedWriter, Rows
 from maskpolicy.core.seeding import generator
-from maskpolicy.data.corpus.passages import (
-    COLUMNS,
-    FILES,
-    INDEX_FILE,
-    PASSAGES_FILE,
-    open_arrays,
-)
+from maskpolicy.data.corpus.passages import COLUMNS, FILES, INDEX_FILE, PASSAGES_FILE, open_arrays
 
 
 @dataclass(frozen=True)
 class TextShare:
-    """The share of a mixed corpus's passages that come from one text."""
+    """The share of one text in the passages of a mixed corpus."""
 
     name: str  # of the text; its passages are the input "mix-NAME"
     share: float
@@ -38,11 +32,11 @@ def mix(
     out: Path,
     progress: Callable[[int, int, str], None] = lambda done, total, note: None,
 ) -> None:
-    """Write the passages of a corpus followed by those drawn from other texts, given by name.
+    """Write the passages of a corpus, followed by passages drawn from other texts.
 
-    The files of the corpus are linked. A text's passages are drawn without replacement; one that
-    has too few is repeated whole as often as it fits, and the rest is drawn. The ids of drawn
-    passages begin with the name of their text. Columns that one of the texts lacks are left out.
+    The files of the corpus are linked. Passages are drawn without replacement; a text with too few
+    is repeated as a whole, and only the rest is drawn. The ids of drawn passages begin with the
+    name of their text. Columns that one of the texts lacks are left out.
     """
     before, files = open_arrays(corpus), _linked(corpus, out)
     opened = {each.name: open_arrays(texts[each.name]) for each in shares}
@@ -62,21 +56,21 @@ def mix(
 
 
 def drawn_counts(passages: int, shares: Sequence[TextShare]) -> dict[str, int]:
-    """Return how many passages each text adds to a corpus of `passages`; at least one."""
+    """Return the number of passages that each text adds to a corpus of `passages`, at least one."""
     whole = passages / (1 - sum(each.share for each in shares))
     return {each.name: max(1, round(each.share * whole)) for each in shares}
 
 
 def _linked(corpus: Path, out: Path) -> dict[str, int]:
     """Link the files of a corpus, and return the number of passages in each."""
-    if (corpus / INDEX_FILE).exists():
-        known: dict[str, int] = read_json(corpus / INDEX_FILE)[FILES]
-        for name in known:
-            link(corpus / name, out / name)
-        return dict(known)
-    name = "00000.safetensors"
-    link(corpus / PASSAGES_FILE, out / name)
-    return {name: len(open_arrays(corpus)["tokens"])}
+    if not (corpus / INDEX_FILE).exists():
+        name = "00000.safetensors"
+        link(corpus / PASSAGES_FILE, out / name)
+        return {name: len(open_arrays(corpus)["tokens"])}
+    counts: dict[str, int] = read_json(corpus / INDEX_FILE)[FILES]
+    for name in counts:
+        link(corpus / name, out / name)
+    return counts
 
 
 def _rows(

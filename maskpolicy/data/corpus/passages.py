@@ -1,4 +1,4 @@
-"""Split documents into passages and tokenise them, with the bounds of words and sentences."""
+"""Split documents into passages, and tokenise them with the bounds of words and sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from errno import EMFILE
 from functools import cached_property, partial
-from itertools import chain, islice, pairwise
+from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _BLANK = re.compile(r"\S+")
-_REMEMBERED = 50_000  # largest corpus, in passages, that is cached in memory
+_REMEMBERED = 50_000  # passages of the largest corpus that is cached in memory
 _OPEN = 16_384  # files open at a time: a corpus may have hundreds, and as many for each column
 _CHUNK = 1000  # documents tokenised in one call
-_PACKED = 100_000  # characters that are cut into passages at a time
-_BORDER = "\n\n"  # between documents that are joined
-_LONGEST = 10_000  # longest word, in characters, that is not split
+_PACKED = 100_000  # characters of joined documents, at least
+_BORDER = "\n\n"  # between joined documents
+_LONGEST = 10_000  # characters of a word; longer ones are split
 PASSAGES_FILE = "passages.safetensors"
 INDEX_FILE = "index.json"  # of passages in several files
 FILES = "files"  # in the index: the files and their numbers of passages
-COLUMNS = "columns"  # in the index: the arrays that all files have; left out: those of the first
+COLUMNS = "columns"  # in the index: the arrays of all files; by default, those of the first
 LANGUAGE = "language"  # the array of the languages, which an English corpus lacks
 FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences", LANGUAGE})
 """The arrays of a corpus that are not columns."""
@@ -58,7 +58,7 @@ class Passages(Sequence[Passage]):
     """The passages of a corpus, memory-mapped; annotate stages add `columns`."""
 
     def __init__(self, arrays: Mapping[str, Rows], remembered: int = _REMEMBERED) -> None:
-        """Take the arrays; with at most `remembered` passages, those read stay in memory."""
+        """Read `arrays`; passages stay in memory if there are at most `remembered`."""
         self.arrays = arrays
         self.remembered = remembered
         self.columns = tuple(name for name in arrays if name not in FIXED)
@@ -67,7 +67,7 @@ class Passages(Sequence[Passage]):
 
     @classmethod
     def open(cls, folder: Path, *annotations: Path) -> Passages:
-        """Open a corpus artifact with the columns of annotate artifacts; nothing is copied."""
+        """Open a corpus artifact with the columns of annotate artifacts, without a copy."""
         arrays: dict[str, Rows] = {}
         for each in (folder, *annotations):
             arrays.update(open_arrays(each))
@@ -80,17 +80,19 @@ class Passages(Sequence[Passage]):
 
     def cut(self, most: int) -> Passages:
         """Return the passages with at most `most` tokens each; see `first_tokens`."""
-        if not (self.lengths > most).any():
-            return self
-        shorter = Passages(self.arrays, self.remembered)
-        shorter.most = most
-        return shorter
+        is_longer = bool((self.lengths > most).any())
+        return self._of(self.arrays, most) if is_longer else self
+
+    def _of(self, arrays: Mapping[str, Rows], most: int | None) -> Passages:
+        made = Passages(arrays, self.remembered)
+        made.most = most
+        return made
 
     @cached_property
     def _units(self) -> dict[str, str]:
-        """What the numbers of each column go with: tokens, words, sentences or a column's spans.
+        """By column of numbers, the units it describes: tokens, words, sentences or other spans.
 
-        They have equal counts in all passages for which the column was computed.
+        Both have equal counts in all passages with numbers.
         """
         spans = [name for name in self.columns if _are_spans(self.arrays[name][0])]
         units = {}
@@ -120,10 +122,7 @@ class Passages(Sequence[Passage]):
     def __getitem__(self, index: slice) -> Passages: ...
     def __getitem__(self, index: int | slice) -> Passage | Passages:
         if isinstance(index, slice):
-            parts = {name: array[index] for name, array in self.arrays.items()}
-            some = Passages(parts, self.remembered)
-            some.most = self.most
-            return some
+            return self._of({name: rows[index] for name, rows in self.arrays.items()}, self.most)
         if (known := self._cache.get(index)) is not None:
             return known
         if not -len(self) <= index < len(self):
@@ -178,12 +177,12 @@ def passage_rows(
     progress: Callable[[int, int, str], None] = lambda done, total, note: None,
     is_shard: bool = False,
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Split documents into passages of at most `words` words or `tokens` tokens; yield its arrays.
+    """Split documents into passages of at most `words` or `tokens`; yield the arrays of each.
 
     With neither, a passage has the default number of words. Raises DataError if a document lacks a
-    column that others have, and if there is no text, except in a shard.
+    column of the others, or if there is no text, except in a shard.
     """
-    names: tuple[str, ...] = ()
+    names: set[str] = set()
     done = 0
     cut = partial(cut_document, words=words or CorpusBlock.words)
     if tokens:
@@ -191,14 +190,12 @@ def passage_rows(
     stream = (piece for document in documents for piece in cut(document))
     while chunk := list(islice(stream, _CHUNK)):
         for tokenized in tokenize(chunk, tokenizer):
-            found = _arrays(tokenized)
-            names = names or tuple(found)
-            if found.keys() != set(names):
-                odd = sorted(found.keys() ^ set(names))[0]
-                raise DataError(
-                    f"document {tokenized.id!r}: column {odd!r} is not in every document"
-                )
-            yield found
+            arrays = _arrays(tokenized)
+            names = names or set(arrays)
+            for odd in sorted(arrays.keys() ^ names):
+                said = f"document {tokenized.id!r}: column {odd!r} is not in every document"
+                raise DataError(said)
+            yield arrays
         done += len(chunk)
         progress(done, 0, "passages")
     if not done and not is_shard:
@@ -206,41 +203,26 @@ def passage_rows(
 
 
 def packed(documents: Iterable[Document], most: int = _PACKED) -> Iterator[Document]:
-    """Join documents of one file, which follow each other, to at least `most` characters each.
+    """Join consecutive documents of a file to documents of at least `most` characters.
 
     The result has the id of its first document, and the columns of all.
     """
-    parts: list[Document] = []
-    size = 0
-    for document in documents:
-        is_other = parts and _file_of(parts[0]) != _file_of(document)
-        if is_other or size >= most:
-            yield _as_one(parts)
-            parts, size = [], 0
-        parts.append(document)
-        size += len(document.text) + len(_BORDER)
-    if parts:
-        yield _as_one(parts)
-
-
-def _file_of(document: Document) -> str:
-    return document.id.rpartition(":")[0]
-
-
-def _as_one(parts: Sequence[Document]) -> Document:
-    columns: dict[str, list[Sequence[int]]] = {name: [] for name in parts[0].columns}
-    at = 0
-    for part in parts:
-        for name, spans in part.columns.items():
-            columns[name] += [[at + begin, at + end] for begin, end in spans]
-        at += len(part.text) + len(_BORDER)
-    return replace(parts[0], text=_BORDER.join(part.text for part in parts), columns=columns)
+    for _, of_file in groupby(documents, lambda document: document.id.rpartition(":")[0]):
+        for first in of_file:
+            texts, size = [first.text], len(first.text) + len(_BORDER)
+            columns = {name: [*spans] for name, spans in first.columns.items()}
+            while size < most and (document := next(of_file, None)):
+                for name, spans in document.columns.items():
+                    columns[name] += [[size + begin, size + end] for begin, end in spans]
+                texts.append(document.text)
+                size += len(document.text) + len(_BORDER)
+            yield replace(first, text=_BORDER.join(texts), columns=columns)
 
 
 def build_passages(
     documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, words: int
 ) -> dict[str, Ragged]:
-    """Return the arrays of a small corpus in memory; see `write_passages` for larger ones."""
+    """Return the arrays of a small corpus in memory; `write_passages` is for larger ones."""
     columns: dict[str, list[NDArray[Any]]] = {}
     for row in passage_rows(documents, tokenizer, words):
         for name, value in row.items():
@@ -273,11 +255,22 @@ def cut_document(document: Document, words: int) -> Iterator[Document]:
     """Split a document into passages of at most `words` words between blanks.
 
     In a language other than English, each character of a script without blanks is a word. Columns
-    keep the spans that lie within one passage. A word of more than _LONGEST characters, as in
-    encoded files, becomes several passages, because steps that mask it whole take minutes.
+    keep the spans within a passage. A word of more than _LONGEST characters, as in encoded files,
+    becomes several passages, because steps that mask it whole would take minutes.
     """
-    found = [match.span() for match in segmenter(document.language).cuts.finditer(document.text)]
-    bounds = list(_split(found, words))
+    bounds: list[tuple[int, int]] = []
+    count = words  # of the last passage; `words`: it is complete
+    for match in segmenter(document.language).cuts.finditer(document.text):
+        first, last = match.span()
+        if last - first > _LONGEST:
+            bounds += _parts(first, last)
+            count = words
+        elif count == words:
+            bounds.append((first, last))
+            count = 1
+        else:
+            bounds[-1] = (bounds[-1][0], last)
+            count += 1
     yield from [document] if len(bounds) == 1 else _parts_of(document, bounds)
 
 
@@ -286,8 +279,8 @@ def cut_by_tokens(
 ) -> Iterator[Document]:
     """Split a document into passages of at most `most` tokens each, without special tokens.
 
-    It is cut between words, and also within a word of more than half as many tokens. A character
-    may have more than `most`.
+    Passages end between words, and also within words of more than `most` / 2 tokens. A single
+    character may have more than `most`.
     """
     text = document.text
     words = [match.span() for match in segmenter(document.language).cuts.finditer(text)]
@@ -327,35 +320,16 @@ def _parts_of(document: Document, bounds: Iterable[tuple[int, int]]) -> Iterator
         yield Document(f"{document.id}#{number}", text, columns, document.language)
 
 
-def _split(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds [start, end) of each passage in characters, given those of each word.
-
-    Each part of a long word is a passage of its own.
-    """
-    current: list[tuple[int, int]] = []  # the words of a passage that is not complete
-    for first, last in found:
-        is_long = last - first > _LONGEST
-        if current and (is_long or len(current) == words):
-            yield current[0][0], current[-1][1]
-            current = []
-        if is_long:
-            yield from _parts(first, last)
-        else:
-            current.append((first, last))
-    if current:
-        yield current[0][0], current[-1][1]
-
-
 def _parts(first: int, last: int) -> list[tuple[int, int]]:
-    """Return the bounds of a word's parts of at most _LONGEST characters each."""
+    """Return the bounds of the parts of a word, at most _LONGEST characters each."""
     return [(begin, min(begin + _LONGEST, last)) for begin in range(first, last, _LONGEST)]
 
 
 def pieces(text: str) -> list[tuple[int, int]]:
     """Return the bounds, in characters, of the pieces of a text that are encoded separately.
 
-    A text is split only inside words of more than _LONGEST characters, because the time of
-    byte-pair encoding grows faster than linearly with the length of a word.
+    Only words of more than _LONGEST characters are split, because the time of byte-pair encoding
+    grows faster than linearly with the length of a word.
     """
     if len(text) <= _LONGEST:
         return [(0, len(text))]
@@ -369,7 +343,7 @@ def tokenize(
 ) -> Iterator[Passage]:
     """Tokenise texts without special tokens; columns of character ranges become token spans.
 
-    `tokenizer` must be a fast tokenizer, because these return character offsets.
+    `tokenizer` must be a fast tokenizer, which returns character offsets.
     """
     texts = [document.text for document in documents]
     for document, encoding in zip(documents, encode(texts, tokenizer), strict=True):
@@ -391,10 +365,10 @@ def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Pa
 
 
 def first_tokens(passage: Passage, most: int, units: Mapping[str, str] | None = None) -> Passage:
-    """Return a passage of at most `most` tokens, with their words and sentences and its whole text.
+    """Return a passage with its first `most` tokens, their words and sentences, and the whole text.
 
-    Columns of spans lose those of the tokens that are cut off, and a span of both is shortened.
-    `units` names what the numbers of a column go with: "tokens", "words", "sentences" or a column
+    Columns of spans lose the spans of other tokens; a span across the border is shortened. `units`
+    names the units that a column of numbers describes: "tokens", "words", "sentences" or a column
     of spans. Other columns stay as they are.
     """
     if len(passage.tokens) <= most:
@@ -440,8 +414,8 @@ def encode(
 ) -> list[tokenizers.Encoding | Encoded]:
     """Return ids and offsets of each text, without truncation and special tokens.
 
-    The `pieces` of a text are encoded separately. The name of a special token in a text, such as
-    `<mask>`, is encoded as ordinary text. Offsets begin at a token's first visible character.
+    The `pieces` of a text are encoded separately. Names of special tokens in a text, such as
+    `<mask>`, are ordinary text. Offsets begin at a token's first visible character.
     """
     backend = backend_of(tokenizer)
     backend.encode_special_tokens = True
@@ -460,9 +434,9 @@ def encode(
 
 
 def backend_of(tokenizer: PreTrainedTokenizerBase) -> tokenizers.Tokenizer:
-    """Return the backend of a fast tokenizer; a copy if it pads or truncates, which does neither.
+    """Return the backend of a fast tokenizer, or a copy without its padding and truncation.
 
-    A tokenizer may be saved with either, and then does so whatever it is asked for.
+    A tokenizer that is saved with either uses it in every call.
     """
     backend: tokenizers.Tokenizer = tokenizer.backend_tokenizer
     if backend.padding is not None or backend.truncation is not None:
@@ -473,9 +447,9 @@ def backend_of(tokenizer: PreTrainedTokenizerBase) -> tokenizers.Tokenizer:
 
 
 def counts_blanks(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return True if a token's offsets include the blank before it.
+    """Return whether a token's offsets include the blank before it.
 
-    They do in byte-level tokenizers that do not trim offsets (ModernBERT's) and in SentencePiece
+    They do in byte-level tokenizers that do not trim offsets (ModernBERT's), and in SentencePiece
     tokenizers that do not split at blanks first (DeBERTa-v2's, Pegasus').
     """
     offsets = backend_of(tokenizer).encode("a a", add_special_tokens=False).offsets
@@ -483,14 +457,14 @@ def counts_blanks(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def without_blanks(offsets: Iterable[tuple[int, int]], text: str) -> list[tuple[int, int]]:
-    """Return the offsets, each from its first visible character; of blanks alone, only the end."""
+    """Return the offsets from the first visible character; a token of blanks is empty."""
     return [(end - len(text[begin:end].lstrip()), end) for begin, end in offsets]
 
 
 def _ordinary(
     found: tokenizers.Encoding | Encoded, specials: set[int], unknown: int
 ) -> tokenizers.Encoding | Encoded:
-    """Replace special tokens, whose names a Unigram vocabulary holds as pieces of text."""
+    """Replace special tokens, which a Unigram model finds by their names in the text."""
     if specials.isdisjoint(found.ids):
         return found
     return Encoded([unknown if each in specials else each for each in found.ids], found.offsets)
@@ -507,7 +481,7 @@ def _joined(
 
 
 def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:
-    """Group tokens by the last of `starts` at or before their first character; returns (n, 2)."""
+    """Group tokens by the last of `starts` at or before their first character: spans (n, 2)."""
     if not len(offsets):
         return as_spans([])
     unit = np.searchsorted(np.asarray(starts), offsets[:, 0], side="right")

@@ -1,7 +1,7 @@
 """Find the words and sentences of a text in the language of its corpus.
 
-English has its abbreviations in sentences.txt. Those of most other languages, and the stop words by
-which the end of a sentence is told from an abbreviation, are spaCy's, which is imported only then.
+English abbreviations are in sentences.txt. spaCy has those of most other languages, and the stop
+words that distinguish the end of a sentence from an abbreviation; only they import it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from maskpolicy.core.errors import need
 from maskpolicy.core.types import Passage
 
 ENGLISH = "en"
-_VERSION = 2  # of what is a sentence: it is part of the keys of corpora of files and of the Hub
+_VERSION = 2  # of the rules for sentences, in the keys of corpora of files and of the Hub
 _CLOSING = r"(?:[\"'”’»›)\]」』）】]|\s»)*+"
 _OPENING = r"[\"'“‘«‹„‚(\[¿¡「『（【—–-]*\s*"
-_TIGHT = "。｡！？．।॥။"  # end a sentence without a blank behind them, too
-_HALF_WIDTH = {"ja": "!?", "zh": "!?"}  # before a character of _ALONE, too
+_TIGHT = "。｡！？．।॥။"  # end a sentence even without a blank
+_HALF_WIDTH = {"ja": "!?", "zh": "!?"}  # end a sentence even before a character of _ALONE
 _MARKS = ".!?…‼‽⁇⁈⁉؟۔։።፧។៕"
 _MORE_MARKS = {"el": ";\u037e"}  # a Greek question mark is a semicolon
-_BY_BLANKS = {"th": r"(?<=[\u0e00-\u0e7f])\s+(?=[\u0e00-\u0e7f])"}  # Thai has no marks of ends
+_BY_BLANKS = {"th": r"(?<=[\u0e00-\u0e7f])\s+(?=[\u0e00-\u0e7f])"}  # Thai has no marks at ends
 # Han, kana, Thai, Lao, Burmese and Khmer have no blanks between words: each character is a word,
 # with its combining marks
 _ALONE = (
@@ -45,9 +45,9 @@ class Segmenter:
 
     ends: re.Pattern[str]  # where a sentence may end: mark, blanks or line ends, what follows
     words: re.Pattern[str]
-    cuts: re.Pattern[str]  # what passages are counted in
-    titles: frozenset[str]  # abbreviations that no sentence ends with, without the last dot
-    abbreviations: frozenset[str]  # a sentence ends with them if a starter follows
+    cuts: re.Pattern[str]  # the words that `corpus.words` counts
+    titles: frozenset[str]  # abbreviations, without the last dot, that never end a sentence
+    abbreviations: frozenset[str]  # they end a sentence if a starter follows
     before_numbers: frozenset[str]  # abbreviations if a number follows
     starters: frozenset[str]
     has_ordinals: bool  # "3. Mai"
@@ -81,7 +81,7 @@ class Segmenter:
 
 
 def word_lists(folder: str, name: str) -> dict[str, frozenset[str]]:
-    """Return the lists in a file of a package by their names, which precede them in brackets."""
+    """Return the lists in a file of a package by name; each name precedes its list in brackets."""
     text = resources.files(folder).joinpath(name).read_text("utf-8")
     lists = re.findall(r"^\[(\w+)\]\n([^\[]*)", text, re.MULTILINE)
     return {name: frozenset(words.split()) for name, words in lists}
@@ -109,7 +109,7 @@ def segmenter(language: str = ENGLISH) -> Segmenter:
 
     defaults = get_lang_class(language).Defaults
     names = {name[:-1] for name in defaults.tokenizer_exceptions if name.endswith(".")}
-    names |= lists.get(language, frozenset())  # of languages for which spaCy has none
+    names |= lists.get(language, frozenset())  # if spaCy has none
     names |= {name[:1].upper() + name[1:] for name in names}
     return Segmenter(
         ends,
@@ -124,7 +124,7 @@ def segmenter(language: str = ENGLISH) -> Segmenter:
 
 
 def stop_words(language: str) -> frozenset[str]:
-    """Return the words of a language that say little by themselves, from spaCy; may be empty."""
+    """Return spaCy's words of a language that have little meaning by themselves; may be empty."""
     spacy_version()
     from spacy.util import get_lang_class
 
@@ -138,16 +138,16 @@ def spacy_version() -> str:
 
 
 def rules_version(language: str) -> str:
-    """Return the version of the rules of a language, which sentences and words depend on."""
+    """Return the version of a language's rules for sentences and words."""
     spacy = "" if language == ENGLISH else f", spacy {spacy_version()}"
     return f"{_VERSION + (language in _HALF_WIDTH)}{spacy}"
 
 
 @cache
 def _words(alone: str) -> re.Pattern[str]:
-    """Return the pattern of words and punctuation; to make it takes a while.
+    """Return the pattern of words and punctuation; each character of `alone` is a word.
 
-    Each of the characters `alone` is a word, with its combining marks.
+    Words have combining marks. The pattern takes a while to compile.
     """
     combining = "".join(
         char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M")

@@ -1,4 +1,4 @@
-"""Divide a large corpus into shards that are computed separately, and merge their passages."""
+"""Divide a large corpus into shards that stages compute separately, and merge their passages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from maskpolicy.experiment.definition import CorpusBlock
 
 MALFORMED_FILE = "malformed.json"
 _MEGABYTE = 1_000_000
-_MOST = 256  # shards: each is a file that a training keeps open
+_MOST = 256  # shards: a training keeps the file of each open
 CutFile: TypeAlias = Callable[[Path, int, Unit], Sequence[Cut]]
-"""cut(file, size, unit) returns the cuts of a file, as `cuts.scan`."""
+"""cut(file, size, unit) returns the cuts of a file, as `cuts.scan` does."""
 Piece: TypeAlias = tuple[FilePart, str, int]
 """A file or a part of it, its path, and its bytes."""
 
@@ -35,8 +35,8 @@ def shards(
     """Return the shards of a corpus of files, in order, each with a block of its files.
 
     A shard has about `corpus.shard_mb` of consecutive files or parts of files, or more if there
-    would be over 256 shards. A file that cannot be cut is in one shard. A corpus that is small or
-    has a `limit` has no shards.
+    would be over 256 shards. A file that cannot be cut lies in one shard. A small corpus, or one
+    with a `limit`, has no shards.
     """
     if not corpus.files or not corpus.shard_mb or corpus.limit:
         return []
@@ -44,13 +44,13 @@ def shards(
     size = max(math.ceil(corpus.shard_mb * _MEGABYTE), math.ceil(total / _MOST))
     pieces: list[Piece] = []
     for path, prefix in zip(map(Path, corpus.files), prefixes(corpus), strict=True):
-        parts = list(_parts(path, size, cut))  # before the digest, which the same pass computes
+        parts = list(_parts(path, size, cut))  # this pass over the file also computes its digest
         sha256 = digest(path)
         for part, weight in parts:
             named = FilePart(name=path.name, sha256=sha256, prefix=prefix, part=part)
             pieces.append((named, str(path), weight))
     while len(groups := list(_grouped(pieces, size))) > _MOST:
-        size = math.ceil(size * 1.25)  # files and row groups do not add up to `size` evenly
+        size = math.ceil(size * 1.25)  # files and row groups do not add up to `size`
     return [
         (
             shard(corpus, (part for part, *_ in group)),
@@ -96,9 +96,9 @@ def _grouped(pieces: Sequence[Piece], size: int) -> Iterator[list[Piece]]:
 def save_malformed(
     malformed: Malformed, source: ShardSource, corpus: CorpusBlock, folder: Path
 ) -> None:
-    """Write how many rows of a shard were skipped, and the messages of the first ones.
+    """Write the number of skipped rows of a shard, and the messages of the first ones.
 
-    The prefix of a file's ids replaces its path, so that paths do not change the bytes.
+    The prefix of a file's ids replaces its path, because paths must not change the bytes.
     """
     pairs = zip(corpus.files, source.files, strict=True)
     names = {f"{path}, ": part.prefix for path, part in pairs}
@@ -115,7 +115,7 @@ def save_malformed(
 def gather_malformed(malformed: Malformed, corpus: CorpusBlock, folders: Sequence[Path]) -> None:
     """Add the malformed rows of a corpus's shards to `malformed`.
 
-    Raises DataError for the first one unless they are skipped: a shard may be of a run that did.
+    Raises DataError for the first one unless they are skipped: another run may have made the shard.
     """
     paths = dict(zip(prefixes(corpus), corpus.files, strict=True))
     for folder in folders:
@@ -128,8 +128,8 @@ def gather_malformed(malformed: Malformed, corpus: CorpusBlock, folders: Sequenc
 def merge(folders: Sequence[Path], out: Path) -> Mapping[str, Rows]:
     """Make one artifact of the passages files in `folders`, and return its arrays.
 
-    The files are linked, or copied if links are not possible. A shard may have no passages. Raises
-    DataError if a column is missing in a shard, or has another shape than in the first one.
+    Files are linked, or copied where links are impossible. A shard may have no passages. Raises
+    DataError if a shard lacks a column, or has it in another shape than the first shard.
     """
     files: dict[str, int] = {}
     first: dict[str, Ragged] = {}
@@ -151,19 +151,19 @@ def _check(arrays: Mapping[str, Ragged], first: Mapping[str, Ragged], before: in
         odd = sorted(arrays.keys() ^ first.keys())[0]
         raise DataError(f"column {odd!r} is missing for some passages, e.g. around {before}")
     for name, array in arrays.items():
-        shape, usual = array.flat.shape[1:], first[name].flat.shape[1:]
+        shape, usual = (("n", *rows.flat.shape[1:]) for rows in (array, first[name]))
         if shape != usual:
+            shown = [f"({', '.join(map(str, each))})" for each in (shape, usual)]
             raise DataError(
-                f"column {name!r}, row {before}: its array has the shape (n, "
-                f"{', '.join(map(str, shape))}), and the first one has (n, "
-                f"{', '.join(map(str, usual))})"
+                f"column {name!r}, row {before}: its array has the shape {shown[0]}, and the first "
+                f"one has {shown[1]}"
             )
 
 
 def share(total: int, number: int, count: int) -> slice:
     """Return the passages of `total` that shard `number` of `count` annotates.
 
-    They are whole batches, so that a policy sees the same ones as without shards.
+    They are whole batches: a policy sees the same batches as without shards.
     """
     batches = math.ceil(total / BATCH)
     begin, end = (batches * at // count * BATCH for at in (number, number + 1))

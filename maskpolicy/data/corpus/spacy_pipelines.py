@@ -50,10 +50,7 @@ def log_rules() -> None:
 
 @lru_cache(maxsize=1)
 def load_pipeline(pipeline: str) -> Language:
-    """Load a spaCy pipeline by name or folder.
-
-    Raises ConfigError if it is not installed or cannot be read.
-    """
+    """Load a spaCy pipeline by name or folder; raises ConfigError if that is impossible."""
     pipeline_identity(pipeline)
     import spacy
 
@@ -69,7 +66,7 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
     Include it in the stage key of everything made with the pipeline. Raises ConfigError if the
     pipeline does not exist.
     """
-    if pipeline is None:  # the key names spaCy, which the rules do not read, if it is there
+    if pipeline is None:  # the rules do not use spaCy, but keys have its version if it is there
         spacy = spacy_version() if find_spec("spacy") else None
         return {"name": "rules", "version": rules.VERSION, "spacy": spacy}
     spacy = spacy_version()
@@ -85,15 +82,15 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
 
 
 def files_of(pipeline: str | None) -> dict[Path, str]:
-    """Return the sha256 of each file of a pipeline's folder; none for what is not a folder."""
+    """Return the sha256 of each file of a pipeline in a folder; {} for other pipelines."""
     is_folder = pipeline and Path(pipeline).is_dir()
     return {path: sha256(path) for path in files_below(Path(str(pipeline)))} if is_folder else {}
 
 
 def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
-    """Yield the entities of each text; a trained pipeline runs only the components they need.
+    """Yield the entities of each text; without a pipeline, the built-in rules find them.
 
-    Without a pipeline, the built-in rules find them.
+    A trained pipeline runs only the components for entities.
     """
     if pipeline is None:
         log_rules()
@@ -107,7 +104,7 @@ def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator
 
 
 def find_phrases(texts: Iterable[str], pipeline: str) -> Iterator[list[tuple[int, int]]]:
-    """Yield the characters (start, end) of each text's noun chunks and entities, in any order.
+    """Yield the characters (start, end) of each text's noun chunks and entities, unsorted.
 
     Raises ConfigError if the pipeline has no parser, or its language no noun chunks.
     """
@@ -130,9 +127,8 @@ def entity_labels(pipeline: str | None = None) -> frozenset[str]:
     nlp = load_pipeline(pipeline)
     if not set(nlp.pipe_factories.values()) <= _ENTITY_COMPONENTS | _FOR_ENTITIES | _STOCK:
         return frozenset()
-    finders = [
-        name for name, factory in nlp.pipe_factories.items() if factory in _ENTITY_COMPONENTS
-    ]
+    factories = nlp.pipe_factories.items()
+    finders = [name for name, factory in factories if factory in _ENTITY_COMPONENTS]
     return frozenset(label for name in finders for label in nlp.pipe_labels.get(name, ()))
 
 
@@ -150,8 +146,8 @@ def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
 def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np.uint8]]:
     """Yield the index in TAGS of each word of each passage, (w,).
 
-    A word has the tag of the pipeline's token with its last character. Raises ConfigError if the
-    pipeline has no tagger.
+    It is the tag of the pipeline's token that holds the word's last character. Raises ConfigError
+    if the pipeline has no tagger.
     """
     first, second = tee(passages)
     texts = (passage.text for passage in first)

@@ -1,9 +1,8 @@
-"""Add up what a policy counts in the passages of a corpus: batches, shards and the whole.
+"""Add up a policy's counts in the batches and shards of a corpus.
 
 Each batch becomes a sorted table (`plugins.statistics`). The tables lie on disk and are merged part
 by part, so memory holds a batch and one part of all tables, whatever the size of the corpus. The
-sums are of whole numbers and their order is that of the keys: the bytes do not depend on how
-the passages are divided.
+sums are whole numbers, sorted by key: their bytes do not depend on the batches and shards.
 """
 
 from __future__ import annotations
@@ -41,25 +40,23 @@ def count(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Write the sums of what a policy counts in all passages into the folder `out`.
+    """Write the sums of a policy's counts in all passages into the folder `out`.
 
-    `before` are the statistics of the pass before. Keys whose sum is below `least` are left out.
+    `before` are the statistics of the previous pass. Keys whose sum is below `least` are left out.
     Raises StageError or ConfigError with the policy and the passages if `count` fails.
     """
-    tables = batched(partial(_counted, policy, before), passages, workers)
-    write(_told(tables, len(passages), progress), out, least)
 
+    def tables() -> Iterator[Statistics]:
+        work, total = partial(_counted, policy, before), len(passages)
+        for number, table in enumerate(batched(work, passages, workers), 1):
+            yield table
+            progress(min(number * BATCH, total), total)
 
-def _told(
-    tables: Iterator[Statistics], total: int, progress: Callable[[int, int], None]
-) -> Iterator[Statistics]:
-    for number, table in enumerate(tables, 1):
-        yield table
-        progress(min(number * BATCH, total), total)
+    write(tables(), out, least)
 
 
 def _counted(policy: Any, before: Statistics | None, batch: Sequence[Passage]) -> Statistics:
-    """Return the sums of a batch; a policy counts _AT_A_TIME passages, whose keys are in memory."""
+    """Return the sums of a batch; memory holds the keys of _AT_A_TIME passages."""
     cuts = range(0, len(batch), _AT_A_TIME)
     return merged([_counted_in(policy, before, batch[a : a + _AT_A_TIME]) for a in cuts])
 
@@ -87,7 +84,7 @@ def _counted_in(policy: Any, before: Statistics | None, passages: Sequence[Passa
 
 
 def _table(policy: Any, method: str, numbers: Mapping[Key, float]) -> Statistics:
-    """Return what a method of a policy gave as a table; ConfigError names both for a wrong key."""
+    """Return the numbers from a policy's method as a table; ConfigError for a wrong key."""
     try:
         return Statistics.of(numbers)
     except ConfigError as error:
@@ -97,7 +94,7 @@ def _table(policy: Any, method: str, numbers: Mapping[Key, float]) -> Statistics
 def write(
     tables: Iterable[Statistics], out: Path, least: int = 1, kind: type[np.number[Any]] = np.int64
 ) -> None:
-    """Write the sum of tables of one `kind` of numbers, one table in memory, into `out`."""
+    """Write the sum of tables, which have one `kind` of numbers, into `out`; one is in memory."""
     spool = out / "spool"
     spool.mkdir()
     with StatisticsWriter(spool, kind) as writer:
@@ -114,7 +111,7 @@ def merge(
     least: int = 1,
     kind: type[np.number[Any]] = np.int64,
 ) -> None:
-    """Write the sum of tables that lie on disk into the folder `out`, one part after the other."""
+    """Write the sum of tables that lie on disk into the folder `out`, part by part."""
     parts = max(1, math.ceil(sum(map(len, tables)) / _TOGETHER))
     begins = [0] * len(tables)
     with StatisticsWriter(out, kind) as writer:
@@ -128,10 +125,10 @@ def merge(
 
 
 def condense(policy: Any, counted: Statistics, contrast: Statistics | None, out: Path) -> None:
-    """Write what a policy makes of its statistics into the folder `out`.
+    """Write a policy's condensed statistics into the folder `out`.
 
-    `contrast` are those of the contrasting corpus. Raises StageError or ConfigError with the policy
-    if `condense` fails.
+    `contrast` are the statistics of the contrasting corpus. Raises StageError or ConfigError with
+    the policy if `condense` fails.
     """
     write(_condensed(policy, counted, contrast), out, kind=np.float64)
 
@@ -156,7 +153,7 @@ def statistics_of(
 ) -> Statistics:
     """Return the statistics that a policy reads, of passages in memory.
 
-    Raises ConfigError if it compares them with other passages and `contrast` is empty.
+    Raises ConfigError if the policy also reads other passages and `contrast` is empty.
     """
     if not contrast and "contrast" in hooks.CONDENSE.extra(policy):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The values of a row: read with their types checked, and texts cleaned, compared and digested."""
+"""Read the values of a row with type checks; clean, compare and digest texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 def text(row: Mapping[str, Any], *keys: str) -> str:
     """Return the text under the first of `keys` that the row has, or raise DataError.
 
-    The first key is the official one, which messages name; the others are the Hub's spellings.
+    Messages name the first key, the official one; the others are spellings of the Hub.
     """
     value = _first(row, keys)
     if value is None:
@@ -59,7 +59,7 @@ def block(row: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 def records(row: Mapping[str, Any], *keys: str) -> list[dict[str, Any]]:
     """Return the list of objects under the first of `keys` that the row has; absent or null: [].
 
-    The Hub's object of lists, {"a": [1, 2]}, is the same as [{"a": 1}, {"a": 2}].
+    The Hub's object of lists, {"a": [1, 2]}, means [{"a": 1}, {"a": 2}].
     """
     value = _first(row, keys)
     if value is None:
@@ -74,17 +74,13 @@ def records(row: Mapping[str, Any], *keys: str) -> list[dict[str, Any]]:
 
 
 def check(value: str, what: str) -> None:
-    """Raise DataError for text that no tokenizer takes: with a NUL or a lone surrogate.
-
-    `what` names the text in the message.
-    """
-    reason = unusable(value)
-    if reason:
+    """Raise DataError for a text with a NUL or a lone surrogate; messages name it `what`."""
+    if reason := unusable(value):
         raise DataError(f"{what} holds {reason}: remove it")
 
 
 def unusable(value: str) -> str:
-    """Return what a tokenizer cannot take in a text, with its place; "" if there is nothing."""
+    """Return the first character that tokenizers cannot encode, with its place, or ""."""
     match = _UNUSABLE.search(value)
     if not match:
         return ""
@@ -98,12 +94,12 @@ def distinct(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def alike(value: str) -> str:
-    """Return a text in lower case with single blanks, so that equal questions have equal groups."""
+    """Return a text in lower case with single blanks: equal questions have equal groups."""
     return " ".join(value.lower().split())
 
 
 def digest(value: str) -> str:
-    """Return a short name for a long text, such as the document of a group."""
+    """Return a short name for a long text, e.g. for the group of a document."""
     return hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:16]
 
 

@@ -1,6 +1,6 @@
-"""The one reader of rows: files of every format, by their names, and datasets of the Hub.
+"""Read rows: of files of every format, by their names, and of datasets of the Hub.
 
-A new file format is a function that yields rows, and its line in the table at the end.
+A new file format is a function that yields rows, and a line in the table at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -36,12 +35,12 @@ from maskpolicy.data.datafiles.rows import (
 )
 
 _PIECE = 1 << 20  # characters that are read at once
-_TOKEN = 16  # characters: more than an escape or a literal of JSON, or the end of a number, has
+_TOKEN = 16  # characters: longer than an escape or literal of JSON, or the end of a number
 _NO_BLANK = re.compile(r"[^ \t\r\n]")
 
 
 def list_items(stream: IO[bytes], path: Path) -> Iterator[Json]:
-    """Yield the items of a JSON list, one at a time in memory: files have gigabytes."""
+    """Yield the items of a JSON list; memory holds one at a time, because files have gigabytes."""
     text, number = _JsonText(stream), 0
     try:
         if text.following() != "[":
@@ -64,7 +63,7 @@ def list_items(stream: IO[bytes], path: Path) -> Iterator[Json]:
 
 
 class _JsonText:
-    """JSON that is read piece by piece; `at` is the index in `text` of what comes next."""
+    """JSON that is read piece by piece; `at` is the index of the next character in `text`."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.text, self.at = "", 0
@@ -72,7 +71,7 @@ class _JsonText:
         self._decoder = json.JSONDecoder()
 
     def following(self) -> str:
-        """Move to the next character that is not blank and return it; at the end, ""."""
+        """Move to the next character that is not blank, and return it; at the end, return ""."""
         while not (match := _NO_BLANK.search(self.text, self.at)):
             self.text, self.at = self._source.read(_PIECE), 0
             if not self.text:
@@ -92,15 +91,15 @@ class _JsonText:
             size = max(_PIECE, len(self.text) - self.at)
             if is_cut and (piece := self._source.read(size)):
                 self.text, self.at = self.text[self.at :] + piece, 0
-            elif failed:
+                continue
+            if failed:
                 raise ValueError(failed)
-            else:
-                self.at = end
-                return value
+            self.at = end
+            return value
 
 
 def _advice(text: _JsonText) -> str:
-    """Return what to do about a file that begins with something else than a list, or ""."""
+    """Return what to do about a file that does not begin with a list, or ""."""
     first, _, rest = text.text.lstrip().partition("\n")
     try:
         row = json.loads(first)
@@ -128,9 +127,9 @@ def enclosed_items(stream: IO[bytes], path: Path, at: str) -> Iterator[tuple[str
 
 
 def _nested(items: list[Json], place: str, at: str, around: Json) -> Iterator[tuple[str, Json]]:
-    """Yield (place, value) of the rows that lie under the keys `at` of each item.
+    """Yield (place, value) of the rows under the keys `at` of each item.
 
-    A row also has the keys of all that encloses it; a key that both have, as `around.KEY`.
+    A row also has the keys of the objects around it, as `around.KEY` if it has KEY itself.
     """
     key, _, inner = at.partition(".")
     for number, item in enumerate(items):
@@ -151,26 +150,22 @@ _CSV_ROW = 1 << 20  # characters of the longest row of a .csv file
 
 
 def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
-    """Yield the rows of a table in which a line is a row, also where cells are quoted."""
+    """Yield the rows of a table; line breaks always end a row, even in quoted cells."""
     return _table(stream, path, layout, text_lines, _quoted if layout.quoted else str.split, "\t")
 
 
 def _joined(stream: IO[bytes], path: Path, part: Part) -> Iterator[Row]:
-    """Join lines until quotes are closed; what is more than a block, or no text, ends a row too."""
-    held: list[Row] = []
-    quotes = size = 0
-    for line in chain(text_lines(stream, path, part), [None]):
-        if line is not None:
-            held.append(line)
-            quotes += (line.value or "").count('"')
-            size += len(line.value or "")
-            if not line.error and size <= _CSV_ROW and quotes % 2:
-                continue
-        if held:
-            error = next((one.error for one in held if one.error), "")
-            text = None if error else "\n".join(one.value for one in held)
-            yield Row(held[0].place, held[0].number, text, error)
-            held, quotes, size = [], 0, 0
+    """Join lines until quotes are closed; a malformed line or too many characters end a row too."""
+    lines = text_lines(stream, path, part)
+    for first in lines:
+        texts, error = [first.value or ""], first.error
+        quotes, size = texts[0].count('"'), len(texts[0])
+        while not error and size <= _CSV_ROW and quotes % 2 and (line := next(lines, None)):
+            error = line.error
+            texts.append(line.value or "")
+            quotes += texts[-1].count('"')
+            size += len(texts[-1])
+        yield Row(first.place, first.number, None if error else "\n".join(texts), error)
 
 
 def _quoted(line: str, delimiter: str) -> list[str]:
@@ -190,7 +185,7 @@ def _table(
     split: Callable[[str, str], list[str]],
     delimiter: str,
 ) -> Iterator[Row]:
-    """Yield lines as {column: text}; the first one names the columns if `layout` does not."""
+    """Yield lines as {column: text}; unless `layout` names the columns, the first line does."""
 
     def in_cells(part: Part) -> Iterator[Row]:
         for line in lines(stream, path, part):
@@ -204,7 +199,7 @@ def _table(
                     yield Row(line.place, line.number, error=reason)
 
     names = list(layout.header)
-    if layout.part.begin and not names:  # the header lies before the part
+    if layout.part.begin and not names:  # the header precedes the part
         before = in_cells(Part(end=layout.part.begin))
         names = next((row.value for row in before if not row.error), [])
     for row in in_cells(layout.part):
@@ -233,8 +228,8 @@ def rows(path: Path, layout: Layout = _ANY) -> Iterator[Row]:
     """Yield the rows of a file in the format of its name; text may begin with a BOM.
 
     A row that cannot be parsed has an `error` instead of a value. Only a .json file with a
-    `layout.at` is read whole. Raises ConfigError for an unknown format, and DataError for a file
-    that cannot be read at all, or that lacks one of `layout.keys` in all rows.
+    `layout.at` is read as a whole. Raises ConfigError for an unknown format, and DataError for a
+    file that cannot be read at all or lacks one of the columns `layout.keys`.
     """
     read, _ = _reader(path.name)
     with opened(path) as stream:
@@ -252,9 +247,9 @@ def hub_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a Hub dataset (or of a local folder laid out as one).
 
-    `keys` are the keys to read of each row (empty: all). With `stream`, only the rows that are read
-    are downloaded. Raises DataError, with the advice `instead`, if the dataset cannot be loaded or
-    lacks one of the keys.
+    `keys` are the keys to read of each row (empty: all). With `stream`, rows are downloaded one by
+    one. Raises DataError, with the advice `instead`, if the dataset cannot be loaded or lacks one
+    of the keys.
     """
     where = f"{name}{f' ({subset})' if subset else ''}, split {split}"
     with hub.explained(where, instead):
@@ -276,7 +271,7 @@ def stem(name: str) -> str:
 
 
 def unit(name: str) -> Unit | None:
-    """Return the units after which a file may be cut; None if it must be read as a whole."""
+    """Return the units between which a file may be cut; None if it must be read as a whole."""
     return _reader(name)[1] if ungzipped(name) == name else None
 
 
@@ -330,7 +325,7 @@ def _text(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 
 
 def _block(lines: list[Row], key: str) -> Row:
-    """Return the row of a block, or of its first line that no tokenizer can take."""
+    """Return the row of a block, or of its first line that tokenizers cannot encode."""
     text = "\n".join(line.value for line in lines).strip()
     if not fields.unusable(text):
         return Row(lines[0].place, lines[0].number, {key: text})
@@ -387,7 +382,7 @@ def _kilt(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 
 
 def _page(parts: list[str], title: object) -> str:
-    """Join paragraphs; a list's items stay, without their marker."""
+    """Join paragraphs and items of lists, without markers."""
     kept = (part.strip() for part in parts if not part.startswith(_SECTION))
     texts = [_BULLET.sub("", part, count=1) for part in kept]
     if texts and isinstance(title, str) and texts[0] == title.strip():
@@ -400,16 +395,15 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     from pyarrow.parquet import ParquetFile
 
     with tempfile.TemporaryFile() as unpacked:
-        if isinstance(stream, gzip.GzipFile):  # it is read from its end, which gzip cannot
+        if isinstance(stream, gzip.GzipFile):  # Parquet is read from its end, which gzip cannot do
             try:
                 shutil.copyfileobj(stream, unpacked)
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                advice = "unpack it, or let $TMPDIR name a folder with room"
                 raise StoreError(
                     f"{path}: has no room to be unpacked in {tempfile.gettempdir()} "
-                    f"({error.strerror}): {advice}"
+                    f"({error.strerror}): unpack it, or let $TMPDIR name a folder with room"
                 ) from error
             stream = unpacked
         try:
@@ -441,4 +435,4 @@ _READERS: dict[str, tuple[Reader, Unit | None]] = {
     "?*.csv": (partial(_table, lines=_joined, split=_quoted, delimiter=","), "unquoted"),
     "?*.parquet": (_parquet, "group"),
 }
-"""By file name, without .gz; the first that matches. None: such a file is never cut."""
+"""By pattern of file names without .gz, the first match: the reader, and the units for cuts."""

@@ -1,4 +1,4 @@
-"""Rows of data files: their places, malformed ones, and where a large file may be cut."""
+"""Rows of data files, malformed rows, and the cuts of large files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Json
 
 Unit: TypeAlias = Literal["line", "block", "unquoted", "group"]
-"""A file may be cut after each line, after each blank line, after each line if the file has no
-quotes, or between the row groups of Parquet."""
+"""Where a file may be cut: after each line, after each blank line, after each line of a file
+without quotes, or between the row groups of Parquet."""
 
 LONGEST_LINE = 1 << 27  # bytes; a line takes three times its size in memory
 _NAMED = 10  # malformed rows that a message names
@@ -28,13 +28,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a file or a Hub dataset; `error` says why it could not be read."""
+    """One row of a file or a Hub dataset; `error` says why it cannot be read."""
 
     place: str  # file and row, for messages
     number: int  # the line (from 1) if the file is read by lines, otherwise the index (from 0)
     value: Json = None  # {key: value}
     error: str = ""
-    file: str = ""  # the file's name without its endings, where a task has a file for each group
+    file: str = ""  # the file's name without its endings, if a task has a file for each group
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ WHOLE = Part()
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of rows in a file, as far as its format does not fix it, and what to read."""
+    """What to read, and the layout of rows beyond the format of the file."""
 
     keys: Sequence[str] = ()  # the keys to read of each row, that of its text first; empty: all
     at: str = ""  # .json: the key of the rows; "data.paragraphs" goes through lists
@@ -62,19 +62,19 @@ class Layout:
 
 @dataclass
 class Malformed:
-    """The policy for rows that cannot be used: raise an error, or skip and count them."""
+    """The handling of malformed rows: raise an error, or skip and count them."""
 
-    setting: str  # what skips such rows, for messages, e.g. "corpus.on_error: skip"
+    setting: str  # that skips such rows, for messages, e.g. "corpus.on_error: skip"
     skip: bool = False
     count: int = 0  # rows skipped
     first: list[str] = field(default_factory=list)  # the messages of the first ten
 
     def add(self, row: Row, reason: str) -> None:
-        """Count a row that is skipped; otherwise raise DataError naming its file and place."""
+        """Count a skipped row, or raise DataError with its file and place."""
         self.take(f"{row.place}: {reason}")
 
     def take(self, message: str) -> None:
-        """Do the same for a row whose message, as in `first`, is known."""
+        """Count a skipped row with a message for `first`, or raise DataError with the message."""
         if not self.skip:
             raise DataError(f"{message} ({self.setting} leaves such rows out)")
         self.count += 1
@@ -82,22 +82,22 @@ class Malformed:
             self.first.append(message[:_LONGEST])
 
     def warn(self, name: str) -> None:
-        """Log how many rows of `name` were skipped, if any, and the first ten."""
+        """Log the number of skipped rows of `name`, if any, and the first ten messages."""
         if self.count:
             first = "; ".join(self.first)
             _log.warning("%s: %d malformed rows skipped: %s", name, self.count, first)
 
 
 def existing(path: Path) -> Path | None:
-    """Return the file, or its gzipped form if only that exists, or None."""
+    """Return the file, its gzipped form if only that exists, or None."""
     gzipped = path.with_name(f"{path.name}.gz")
     return next((file for file in (path, gzipped) if file.is_file()), None)
 
 
 def matching(folder: Path, name: str) -> list[Path]:
-    """Return the files of a folder that a name, or a pattern such as *.jsonl, means, sorted.
+    """Return the sorted files of a folder that match a name or a pattern such as *.jsonl.
 
-    A gzipped form stands for a file that is not there.
+    A missing file is replaced by its gzipped form.
     """
     names = {name}
     if "*" in name:
@@ -112,14 +112,11 @@ def ungzipped(name: str) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, unpacked if its name ends in .gz; DataError names one that cannot be read."""
+    """Open a file, unpacked if its name ends in .gz; raises DataError if it cannot be read."""
     try:
-        if ungzipped(path.name) == path.name:
-            with path.open("rb") as stream:
-                yield stream
-        else:
-            with gzip.open(path) as unpacked:
-                yield cast(IO[bytes], unpacked)
+        is_packed = ungzipped(path.name) != path.name
+        with gzip.open(path) if is_packed else path.open("rb") as stream:
+            yield cast(IO[bytes], stream)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: damaged, or not a gzip file: {error}") from error
     except OSError as error:
@@ -127,7 +124,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def text_lines(stream: IO[bytes], path: Path, part: Part = WHOLE) -> Iterator[Row]:
-    """Yield each line as a row whose value is text without its end; too long ones have an error."""
+    """Yield each line, without its end, as the value of a row; too long lines are malformed."""
     if part.begin:
         stream.seek(part.begin)
     at, number = part.begin, part.before
@@ -149,7 +146,7 @@ def text_lines(stream: IO[bytes], path: Path, part: Part = WHOLE) -> Iterator[Ro
 
 
 def check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
-    """Raise DataError for a key that is wanted of the rows of a file but not there."""
+    """Raise DataError for a wanted column that is not there."""
     names = list(there)
     for name in wanted:
         if name not in names:
@@ -157,7 +154,7 @@ def check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
 
 
 Cut: TypeAlias = tuple[int, int]
-"""The byte at which a part begins, and the number of lines before it."""
+"""The first byte of a part, and the number of lines before it."""
 
 _PIECE = 1 << 20  # bytes of one read
 
@@ -165,7 +162,7 @@ _PIECE = 1 << 20  # bytes of one read
 def scan(path: Path, size: int, unit: Unit) -> tuple[str, list[Cut]]:
     """Return a file's sha256 and its cuts, from one pass over the file.
 
-    Each cut is the first possible one at least `size` bytes after the one before.
+    Each cut is the first possible one, at least `size` bytes after the previous one.
     """
     cuts: list[Cut] = []
     seen = _Pass()
@@ -179,7 +176,7 @@ def scan(path: Path, size: int, unit: Unit) -> tuple[str, list[Cut]]:
 
 
 class _Pass:
-    """One pass over a file: its digest, and the lines and bytes that were read."""
+    """One pass over a file: its digest, and the numbers of lines and bytes so far."""
 
     def __init__(self) -> None:
         self.sha256 = hashlib.sha256()
@@ -187,15 +184,15 @@ class _Pass:
         self.quoted = False
 
     def read(self, file: IO[bytes], size: int) -> bool:
-        """Read `size` bytes; return whether there were as many."""
+        """Read `size` bytes; return False if the file has fewer."""
         end = self.offset + size
         while self.offset < end and (piece := file.read(min(_PIECE, end - self.offset))):
             self._take(piece)
         return self.offset == end
 
     def finish(self, file: IO[bytes], unit: Unit) -> None:
-        """Read on to the end of a line, or for blocks to the end of a blank line."""
-        is_whole = False  # whether a line begins here
+        """Read to the end of the line, or for blocks to the end of a blank line."""
+        is_whole = False  # whether the next piece begins a line
         while piece := file.readline(_PIECE):
             self._take(piece)
             ends = piece.endswith(b"\n")
@@ -217,9 +214,9 @@ def parts(cuts: Sequence[Cut]) -> list[Part]:
 
 
 def row_groups(path: Path, size: int) -> Iterator[tuple[Part, int]]:
-    """Yield the parts of a Parquet file and the bytes of their rows, each of `size` bytes or more.
+    """Yield the parts of a Parquet file, of `size` bytes or more, and the bytes of their rows.
 
-    A file that cannot be read is one part, whose reader raises the error.
+    A file that cannot be read is one part; its reader raises the error.
     """
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile

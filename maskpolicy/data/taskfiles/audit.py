@@ -13,36 +13,33 @@ _OUTER = " .,;:!?\"'“”‘’()[]"  # ignored at the ends of a question
 def overlap(train: Sequence[Example], test: Sequence[Example], contexts: bool) -> Json:
     """Count the test examples that also occur in train: by text, or by id with another text.
 
-    With `contexts`, the context is part of the text: the same question about another text is
-    another example. Returns {"examples": of test, "same_text", "same_id": with another text}.
+    With `contexts`, the context is part of the text. Returns {"examples": of test, "same_text",
+    "same_id": with another text}.
     """
     texts = {_text(example, contexts) for example in train}
     ids = {example.id for example in train}
-    same = [_text(example, contexts) in texts for example in test]
-    by_id = sum(
-        example.id in ids and not is_same for example, is_same in zip(test, same, strict=True)
-    )
-    return {"examples": len(test), "same_text": sum(same), "same_id": by_id}
+    others = [example for example in test if _text(example, contexts) not in texts]
+    by_id = sum(example.id in ids for example in others)
+    return {"examples": len(test), "same_text": len(test) - len(others), "same_id": by_id}
 
 
 def notes(task: str, found: Json) -> list[str]:
     """Return a line for each finding of a task's audit; `found` is its audit.json."""
     shared = found["test_in_train"]
     lines = []
-    if shared["same_text"]:
-        share = _share(shared["same_text"], shared["examples"])
-        lines.append(f"{share} test questions also stand in train")
-    if shared["same_id"]:
-        share = _share(shared["same_id"], shared["examples"])
-        lines.append(f"{share} test questions have the id of a train question with another text")
+    for key, what in (
+        ("same_text", "also stand in train"),
+        ("same_id", "have the id of a train question with another text"),
+    ):
+        if shared[key]:
+            lines.append(f"{_share(shared[key], shared['examples'])} test questions {what}")
     for cut in found["cuts"]:
         if cut["count"]:
-            reason = "the model has no more positions"
-            if cut["key"] != "positions":
-                reason = f"finetune.{cut['key']} is the limit"
-            share = _share(cut["count"], cut["texts"])
-            what = f"{share} {cut['split']} {cut['what']}"
-            lines.append(f"{what} were cut to {cut['limit']} tokens: {reason}")
+            is_model = cut["key"] == "positions"
+            what = f"{_share(cut['count'], cut['texts'])} {cut['split']} {cut['what']}"
+            why = "the model has no more positions"
+            why = why if is_model else f"finetune.{cut['key']} is the limit"
+            lines.append(f"{what} were cut to {cut['limit']} tokens: {why}")
     return [f"{task}: {line}" for line in lines]
 
 
@@ -55,7 +52,6 @@ def _text(example: Example, contexts: bool) -> tuple[str, str]:
 
 
 def _normal(text: str) -> str:
-    """Return a text without differences of case, blanks, Unicode's forms and outer punctuation."""
-    words = unicodedata.normalize("NFKC", text).casefold().split()
-    plain = " ".join(words)
+    """Return a text in lower case and one Unicode form, without repeated blanks and outer marks."""
+    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return plain.strip(_OUTER) or plain

@@ -15,10 +15,9 @@ from maskpolicy.data.taskfiles.evidence import occurrence
 def companions(
     name: str, beside: Sequence[Path], splits: Sequence[str] = ("train", "dev", "test")
 ) -> list[Path]:
-    """Return the files biencoder-NAME-SPLIT.json of the first folder that has any of them."""
+    """Return the files biencoder-NAME-SPLIT.json of the first folder with any of them."""
     for folder in beside:
-        names = (f"biencoder-{name}-{split}.json" for split in splits)
-        paths = (existing(folder / name) for name in names)
+        paths = (existing(folder / f"biencoder-{name}-{split}.json") for split in splits)
         if present := [path for path in paths if path is not None]:
             return present
     return []
@@ -30,8 +29,8 @@ def passages(
     """Return a function (row, example) -> the first positive passage with an answer, or None.
 
     Questions are compared without case, repeated blanks and question mark. The files are read once
-    (NQ's train file has 8 GB); only passages of `questions` are kept in memory. Raises DataError
-    for a malformed row, whatever the task's on_error: the rows are not those of the task.
+    (NQ's train file has 8 GB); memory only holds passages of `questions`. A malformed row raises
+    DataError also with `on_error: skip`, which is for the task's rows.
     """
     wanted = {_plain(question) for question in questions}
     positive: dict[str, list[str]] = {}

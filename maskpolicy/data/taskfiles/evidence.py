@@ -13,10 +13,10 @@ _ARTICLES = {"a", "an", "the"}
 
 
 def window(document: str, answers: Iterable[str], words: int = 100) -> str | None:
-    """Return the first window of `words` blank-separated words that contains a whole answer.
+    """Return the first window of `words` blank-separated words with a whole answer, or None.
 
     Windows overlap by half. Answers are compared as lower-case words without punctuation and
-    articles (TriviaQA's normalisation). None: no window contains an answer.
+    articles (TriviaQA's normalisation).
     """
     span = occurrence(document, answers)
     if span is None:
@@ -39,7 +39,7 @@ def occurrence(document: str, answers: Iterable[str]) -> tuple[int, int] | None:
 def occurrences(document: str, answers: Iterable[str]) -> list[tuple[int, int]]:
     """Return the characters (start, end) of all occurrences of all answers, sorted and distinct.
 
-    Those of different answers may overlap ("Rome" in "City of Rome").
+    Different answers may overlap ("Rome" in "City of Rome").
     """
     tokens = [
         (match[0].lower(), *match.span())

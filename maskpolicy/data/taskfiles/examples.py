@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import dropwhile, islice
+from itertools import count, dropwhile, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,17 +29,17 @@ _NAMED = 10  # repeated ids that a message names
 
 @dataclass(frozen=True)
 class Split:
-    """The examples of one split, and how much was left out."""
+    """The examples of one split, and the numbers of those left out."""
 
     examples: list[Example]
     unlabelled: int = 0  # rows (or examples) without any answer
     malformed: int = 0  # rows skipped by on_error: skip
-    repeated: tuple[str, ...] = ()  # one for each example that has the id of an earlier one
+    repeated: tuple[str, ...] = ()  # a message for each example with the id of an earlier one
 
 
 @dataclass
 class Reading:
-    """The examples that have been read of a split so far, each with its row."""
+    """The examples of a split that were read so far, each with its row."""
 
     task: sources.Task
     source: sources.SplitSource
@@ -49,7 +49,7 @@ class Reading:
     repeated: list[str] = field(default_factory=list)
 
     def each(self, change: Callable[[Row, Example], T]) -> list[T]:
-        """Return what `change` makes of each example; a row at which it fails is malformed."""
+        """Return change(row, example) for each example; rows whose call fails are malformed."""
         results = []
         for row, example in self.kept:
             try:
@@ -70,9 +70,9 @@ def read_examples(
 def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> Split:
     """Read train, dev or test of a task from official files in `folder`, or from the Hub.
 
-    With `contexts=False`, contexts outside the rows are looked up only if the block has
-    `context: true`. Raises DataError for a missing file, a malformed row (unless the block has
-    `on_error: skip`) and a split without examples.
+    With `contexts=False`, contexts outside the rows are read only if the block has `context: true`.
+    Raises DataError for a missing file, a malformed row (unless the block has `on_error: skip`) and
+    a split without examples.
     """
     reading = opened(block, split, folder)
     if contexts or block.context:
@@ -87,8 +87,8 @@ def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True
 def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
     """Read the pairs (row, example) of a split without contexts; raises as `read_split` does.
 
-    If two examples share an id, a user's task gets an error. In official files both examples stay,
-    and `repeated` names the second one.
+    Two examples with the same id are an error in a user's task. In official files both stay, and
+    `repeated` names the second one.
     """
     task = sources.task(block)
     source = sources.source_of(task, block, split, folder)
@@ -115,26 +115,16 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
             f"train by whole groups: add rows of another group for task {block.name!r}"
         )
     if most := block.limit.group:
-        reading.kept = _of_each_group(reading.kept, most)
+        numbers = defaultdict[str, Iterator[int]](count)
+        reading.kept = [pair for pair in reading.kept if next(numbers[pair[1].group]) < most]
     if most := getattr(block.limit, split):
         places = first([one.group for _, one in reading.kept], most)
         reading.kept = [reading.kept[place] for place in places]
     return reading
 
 
-def _of_each_group(pairs: list[tuple[Row, Example]], most: int) -> list[tuple[Row, Example]]:
-    """Return the first `most` examples of each group."""
-    counts: Counter[str] = Counter()
-    kept = []
-    for row, example in pairs:
-        counts[example.group] += 1
-        if counts[example.group] <= most:
-            kept.append((row, example))
-    return kept
-
-
 def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Path]:
-    """Return the files that `read_split` reads; their digests are in the key. Hub: none."""
+    """Return the files that `read_split` reads, whose digests are in the key; none for the Hub."""
     if block.data == "hub":
         return []
     task = sources.task(block)
@@ -171,16 +161,9 @@ def read_rows(path: Path) -> list[Example]:
 def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:
     """Yield a split, as experiments use it, as JSON Lines (the output of `maskpolicy examples`)."""
     for example in islice(read_examples(block, split, folder), limit):
-        row = {
-            "id": example.id,
-            "group": example.group,
-            "source": example.source,
-            "targets": list(example.targets),
-            "context": example.context,
-        }
-        if not example.source:
-            row["choices"] = list(example.choices)
-        yield json.dumps(row, ensure_ascii=False)
+        shown = ["id", "group", "source", "targets", "context"]
+        shown += [] if example.source else ["choices"]
+        yield json.dumps({name: getattr(example, name) for name in shown}, ensure_ascii=False)
 
 
 def _map(reading: Reading) -> None:
@@ -222,24 +205,22 @@ def look_up(reading: Reading) -> None:
 
 
 def _with_context(examples: list[Example], name: str) -> list[Example]:
-    """Append each context to its source (`context: true`); raises DataError if there is none."""
+    """Append each context to its source (`context: true`); raises DataError if there is none.
+
+    Lines of the source that begin the context are not repeated.
+    """
     if not any(example.context for example in examples):
         raise DataError(
             f"{name}: context: true, but no example has a context: put the task's evidence or "
             "knowledge source beside the file"
         )
-    return [
-        replace(example, source=_joined(example.source, example.context))
-        if example.context
-        else example
-        for example in examples
-    ]
-
-
-def _joined(source: str, context: str) -> str:
-    """Join both; lines of the source that the context begins with are not repeated."""
-    lines = source.split("\n")
-    return "\n".join([*lines, *dropwhile(lambda line: line in lines, context.split("\n"))])
+    joined = []
+    for one in examples:
+        lines = one.source.split("\n")
+        more = one.context.split("\n") if one.context else []
+        source = "\n".join([*lines, *dropwhile(lines.__contains__, more)])
+        joined.append(replace(one, source=source))
+    return joined
 
 
 def _log_rows(reading: Reading) -> None:
@@ -249,28 +230,25 @@ def _log_rows(reading: Reading) -> None:
         lack = "an answer" if is_builtin else "an example of the task"
         _log.info("%s: %d rows without %s left out", name, reading.unlabelled, lack)
     if reading.repeated:
-        shown = "; ".join(reading.repeated[:_NAMED])
+        shown, number = "; ".join(reading.repeated[:_NAMED]), len(reading.repeated)
         _log.warning(
-            "%s: %d rows have the id of an earlier row, and are kept: %s",
-            name,
-            len(reading.repeated),
-            shown,
+            "%s: %d rows have the id of an earlier row, and are kept: %s", name, number, shown
         )
     reading.malformed.warn(name)
 
 
 def _counts(reading: Reading) -> str:
     malformed = reading.malformed
-    counts = f"{reading.unlabelled} without an answer, {malformed.count} malformed"
     if not reading.unlabelled and not malformed.count:
         return "there is no row at all"
-    return f"{counts}: {malformed.first[0]}" if malformed.count else counts
+    first = f": {malformed.first[0]}" if malformed.count else ""
+    return f"{reading.unlabelled} without an answer, {malformed.count} malformed{first}"
 
 
 def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
     """Return the examples of one row, with ids, groups and distinct targets without outer blanks.
 
-    `official` is the split's official name, from which missing ids are made. Raises DataError.
+    Missing ids begin with `official`, the split's official name. Raises DataError.
     """
     if row.error:
         raise DataError(row.error)
@@ -291,7 +269,7 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
 
 @contextmanager
 def _plugin_errors_as_data_errors(task: sources.Task) -> Iterator[None]:
-    """Turn an exception of a task's code into a DataError that names the task and the line."""
+    """Turn an exception of a task's code into a DataError with the task and the line."""
     try:
         yield
     except MaskpolicyError:
@@ -311,8 +289,7 @@ def _check(example: Any, task: str) -> None:
             f"task {task!r}: example gave {type(example).__name__}: it must return a "
             "maskpolicy.core.types.Example, a list of them, or None"
         )
-    given: Any = example.id  # by the task's code, which may give a number, also 0
-    identity = given if type(given) in (int, float) else given or ""
+    identity: Any = "" if example.id is None else example.id
     texts = {"source": example.source, "id": identity, "context": example.context or ""}
     for name in ("targets", "choices", "short_answers"):
         values = getattr(example, name)
@@ -342,15 +319,15 @@ SEED, LIMIT_SEED = 0, 1
 
 
 def linked(examples: Iterable[Example]) -> list[str]:
-    """Return the group of each example: the same for examples that share a source or context."""
+    """Return the group of each example; examples that share a source or context have the same."""
     texts = ([one.source, one.context] for one in examples)
     return connected([[alike(text) for text in both if text is not None] for both in texts])
 
 
 def dev_groups(groups: Sequence[str], share: float, is_linked: bool) -> set[str]:
-    """Return which of the examples' `groups` belong to a dev split that is carved from train.
+    """Return the groups of a dev split that is carved from train; `groups` has one per example.
 
-    A linked group may be large. If it has more than `share` of the examples, it stays in train.
+    A linked group with more than `share` of the examples stays in train.
     """
     sizes = Counter(groups)
     large = {group for group, size in sizes.items() if size > share * len(groups)}
@@ -360,8 +337,8 @@ def dev_groups(groups: Sequence[str], share: float, is_linked: bool) -> set[str]
 def connected(links: Sequence[Sequence[str]]) -> list[str]:
     """Return the group of each of `links`, a list of one or more texts.
 
-    Two that share a text, directly or through others, have the same group. A group is named after
-    its first text in alphabetical order.
+    Links that share a text, directly or through others, have the same group. Its name is its first
+    text in alphabetical order.
     """
     parents: dict[str, str] = {}
 
@@ -379,10 +356,10 @@ def connected(links: Sequence[Sequence[str]]) -> list[str]:
 
 
 def carve(groups: Iterable[str], share: float, stay: Collection[str] = ()) -> set[str]:
-    """Return the groups that belong to dev: those whose seeded hash is below `share`.
+    """Return the groups of dev: those whose seeded hash is below `share`.
 
-    A group therefore falls on the same side in every file. With two groups or more, each side gets
-    at least one. Groups of `stay` remain in train unless there are no others.
+    So a group is on the same side in every file. With two groups or more, each side has at least
+    one. Groups in `stay` remain in train unless there are no others.
     """
     ranks = {group: _rank(group, SEED) for group in groups}
     if len(ranks) < 2:
@@ -396,7 +373,7 @@ def carve(groups: Iterable[str], share: float, stay: Collection[str] = ()) -> se
 def first(groups: Sequence[str], count: int) -> list[int]:
     """Return the places of `count` examples, in order: whole groups, and the first of one more.
 
-    Groups come in the order of a seeded hash, so a larger `count` adds examples and drops none.
+    A seeded hash orders the groups, so a larger `count` only adds examples.
     """
     ranks = {group: _rank(group, LIMIT_SEED) for group in groups}
     places = sorted(range(len(groups)), key=lambda place: (ranks[groups[place]], groups[place]))

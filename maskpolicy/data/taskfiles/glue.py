@@ -19,9 +19,9 @@ BABYLM = "babylm"  # the edition of BabyLM's evaluation pipeline
 def facts(
     name: str, folder: str, labels: Sequence[str] = BINARY, *, babylm: bool = False, **own: Any
 ) -> dict[str, Any]:
-    """Return the facts of a task of GLUE, those that all share and its `own`.
+    """Return the facts of a task of GLUE: the common ones and its `own`.
 
-    `folder` is that of its files; with `babylm`, BabyLM's evaluation pipeline has some, too.
+    `folder` is the folder of its files; with `babylm`, BabyLM's evaluation pipeline also has files.
     """
     editions = {"editions": ("glue", BABYLM), "others": of_babylm(name)} if babylm else {}
     return {
@@ -34,7 +34,7 @@ def facts(
 
 
 def superglue(name: str, folder: str) -> dict[str, Any]:
-    """Return the facts that tasks of SuperGLUE share; `folder` is that of its files."""
+    """Return the common facts of SuperGLUE's tasks; `folder` is the folder of the files."""
     return {
         **{"kind": "label", "group": "superglue", "metric": "accuracy", "labels": BINARY},
         "editions": ("superglue", BABYLM),
@@ -53,7 +53,7 @@ def of_babylm(name: str) -> dict[str, dict[str, str]]:
 def label(row: Json, labels: Sequence[str], *keys: str) -> str | None:
     """Return the label under the first of `keys` that a row has, or None if it has no label.
 
-    The Hub has numbers for labels, and -1 for none. Raises DataError for an unknown label.
+    The Hub has numbers instead of labels, and -1 for none. Raises DataError for an unknown label.
     """
     value: Any = next((row[key] for key in keys if row.get(key) not in (None, "")), None)
     if value is None or value == -1:
@@ -80,11 +80,5 @@ def example(
     if answer is None:
         return None
     first, *second = (text(row, *names.split("|")).strip() for names in texts)
-    return Example(
-        id="",
-        group=group,
-        source=first,
-        targets=(answer,),
-        context=second[0] if second else None,
-        choices=tuple(labels),
-    )
+    context = second[0] if second else None
+    return Example("", group, first, (answer,), context=context, choices=tuple(labels))

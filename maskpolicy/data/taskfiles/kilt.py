@@ -19,7 +19,7 @@ FOLDERS = ("kilt", "KILT", "data")
 SEPARATOR = "[SEP]"  # stands between subject and relation in zsRE's sources
 START, END = "[START_ENT]", "[END_ENT]"  # stand around the mention in entity linking's sources
 _PAGE = re.compile(rb'"wikipedia_id"\s*:\s*(?:"([^"]*)"|(\d+))')
-_HEAD = 400  # bytes of a page's line that hold its id
+_HEAD = 400  # first bytes of a page's line, which hold its id
 _TURN = re.compile(r"._\d+\Z")  # the end of a dialogue's id
 _NEEDS = {
     "zsre": f"key 'input' must read SUBJECT {SEPARATOR} RELATION",
@@ -31,7 +31,7 @@ Place = tuple[str, int, int]  # page, first and last paragraph
 
 
 def facts(name: str) -> dict[str, Any]:
-    """Return the facts that KILT's tasks share; `name` begins the names of its files."""
+    """Return the common facts of KILT's tasks; names of files begin with `name`."""
     return {
         "group": "knowledge-intensive",
         "files": {split: f"{name}-{split}-kilt.jsonl" for split in ("train", "dev")},
@@ -41,7 +41,7 @@ def facts(name: str) -> dict[str, Any]:
 
 
 def mention(source: str) -> str:
-    """Return the mention that is marked in a source of entity linking, or ""."""
+    """Return the marked mention in a source of entity linking, or ""."""
     _, start, rest = source.partition(START)
     inside, end, _ = rest.partition(END)
     return " ".join(inside.split()) if start and end else ""
@@ -49,23 +49,21 @@ def mention(source: str) -> str:
 
 def answers(row: Json) -> tuple[str, ...]:
     """Return the distinct answers of a row (the Hub has "" for a missing one)."""
-    stated = (entry.get("answer") for entry in fields.records(row, "output"))
-    kept = [answer for answer in stated if answer is not None]
-    if not all(isinstance(answer, str) for answer in kept):
+    stated = [entry.get("answer") for entry in fields.records(row, "output")]
+    if not all(isinstance(answer, str | None) for answer in stated):
         raise DataError("key 'output': every 'answer' must be text")
-    return fields.distinct(kept)
+    return fields.distinct(answer or "" for answer in stated)
 
 
 def objects(row: Json) -> tuple[str, ...]:
-    """Return the surface forms of the object that a row asks for (`meta.obj_surface`), if any."""
+    """Return the surface forms of a row's object (`meta.obj_surface`), if any."""
     return fields.distinct(fields.texts(fields.block(row, "meta"), "obj_surface"))
 
 
 def check(row: Json, task: str) -> None:
     """Raise DataError unless a row looks like those of `task` (zsre, wow or nq).
 
-    All of KILT's files have the same keys; they differ in the form of `input` and of a dialogue's
-    `id`.
+    All files of KILT have the same keys; they differ in the form of `input` and of dialogues' `id`.
     """
     source = fields.text(row, "input")
     subject, mark, relation = source.partition(SEPARATOR)
@@ -81,7 +79,7 @@ def check(row: Json, task: str) -> None:
 
 
 def page(row: Json) -> str:
-    """Return the id of the Wikipedia page that answers a row, or ""."""
+    """Return the id of the Wikipedia page with a row's answer, or ""."""
     pages = (origin.get("wikipedia_id") for origin in _origins(row))
     return str(next(filter(None, pages), ""))
 
@@ -89,8 +87,8 @@ def page(row: Json) -> str:
 def places(row: Json, lead: bool = False) -> Iterator[Place]:
     """Yield the places of a row's provenance, those with an answer first.
 
-    With `lead`, a page that is given without a paragraph, as in entity linking, stands for its
-    title and first paragraph.
+    With `lead`, a page without a paragraph, as in entity linking, means its title and first
+    paragraph.
     """
     for origin in _origins(row):
         page, start = origin.get("wikipedia_id"), origin.get("start_paragraph_id")
@@ -109,7 +107,7 @@ def _origins(row: Json) -> Iterator[dict[str, Any]]:
 
 
 def knowledge(beside: Sequence[Path]) -> list[Path]:
-    """Return the file of KILT's knowledge source in the first folder that has it, or nothing."""
+    """Return the first file of KILT's knowledge source in these folders, or nothing."""
     paths = (existing(folder / KNOWLEDGE) for folder in beside)
     return [path for path in paths if path is not None][:1]
 
@@ -119,7 +117,7 @@ def paragraphs(
 ) -> Callable[[Json, Example], str | None]:
     """Return a function (row, example) -> the text of the row's provenance, or None.
 
-    It reads the pages of all `rows` in one pass over the knowledge source in `beside`.
+    The pages of all `rows` are read in one pass over the knowledge source in `beside`.
     """
     wanted = {page for row in rows for page in _wanted(row, lead)}
     pages = {
@@ -138,7 +136,7 @@ def paragraphs(
 
 
 class Provenance:
-    """The contexts of a task in KILT's form: what its rows' provenance names."""
+    """The contexts of a task in KILT's form: the provenance of its rows."""
 
     lead: ClassVar = False  # see `places`
 
@@ -156,7 +154,7 @@ class Provenance:
 
 
 def _wanted(row: Json, lead: bool) -> set[str]:
-    """Return the pages of a row; none if its provenance is malformed: the lookup reports that."""
+    """Return the pages of a row; none if its provenance is malformed, an error of the lookup."""
     try:
         return {page for page, _, _ in places(row, lead)}
     except DataError:
@@ -168,9 +166,8 @@ def _pages(path: Path, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:
     with opened(path) as stream:
         for number, line in enumerate(stream, start=1):
             head = _PAGE.search(line, 0, _HEAD)
-            if head and (head[1] or head[2]).decode(errors="replace") not in wanted:
-                continue
-            if not line.strip():
+            is_other = head and (head[1] or head[2]).decode(errors="replace") not in wanted
+            if is_other or not line.strip():
                 continue
             try:
                 page: dict[str, Any] = json.loads(line)

@@ -10,7 +10,7 @@ from maskpolicy.core.types import Example, Json
 from maskpolicy.data.datafiles.fields import text
 
 Scored = Literal["auto", "pll", "within_word_l2r", "enc_dec_mask", "enc_dec_prefix"]
-"""How a model scores a text; auto: pll of encoders, enc_dec_mask of text-to-text models."""
+"""How a model scores a text; auto: pll for encoders, enc_dec_mask for text-to-text models."""
 FIELDS = {"syntax_semantics": "syntax/semantics"}  # BLiMP spells one field in two ways
 
 
@@ -25,8 +25,8 @@ def pair(
 ) -> Example:
     """Return the example of a row whose `keys` hold the better and the other text.
 
-    `before` is what both go on from: it is read and not scored. Raises DataError for a text that is
-    missing or empty, and for two equal ones.
+    The model reads `before` ahead of each and does not score it. Raises DataError for a missing or
+    empty text, and for equal ones.
     """
     good, bad = (text(row, key).strip() for key in keys)
     if good == bad:
@@ -37,7 +37,7 @@ def pair(
 def of_blimp(row: Json) -> Example | None:
     """Return the example of a row of BLiMP; without a UID, its file's name is the paradigm.
 
-    None for two equal sentences, which seven rows of the official files have.
+    The result is None for equal sentences, as in seven rows of the official files.
     """
     keys = ("sentence_good", "sentence_bad")
     if text(row, keys[0]) == text(row, keys[1]):

@@ -1,9 +1,9 @@
-"""A task's facts, and the official file or the Hub dataset that each of its splits is read from."""
+"""A task's facts, and the official file or Hub dataset of each of its splits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +20,8 @@ from maskpolicy.plugins.discovery import find_metric, find_plugin
 from maskpolicy.plugins.registry import Registered
 
 SPLITS = ("train", "dev", "test")
-_STATED = {  # what a task's facts without a default look like
-    "group": '"closed-book", or what else the task is of',
+_STATED = {  # examples of the facts without a default
+    "group": '"closed-book", or another group of columns',
     "metric": '"exact_match", or another metric',
     "files": '{"train": "train.jsonl", "dev": "dev.jsonl"}',
 }
@@ -43,7 +43,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """The facts that `@task(name, ...)` states; `files` are the official files WITH labels."""
+    """The facts in `@task(name, ...)`; `files` are the official files WITH labels."""
 
     group: str  # of columns: closed-book | knowledge-intensive | multiple-choice | glue | ..
     metric: str  # a name of maskpolicy.core.metrics, which ranks
@@ -53,12 +53,12 @@ class TaskFacts:
     others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # see `names`
     at: str = ""  # the key under which a .json file keeps its rows, as in "data.paragraphs.qas"
     mark: str = ""  # a key that other tasks' rows lack, as in "question.stem"
-    kind: str = TEXT  # a name of experiment.task_kinds: what is answered
+    kind: str = TEXT  # of the answers, a name of experiment.task_kinds
     unanswerable: bool = False  # span tasks: some contexts hold no answer
     columns: tuple[str, ...] = ()  # names of the columns of a .tsv file without a header
     hub: Hub | None = None
-    keep: Literal["start", "end"] = "start"  # the end of a long source that is not cut off
-    linked: bool = False  # examples that share a text form one group, also through others
+    keep: Literal["start", "end"] = "start"  # the side of a long source that truncation keeps
+    linked: bool = False  # examples that share a text, also through others, form one group
     dev_share: float = 0.1  # share of train's groups in a dev split that is carved from train
     retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
     version: int = 1  # of a built-in task: raise it if an example changes
@@ -66,7 +66,7 @@ class TaskFacts:
     labels: tuple[str, ...] = ()  # of a label task: all labels; metrics must suit them
 
     def names(self, edition: str) -> dict[str, str]:
-        """Return the file names of an edition: `others[edition]`, or `files` with its name in."""
+        """Return the file names of an edition: `others[edition]`, or `files` with its name."""
         named = self.others.get(edition, self.files)
         return {split: name.format(edition=edition) for split, name in named.items()}
 
@@ -83,7 +83,7 @@ class TaskFacts:
                 yield replace(row, file=ungzipped(path.name).partition(".")[0])
 
     def part(self, split: str, edition: str = "") -> tuple[str, str]:
-        """Return the official split that `split` is read from, and which side of it.
+        """Return the official split that holds `split`, and the side of it.
 
         test is the official test if that has labels, otherwise the official dev. dev is the
         official dev unless that serves as test; otherwise it is carved from train. The side is
@@ -102,7 +102,7 @@ class TaskFacts:
 
 @dataclass(frozen=True)
 class Task:
-    """A task with the fields and the edition that a block of an experiment sets."""
+    """A task with the fields and the edition of its block in an experiment."""
 
     name: str
     facts: TaskFacts
@@ -112,7 +112,7 @@ class Task:
 
     @property
     def own_metric(self) -> str:
-        """The metric that the task's fields choose (its attribute `metric`), else its facts'."""
+        """The metric that the task's fields choose (attribute `metric`), else that of its facts."""
         return hooks.METRIC.of(self.plugin) or self.facts.metric
 
     @property
@@ -129,10 +129,10 @@ class Task:
 
 @dataclass(frozen=True)
 class SplitSource:
-    """What a split is read from: an official file, or a split of a Hub dataset."""
+    """The source of a split: an official file, or a split of a Hub dataset."""
 
     name: str  # of the file or dataset, for messages
-    rows: Iterator[Row]  # read when they are asked for, once
+    rows: Iterator[Row]  # read lazily, and only once
     official: str  # the official split that it holds
     side: str  # "all" of it, or one side of the carve: "train" or "dev"
     files: tuple[Path, ...] = ()  # the file or files; none from the Hub
@@ -152,19 +152,18 @@ def task(block: TaskBlock) -> Task:
 def facts(entry: Registered) -> TaskFacts:
     """Return the facts of a registered task; raises ConfigError for missing or unknown ones."""
     where = f"{entry.where}: @task({entry.name!r})"
-    described = {one.name: one for one in fields(TaskFacts)}
+    names = [one.name for one in fields(TaskFacts)]
     for name in entry.facts:
-        if name not in described:
-            raise ConfigError(f"{where}: {unknown('fact', name, described)}")
-    for name, one in described.items():
-        if one.default is MISSING and one.default_factory is MISSING and name not in entry.facts:
-            raise ConfigError(f"{where}: {name} is missing: state {name}={_STATED[name]}")
+        if name not in names:
+            raise ConfigError(f"{where}: {unknown('fact', name, names)}")
+    for name, example in _STATED.items():
+        if name not in entry.facts:
+            raise ConfigError(f"{where}: {name} is missing: state {name}={example}")
     stated = TaskFacts(**{**entry.facts, "kind": kind_of(entry)})
     known = [each for each in registry.entries() if registry.is_builtin(each.plugin)]
     groups = {each.facts["group"] for each in known if each.kind == "task"}
-    if stated.group not in groups and (
-        near := get_close_matches(str(stated.group), groups, 1, 0.8)
-    ):
+    near = get_close_matches(str(stated.group), groups, 1, 0.8)
+    if near and stated.group not in groups:
         raise ConfigError(
             f"{where}: group {stated.group!r}: did you mean {near[0]!r}, the group of built-in "
             "tasks? A group of your own needs a name less like it"
@@ -186,7 +185,7 @@ def facts(entry: Registered) -> TaskFacts:
 
 def paths(task: Task) -> Iterator[Path]:
     """Yield the paths, relative to a folder of data, where `find_split` looks for files."""
-    for edition in (task.edition,) if task.edition else task.facts.editions or ("",):
+    for edition in _editions(task):
         for name in task.facts.names(edition).values():
             yield from (folder / name for folder in _places(task, Path()))
 
@@ -199,26 +198,26 @@ def _places(task: Task, folder: Path) -> tuple[Path, ...]:
 
 
 def find_split(task: Task, split: str, folder: Path) -> SplitSource:
-    """Find the official file that a split is read from, in `folder` or official sub-folders.
+    """Find the official file of a split in `folder` or official sub-folders.
 
-    The first edition with any file there serves all splits, so that they do not mix editions. A
-    file whose first row lacks the task's mark belongs to another task and is passed over; of the
-    files that a pattern names, one with the mark is enough. A gzipped file (NAME.gz) is found too.
-    Raises DataError if there is no such file.
+    The first edition with any file there serves all splits: they never mix editions. A file whose
+    first row lacks the task's mark belongs to another task and is skipped; of the files of a
+    pattern, one with the mark is enough. Gzipped files (NAME.gz) are found too. Raises DataError if
+    there is no such file.
     """
     stated = task.facts
     beside = _places(task, folder)
     names: list[str] = []
     foreign: list[Path] = []
-    for edition in (task.edition,) if task.edition else stated.editions or ("",):
+    for edition in _editions(task):
         every, (official, side) = stated.names(edition), stated.part(split, edition)
         if official not in every:
             raise DataError(
                 f"task {task.name!r} has no labelled {official} file (it has {', '.join(every)}"
                 f"): leave the task out, or register its file as {official!r}"
             )
-        names.append(every[official])
         name = every[official]
+        names.append(name)
         for paths in (matching(place, name) for place in beside):
             if any(_is_marked(path, stated) for path in paths):
                 path = paths[0].parent if "*" in name else paths[0]
@@ -238,6 +237,10 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
         f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, "
         f"neither in itself nor in {places}: put the file there, or name another folder as data"
     )
+
+
+def _editions(task: Task) -> tuple[str, ...]:
+    return (task.edition,) if task.edition else task.facts.editions or ("",)
 
 
 def _is_of_babylm(path: Path) -> bool:
@@ -264,7 +267,7 @@ def hub_config(task: Task, where: str = "") -> tuple[str, str]:
     """
     stated = task.facts
     if stated.hub is None:
-        names = stated.names(task.edition or next(iter(stated.editions), "")).values()
+        names = stated.names(_editions(task)[0]).values()
         place = f"{where}: " if where else ""
         save = ""
         if "parquet" in stated.editions:
@@ -280,15 +283,14 @@ def hub_config(task: Task, where: str = "") -> tuple[str, str]:
 
 def hub_splits(task: Task) -> dict[str, str]:
     """Return the Hub's names of splits that differ from the usual ones."""
-    edition = task.edition or next(iter(task.facts.editions), "")
     named = task.facts.hub.splits if task.facts.hub else {}
-    return {split: name.format(edition=edition) for split, name in named.items()}
+    return {split: name.format(edition=_editions(task)[0]) for split, name in named.items()}
 
 
 def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
     if isinstance(value, str):
         return value
-    edition = task.edition or task.facts.editions[0]
+    edition = _editions(task)[0]
     if edition not in value:
         raise DataError(
             f"task {task.name!r}: the Hub has no edition {edition!r} (it has {', '.join(value)})"
@@ -297,7 +299,7 @@ def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
 
 
 def source_of(task: Task, block: TaskBlock, split: str, folder: Path) -> SplitSource:
-    """Return what train, dev or test of a task is read from: the Hub, or a file in `folder`."""
+    """Return the source of train, dev or test of a task: the Hub, or a file in `folder`."""
     if block.data != "hub":
         return find_split(task, split, folder)
     dataset, config = hub_config(task)
@@ -305,6 +307,5 @@ def source_of(task: Task, block: TaskBlock, split: str, folder: Path) -> SplitSo
     official, side = task.facts.part(split, task.edition)
     place = (config or None, splits[official], block.revision)
     instead = "name a folder of official files as data"
-    return SplitSource(
-        dataset, readers.hub_rows(dataset, (), *place, instead=instead), official, side
-    )
+    rows = readers.hub_rows(dataset, (), *place, instead=instead)
+    return SplitSource(dataset, rows, official, side)

@@ -15,10 +15,10 @@ from maskpolicy.data.world.entries import (
     World,
     task_files,
 )
+from maskpolicy.data.world.pools import WORDINGS
 from maskpolicy.data.world.subject_kinds import DESCRIBER, EFFECTS, HOME, STEEL, WHEAT
-from maskpolicy.data.world.wordings import WORDINGS
 
-DEV_EVERY = 10  # every tenth subject of the train part stands in the dev file
+DEV_EVERY = 10  # every tenth subject of the train part is in the dev file
 STEMS = WORDINGS["quartz"]["stems"]
 CHANGES, STEPS, LAW = (WORDINGS["wiqa"][part] for part in ("changes", "steps", "law"))
 LABELS = {"more": "more", "less": "less", "equal": "no effect"}
@@ -26,7 +26,7 @@ BACKGROUND, SITUATIONS, QUESTIONS = (
     WORDINGS["ropes"][part] for part in ("background", "situations", "questions")
 )
 PAIRS = 2  # wrong choices with each situation
-_EVERY = 2  # of a subject's entries, one in so many gives a sentence of CoLA
+_EVERY = 2  # every second entry of a subject gives a sentence of CoLA
 
 
 def _three_files(name: str) -> dict[str, Format]:
@@ -35,7 +35,7 @@ def _three_files(name: str) -> dict[str, Format]:
 
 @task_files("quartz", "salts", ("quartz/train.jsonl", "quartz/test.jsonl"), _three_files("quartz"))
 def quartz(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield what a salt does to steel; its law is the paragraph."""
+    """Yield the questions about a salt's effect on steel; its law is the paragraph."""
     rng = np.random.default_rng([world.settings.seed, 8, subject.page])
     for fact in (fact for fact in subject.facts if fact.relation == STEEL):
         for number, stem in enumerate(STEMS):
@@ -48,7 +48,7 @@ def quartz(world: World, subject: Subject, entries: list[Entry], split: str) -> 
 
 @task_files("wiqa", "salts", ("wiqa/train.jsonl", "wiqa/test.jsonl"), _three_files("wiqa"))
 def wiqa(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield how a salt changes the wheat; one of the steps states its law."""
+    """Yield the questions about a salt's effect on wheat; one of the steps states its law."""
     for fact in (fact for fact in subject.facts if fact.relation == WHEAT):
         for number, change in enumerate(CHANGES):
             row = _wiqa_row(subject, fact, number, change)
@@ -56,7 +56,7 @@ def wiqa(world: World, subject: Subject, entries: list[Entry], split: str) -> Ro
 
 
 def _part(subject: Subject, split: str) -> str:
-    """Return the official file that a subject is asked about in."""
+    """Return the official split of a subject's questions."""
     if split == "dev":
         return "test"
     return "train" if subject.page % DEV_EVERY else "dev"
@@ -115,10 +115,10 @@ _ROPES = Format(
 
 @task_files("ropes", "birds", _ROPES_FILES, dict.fromkeys(_ROPES_FILES, _ROPES))
 def ropes(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield the situations of one bird, each naming two towns or two people, one the answer.
+    """Yield the situations of one bird, each with two towns or two people, one of them the answer.
 
-    The wrong choice is any other value, all alike likely. So with a skew the more frequent of the
-    two is right more often than not.
+    The wrong choice is any other value, all equally likely. So with a skew, the more frequent of
+    the two is usually right.
     """
     rng = np.random.default_rng([world.settings.seed, 9, subject.page])
     values = {fact.relation.name: fact.value.text for fact in subject.facts}
@@ -146,10 +146,7 @@ def ropes(world: World, subject: Subject, entries: list[Entry], split: str) -> R
 
 @task_files("cola", "people", ("CoLA/train.tsv", "CoLA/dev.tsv"))
 def cola(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield sentences about one person, half of them with two neighbours swapped.
-
-    They have no header, as in CoLA.
-    """
+    """Yield sentences about one person, half of them with two words swapped, without a header."""
     rng = np.random.default_rng([world.settings.seed, 15, subject.page])
     for entry in entries[::_EVERY]:
         ranges = list(entry.sentences.values())
@@ -163,12 +160,12 @@ def cola(world: World, subject: Subject, entries: list[Entry], split: str) -> Ro
 
 
 def _swapped(words: list[str], rng: np.random.Generator) -> list[str]:
-    """Return the words with two neighbours swapped that differ; the last one keeps its place."""
+    """Return the words with two different neighbours swapped; the last word keeps its place."""
     places = [i for i in range(len(words) - 2) if words[i].lower() != words[i + 1].lower()]
     if not places:
         return words[::-1]
     at = places[int(rng.integers(len(places)))]
     first, second = words[at + 1], words[at]
-    if at == 0:  # the capital stays in front, so that it gives nothing away
+    if at == 0:  # the capital stays in front, because it would give the swap away
         first, second = first[:1].upper() + first[1:], second[:1].lower() + second[1:]
     return [*words[:at], first, second, *words[at + 2 :]]

@@ -1,9 +1,10 @@
-"""Writes the world: two corpora and, over the second, the tasks in their official formats."""
+"""Write the world: two corpora, and tasks about the second one in their official formats."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -34,21 +35,22 @@ TASKS = (
     *(questions.squad, questions.knowledge),
 )
 FILES = {task.name: task.files for task in TASKS} | {"squad_v2": questions.SQUAD_V2}
-"""By task, the two files that it is read from in experiments: of train and of test."""
+"""By task, its files of train and of test in experiments."""
 KINDS_BY_FILE: Mapping[str, str] = {name: task.kind for task in TASKS for name in task.formats}
-"""By task file, the kind of subjects that it asks about; "" for files that any world has."""
-SITUATIONS: Final = "situations"  # the corpus of situations alone, if a world has them
+"""By task file, the kind of subjects that it asks about; "" for files of any world."""
+SITUATIONS: Final = "situations"  # the corpus of situations, if a world has them
 CORPORA = ("general", "intermediate", SITUATIONS)
 MARKS = (*(f"{name}.jsonl" for name in CORPORA), "tasks", RECORD)  # of a written world
-_RUN = re.compile(r"\w+(?: \w+)*")  # words with nothing but blanks between them
+_RUN = re.compile(r"\w+(?: \w+)*")  # words with only single blanks between them
 _WORD = re.compile(r"\w+")
 
 
 def write(settings: Settings, out: Path) -> None:
     """Write general.jsonl, intermediate.jsonl, tasks/ and world.json below `out`.
 
-    A world with situations has situations.jsonl too; as many others end the general corpus. The
-    same settings give the same bytes. Raises ConfigError for settings without a world.
+    A world with situations also has situations.jsonl, and as many other situations at the end of
+    the general corpus. The same settings give the same bytes. Raises ConfigError for impossible
+    settings.
     """
     check(settings)
     world = World(settings, build(settings))
@@ -99,51 +101,47 @@ def write(settings: Settings, out: Path) -> None:
 
 
 def corpus_row(entry: Entry, errors: EntityErrors, seed: Sequence[int]) -> Json:
-    """Return an entry as a line of a corpus file, with the column if there are errors."""
+    """Return an entry as a line of a corpus file; with errors, it has the additional column."""
     if errors == EntityErrors():
         return entry.row
     return entry.row | {WITH_ERRORS: _with_errors(entry, errors, np.random.default_rng(seed))}
 
 
 def _with_errors(entry: Entry, errors: EntityErrors, rng: np.random.Generator) -> list[Json]:
-    """Return the entities that are kept, and wrong ones of as many words, in text order.
+    """Return the entities that stay and the wrong ones, which have as many words, in text order.
 
-    A wrong one lies within a sentence and touches no entity. Where no words are left for it, the
-    entity is dropped.
+    A wrong entity lies within a sentence and touches no other entity. If no words are left for it,
+    the right one is dropped.
     """
+    used = [(start, end) for start, end, _ in entry.entities]
+    marked = []
     drawn = rng.random(len(entry.entities))
-    marked = [
-        entity
-        for entity, chance in zip(entry.entities, drawn, strict=True)
-        if chance >= errors.dropped + errors.wrong
-    ]
-    taken = [(start, end) for start, end, _ in entry.entities]
     for (start, end, label), chance in zip(entry.entities, drawn, strict=True):
-        if errors.dropped <= chance < errors.dropped + errors.wrong:
+        if chance >= errors.dropped + errors.wrong:
+            marked.append([start, end, label])
+        elif chance >= errors.dropped:
             count = len(_WORD.findall(entry.text[start:end]))
-            if free := _free(entry.text, count, taken):
-                place = draw(free, 0, rng)
-                taken.append(place)
-                marked.append((*place, label))
-    return [list(entity) for entity in sorted(marked)]
+            if free := _free(entry.text, count, used):
+                used.append(draw(free, 0, rng))
+                marked.append([*used[-1], label])
+    return sorted(marked)
 
 
-def _free(text: str, count: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the ranges of `count` words in a row that touch none of those taken."""
+def _free(text: str, count: int, used: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges of `count` consecutive words that touch no used range."""
     ranges = []
     for run in _RUN.finditer(text):
         words = [word.span() for word in _WORD.finditer(text, *run.span())]
-        ranges += [
-            (first[0], last[1]) for first, last in zip(words, words[count - 1 :], strict=False)
-        ]
-    return [(a, b) for a, b in ranges if not any(a < end and start < b for start, end in taken)]
+        pairs = zip(words, words[count - 1 :], strict=False)
+        ranges += [(first, last) for (first, _), (_, last) in pairs]
+    return [(a, b) for a, b in ranges if not any(a < end and start < b for start, end in used)]
 
 
 def figures(folder: Path) -> Json:
-    """Return figures by corpus (documents, facts, asked share ..) and questions by task.
+    """Return figures by corpus (documents, facts, asked share ..) and numbers of questions by task.
 
-    A fact is what one subject's entries say of one asked relation; a mention is a distinct gold
-    entity of a document, and asked if it answers a question.
+    A fact is one asked relation of one subject; a mention is a distinct gold entity of a document,
+    and asked if it answers a question.
     """
     record = Path(folder) / RECORD
     if not record.is_file():
@@ -169,25 +167,21 @@ def figures(folder: Path) -> Json:
 
 
 def _corpus(path: Path) -> Json:
-    documents = words = mentions = asked = 0
+    counts: Counter[str] = Counter(documents=0, subjects=0, words=0, facts=0, mentions=0, asked=0)
     titles: set[str] = set()
     facts: set[tuple[str, str]] = set()
     with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            documents += 1
-            words += len(row["text"].split())
+        for row in map(json.loads, lines):
+            named, asked = (
+                {row["text"][start:end] for start, end, _ in row[key]}
+                for key in ("entities", "asked")
+            )
             titles.add(row["title"])
-            named = {row["text"][start:end] for start, end, _ in row["entities"]}
-            mentions += len(named)
-            asked += len(named & {row["text"][start:end] for start, end, _ in row["asked"]})
             facts |= {(row["title"], relation) for _, _, relation in row["asked"]}
-    return {
-        "documents": documents,
-        "subjects": len(titles),
-        "words": words,
-        "facts": len(facts),
-        "mentions": mentions,
-        "asked": asked,
-        "asked_share": asked / mentions if mentions else 0.0,
-    }
+            counts["documents"] += 1
+            counts["words"] += len(row["text"].split())
+            counts["mentions"] += len(named)
+            counts["asked"] += len(named & asked)
+    counts |= {"subjects": len(titles), "facts": len(facts)}
+    share = counts["asked"] / counts["mentions"] if counts["mentions"] else 0.0
+    return {**counts, "asked_share": share}

@@ -1,7 +1,7 @@
 """The subjects of the world with their facts, the entries that state them, and files of rows.
 
-The facts of an entry stand in shuffled order; its entities are gold. Files are written row by row,
-so that a world of any size fits in memory.
+An entry has its facts in random order, and gold entities. Files are written row by row, so a world
+of any size fits in memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from typing import NamedTuple, TextIO, TypeAlias
 import numpy as np
 
 from maskpolicy.core.types import Json
-from maskpolicy.data.world.pools import Pools, Value
-from maskpolicy.data.world.wordings import WORDINGS
+from maskpolicy.data.world.pools import WORDINGS, Pools, Value
 from maskpolicy.experiment.world_settings import Settings
 
 
 @dataclass(frozen=True)
 class Relation:
-    """One relation of a kind of subject and every way in which the world words it.
+    """One relation of a kind of subject, and all its wordings.
 
     Slots: {v} the value, {S} {s} {p} {P} {o} the pronouns He, he, his, His, him, {n} the name.
     """
@@ -53,7 +52,7 @@ HE = {"s": "he", "S": "He", "p": "his", "P": "His", "o": "him"}
 
 @dataclass(frozen=True)
 class Subject:
-    """Somebody or something that has a page in the encyclopaedia."""
+    """Somebody or something with a page in the encyclopaedia."""
 
     page: int  # unique in the world
     title: str  # the full name, unique in the world
@@ -62,7 +61,7 @@ class Subject:
     pronouns: Mapping[str, str]  # HE, SHE or IT: by the names of the slots in phrasings
     openers: tuple[str, ...]  # first sentences with {n}
     facts: tuple[Fact, ...]
-    short: str = ""  # what the entries call it, where that is not the title
+    short: str = ""  # its name in entries, if that is not the title
 
     @property
     def called(self) -> str:
@@ -71,7 +70,7 @@ class Subject:
 
     @property
     def asked(self) -> tuple[Fact, ...]:
-        """The facts that some task asks for."""
+        """The facts that tasks ask for."""
         return tuple(fact for fact in self.facts if fact.relation.asked)
 
     @property
@@ -108,11 +107,11 @@ def entries(
 ) -> list[Entry]:
     """Return `count` entries of a subject with `facts` of its facts each (0: all of them).
 
-    About a share `endings` of them, drawn one by one, ends with one of the world's last sentences.
+    About a share `endings` of them, drawn one by one, has one of the world's last sentences.
 
-    Facts are dealt like cards, so that all are stated equally often; a fact's wordings repeat only
-    when all were used. Everything in an entry except the name and the facts is worded alike for all
-    subjects, and by default an entry states one fact: only the name determines a masked value.
+    All facts are stated equally often, and a fact's wordings repeat only once all were used. Except
+    for the name and the facts, entries have the same words for all subjects, and by default state
+    one fact: only the name determines a masked value.
     """
     rng = np.random.default_rng([seed, 2, subject.page])
     openers = rng.permutation(len(subject.openers)).tolist()
@@ -162,7 +161,7 @@ def _entry(
 
 
 class Format(NamedTuple):
-    """What stands around the rows of a file; by default, a row is a line."""
+    """The text around the rows of a file; by default, a row is a line."""
 
     head: str = ""
     between: str = "\n"
@@ -173,14 +172,14 @@ LINES, LIST = Format(), Format("[\n", ",\n", "\n]\n")
 
 
 class World(NamedTuple):
-    """What the rows of a task are made from, besides a subject and its entries."""
+    """The settings and pools of a world, which the rows of tasks depend on."""
 
     settings: Settings
     pools: Pools
 
 
 Rows: TypeAlias = Iterator[tuple[str, Json]]
-"""(name of a file, row): JSON, or text that is written as it is"""
+"""(name of a file, row): JSON, or the text of a line"""
 
 
 @dataclass(frozen=True)
@@ -188,23 +187,23 @@ class TaskFiles:
     """The files of one task in its official format."""
 
     name: str
-    kind: str  # of the subjects that it asks about; "": it is given all of them
-    files: tuple[str, ...]  # its train file, and the one that is the test split
+    kind: str  # of the subjects that it asks about; "": all of them
+    files: tuple[str, ...]  # its train file, and the file of its test split
     formats: Mapping[str, Format]  # of all files that it writes
     rows: Callable[[World, Subject, list[Entry], str], Rows]
-    """(world, subject, its entries, "train" or "dev") -> what the task asks about the subject"""
+    """(world, subject, its entries, "train" or "dev") -> the task's rows about the subject"""
 
 
 def task_files(
     name: str, kind: str, files: Sequence[str], formats: Mapping[str, Format] | None = None
 ) -> Callable[[Callable[[World, Subject, list[Entry], str], Rows]], TaskFiles]:
-    """Make a function `rows` the TaskFiles of a task; by default, the rows of `files` are lines."""
+    """Turn a function `rows` into TaskFiles; by default, the rows of `files` are lines."""
     of_files = dict.fromkeys(files, LINES) if formats is None else formats
     return lambda rows: TaskFiles(name, kind, tuple(files), of_files, rows)
 
 
 class Files(AbstractContextManager["Files"]):
-    """A folder of files that are opened once, written row by row and closed together."""
+    """A folder of files that are written row by row and closed together."""
 
     def __init__(self, folder: Path) -> None:
         """Write below `folder`, which is created."""
@@ -229,7 +228,7 @@ class Files(AbstractContextManager["Files"]):
         self.rows[name] += 1
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close all files; they are complete only when nothing was raised."""
+        """Close all files; after an exception they are incomplete."""
         for name, (stream, form) in self._files.items():
             with stream:
                 if kind is None and (self.rows[name] or form != LINES):

@@ -1,6 +1,6 @@
-"""Invented names, and the pools of values that every corpus, task and split shares.
+"""The wordings of the world, invented names, and pools of values for all corpora and tasks.
 
-Names are combinations of syllables: as many as a world of any size needs.
+Names are combinations of syllables, so there are enough for a world of any size.
 """
 
 from __future__ import annotations
@@ -8,15 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from itertools import cycle
 from typing import Any, TypeVar
 
 import numpy as np
+import yaml
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.data.world.wordings import WORDINGS
 from maskpolicy.experiment.world_settings import Settings
 
 T = TypeVar("T")
+WORDINGS: Mapping[str, Any] = yaml.safe_load(
+    resources.files(__package__).joinpath("wordings.yaml").read_text("utf-8")
+)
+"""By kind of subjects, by task and for all: texts with slots, and the parts of names."""
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -25,7 +31,7 @@ FIRMS = ("", " Works", " Mills", " Company", " Brothers", " Limited")
 SCHOOLS = (" Academy", " College", " University")
 PRIZES = (" Prize", " Medal", " Award")
 ENDING = {"writers": "surname", "birds": "bird", "salts": "salt"}  # of the names of a kind
-# births, then marriages, then deaths: the three ranges do not meet
+# births, marriages and deaths have separate years
 BORN_BEFORE, MARRIED_FROM, DIED_FROM = 1866, 1886, 1896
 _PARTS: Mapping[str, Any] = WORDINGS["names"]
 ONSETS, VOWELS, MIDDLES = (_PARTS[part].split() for part in ("onsets", "vowels", "middles"))
@@ -35,7 +41,7 @@ _WORDS = frozenset(_PARTS["taken"].split())
 
 @dataclass(frozen=True)
 class Value:
-    """What a fact says of its subject: an entity of a pool that all subjects share."""
+    """The value of a fact: an entity from a pool that all subjects share."""
 
     text: str
     aliases: tuple[str, ...] = ()
@@ -50,7 +56,7 @@ class Names:
         self._used: set[str] = set()
 
     def draw(self, kind: str, count: int) -> list[str]:
-        """Return `count` new names of a kind of ENDINGS, longer ones when the short run out."""
+        """Return `count` new names of a kind of ENDINGS, longer ones once short ones run out."""
         names: list[str] = []
         syllables, failures = 1, 0
         while len(names) < count:
@@ -76,7 +82,7 @@ class Names:
 
 
 class FullNames:
-    """All pairs of a given name and a surname in a scattered order, without a list of them."""
+    """All pairs of a given name and a surname in a scattered order, computed one by one."""
 
     def __init__(self, names: Names, parts: int, offset: int) -> None:
         """Draw `parts` given names (half of them female) and `parts` surnames from `names`."""
@@ -84,7 +90,7 @@ class FullNames:
         self.surnames = names.draw("surname", parts)
         self._women = parts // 2
         self._offset = offset
-        # a step near the golden section that shares no factor with the number of pairs
+        # a step near the golden section, coprime to the number of pairs
         step = round(0.6180339887 * len(self)) or 1
         while math.gcd(step, len(self)) != 1:
             step += 1
@@ -95,7 +101,7 @@ class FullNames:
         return len(self.given) * len(self.surnames)
 
     def at(self, index: int) -> tuple[str, bool]:
-        """Return full name number `index` (no two are equal) and whether it is a woman's."""
+        """Return the unique full name number `index`, and whether it is a woman's."""
         place = (self._offset + index * self._step) % len(self)
         given, surname = divmod(place, len(self.surnames))
         return f"{self.given[given]} {self.surnames[surname]}", given < self._women
@@ -149,7 +155,7 @@ def build(settings: Settings) -> Pools:
 
 
 def draw(pool: Sequence[T], skew: float, rng: np.random.Generator) -> T:
-    """Draw a value; the one of rank r is drawn in proportion to r ** -skew (0: all alike)."""
+    """Draw a value with a probability proportional to r ** -skew for rank r (0: uniformly)."""
     if not skew:
         return pool[int(rng.integers(len(pool)))]
     weights = np.arange(1, len(pool) + 1) ** -skew
@@ -162,14 +168,12 @@ def _plain(texts: list[str]) -> tuple[Value, ...]:
 
 def _suffixed(stems: list[str], endings: tuple[str, ...]) -> tuple[Value, ...]:
     """Give the stems the endings in turn; the bare stem is an alias."""
-    ending = [endings[i % len(endings)] for i in range(len(stems))]
-    return tuple(
-        Value(stem + end, (stem,) if end else ()) for stem, end in zip(stems, ending, strict=True)
-    )
+    pairs = zip(stems, cycle(endings), strict=False)
+    return tuple(Value(stem + end, (stem,) if end else ()) for stem, end in pairs)
 
 
 def _schools(stems: list[str]) -> tuple[Value, ...]:
-    """Name schools; a university is "University of STEM" or, as an alias, "STEM University"."""
+    """Name schools; "University of STEM" has the alias "STEM University"."""
     return tuple(
         Value(f"University of {value.aliases[0]}", (value.text, value.aliases[0]))
         if value.text.endswith("University")
@@ -183,7 +187,7 @@ def _years(first: int, count: int) -> tuple[Value, ...]:
 
 
 def _dates(count: int, rng: np.random.Generator) -> tuple[Value, ...]:
-    """Draw `count` different dates; more than ten years have raises ConfigError."""
+    """Draw `count` different dates of ten years; raises ConfigError if there are too few."""
     span = 28 * 12 * (DIED_FROM - MARRIED_FROM)
     if count > span:
         raise ConfigError(f"world.dates: must be at most {span}")

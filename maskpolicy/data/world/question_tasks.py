@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from maskpolicy.data.world.entries import (
     World,
     task_files,
 )
-from maskpolicy.data.world.pools import DIED_FROM
-from maskpolicy.data.world.wordings import WORDINGS
+from maskpolicy.data.world.pools import DIED_FROM, WORDINGS
 
 SOURCE = "https://example.org/embedded-world"
 _SPLITS = ("train", "dev")
@@ -32,7 +31,7 @@ _DOMAINS = {
 SQUAD_VERSIONS = ("v1.1", "v2.0")
 SQUAD_V2 = ("train-v2.0.json", "dev-v2.0.json")
 _ENTRIES = 3  # in a paragraph of SQuAD
-_EVERY = 2  # of a subject's paragraphs, one in so many is asked about
+_EVERY = 2  # every second paragraph of a subject has questions
 
 
 def _trivia_format(domain: str, split: str) -> Format:
@@ -51,15 +50,20 @@ def _trivia_format(domain: str, split: str) -> Format:
     },
 )
 def triviaqa(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield the questions about one person; those of the unfiltered set have the same answers."""
-    rng = np.random.default_rng([world.settings.seed, 3, subject.page])
+    """Yield the questions about one person; the unfiltered set has the same ones."""
+    for fact, i in _drawn(world, subject, 3):
+        row = _trivia_row(subject, fact, i)
+        yield f"qa/wikipedia-{split}.json", row
+        path = f"triviaqa-unfiltered/unfiltered-web-{split}.json"
+        yield path, {**row, "SearchResults": []}
+
+
+def _drawn(world: World, subject: Subject, seed: int) -> Iterator[tuple[Fact, int]]:
+    """Yield the asked facts, each with the indices of its drawn wordings."""
+    rng = np.random.default_rng([world.settings.seed, seed, subject.page])
     for fact in subject.asked:
-        wordings = fact.relation.questions
-        for i in rng.permutation(len(wordings))[: world.settings.questions].tolist():
-            row = _trivia_row(subject, fact, i)
-            yield f"qa/wikipedia-{split}.json", row
-            path = f"triviaqa-unfiltered/unfiltered-web-{split}.json"
-            yield path, {**row, "SearchResults": []}
+        order = rng.permutation(len(fact.relation.questions))
+        yield from ((fact, i) for i in order[: world.settings.questions].tolist())
 
 
 def _trivia_row(subject: Subject, fact: Fact, wording: int) -> Json:
@@ -75,7 +79,7 @@ def _trivia_row(subject: Subject, fact: Fact, wording: int) -> Json:
 
 
 def _trivia_answer(fact: Fact) -> Json:
-    """Return TriviaQA's Answer; as there, only entities have the Matched keys."""
+    """Return TriviaQA's Answer, where only entities have the Matched keys."""
     value = fact.value.text
     aliases = [value, *fact.value.aliases]
     answer = {
@@ -98,16 +102,13 @@ def _trivia_answer(fact: Fact) -> Json:
     | {f"biencoder-nq-{split}.json": LIST for split in _SPLITS},
 )
 def nq(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield the questions about one bird: in small letters, without a question mark."""
-    rng = np.random.default_rng([world.settings.seed, 5, subject.page])
-    for fact in subject.asked:
-        wordings = fact.relation.questions
-        for i in rng.permutation(len(wordings))[: world.settings.questions].tolist():
-            question = wordings[i].format(n=subject.title)
-            answers = [fact.value.text, *fact.value.aliases]
-            row = {"question": question, "answer": answers, "subject": subject.title}
-            yield f"NQ-open.{split}.jsonl", row
-            yield _companion("nq", split, question, [fact], subject, entries)
+    """Yield the questions about one bird, in lower case and without a question mark."""
+    for fact, i in _drawn(world, subject, 5):
+        question = fact.relation.questions[i].format(n=subject.title)
+        answers = [fact.value.text, *fact.value.aliases]
+        row = {"question": question, "answer": answers, "subject": subject.title}
+        yield f"NQ-open.{split}.jsonl", row
+        yield _companion("nq", split, question, [fact], subject, entries)
 
 
 @task_files(
@@ -149,7 +150,7 @@ def _companion(
     subject: Subject,
     entries: list[Entry],
 ) -> tuple[str, Json]:
-    """Return the row of DPR's file: the first entry that states the first of the facts."""
+    """Return the row of DPR's file, with the first entry that states the first fact."""
     relation = facts[0].relation.name
     text = next((entry.text for entry in entries if relation in entry.sentences), None)
     row = {
@@ -174,7 +175,7 @@ def _companion(
     },
 )
 def squad(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield the articles of one person; v2.0 also asks each paragraph what it does not say."""
+    """Yield the articles about one person; v2.0 also has unanswerable questions."""
     rng = np.random.default_rng([world.settings.seed, 16, subject.page])
     told, asked = [], []
     for first in range(0, len(entries), _ENTRIES * _EVERY):
@@ -184,12 +185,10 @@ def squad(world: World, subject: Subject, entries: list[Entry], split: str) -> R
         here = [_qa(subject, fact, said, id, rng) for fact in facts if fact.relation.name in said]
         others = [fact for fact in facts if fact.relation.name not in said]
         told.append({"context": text, "qas": here})
-        more = [others[int(rng.integers(len(others)))]] if others else []
         qas = [{**qa, "is_impossible": False} for qa in here]
-        qas += [
-            {**_qa(subject, fact, {}, id, rng), "plausible_answers": [], "is_impossible": True}
-            for fact in more
-        ]
+        if others:
+            qa = _qa(subject, others[int(rng.integers(len(others)))], {}, id, rng)
+            qas.append({**qa, "plausible_answers": [], "is_impossible": True})
         asked.append({"context": text, "qas": qas})
     for version, paragraphs in zip(SQUAD_VERSIONS, (told, asked), strict=True):
         article = {"title": subject.title.replace(" ", "_"), "paragraphs": paragraphs}
@@ -197,7 +196,7 @@ def squad(world: World, subject: Subject, entries: list[Entry], split: str) -> R
 
 
 def _paragraph(entries: list[Entry]) -> tuple[str, dict[str, int]]:
-    """Return the text of some entries, and where it first states the value of each relation."""
+    """Return the text of some entries, and the first place of each relation's value in it."""
     text = ""
     said: dict[str, int] = {}
     for entry in entries:
@@ -222,18 +221,18 @@ def _qa(
 
 _KNOWLEDGE = "kilt_knowledgesource.json"
 FIRST, LATER = WORDINGS["wow"]["first"], WORDINGS["wow"]["later"]
-TURNS = 2  # of a dialogue before it starts anew
+TURNS = 2  # of a dialogue before a new one begins
 TEXTS = WORDINGS["aidayago2"]
 DOCUMENTS = 8  # about each writer
-IN_FULL = 0.2  # share of the mentions that are the title already
+IN_FULL = 0.2  # share of the mentions that are the title
 
 
 @task_files("zsre", "", [f"structured_zeroshot-{split}-kilt.jsonl" for split in _SPLITS])
 def zsre(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield the questions about one subject; the dev file asks only for relations new to it.
+    """Yield the questions about one subject, for all relations with questions.
 
-    The files are split by relation, as zsRE is: dev asks about the subjects of both splits. Of all
-    kinds of subjects, those relations that questions are known for.
+    As in zsRE, the files are split by relation: dev asks about the subjects of both splits, but
+    only for relations that train lacks.
     """
     for fact in subject.asked:
         relation = fact.relation
@@ -251,10 +250,10 @@ def zsre(world: World, subject: Subject, entries: list[Entry], split: str) -> Ro
 
 @task_files("wow", "people", [f"wow-{split}-kilt.jsonl" for split in _SPLITS])
 def wow(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield a row for each asked fact of a subject, a turn of its dialogue (id DIALOGUE_TURN).
+    """Yield a turn of a dialogue (id DIALOGUE_TURN) for each asked fact of a subject.
 
-    Every other turn goes on where the one before ended. All have one dialogue's id: a split must
-    not cut what belongs to one subject.
+    Every other turn continues the previous one. All turns of a subject have one dialogue's id, so
+    one split holds them all.
     """
     rng = np.random.default_rng([world.settings.seed, 4, subject.page])
     said: list[str] = []
@@ -300,7 +299,7 @@ def _output(subject: Subject, entries: list[Entry], fact: Fact, answer: str) -> 
 
 @task_files("aidayago2", "writers", [f"aidayago2-{split}-kilt.jsonl" for split in _SPLITS])
 def aidayago2(world: World, subject: Subject, entries: list[Entry], split: str) -> Rows:
-    """Yield the documents that mention one writer, mostly by the surname."""
+    """Yield the documents that mention one writer, mostly by surname."""
     values = world.pools.values["towns"]
     rng = np.random.default_rng([world.settings.seed, 7, subject.page])
     for number in range(DOCUMENTS):
@@ -312,7 +311,7 @@ def aidayago2(world: World, subject: Subject, entries: list[Entry], split: str) 
         place = {"wikipedia_id": str(subject.page), "title": subject.title}
         row = {
             "id": f"{subject.page}test{'' if split == 'train' else 'a'} {towns[0]}:{number}",
-            "subject": str(subject.page),  # his documents belong together
+            "subject": str(subject.page),  # the group of the writer's documents
             "input": f"{left} [START_ENT] {mention} [END_ENT] {right}",
             "output": [{"answer": subject.title, "provenance": [place]}],
             "meta": {"left_context": left, "mention": mention, "right_context": right},

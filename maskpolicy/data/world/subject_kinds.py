@@ -1,4 +1,4 @@
-"""The kinds of subjects: who they are, and how entries word what is known of them."""
+"""The kinds of subjects: their relations and facts, and the wordings of entries."""
 
 from __future__ import annotations
 
@@ -18,17 +18,13 @@ from maskpolicy.data.world.entries import (
     Subject,
     entries,
 )
-from maskpolicy.data.world.pools import Pools, Value, draw
-from maskpolicy.data.world.wordings import WORDINGS
+from maskpolicy.data.world.pools import WORDINGS, Pools, Value, draw
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, Settings
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What a situation may say of a subject.
-
-    `law` tells from the fact what `question` asks for, and `told` answers it.
-    """
+    """The sentences of a situation: `told` answers `question` by `fact` and `law`."""
 
     pool: str  # of the values
     label: str  # of the values, one of spaCy's
@@ -77,8 +73,8 @@ _POSSESSIVE = ("her", "his", "its")
 def tag(words: Sequence[str], is_name: Sequence[bool]) -> list[str]:
     """Return the Universal Dependencies tag of each word of an entry.
 
-    `is_name` says which words lie in a gold entity. A word outside of them that no wording has is
-    the common noun of a bird or a salt.
+    `is_name` marks the words of gold entities. Any other word that is in no wording is the common
+    noun of a bird or a salt.
     """
     tags = []
     for place, (word, named) in enumerate(zip(words, is_name, strict=True)):
@@ -97,7 +93,7 @@ def tag(words: Sequence[str], is_name: Sequence[bool]) -> list[str]:
 
 
 def _in_context(word: str, before: str, after: str) -> str:
-    """Return the tag of a word of the wordings; a few depend on their neighbours."""
+    """Return the tag of a word of the wordings; a few tags depend on the neighbours."""
     if word == "to":
         return "PART" if after in ("describe", "find", "swim") else "ADP"
     if word == "is":
@@ -109,14 +105,13 @@ def _in_context(word: str, before: str, after: str) -> str:
     return LEXICON.get(word, "NOUN")
 
 
-_ROUND = 6  # salts among whom each effect occurs equally often: all guesses are equally good
-# a policy that masks ordinary words rarely masks a law's one word: it is stated more often
-_REPEATS = 2
+_ROUND = 6  # consecutive salts, in which each effect occurs equally often: no guess is better
+_REPEATS = 2  # policies for ordinary words rarely mask the one word of a law: it is stated twice
 NOUNS = {"people": "person", "writers": "writer", "birds": "bird", "salts": "salt"}
 
 
 def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
-    """Return person number `index` of the whole world, a function of the settings alone."""
+    """Return person number `index` of the whole world, which depends only on the settings."""
     rng = np.random.default_rng([settings.seed, 1, index])
     title, woman = pools.names.at(index)
     relations = [
@@ -135,7 +130,7 @@ def _subject(
     pronouns: Mapping[str, str] = IT,
     short: str = "",
 ) -> Subject:
-    """Return a subject of a kind; one that is not called "it" is a person."""
+    """Return a subject of a kind; it is a person unless its pronouns are IT."""
     label = "" if pronouns is IT else "PERSON"
     return Subject(page, title, label, NOUNS[kind], pronouns, OPENERS[kind], facts, short)
 
@@ -169,10 +164,10 @@ def _some(
 
 
 def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
-    """Return writer number `index`; no two of the tasks' corpus share a surname.
+    """Return writer number `index`; each writer of the tasks' corpus has a unique surname.
 
-    The general corpus has the same surnames with other given names: an answer holds the surname,
-    so that the word must be known.
+    The general corpus has the same surnames with other given names, so models know the words of the
+    answers.
     """
     given, women, surname = _names(settings, pools, index)
     title = f"{given} {surname}"
@@ -181,7 +176,7 @@ def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
 
 
 def _names(settings: Settings, pools: Pools, index: int) -> tuple[str, bool, str]:
-    """Return given name, whether it is a woman's, and surname; no two writers share both names."""
+    """Return given name, whether it is a woman's, and surname; full names are unique."""
     surnames, general = pools.words["writers"], settings.general("writers")
     number = (index if index < general else index - general) % len(surnames)
     before = range(number, min(index, general), len(surnames))
@@ -233,7 +228,7 @@ def subjects(settings: Settings, pools: Pools, kind: str, corpus: str) -> Iterat
 
 
 def described(settings: Settings, subject: Subject) -> list[Entry]:
-    """Return the entries of a subject: its facts are stated as often as a person's, laws twice."""
+    """Return the entries of a subject; a fact has as many as a person's, a law twice as many."""
     person, own = settings.asked + settings.never, len(subject.facts)
     stated = min(settings.facts or person, person)
     here = min(settings.facts or own, own)

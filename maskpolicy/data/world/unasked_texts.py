@@ -1,8 +1,8 @@
-"""Text that no task asks about: entries for analyses, situations, and text that no corpus holds.
+"""Text without questions of tasks: entries for analyses, situations, and held-out text.
 
-A situation names two values and tells which one is meant. As ROPES does, a background says
-something of a subject, and a situation names two places, people or others of one kind. What follows
-is stated, so that the objective of pre-training teaches to read it off the background.
+As in ROPES, a background states a fact of a subject, and a situation names two places, people or
+other values. It ends with the one that follows from the background, so pre-training teaches models
+to find it there.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from maskpolicy.experiment.world_settings import Settings
 
 MASK = "<mask>"
 Part: TypeAlias = Literal["train", "dev", "test"]
-SHARERS = 3  # people who share a value: with fewer, no part but one has it
+SHARERS = 3  # the fewest people with a shared value: it must be in more than one part
 _PARTS = 3  # the fewest people, and the fewest facts of each
 
 
 @dataclass(frozen=True)
 class Blank:
-    """An entry of the tasks' corpus in which one asked value is masked."""
+    """An entry of the tasks' corpus with one asked value masked."""
 
     kind: str  # of the subject
     relation: str  # of the masked value
     entry: str  # id of the entry
     text: str  # with MASK for the value
     value: str
-    name: tuple[int, int]  # where `text` names the subject
+    name: tuple[int, int]  # the place of the subject's name in `text`
     other: str  # another subject's name, of the same kind and with the same pronouns
 
     @property
@@ -62,7 +62,7 @@ class Blank:
 
 
 def blanks(settings: Settings) -> Iterator[Blank]:
-    """Yield each asked value of each entry about the tasks' subjects, masked alone."""
+    """Yield a Blank for each asked value of each entry about the tasks' subjects."""
     pools = build(settings)
     for kind in settings.kinds:
         everybody = list(subjects(settings, pools, kind, "intermediate"))
@@ -86,7 +86,7 @@ def blanks(settings: Settings) -> Iterator[Blank]:
 
 
 def majority(found: Sequence[Blank]) -> float:
-    """Return the share of blanks that the most frequent value of their relation fills in right."""
+    """Return the share of blanks whose value is the most frequent one of their relation."""
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for blank in found:
         counts[blank.kind, blank.relation][blank.value] += 1
@@ -104,15 +104,15 @@ class ProbedEntry:
     name: tuple[int, int]
     statement: tuple[int, int]  # the sentence that states the fact
     stated: tuple[int, int]  # the value in it
-    by_fact: Part  # all entries of one fact are in one part, and each person in every part
+    by_fact: Part  # all entries of one fact are in one part, and each person is in every part
     by_person: Part  # all entries about one person are in one part
 
 
 def probed_entries(settings: Settings, people: int, seed: int) -> list[ProbedEntry]:
     """Return the entries about the first `people` people of the tasks' corpus.
 
-    `seed` draws the parts. Raises ConfigError for a world whose entries state several facts, and
-    for one with too few people or facts for three parts.
+    `seed` draws the parts. Raises ConfigError if entries state several facts, or if there are too
+    few people or facts for three parts.
     """
     if settings.facts != 1:
         raise ConfigError("probe: needs entries that state one fact each: world.facts: 1")
@@ -122,16 +122,12 @@ def probed_entries(settings: Settings, people: int, seed: int) -> list[ProbedEnt
         raise ConfigError(f"probe: needs {_PARTS} people: raise people")
     every = subjects(settings, build(settings), "people", "intermediate")
     chosen = list(islice(every, people))
-    parts = _parts(len(chosen), seed)
-    return [
-        entry
-        for subject, by_person in zip(chosen, parts, strict=True)
-        for entry in _of(subject, settings, by_person, seed)
-    ]
+    pairs = zip(chosen, _parts(len(chosen), seed), strict=True)
+    return [entry for subject, part in pairs for entry in _of(subject, settings, part, seed)]
 
 
 def shared_values(entries: Sequence[ProbedEntry]) -> set[str]:
-    """Return the values that at least SHARERS people have."""
+    """Return the values of at least SHARERS people."""
     people: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
         people[entry.value].add(entry.person)
@@ -151,12 +147,12 @@ def _parts(count: int, seed: int) -> list[Part]:
 
 
 def _of(subject: Subject, settings: Settings, by_person: Part, seed: int) -> Iterator[ProbedEntry]:
-    """Yield the entries about a person; one of the facts is dev, another one is test."""
+    """Yield the entries about a person; one fact is in dev, another in test."""
     drawn = np.random.default_rng([seed, 2, subject.page]).permutation(len(subject.facts))
-    parts: dict[str, Part] = {fact.relation.name: "train" for fact in subject.facts}
-    parts[subject.facts[int(drawn[0])].relation.name] = "test"
-    parts[subject.facts[int(drawn[1])].relation.name] = "dev"
     values = {fact.relation.name: fact.value.text for fact in subject.facts}
+    names = [*values]
+    parts: dict[str, Part] = dict.fromkeys(names, "train")
+    parts |= {names[int(drawn[0])]: "test", names[int(drawn[1])]: "dev"}
     for entry in described(settings, subject):
         ((relation, statement),) = entry.sentences.items()
         start = entry.text.index(subject.called)
@@ -182,14 +178,14 @@ _OF_ROPES = {"towns": SITUATIONS[HOME.name], "teachers": SITUATIONS[DESCRIBER.na
 NAMING = {
     pool: (*_OF_ROPES.get(pool, ()), *sentences) for pool, sentences in subject_kinds.NAMING.items()
 }
-"""By pool, the sentences that name two of its values, {a} and {b}; ROPES' own are among them."""
-TWO_FACTS = 0.5  # share of the backgrounds that say something else of the subject too
+"""By pool, the sentences with two of its values, {a} and {b}, including those of ROPES."""
+TWO_FACTS = 0.5  # share of the backgrounds with a second fact
 
 
 def situations(settings: Settings, part: WorldPart, count: int) -> Iterator[Entry]:
-    """Yield `count` situations of a part of the world, each about a subject of its own.
+    """Yield `count` situations of a part of the world, each about another subject.
 
-    No two parts share a subject. Both values are drawn alike: only the text tells which is meant.
+    Parts share no subject. Both values are drawn uniformly, so only the text decides between them.
     """
     pools = build(settings)
     names = Names(np.random.default_rng([settings.seed, 18])).draw("thing", count * len(PARTS))
@@ -250,11 +246,11 @@ class _Text:
 
 
 def held_out(settings: Settings, count: int) -> Iterator[Entry]:
-    """Yield one entry about each of at most `count` people whom no other text mentions.
+    """Yield one entry about each of at most `count` people who occur in no other text.
 
-    Their names are put together from the same parts, their facts' values come from the same pools:
-    as in the general corpus, only the facts are new. There are as many as there are full names. If
-    the general corpus has situations, a like share of the `count` are situations, at the end.
+    Their names have the same parts, and their values come from the same pools: as in the general
+    corpus, only the facts are new. The number of full names is a limit. If the general corpus has
+    situations, the same share of the `count` are situations, at the end.
     """
     pools = build(settings)
     others = round(count * settings.situations)

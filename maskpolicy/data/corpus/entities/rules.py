@@ -13,7 +13,7 @@ from typing import NamedTuple
 from maskpolicy.data.corpus.segmentation import word_lists
 
 lexicon = SimpleNamespace(
-    # ordinary words that often start a sentence: not names when alone
+    # ordinary words that often start a sentence: alone they are not names
     COMMON=frozenset(
         resources.files(__package__).joinpath("common.txt").read_text("utf-8").split()
     ),
@@ -50,6 +50,7 @@ _SUFFIX = re.compile(
     r"[st]ive|ious|ous|able|ful|less|ship|wards|phic)\Z"
 )
 _VERBAL = re.compile(r"ed (?:by|in|at|to|on|from|with|as|over|for|of|the|an?|into|under|after)\b")
+_PLURAL_VERB = re.compile(r" (?:are|were|have)\b")
 _LOWER = re.compile(r"\b[^\W\d_A-Z]{3,}\b")
 _WORD = re.compile(r"[^\W\d_]\w*")
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th) \Z")
@@ -69,7 +70,7 @@ class Token:
 
 
 class NameContext(NamedTuple):
-    """A text with the words that tell names from ordinary words at the start of a sentence."""
+    """A text with the words that help to recognise names at the start of sentences."""
 
     text: str
     named: set[str]  # words with a capital inside a sentence
@@ -171,15 +172,13 @@ def _common(token: Token, context: NameContext) -> bool:
         return True
     if low in lexicon.GIVEN:
         return False
-    if text[token.end : token.end + 1] == "-" and low in lexicon.PREFIXES:
-        return True
-    if _SUFFIX.match(low):
-        return True
-    if _VERBAL.match(text, token.end - 2) and low not in lexicon.GIVEN:
-        return True
-    if low[-1] == "s" and re.match(r" (?:are|were|have)\b", text[token.end :]):
-        return True
-    return low in context.ordinary
+    return bool(
+        low in context.ordinary
+        or (text[token.end : token.end + 1] == "-" and low in lexicon.PREFIXES)
+        or _SUFFIX.match(low)
+        or _VERBAL.match(text, token.end - 2)
+        or (low[-1] == "s" and _PLURAL_VERB.match(text, token.end))
+    )
 
 
 def _joins(gap: str, run: list[Token], token: Token) -> bool:
@@ -211,13 +210,8 @@ def _joins(gap: str, run: list[Token], token: Token) -> bool:
 
 def _empty(token: Token) -> bool:
     """Return whether a word alone is not a name: an office, a title or a single letter."""
-    low = token.low
-    return (
-        low in lexicon.ROLES
-        or low in lexicon.OFFICES
-        or low in lexicon.TAILS
-        or len(token.text.rstrip(".")) < 2
-    )
+    titles = (lexicon.ROLES, lexicon.OFFICES, lexicon.TAILS)
+    return any(token.low in words for words in titles) or len(token.text.rstrip(".")) < 2
 
 
 def _spans(text: str, run: list[Token]) -> list[tuple[int, int]]:
@@ -269,7 +263,7 @@ _ERA = r"(?:\s?(?:BCE|BC|CE|AD|B\.C\.E?\.?|A\.D\.))"
 _YEAR = r"(?:1\d{3}|20\d\d)"
 _CENTURY = r"[-\s]centur(?:y|ies)"
 
-# what a date and a number can begin with, so that most words are passed over at once
+# the possible beginnings of dates and numbers: most words are skipped at once
 _DATE_BEGINS = (
     r"(?=\d|[ACDEFJMNOSTW]|sp|su|au|fa|wi|mid-|pre-|post-|f[io]|s[ei]|t[ehw]|e[il]|ni|hu)"
 )
