@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 TRAININGS = ("general", "fit", "intermediate", "finetune")  # the stages that train a model
 GENERAL_ONLY = ("policy", "corpus")  # keys of the block `general` that no other training has
 Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, Any]]]
-"""own(blocks, place) -> what a row or column has instead of the file's; see `row_trainings`."""
+"""own(blocks, place) -> settings of a row or column instead of the file's; see `row_trainings`."""
 Momentum = Annotated[float, Range(ge=0, lt=1)]
 Amount = Annotated[float, Range(ge=0)]
 
@@ -50,7 +50,7 @@ class Training:
     # most tokens of a target; longer targets of a task are cut. In pre-training, spans that do not
     # fit into the target are not masked; if the target is the full text, the passage is cut
     max_target: Count = 512
-    # seconds between resumable checkpoints, but at least 50 times the seconds that one takes
+    # seconds between resumable checkpoints, but at least 50 times the seconds to write one
     checkpoint_every: Positive = schema.unkeyed(60.0)
     seed: Seed = 0  # seed of all random draws; fine-tuning uses the file's `seeds` instead
     # steps between two evaluations, on dev (fit, fine-tuning) or on the text of `pretrain
@@ -242,13 +242,13 @@ class Resources:
 class Slurm:
     """The jobs that `--executor slurm` submits; GPUs and cores are those of `resources`."""
 
-    partition: str | None = None  # null: the cluster's default
+    partition: str | None = None  # partition of the jobs; null: the cluster's default
     gpu_partition: str | None = None  # partition of jobs with GPUs; null: `partition`
-    gpus: bool = True  # whether trainings get a GPU if `resources` does not say
+    gpus: bool = True  # whether trainings have a GPU by default, without `resources`
     time: Count = 240  # minutes until a job is stopped; it is then queued again, and resumes
-    requeues: Steps = 100  # how often a job is queued again after such a stop
+    requeues: Steps = 100  # how many times a job is queued again after such a stop
     tasks: Count = 16  # the most tasks of an array at a time
-    memory: Positive | None = None  # GB of a task; null: the cluster's default
+    memory: Positive | None = None  # GB for a task; null: the cluster's default
     account: str | None = None  # the account that pays for the jobs
     qos: str | None = None  # quality of service
     constraint: str | None = None  # features that a node must have

@@ -63,8 +63,8 @@ class ModelBlock:
     width: Count | None = None  # hidden size of an architecture; null: 256
     heads: Count | None = None  # attention heads of an architecture; null: about width / 64
     feed_forward: Count | None = None  # inner size of an architecture; null: 4 times the width
-    vocabulary: Count | None = None  # tokens, if a tokenizer is trained; null: 8000
-    # of an architecture: bpe, wordpiece or unigram (trained on the general corpus), or a
+    vocabulary: Count | None = None  # size of a trained tokenizer's vocabulary; null: 8000
+    # for an architecture: bpe, wordpiece or unigram (trained on the general corpus), or a
     # folder with a tokenizer; null: the algorithm of the architecture's published models
     tokenizer: str | None = None
     decoder_layers: Count = 4  # layers of MAE-LM's shallow decoder (encoders)
@@ -108,7 +108,7 @@ class CorpusBlock:
     columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
     tokens: Count | None = omitted(None)  # most tokens of text per passage, instead of words
-    # join the documents of a file: passages run across their borders, and all but the last are full
+    # join the documents of a file: passages continue across them, and all but the last are full
     pack: bool = omitted(False)
     # code of the text's language (de, ja, ..), which decides where words and sentences end
     language: str = omitted("en")
@@ -131,7 +131,7 @@ class CorpusBlock:
 class PolicyBlock:
     """One row of the leaderboard: a policy, its fields and its denoising objective."""
 
-    name: str  # of the policy, as `maskpolicy list policies` shows; none: no intermediate stage
+    name: str  # the policy, one of `maskpolicy list policies`; none: no intermediate stage
     label: str  # the row's name; if omitted, the policy with its settings that are not the default
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     denoising: Denoising = field(default_factory=Denoising)
@@ -158,8 +158,8 @@ class Limit:
     """The most examples of each split; 0: all."""
 
     train: Steps = 0  # the most train examples, in whole groups; 0: all
-    dev: Steps = 0  # the same, of dev
-    test: Steps = 0  # the same, of test
+    dev: Steps = 0  # the same, for dev
+    test: Steps = 0  # the same, for test
     group: Steps = omitted(0)  # the most examples of one group, the first ones; 0: all
 
 
@@ -167,8 +167,8 @@ class Limit:
 class TaskBlock:
     """One column of the leaderboard."""
 
-    name: str  # of the task, as `maskpolicy list tasks` shows
-    label: str  # the column's name; if omitted, the task and what differs from its other columns
+    name: str  # the task, one of `maskpolicy list tasks`
+    label: str  # the column's name; if omitted, the task with the keys that distinguish its columns
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     data: str = WORLD  # world, hub or a folder; if omitted, the file's `data`
     revision: str | None = None  # branch, tag or commit of a Hub dataset; null: main
@@ -177,7 +177,7 @@ class TaskBlock:
     limit: Limit = omitted(Limit())
     # the metric that ranks, then further metrics to report; empty: the task's own
     metrics: tuple[str, ...] = omitted(())
-    # what differs from the file's `finetune` in this column
+    # settings of this column that replace the file's `finetune`
     finetune: dict[str, Any] | None = omitted(None)
 
 

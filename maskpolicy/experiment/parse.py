@@ -49,21 +49,21 @@ Budget = Annotated[Any, Stated("a block of keys")]
 
 @dataclass(frozen=True)
 class File:
-    """The keys of an experiment file except those of Denoising; names are not looked up yet."""
+    """The keys of an experiment file except those of Denoising; names are not resolved yet."""
 
-    model: NameOrKeys  # what is pre-trained further; a name stands for `{name: ..}`
+    model: NameOrKeys  # the model to pre-train further; NAME means `{name: NAME}`
     corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
     policies: list[NameOrKeys]  # the rows of the leaderboard
-    tasks: list[NameOrKeys]  # its columns
-    # general text that policies compare the corpus with, written like `corpus`; if omitted, the
-    # text of the general stage, which only models built from scratch have
+    tasks: list[NameOrKeys]  # the columns of the leaderboard
+    # general text to compare the corpus with, for some policies, written like `corpus`; if omitted,
+    # the text of the general stage, which only models built from scratch have
     contrast_corpus: NameOrKeys | None = None
     data: str = WORLD  # the source of tasks whose block names none: world, hub or a folder
     seeds: tuple[Seed, ...] = (0,)  # seeds of fine-tuning: each cell is computed once per seed
     intermediate_seeds: Count = 1  # runs of each intermediate stage, divided among `seeds`
     intermediate_runs: tuple[Steps, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
     # number of models built from scratch, divided among the intermediate runs; if omitted, one for
-    # each run, so that tests cover other general models as well
+    # each run, so tests also hold for other general models
     general_seeds: Count | None = None
     # label or policy of the row that all others are compared with; if several rows of that policy
     # differ only in trainings, each row is compared with the most similar one
@@ -74,7 +74,8 @@ class File:
     fit: Budget = field(default_factory=dict)  # the training of a learned policy
     # lists of values by key, for all rows: a row for each combination (docs/experiments.md)
     grid: Budget = field(default_factory=dict)
-    zip: Budget = field(default_factory=dict)  # the same, but the lists are read in step
+    # lists of the same length by key, for all rows: a row for each position
+    zip: Budget = field(default_factory=dict)
     # lists of values by key, for all rows: each row uses the best ones on dev (docs/experiments.md)
     tune: Budget = field(default_factory=dict)
     plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
@@ -82,7 +83,7 @@ class File:
     keep_models: tuple[Literal["finetune"], ...] = ()
     # steps of the intermediate stage after which its model is fine-tuned as well
     checkpoint_steps: tuple[Count, ...] = ()
-    # the same in words of the corpus read so far: numbers, or 500k, 10M
+    # the same, in words of the corpus instead of steps: numbers, or 500k, 10M
     checkpoint_words: Annotated[Any, Stated("a list of numbers of words")] = ()
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: Tracker | None = None  # writes the losses of every training below logs/

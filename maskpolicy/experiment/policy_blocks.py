@@ -208,19 +208,22 @@ def leaf_blocks(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, s
 
 def member_code(block: PolicyBlock) -> dict[str, dict[str, str]] | None:
     """Return the digests of the code of each policy that a row draws; None if they have none."""
-    code: dict[str, dict[str, str]] = {}
-    for member in block.members:
-        code[member.name] = discovery.code_digests(find_plugin("policy", member.name))
-        code |= member_code(member) or {}
+    names = (member.name for member in _drawn(block))
+    code = {name: discovery.code_digests(find_plugin("policy", name)) for name in names}
     return {name: digests for name, digests in code.items() if digests} or None
 
 
 def policy_versions(block: PolicyBlock) -> dict[str, int] | None:
     """Return the versions above 1 of a policy and of those that it draws, or None."""
-    each = {block.name: hooks.VERSION.of(block.policy)}
+    versions = {each.name: hooks.VERSION.of(each.policy) for each in (block, *_drawn(block))}
+    return {name: version for name, version in versions.items() if version > 1} or None
+
+
+def _drawn(block: PolicyBlock) -> Iterator[PolicyBlock]:
+    """Yield the members of a row, and theirs."""
     for member in block.members:
-        each |= policy_versions(member) or {}
-    return {name: version for name, version in each.items() if version > 1} or None
+        yield member
+        yield from _drawn(member)
 
 
 def compares_corpora(block: PolicyBlock) -> bool:
@@ -285,10 +288,10 @@ def of_kind(denoising: Denoising, asked: Mapping[str, Any], kind: str, where: st
 class GeneralKeys:
     """The keys of the block `general` besides those of its budget."""
 
-    # the policy that masks the general text, and its objective; `mixture` draws from several
+    # the policy for the general text, with its objective; `mixture` draws one of several
     policy: Annotated[Any, Stated("a name or a block of keys")] = GENERAL_POLICY
-    # the general text, written like `corpus`; if omitted, the world's for a preset or a corpus of
-    # the world, else the text of `corpus` with `general.steps: 0`
+    # the general text, written like `corpus`; if omitted, the world's for a preset or if the
+    # world is the `corpus`, else the text of `corpus`, with `general.steps: 0`
     corpus: Annotated[Any, Stated("a name or a block of keys")] = None
 
 

@@ -58,7 +58,7 @@ _ABOUT = {
     "model": "`model: NAME` stands for `model: {name: NAME}`.",
     "corpus": "`corpus: world` stands for `corpus: {name: world}`.",
     TRAININGS: "Each of these four blocks is the budget of one training. All rows share it, except "
-    "for what the block of a policy states in a `fit`, `intermediate` or `finetune` of its own.",
+    "for the settings in the blocks `fit`, `intermediate` and `finetune` of a policy.",
     "general": "The block `general` also has these keys. They are for models built from "
     "scratch: [tasks.md](tasks.md#a-general-stage-on-several-objectives).",
     "intermediate": "The block `intermediate`, of the file or a row, may have one of these keys "
@@ -72,9 +72,9 @@ _ABOUT = {
     "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",
     "slurm": "The jobs that `--executor slurm` submits ([scale.md](scale.md)). `resources` says "
     "what each job needs.",
-    "policies": "What policies mask, and their own keys: [policies.md](policies.md). A block takes "
-    "those, and these keys of any policy.",
-    "tasks": "A block takes the keys of any task and its task's own.",
+    "policies": "[policies.md](policies.md) lists the policies with their keys. A block also takes "
+    "these keys of any policy.",
+    "tasks": "A block takes these keys of any task, and the keys of its task.",
     "world": "Settings of the embedded world: [tasks.md](tasks.md#the-embedded-world).",
 }
 _LINTERS = ("noqa", "type:", "pragma:", "fmt:")
@@ -219,7 +219,7 @@ def _section(block: str, found: Sequence[Key]) -> str:
         for key in own:
             tasks.setdefault(_item(key).removeprefix("* "), []).append(f"`{key.of}`")
         items = (f"* {', '.join(names)}: {item}" for item, names in tasks.items())
-        parts += ["Keys of one task alone:", "\n".join(items)]
+        parts += ["Keys of single tasks:", "\n".join(items)]
     return "\n\n".join(parts)
 
 

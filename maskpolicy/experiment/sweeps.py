@@ -35,17 +35,18 @@ _SAME_RESULT = (
 class RowKeys:
     """The keys of a row's block for any policy, besides its label and its objective."""
 
-    # what differs from the file's budget in this row only
+    # settings of this row that replace the file's budget
     intermediate: dict[str, Any] = field(default_factory=dict)
-    finetune: dict[str, Any] = field(default_factory=dict)  # the same; of `none` too
-    fit: dict[str, Any] = field(default_factory=dict)  # the same, of a learned policy
-    # what differs from the file's corpus in this row only: key by key, and `mix` text by text
+    finetune: dict[str, Any] = field(default_factory=dict)  # the same; also for `none`
+    fit: dict[str, Any] = field(default_factory=dict)  # the same, for a learned policy
+    # settings of this row that replace the file's corpus, key by key, and `mix` text by text
     corpus: Annotated[dict[str, Any], Stated("a name or a block of keys")] = field(
         default_factory=dict
     )
     # lists of values by key: a row for each combination (docs/experiments.md)
     grid: dict[str, Any] = field(default_factory=dict)
-    zip: dict[str, Any] = field(default_factory=dict)  # the same, but the lists are read in step
+    # lists of the same length by key: a row for each position
+    zip: dict[str, Any] = field(default_factory=dict)
     # lists of values by key: one row, with the values that are best on dev (docs/experiments.md)
     tune: dict[str, Any] = field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Schedule
 from maskpolicy.experiment import learned_policies, sweeps
-from maskpolicy.experiment.definition import PolicyBlock, resolved
+from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.experiment.row_blocks import OfFile, row_blocks
@@ -21,10 +21,8 @@ from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.plugins import discovery
 
-SHARES = [0.0, 0.25, 0.5, 0.75, 0.999]
 
-
-@pytest.mark.parametrize("done", SHARES)
+@pytest.mark.parametrize("done", [0.0, 0.25, 0.5, 0.75, 0.999])
 def test_the_published_schedules_are_these_formulas(done):
     p = 0.15
     ankner = Schedule(0.3, 0.15)
@@ -52,17 +50,12 @@ def test_every_schedule_of_a_dataclass_becomes_its_number():
     assert schema.scheduled_fields(made) == ["ratio", "weights"]
 
 
-def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
-    rows = sweeps.rows(items, "policies")
-    return row_blocks(rows, "policies", OfFile())
-
-
 def test_rows_with_schedules_are_told_apart():
     rows = [{"name": "random", "ratio": {"start": start, "end": 0.1}} for start in (0.3, 0.2)]
-    labels = [row.label for row in labelled(["random", *rows])]
-    assert labels[0] == "random"
-    assert labels[1:] == [
-        f"random ratio.start={s} ratio.end=0.1 ratio.shape=linear" for s in (0.3, 0.2)
+    found = row_blocks(sweeps.rows(["random", *rows], "policies"), "policies", OfFile())
+    assert [row.label for row in found] == [
+        "random",
+        *(f"random ratio.start={s} ratio.end=0.1 ratio.shape=linear" for s in (0.3, 0.2)),
     ]
 
 
@@ -86,9 +79,6 @@ def test_a_field_that_annotate_reads_cannot_follow_a_schedule(tmp_path):
         policy_block(given, "policies[0]", {})
 
 
-MIXTURE = "general.policy={name: mixture, members: [original, salient-span]}"
-
-
 @pytest.fixture
 def general(load):
     """Return the general stage of an experiment."""
@@ -108,12 +98,9 @@ def test_the_default_policy_keeps_the_key_of_the_stage_however_it_is_written(loa
 
 
 def test_each_member_keeps_its_objective(general):
-    made = general(MIXTURE)
-    members = made.keyed["fields"]["members"]
-    assert [(each["name"], each["target"]) for each in members] == [
-        ("original", "full"),
-        ("salient-span", "spans"),
-    ]
+    made = general("general.policy={name: mixture, members: [original, salient-span]}")
+    members = {each["name"]: each["target"] for each in made.keyed["fields"]["members"]}
+    assert members == {"original": "full", "salient-span": "spans"}
     assert made.key != general().key and made.kind == "general"
 
 
@@ -209,17 +196,11 @@ def test_what_cannot_be_learned_is_refused_with_its_place(load_rows, row, says):
     assert says in refused(load_rows, row)
 
 
-def test_a_start_that_is_a_name_learns_from_the_same_tasks(load_rows):
+def test_a_row_learns_from_its_tasks_and_those_of_its_start(load_rows):
     row = "{name: starts-from, train_on: [zsre, wow], init: supervised}"
     start = learned_policies.start(load_rows(row).policies[1])
     assert (start.name, start.fields["train_on"]) == ("supervised", ["zsre", "wow"])
-    assert (
-        learned_policies.start(load_rows("{name: supervised, train_on: [zsre]}").policies[1])
-        is None
-    )
-
-
-def test_a_row_rests_on_its_tasks_and_on_those_of_its_start(load_rows):
+    assert learned_policies.start(start) is None
     row = "{name: starts-from, train_on: [wow], init: {name: supervised, train_on: [zsre, wow]}}"
     experiment = load_rows(row)
     found = learned_policies.trained_on(experiment, experiment.policies[1])

@@ -94,16 +94,11 @@ def test_every_key_of_a_resolved_experiment_is_listed(keys):
             assert paths(item) <= known[block]
 
 
-def test_a_block_within_a_block_is_listed_key_by_key():
+def test_a_block_within_a_block_is_listed_key_by_key_and_markup_as_it_is():
     entry = Registered("policy", "mine", Policy, {}, "mine.py", 1)
     mine = [key for key in reference.listed([entry], []) if key.of == "mine"]
-    assert [(key.name, reference.default(key)) for key in mine] == [
-        ("word", "required"),
-        ("loop.steps", "3"),
-    ]
-
-
-def test_markup_in_a_meaning_is_shown_as_it_is():
+    defaults = {key.name: reference.default(key) for key in mine}
+    assert defaults == {"word": "required", "loop.steps": "3"}
     page = reference.page([Key("world", "", "x", "a | b", "y", "one <mask>")])
     assert "* `x` (a | b; `y`): one &lt;mask&gt;" in page
 

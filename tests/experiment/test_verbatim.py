@@ -76,18 +76,15 @@ def test_a_kept_experiment_takes_further_keys_once(home, tmp_path):
     assert again.name == "it"
 
 
-def test_a_file_of_somebody_else_is_not_replaced(home, tmp_path):
-    (tmp_path / WRITTEN).write_text("model: mini\n")
-    with pytest.raises(StoreError, match="was not written by"):
-        verbatim.save(verbatim.read_experiment(home / "it.yaml"), tmp_path)
-
-
 def test_a_folder_names_the_file_of_its_experiment(home, tmp_path):
     out = tmp_path / "out"
     verbatim.save(verbatim.read_experiment(home / "it.yaml"), out)
     again = verbatim.read_experiment(out / WRITTEN, ["seeds=[2]"])
     assert again.file == home / "it.yaml"
     assert verbatim.other_file(out, again) is None
+    (tmp_path / WRITTEN).write_text("model: mini\n")
+    with pytest.raises(StoreError, match="was not written by"):
+        verbatim.save(again, tmp_path)
     stranger = WrittenExperiment("model: mini\n", "it", ())
     assert verbatim.other_file(out, stranger) == home / "it.yaml"
     verbatim.save(stranger, tmp_path / "of a dict")
@@ -121,14 +118,11 @@ def test_every_experiment_is_listed_with_a_summary(call):
 
 def test_a_name_stands_for_the_shipped_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "quickstart").mkdir()  # a folder is no experiment
+    (tmp_path / "quickstart").mkdir()  # a folder is not an experiment
     made = load_experiment("quickstart", ["seeds=[7]"])
     assert made == load_experiment(FOLDER / "quickstart.yaml", ["seeds=[7]"])
     assert made.name == "quickstart"
     assert verbatim.file_of(Path("paper/mae-lm")) == FOLDER / "paper" / "mae-lm.yaml"
-
-
-def test_a_file_is_known_by_its_name(tmp_path):
     assert verbatim.name_of(FOLDER / "paper" / ".." / "paper" / "mae-lm.yaml") == "paper/mae-lm"
     (tmp_path / "mae-lm.yaml").write_text("model: mini")
     assert verbatim.name_of(tmp_path / "mae-lm.yaml") is None
