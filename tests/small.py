@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
 
 from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.types import Passage, as_spans
@@ -61,6 +62,11 @@ class Mine:
         return passage.words[: self.count]
 """
 """The file of a policy `{name}`; its decorator is in line 7."""
+
+
+def experiment(**keys: Any) -> str:
+    """Return EXPERIMENT with other keys."""
+    return yaml.safe_dump({**yaml.safe_load(EXPERIMENT), **keys}, sort_keys=False)
 
 
 @cache

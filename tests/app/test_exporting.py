@@ -8,6 +8,7 @@ from statistics import fmean
 
 import babylm
 import pytest
+import small
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProcessor
 
@@ -16,16 +17,11 @@ from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.opening import open_store
 
-YAML = """
-model: {kind: encoder, name: mini, head: own}
-corpus: world
-data: .
-policies: [none, random, {name: random, label: more, ratio: 0.4}]
-tasks: [pairs]
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 6, warmup: 1, batch_size: 4}
-"""
+MODEL = {"kind": "encoder", "name": "mini", "head": "own"}
+ROWS = ["none", "random", {"name": "random", "label": "more", "ratio": 0.4}]
+BUDGET = {"steps": 6, "warmup": 1, "batch_size": 4}
+KEYS = {"data": ".", "policies": ROWS, "tasks": ["pairs"], "intermediate": BUDGET, "finetune": {}}
+YAML = small.experiment(model=MODEL, **KEYS)
 PAIRS = (("Ada was born.", "Ada were born."), ("It is old.", "It are old."), ("He ran", "He runs"))
 TABLE = "\n".join(["good,bad", *(",".join(pair) for pair in PAIRS)])
 EARLY = ("chck_0.0001M", "chck_0.0002M")
@@ -35,9 +31,8 @@ MODELS = {"encoder": AutoModelForMaskedLM, "seq2seq": AutoModelForSeq2SeqLM}
 @pytest.fixture(scope="module", params=MODELS)
 def ran(request, run_tiny):
     """Return the folder of a run with checkpoints, and the class that its models are loaded by."""
-    text = f"{YAML}checkpoint_words: [100, 200]\n"
-    if request.param == "seq2seq":
-        text = text.replace("{kind: encoder, name: mini, head: own}", "mini")
+    model = MODEL if request.param == "encoder" else "mini"
+    text = small.experiment(model=model, checkpoint_words=[100, 200], **KEYS)
     return run_tiny(text, {"pairs.csv": TABLE}), MODELS[request.param]
 
 

@@ -7,21 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import small
 
 from maskpolicy.app.commands import app
 from maskpolicy.experiment.verbatim import WRITTEN
 from maskpolicy.leaderboard.results.cell import read_run
 
-TINY = """
-model: mini
-corpus: world
-policies: [none, random, original]
-tasks: [zsre, wow]
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 2, warmup: 1, batch_size: 4}
-finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
-"""
+FINETUNE = {"steps": 2, "warmup": 1, "batch_size": 4, "max_source": 24}
+ROWS = ["none", "random", "original"]
+TINY = small.experiment(policies=ROWS, tasks=["zsre", "wow"], finetune=FINETUNE)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +76,7 @@ def run(call, parted, out, *words, text=TINY):
 
 def test_a_part_does_not_show_what_other_settings_gave(call, parted, tmp_path):
     out = shutil.copytree(parted / "row", tmp_path / "out")
-    text = TINY.replace("finetune: {steps: 2", "finetune: {steps: 3")
+    text = TINY.replace("finetune:\n  steps: 2", "finetune:\n  steps: 3")
     run(call, parted, out, "--only", "/zsre", text=text)
     assert board(out)[0]["none"] == {"zsre"}
     assert (out / "results" / "none--wow--0.json").is_file()
@@ -91,7 +85,7 @@ def test_a_part_does_not_show_what_other_settings_gave(call, parted, tmp_path):
 
 def test_an_experiment_that_shrank_deletes_nothing(call, parted, tmp_path):
     out = shutil.copytree(parted / "row", tmp_path / "out")
-    text = TINY.replace(", original]", "]").replace("[zsre, wow]", "[wow]")
+    text = small.experiment(policies=ROWS[:2], tasks=["wow"], finetune=FINETUNE)
     before = {path.name for path in (out / "results").iterdir()}
     run(call, parted, out, text=text)
     rows, notes = board(out)

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 
 import pytest
+import small
 
 import maskpolicy as mp
 from maskpolicy.experiment.parse import load_experiment
@@ -17,18 +18,10 @@ from maskpolicy.pipeline.graph import nodes, planning
 from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.store.artifacts import Store
 
-TINY = """
-model: mini
-corpus: world
-policies: [none, random]
-tasks: [zsre, wow]
-tune: {intermediate.lr: [1e-3, 1e-4, 1e-5], on: dev}
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 2, warmup: 1, batch_size: 4}
-finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
-"""
 RATES = (1e-3, 1e-4, 1e-5)
+FINETUNE = {"steps": 2, "warmup": 1, "batch_size": 4, "max_source": 24}
+TUNE = {"intermediate.lr": [*RATES], "on": "dev"}
+TINY = small.experiment(tasks=["zsre", "wow"], tune=TUNE, finetune=FINETUNE)
 CELL = ("random", "zsre", 0)
 
 
@@ -169,17 +162,10 @@ def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, call):
     assert set(board.rows[0].tuning) == {"zsre", "wow"}
 
 
-SWEPT = """
-model: mini
-corpus: world
-policies: [none, {name: random, grid: {ratio: [0.15, 0.3]}}]
-tasks: [zsre]
-grid: {finetune.lr: [1e-3, 1e-4]}
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 2, warmup: 1, batch_size: 4}
-finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
-"""
+SWEEP = {"name": "random", "grid": {"ratio": [0.15, 0.3]}}
+SWEPT = small.experiment(
+    policies=["none", SWEEP], grid={"finetune.lr": [1e-3, 1e-4]}, finetune=FINETUNE
+)
 ROWS = [
     f"{row} finetune.lr={lr}"
     for row in ("none", "random ratio=0.15", "random ratio=0.3")

@@ -9,23 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import small
 from hostile_zips import HOSTILE
 
 from maskpolicy.app import packing
 from maskpolicy.leaderboard.results.run_folder import NAMES
 
-TINY = """
-model: mini
-corpus: world
-policies: [none, random]
-tasks: [zsre, wow]
-checkpoint_steps: [1]
-tune: {intermediate.lr: [1e-3, 1e-4], on: dev}
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 2, warmup: 1, batch_size: 4}
-finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
-"""
+TINY = small.experiment(
+    tasks=["zsre", "wow"],
+    checkpoint_steps=[1],
+    tune={"intermediate.lr": [1e-3, 1e-4], "on": "dev"},
+    finetune={"steps": 2, "warmup": 1, "batch_size": 4, "max_source": 24},
+)
 CELL = "random--zsre--0"
 
 
