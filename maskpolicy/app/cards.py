@@ -1,4 +1,4 @@
-"""Model cards of exported folders, in the Hub's format."""
+"""Model cards of exported folders, from the template assets/card.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from maskpolicy.core.markdown import plain, plain_table, table
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.data.corpus.mixing import TextShare
-from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import PRESETS, is_scratch
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
 from maskpolicy.leaderboard.page import templates
@@ -54,7 +53,7 @@ class CardScore:
 
 @dataclass(frozen=True)
 class ModelHistory:
-    """The history of a checkpoint, from which its card is written."""
+    """The history of a checkpoint: what its card says."""
 
     name: str  # of the folder
     model: str  # a preset, an absolute folder or a Hub name
@@ -70,14 +69,14 @@ class ModelHistory:
     policy: str | None = None  # None if it has no intermediate stage
     intermediate: IntermediateParams | None = None
     corpus: Source | None = None  # of the intermediate stage
-    mix: Sequence[TextShare] = ()  # of texts that are mixed into that corpus
+    mix: Sequence[TextShare] = ()  # texts that are mixed into that corpus
     work: Json = None
     validation: Json = None  # `validation_of`, if there was text for it
-    task: str | None = None  # what it was fine-tuned on
+    task: str | None = None  # of the fine-tuning
     finetune: FinetuneParams | None = None
     scores: Sequence[CardScore] = ()
     tuned_with: str = ""  # the fine-tuning budget of the scored models, in words
-    choices: Sequence[str] = ()  # of a tuned row: what it chose on dev, and what that cost
+    choices: Sequence[str] = ()  # of a tuned row: the settings chosen on dev, and their cost
 
     @property
     def is_scratch(self) -> bool:
@@ -117,7 +116,7 @@ def _sections(history: ModelHistory) -> dict[str, str]:
         sections = {
             "Policy": _table({"name": history.policy, **_policy_settings(params)}),
             "Corpus": _corpus(history.corpus, history.mix),
-            "Budget": _table(_budget(params.spec, history.limits)),
+            "Budget": _table(to_json(within(params.spec, history.limits))),
             "Work done": _table(history.work),
         }
         if history.validation is not None:
@@ -125,7 +124,7 @@ def _sections(history: ModelHistory) -> dict[str, str]:
             losses = table(["step", "loss"], rows, numbers=True)
             sections["Validation"] = f"{validation_sentence(history.validation)}\n\n{losses}"
     if history.finetune is not None:
-        sections["Fine-tuning"] = _table(_budget(history.finetune.spec, history.limits))
+        sections["Fine-tuning"] = _table(to_json(within(history.finetune.spec, history.limits)))
     return sections
 
 
@@ -194,7 +193,7 @@ def validation_of(manifest: Json) -> Json:
 
 
 def validation_sentence(record: Json) -> str:
-    """Return what a validation found, in words; `record` is that of `validation_of`."""
+    """Return a sentence about a validation; `record` is that of `validation_of`."""
     before = "" if record["before"] is None else f"{record['before']:.3f} before, "
     count, times = record["passages"], len(record["losses"])
     passages = f"{count} passage{'s' if count > 1 else ''}"
@@ -209,7 +208,7 @@ def validation_sentence(record: Json) -> str:
 
 
 def _policy_settings(params: IntermediateParams) -> dict[str, Json]:
-    """Return the policy's fields and objective; members have their own, one line for each."""
+    """Return the policy's fields and objective, or a line for each member of a mixture."""
     own, members = dict(params.fields), params.fields.get(hooks.MEMBERS.name)
     if members is None:
         return {**own, **to_json(params.how)}
@@ -219,11 +218,6 @@ def _policy_settings(params: IntermediateParams) -> dict[str, Json]:
         for number, each in enumerate(members, 1)
     }
     return {**own, **lines}
-
-
-def _budget(spec: Training, most: tuple[int | None, int | None]) -> dict[str, Json]:
-    """Return a budget with the limits of sources and targets lowered to the model's."""
-    return to_json(within(spec, most))
 
 
 def _scores(scores: Sequence[CardScore]) -> str:

@@ -130,13 +130,10 @@ def plan(planned: Sequence[Planned], takes: Expected, screen: Console, *, stages
         screen.print(shown)
     for state, number in Counter(entry.state for entry in planned).items():
         kinds = Counter(entry.stage.kind for entry in planned if entry.state == state)
-        screen.print(f"{number} {state}: {_counted(kinds)}", soft_wrap=True)
+        names = (kind if count == 1 else f"{count} {kind}" for kind, count in kinds.items())
+        screen.print(f"{number} {state}: {', '.join(names)}", soft_wrap=True)
     if any(entry.state != "done" for entry in planned):
         screen.print(_expectation(takes), soft_wrap=True)
-
-
-def _counted(kinds: Mapping[str, int]) -> str:
-    return ", ".join(kind if count == 1 else f"{count} {kind}" for kind, count in kinds.items())
 
 
 def _grouped(planned: Sequence[Planned]) -> Iterator[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""A number that is drawn anew for each passage, such as the rate of masked diffusion."""
+"""Numbers that are drawn for each passage, such as the rate of masked diffusion."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Distribution:
             share = float(rng.beta(a, self._strength - a))
             return self.low + (self.high - self.low) * share
         first, last = self._below(self.low), self._below(self.high)
-        place = first + (last - first) * rng.random()  # of the distribution before it is cut
+        place = first + (last - first) * rng.random()  # a quantile before the cut
         if self.distribution == "cosine":
             return 1 - math.cos(math.pi / 2 * place)
         if self.distribution == "bell":
@@ -74,12 +74,12 @@ class Distribution:
             share = (number - self.low) / width
             scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
             return math.exp(scale) * math.pow(share, a - 1) * math.pow(1 - share, b - 1) / width
-        found = 1.0
+        uncut = 1.0
         if self.distribution == "cosine":
-            found = 2 / math.pi / math.sqrt(1 - (1 - number) ** 2)
+            uncut = 2 / math.pi / math.sqrt(1 - (1 - number) ** 2)
         elif self.distribution == "bell":
-            found = NormalDist(self._mean, self._sd).pdf(number)
-        return found / (self._below(self.high) - self._below(self.low))
+            uncut = NormalDist(self._mean, self._sd).pdf(number)
+        return uncut / (self._below(self.high) - self._below(self.low))
 
     def _below(self, number: float) -> float:
         """Return the probability of a smaller number before the distribution is cut."""
@@ -110,6 +110,6 @@ def drawn_fields(instance: object) -> list[str]:
 
 
 def at_draw(value: T, names: list[str], rng: np.random.Generator) -> T:
-    """Return a dataclass with numbers that are drawn for the fields `names`, its `drawn_fields`."""
+    """Return a dataclass with a drawn number for each field in `names`, its `drawn_fields`."""
     now: Any = value
     return cast(T, replace(now, **{name: getattr(now, name).draw(rng) for name in names}))

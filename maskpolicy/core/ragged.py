@@ -82,10 +82,10 @@ class Ragged(Rows):
     def take(self, rows: NDArray[np.int64]) -> Ragged:
         """Return the arrays with these indices, in this order, as a copy."""
         lengths = self.lengths[rows]
-        made = Ragged.cut(self.flat, lengths)
-        shift = (self.bounds[rows] - made.bounds[:-1]).repeat(lengths)
-        made.flat = self.flat.take(np.arange(len(shift)) + shift, axis=0)
-        return made
+        taken = Ragged.cut(self.flat, lengths)
+        shift = (self.bounds[rows] - taken.bounds[:-1]).repeat(lengths)
+        taken.flat = self.flat.take(np.arange(len(shift)) + shift, axis=0)
+        return taken
 
     def padded(self, value: int) -> NDArray[Any]:
         """Return one row for each array, shape (n, longest, ..), padded with `value`.
@@ -125,13 +125,13 @@ class Ragged(Rows):
 
 
 class Joined(Rows):
-    """Arrays in several files, read as one list without a copy of them.
+    """Arrays in several files, read as one list without copying them.
 
-    All arrays have the type of the first part, as if one writer had written them.
+    All arrays are read with the dtype of the first part.
     """
 
     def __init__(self, parts: Sequence[Ragged]) -> None:
-        """Take at least one part."""
+        """Join one or more parts."""
         self.parts = parts
         self._starts = [0, *accumulate(map(len, parts))]
         self._dtype = parts[0].flat.dtype
@@ -166,8 +166,7 @@ class Joined(Rows):
             )
         place = range(len(self))[index]
         number = bisect_right(self._starts, place) - 1
-        found = self.parts[number][place - self._starts[number]]
-        return found.astype(self._dtype, copy=False)
+        return self.parts[number][place - self._starts[number]].astype(self._dtype, copy=False)
 
 
 def _places(index: slice, length: int) -> range:
@@ -180,18 +179,18 @@ def _places(index: slice, length: int) -> range:
 class RaggedWriter(AbstractContextManager["RaggedWriter"]):
     """Writes columns row by row to one safetensors file, in constant memory.
 
-    Each column grows in a file of its own. A clean exit from the context joins and removes these.
+    Each column is first written to its own file; leaving the context without an error joins these.
     """
 
     def __init__(self, path: Path) -> None:
-        """Take the path of the file; the first row creates it."""
+        """Prepare to write the file `path`; the first row creates it."""
         self.path = path
         self.columns: dict[str, _Column] = {}
 
     def append(self, row: Mapping[str, NDArray[Any]]) -> None:
-        """Append one array to each column; the first row decides the names and types.
+        """Append one array to each column; the first row decides names, dtypes and shapes.
 
-        Raises DataError for an array of another shape, or of a type that cannot be stored.
+        Raises DataError for an array of another shape, or of a dtype that cannot be stored.
         """
         if not self.columns:
             self.columns = {
@@ -215,7 +214,7 @@ class RaggedWriter(AbstractContextManager["RaggedWriter"]):
             parts.append((name, column.dtype, shape, Path(column.flat.name)))
             bounds = [column.rows + 1]
             parts.append((f"{name}.bounds", np.dtype(np.int64), bounds, Path(column.bounds.name)))
-        parts.sort(key=lambda part: (-part[1].itemsize, part[0]))  # so that each is aligned
+        parts.sort(key=lambda part: (-part[1].itemsize, part[0]))  # aligns each of them
         header, end = {}, 0
         for name, dtype, shape, _ in parts:
             begin, end = end, end + math.prod(shape) * dtype.itemsize
@@ -232,7 +231,7 @@ class RaggedWriter(AbstractContextManager["RaggedWriter"]):
 
 
 class _Column:
-    """A column that grows on disk, with its arrays in one file and their bounds in another."""
+    """A column on disk: its arrays are in one file, and their bounds in another."""
 
     def __init__(self, name: str, path: Path, first: NDArray[Any]) -> None:
         if first.dtype not in _CODES:
@@ -257,7 +256,7 @@ class _Column:
 
 
 def load(path: Path) -> dict[str, Ragged]:
-    """Map the columns of a file into memory; data are read when they are used."""
+    """Map the columns of a file into memory, which reads them when they are used."""
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     size = int.from_bytes(data[:8], "little")

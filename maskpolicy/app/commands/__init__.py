@@ -79,8 +79,10 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command named by `args`; the error for an experiment's name suggests `run`."""
-        if args and args[0] not in self.commands and _is_experiment(args[0]):
-            ctx.fail(f"{args[0]!r} is an experiment: write `maskpolicy run {args[0]}`")
+        if args and args[0] not in self.commands:
+            names = [each.name for each in verbatim.shipped()]
+            if args[0].endswith((".yaml", ".yml")) or args[0] in names:
+                ctx.fail(f"{args[0]!r} is an experiment: write `maskpolicy run {args[0]}`")
         return super().resolve_command(ctx, args)
 
 
@@ -91,11 +93,6 @@ def _check_alone() -> None:
             "a launcher has started several processes (WORLD_SIZE): start the command without it, "
             "and set resources: {intermediate: {gpus: ..}}"
         )
-
-
-def _is_experiment(word: str) -> bool:
-
-    return word.endswith((".yaml", ".yml")) or word in {each.name for each in verbatim.shipped()}
 
 
 def _exit(code: int) -> NoReturn:

@@ -16,7 +16,7 @@ from typer import Argument, Option
 from maskpolicy.app.arguments import AsJson, Plugins, StoreOptions
 from maskpolicy.app.commands import keeping
 from maskpolicy.app.printed import console, log_to, print_json, size_text
-from maskpolicy.core import hardware, schema
+from maskpolicy.core import hardware, markdown, schema
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.files import claim_folder, writing_to
 from maskpolicy.core.types import Json
@@ -62,8 +62,8 @@ def world(
     screen = console()
     for part, rows in figures.items():
         for name, numbers in rows.items():
-            shown = ", ".join(f"{key.replace('_', ' ')} {_number(n)}" for key, n in numbers.items())
-            screen.print(f"{part} {name}: {shown}", soft_wrap=True)
+            pairs = (f"{markdown.title(key)} {markdown.shown(n)}" for key, n in numbers.items())
+            screen.print(f"{part} {name}: {', '.join(pairs)}", soft_wrap=True)
     screen.print(f"written to {out}", soft_wrap=True)
 
 
@@ -204,7 +204,3 @@ def _askable(corpus: Path) -> Json:
         asked += len(drawn & wanted)
     share = asked / mentions if mentions else 0.0
     return {"documents": len(rows), "mentions": mentions, "asked_share": share}
-
-
-def _number(value: float | str) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -49,7 +49,11 @@ def list_(
         models = _models()
         _print(models if as_json else _in_columns(models), as_json=as_json)
     elif what == "experiments":
-        _print(_experiments(), as_json=as_json)
+        entries = [
+            {"name": each.name, "summary": each.summary, "where": str(each.path)}
+            for each in verbatim.shipped()
+        ]
+        _print(entries, as_json=as_json)
     elif what == "metrics":
         _print(_metrics(plugin or ()), as_json=as_json)
     else:
@@ -135,14 +139,6 @@ def _metrics(files: Sequence[Path]) -> list[Json]:
     return [
         {"name": name, "title": about.title, "where": own[name].where if name in own else ""}
         for name, about in METRICS.items()
-    ]
-
-
-def _experiments() -> list[Json]:
-
-    return [
-        {"name": each.name, "summary": each.summary, "where": str(each.path)}
-        for each in verbatim.shipped()
     ]
 
 
