@@ -130,33 +130,19 @@ def test_equal_values_share_their_rank():
 
 def test_the_evaluate_metrics_give_the_total_in_percent(tmp_path):
     evaluation = pytest.importorskip("maskpolicy.core.metrics.hf_evaluate")
-    given = {
-        "accuracy_f1": (
-            ["1", "0"],
-            [["1"], ["1"]],
-            {"accuracy_f1": 58.333333, "accuracy": 50.0, "f1": 66.666667},
-        ),
-        "matthews": (["1", "0"], [["1"], ["0"]], {"matthews": 100.0}),
-        "correlation": (
-            ["1", "0"],
-            [["4"], ["3"]],
-            {"correlation": 100.0, "pearson": 100.0, "spearman": 100.0},
-        ),
-        "entity_f1": (
-            ["B-PER O", "O O"],
-            [["B-PER O"], ["O B-LOC"]],
-            {"entity_f1": 66.666667, "precision": 100.0, "recall": 50.0},
-        ),
-        "squad": (["York", "Hull"], [["York"], ["Leeds"]], {"squad": 50.0, "exact_match": 50.0}),
-        "squad_v1": (["York"], [["a York"]], {"squad_v1": 100.0, "exact_match": 100.0}),
-        "exact_match_f1": (["York"], [["York City"]], {"exact_match_f1": 0.0, "f1": 66.666667}),
+    texts = (["York", "Hull", "York City"], [["York"], ["Leeds", "Bath"], ["a York"]])
+    own = {
+        "accuracy_f1": LABELS,
+        "correlation": (["1", "0", "3"], [["4"], ["3"], ["2"]]),
+        "entity_f1": (["B-PER O", "O O"], [["B-PER O"], ["O B-LOC"]]),
     }
     for name in metrics.METRICS:
+        predictions, references = own.get(name, texts)
+        total = metrics.total(name, predictions, references)
         one = evaluation.AnswerMetric(name, keep_in_memory=True, cache_dir=str(tmp_path))
-        plain = (["York", "Hull"], [["York"], ["Leeds", "Bath"]], {name: 50.0})
-        predictions, references, expected = given.get(name, plain)
-        result = one.compute(predictions=predictions, references=references)
-        assert result == pytest.approx(expected)
+        percent = one.compute(predictions=predictions, references=references)
+        scores = {name: total.score, **total.parts}
+        assert percent == pytest.approx({part: 100 * score for part, score in scores.items()})
 
 
 def test_only_a_metric_of_short_answers_is_given_them():
