@@ -84,7 +84,6 @@ def prepare(
     move them to quarantine/. A temporary experiment file is not recorded. Raises ConfigError,
     DataError or StoreError before any work, and leaves no folder behind.
     """
-
     written = verbatim.read_experiment(asked.file, asked.keys or (), asked.plugin or ())
     written = written.without_file() if is_temporary else written
     store = open_store(asked.store, asked.cache)
@@ -118,7 +117,6 @@ class StoreCounter:
 
         Raises the error of a stage that fails.
         """
-
         stage = stages.corpus(experiment, self.store.hash_file, self.store.cut_file)
         folder, facts = self._computed(stage)
         if size := facts.get(SIZE_FACT):
@@ -128,12 +126,10 @@ class StoreCounter:
 
     def examples(self, experiment: Experiment, task: TaskBlock) -> int:
         """Return a task's number of train examples; raises the error of a stage that fails."""
-
         stage = stages.train_examples(experiment, task, self.store.hash_file)
         return len(read_examples(self._computed(stage)[0], "train"))
 
     def _computed(self, stage: Stage) -> tuple[Path, Json]:
-
         [folder] = computed([stage], self.store)
         manifest = self.store.peek(stage.key)
         return folder, manifest["record"]["facts"] if manifest else {}
@@ -156,14 +152,12 @@ def _default_folder(written: WrittenExperiment) -> Path:
     The file that a run keeps in its folder is run in that folder; experiments that come with
     maskpolicy go to runs/ and their whole name, such as runs/paper/mae-lm.
     """
-
     name = written.file and verbatim.name_of(written.file)
     return written.home or Path("runs") / (name or written.name)
 
 
 def _warn_of_edited_plugins(order: Iterable[Stage], store: Store) -> None:
     """Log a warning for each built-in policy and task that was edited since a stage used it."""
-
     digest = cache(code_digest)  # many stages have one policy
     edited: Counter[str] = Counter()
     for stage in order:
@@ -196,7 +190,6 @@ def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tu
 
     Raises ConfigError if it lacks the GPUs that a missing stage needs.
     """
-
     experiment, targets, store = prepared.experiment, prepared.part.targets, prepared.store
     check_resources(experiment.resources, prepared.order, targets, store)
     missing = {stage.key for stage in targets} - store.committed()
@@ -220,7 +213,6 @@ def compute(
     processes. Creates the run's folder when the executor is ready; raises StoreError if another
     experiment has claimed it by then.
     """
-
     order, asked, logs = prepared.order, prepared.asked, (prepared.folder / "logs").absolute()
     if executor.name != LOCAL:
         threads = remote_threads(prepared.experiment, threads)

@@ -194,7 +194,6 @@ class Runs:
         `spans` are (first character, end) pairs in `text`. Raises ConfigError for an unknown row or
         one without an intermediate stage, and StoreError if the store lacks its corpus.
         """
-
         row = self._chosen(policy)[0]
         cell = next(iter(row.cells.values()))
         of_row = [run for run in self.runs if run.folder == cell.folder]
@@ -220,7 +219,6 @@ class Runs:
         --list` names the analyses. Raises ConfigError for an unknown name, and DataError if there
         is nothing to plot.
         """
-
         if name == SCORES:
             return drawing.figure(self._bars())
         analysis: Any = discovery.instance("analysis", name, settings, name)
@@ -244,14 +242,12 @@ class Runs:
     @_method
     def page(self, path: str | Path) -> Path:
         """Write the leaderboard as one HTML page and return its path; raises StoreError."""
-
         save_page(self.board, Path(path), "path")
         return Path(path)
 
     @_method
     def save(self, folder: str | Path) -> Path:
         """Write the page, JSON, Markdown, CSV and LaTeX to a folder; raises StoreError."""
-
         save_forms(self.board, Path(folder))
         return Path(folder)
 

@@ -72,7 +72,6 @@ def run(
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
     reads the other results).
     """
-
     started = time.monotonic()
     _check_arguments(overrides, jobs, threads)
     _hide_bars_of_libraries()
@@ -143,7 +142,6 @@ def load(
     options of `maskpolicy leaderboard`. Raises DataError for a folder without results, and
     ConfigError for runs that cannot be compared.
     """
-
     if not folders or not all(isinstance(folder, str | Path) for folder in folders):
         raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
     with ExitStack() as unpacked:
@@ -183,7 +181,6 @@ def mask(
     of the text's language. As in training, tokens beyond 512 or the model's positions are cut.
     Raises ConfigError, also for a policy that must be fitted: use `maskpolicy show --run` for it.
     """
-
     if not isinstance(text, str):
         raise ConfigError(f"text: must be one text, not {type(text).__name__}")
     if seed < 0:
@@ -222,7 +219,6 @@ def pretrain(
     it stopped. Raises ConfigError, DataError or StoreError before any work, or the error of the
     stage that failed.
     """
-
     schema.check(workers, Count, "workers")
     _hide_bars_of_libraries()
     files, texts, held_out = list(map(Path, _texts(plugins))), _texts(corpus), _texts(validation)
@@ -246,7 +242,6 @@ def _hide_bars_of_libraries() -> None:
 
 def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | None) -> None:
     """Raise ConfigError for arguments of `run` of a wrong kind or size."""
-
     if not all(isinstance(each, str) for each in overrides):
         raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
     for name, count in (("jobs", jobs), ("threads", threads)):

@@ -209,7 +209,6 @@ def prepare(asked: Request, store: Store) -> Prepared:
 
     Raises ConfigError, DataError or StoreError before any work.
     """
-
     planned = _experiment(asked, store)
     out = asked.out.resolve()
     check_out(out, model=asked.model)
@@ -229,7 +228,6 @@ def compute(
     prepared: Prepared, workers: int, bars: AbstractContextManager[Listener]
 ) -> Collection[Outcome]:
     """Compute the stages, with `workers` processes for each, and return their outcomes."""
-
     logs = prepared.out.with_name(f"{prepared.out.name}-logs")  # for a tracker, if one is set
     with bars as shown:
         outcomes = execute(

@@ -98,7 +98,6 @@ class Preview:
 
 def page(previews: Sequence[Preview]) -> str:
     """Return an HTML page with a table for each text; previews of a text follow one another."""
-
     texts = [list(each) for _, each in groupby(previews, lambda each: each.masked.text)]
     has_seeds = len({each.seed for each in previews}) > 1
     template = templates("maskpolicy.app").get_template("preview.html")
@@ -188,7 +187,6 @@ class Masking:
 
         `model` is its folder or name on the Hub. Raises ConfigError if it has no head.
         """
-
         specials, loaded = Specials.of_encoder(self.tokenizer), encoders.load(model, head="own")
         before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
 
@@ -269,7 +267,6 @@ def warn_of_edits(row: PolicyOfRun, store: Store) -> None:
 
 def tokenizer_of(name: str, artifacts: Store) -> Any:
     """Return a model's tokenizer; the store keeps the trained tokenizer of a preset."""
-
     experiment = _of_world(name, [NONE])
     if not experiment.model.is_scratch:
         return load_tokenizer(experiment.model.name)

@@ -144,7 +144,6 @@ def _line(error: Exception) -> str:
 
 def _about_option(text: str, error: Any) -> str:
     """Return the line about an unknown option of a command that takes keys."""
-
     key = error.option_name.strip("-").replace("-", "_")
     if key in Training.__dataclass_fields__:
         return f"No such option: {error.option_name}; write the key intermediate.{key}=VALUE"

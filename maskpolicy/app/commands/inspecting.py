@@ -46,7 +46,6 @@ def world(
 
     Prints the majority score of each task in percent: the best score without a model.
     """
-
     every = {"kinds": list(SUBJECT_KINDS)}  # so that all tasks are written
     settings = embedded.make(every | _fields(keys, "world"))
     claim_folder(out, embedded.MARKS)
@@ -98,7 +97,6 @@ def examples(
 
 def _fields(words: Sequence[str] | None, block: str) -> dict[str, Json]:
     """Return the fields that KEY=VALUE words set, or BLOCK.KEY=VALUE words as in experiments."""
-
     fields = yaml_file.assignments(words or ())
     own = fields.pop(block, {})
     if not isinstance(own, dict):
@@ -192,7 +190,6 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
 
 def _askable(corpus: Path) -> Json:
     """Return the share of salient-span's distinct mentions that answer a question."""
-
     policy = discovery.instance("policy", "salient-span", {})
     with corpus.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line, _ in zip(lines, range(SAMPLE), strict=False)]

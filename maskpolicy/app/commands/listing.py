@@ -70,7 +70,6 @@ def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
 
 
 def _print(entries: Sequence[Json], *, as_json: bool) -> None:
-
     if as_json:
         print_json(entries)
     else:
@@ -94,7 +93,6 @@ def _print_keys(files: Sequence[Path], what: str, *, as_json: bool, markdown: bo
 
 
 def _print_hooks(*, as_json: bool, markdown: bool) -> None:
-
     if markdown:
         typer.echo("\n\n".join(f"{kind}:\n\n{hooks.table(kind)}" for kind in hooks.HOOKS))
     else:
@@ -133,7 +131,6 @@ def _in_columns(models: Sequence[dict[str, Json]]) -> list[Json]:
 
 
 def _metrics(files: Sequence[Path]) -> list[Json]:
-
     _load(["metric"], files)
     own = {entry.name: entry for entry in registry.entries() if entry.kind == "metric"}
     return [
@@ -144,7 +141,6 @@ def _metrics(files: Sequence[Path]) -> list[Json]:
 
 def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Registered, Json]]:
     """Return all plugins of some kinds with their descriptions; warns about broken ones."""
-
     _load(kinds, files)
     entries = []
     for kind in kinds:
@@ -159,7 +155,6 @@ def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Register
 
 def _load(kinds: Sequence[str], files: Sequence[Path]) -> None:
     """Import all plugins of some kinds and the user's files; warns about packages that fail."""
-
     discovery.load_files(files, fresh=True)
     for kind in kinds:
         discovery.load_builtin(kind)

@@ -173,7 +173,6 @@ def analyze(
 
 def _unloaded(notes: Iterable[str]) -> list[str]:
     """Return the notes on rows whose plugin is not loaded, each once."""
-
     return [note for note in dict.fromkeys(notes) if NOT_LOADED in note]
 
 
@@ -188,7 +187,6 @@ def _without_page(opened: OpenedRuns) -> str:
 
 def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the analyses by name, with fields from KEY=VALUE words, and the runs."""
-
     if (Path(name) / "results").is_dir():
         raise ConfigError(f"analyze: name the analysis first, then runs: analyze NAME {name}")
     keys = [word for word in words if "=" in word and not Path(word).exists()]

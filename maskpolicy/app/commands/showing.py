@@ -296,7 +296,6 @@ def gallery(
 
 def _policies(files: Sequence[Path]) -> list[str]:
     """Return the names of maskpolicy's own policies, and of those that `files` define."""
-
     discovery.load_builtin("policy")
     paths = {str(path.resolve()) for path in files}
     entries = [registry.entry("policy", name) for name in registry.names("policy")]
@@ -306,7 +305,6 @@ def _policies(files: Sequence[Path]) -> list[str]:
 
 def _lacking(name: str) -> str:
     """Return why a policy cannot be shown by its name alone, or ""."""
-
     plugin = find_plugin("policy", name).plugin
     if hooks.FIT.of(plugin) is not None:
         source = "labels" if hooks.LEARNS_FROM.of(plugin) == "labels" else "a model"
