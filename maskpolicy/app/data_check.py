@@ -18,7 +18,9 @@ from maskpolicy.analyses.masked_sample import (
     open_masked,
 )
 from maskpolicy.analyses.task_examples import Answers, words_of, words_within
+from maskpolicy.app.file_to_folder import Prepared
 from maskpolicy.app.printed import table
+from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
 from maskpolicy.experiment.budgets import TRAININGS, Training
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from maskpolicy.app.file_to_folder import Prepared
-    from maskpolicy.core.types import Example
 
 _MASKS = {  # columns about the masks of a row
     "sampled": "{0.sampled:,}",

@@ -24,6 +24,7 @@ from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_forms, save_page
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from maskpolicy.app.packing import OpenedRuns
-    from maskpolicy.pipeline.store.artifacts import Store
 
 Params = ParamSpec("Params")
 Returned = TypeVar("Returned")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from maskpolicy.app import cards
 from maskpolicy.app.arguments import as_typed, policy_keys, repeated
@@ -34,18 +34,16 @@ from maskpolicy.models.training.loop import check_installed
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.executors.engines import check_resources, set_threads
 from maskpolicy.pipeline.executors.local import member
+from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, params_of, topological
 from maskpolicy.pipeline.stages import feedback
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import CorpusParams, IntermediateParams
 from maskpolicy.pipeline.stages.training_text import VALIDATION_PREFIX
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import DENOISING_KEYS
-
-if TYPE_CHECKING:
-    from maskpolicy.pipeline.graph.events import Listener, Outcome
-    from maskpolicy.pipeline.store.artifacts import Store
 
 _SHOWN = 3  # the most settings that a message lists
 _TIMES = 10  # evaluations, if intermediate.eval_every is not set

@@ -47,7 +47,7 @@ from maskpolicy.models.unmasking import unmasked
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.stages import feedback
 from maskpolicy.pipeline.stages.training_text import inputs_of, statistics_keys
-from maskpolicy.pipeline.store.artifacts import available
+from maskpolicy.pipeline.store.artifacts import Store, available
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import changed_since, find_plugin
 from maskpolicy.plugins.statistics import Statistics
@@ -55,7 +55,6 @@ from maskpolicy.plugins.statistics import Statistics
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from maskpolicy.pipeline.store.artifacts import Store
 
 log = logging.getLogger(__name__)
 UNLEARNT = "as for a model that has learnt nothing, to which all tokens are equally likely"

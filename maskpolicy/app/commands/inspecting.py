@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -26,9 +26,6 @@ from maskpolicy.experiment.budgets import Training, resolve_auto
 from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 from maskpolicy.plugins import discovery
-
-if TYPE_CHECKING:
-    from maskpolicy.experiment.definition import TaskBlock
 
 SAMPLE = 1000  # documents in which `_askable` counts mentions
 

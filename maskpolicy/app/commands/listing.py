@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -15,13 +15,11 @@ from maskpolicy.app.printed import console, print_json
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.metrics import METRICS
+from maskpolicy.core.types import Json
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.definition import NONE
 from maskpolicy.plugins import discovery, hooks, registry
-
-if TYPE_CHECKING:
-    from maskpolicy.core.types import Json
-    from maskpolicy.plugins.registry import Registered
+from maskpolicy.plugins.registry import Registered
 
 KINDS = {"policies": "policy", "tasks": "task", "analyses": "analysis"}
 WHAT = (*KINDS, "metrics", "models", "keys", "hooks", "experiments")
