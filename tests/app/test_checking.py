@@ -209,7 +209,7 @@ def test_rows_are_named_once_and_tuned_ones_later(checked):
         ("policies=[none, berg]", "no Berg"),
     ],
 )
-def test_what_run_would_refuse_is_one_line(call, plugin, key, says):
+def test_what_would_stop_run_is_one_line(call, plugin, key, says):
     Path("it.txt").write_text("\n\n".join((*TEXTS * 8, "A boat was burnt.")))
     words = ("check", "it.yaml", key, "--plugin", plugin, "--store", "store", "-q")
     code, _, err = call(*words)

@@ -116,7 +116,7 @@ def test_models_are_listed_by_family(call):
         assert words in shown
 
 
-def test_plugin_files_are_listed_or_named(call, refused, tmp_path):
+def test_plugin_files_are_listed_and_broken_ones_are_errors(call, refused, tmp_path):
     path, broken = tmp_path / "mine.py", tmp_path / "broken.py"
     path.write_text(MINE)
     keys = json.loads(call("list", "keys", "--json", "--plugin", path)[1])
@@ -166,7 +166,7 @@ def test_examples_are_printed_as_json_lines(call, small_world):
     assert json.loads(test[0])["context"] is None
 
 
-def test_examples_tell_of_rows_that_are_left_out(call, tmp_path):
+def test_examples_warn_of_rows_that_are_left_out(call, tmp_path):
     rows = [{"question": "where is it", "answer": ["Ulm"]}, {"question": "unlabelled"}]
     path = tmp_path / "NQ-open.dev.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

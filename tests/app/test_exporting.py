@@ -123,7 +123,7 @@ def test_checkpoints_are_branches_on_the_hub(call, hub, ran, tmp_path):
     assert "--checkpoints" in (out / "README.md").read_text()
 
 
-def test_checkpoints_that_there_are_none_of_are_one_line(refused, ran, unchecked, tmp_path):
+def test_missing_checkpoints_are_one_line(refused, ran, unchecked, tmp_path):
     words = ("--out", tmp_path / "babylm", "--checkpoints", "--store", unchecked / "store")
     said = refused("export", unchecked / "out", "more", *words)
     assert "more has no checkpoints: set checkpoint_words or checkpoint_steps in" in said
@@ -236,7 +236,7 @@ def test_checkpoints_are_scored_on_the_fast_sets(entry, home):
     assert share == pytest.approx(early["ewok"]) == fast["ewok"][0]["spatial-relations"]
 
 
-def test_what_is_no_entry_is_one_line(refused, home, monkeypatch):
+def test_mistakes_in_an_entry_are_one_line(refused, home, monkeypatch):
     monkeypatch.chdir(home)
     words = ("--store", "store", "--name", "my-babylm")
     assert "did you mean" in refused("submission", "full", "--row", "rondom", *words)

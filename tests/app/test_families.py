@@ -71,7 +71,7 @@ def padded(name) -> Path:
     return folder
 
 
-def test_a_tokenizer_that_pads_is_trained_with_as_one_that_does_not_and_exported_as_it_was(call):
+def test_a_tokenizer_that_pads_trains_alike_and_is_exported_unchanged(call):
     work, kinds = [], []
     for make in (saved, padded):
         code, _, err = call(*words(make("bart")))
@@ -113,7 +113,7 @@ def test_sources_without_room_for_text_are_one_line(call):
         ),
     ],
 )
-def test_spans_that_there_is_no_room_for_are_told(call, name, key, says, counts):
+def test_a_warning_counts_spans_without_room(call, name, key, says, counts):
     Path("it.txt").write_text("\n\n".join(f"{' '.join(['dog'] * 90)} {n}" for n in range(4)))
     code, _, err = call(*words(saved(name), "policy.ratio=0.5", key))
     assert code == 0, err
@@ -134,7 +134,7 @@ def test_a_text_is_shown_with_sentinels(call):
     assert found["target"].endswith(f"<extra_id_{len(found['spans'])}>")
 
 
-def test_a_tokenizer_that_cannot_mask_is_refused_before_any_work(refused, capfd):
+def test_a_tokenizer_that_cannot_mask_is_an_error_before_any_work(refused, capfd):
     from transformers import BlenderbotSmallTokenizer
 
     folder = saved("t5")

@@ -64,7 +64,7 @@ def test_only_what_a_run_used_is_copied(call, folder, url, tmp_path):
     assert (code, out) == (0, f"1 artifacts copied to {url}, 1 not in {folder}\n")
 
 
-def test_different_and_damaged_artifacts_are_told_and_not_copied(call, folder, url):
+def test_different_and_damaged_artifacts_are_named_and_not_copied(call, folder, url):
     commit(open_store(url), KEYS[0], "other")
     (Path(folder) / "artifacts" / KEYS[1] / "deep/file.txt").write_text("jext 1")
     code, out, err = call("store", "copy", folder, url)
@@ -95,7 +95,7 @@ def test_verify_finds_what_is_damaged_and_du_measures(call, folder, url, place):
     assert "computes it again" in err
 
 
-def test_prune_tells_what_it_frees(call, folder):
+def test_prune_prints_what_it_frees(call, folder):
     (Path(folder) / "quarantine" / f"{KEYS[0]}-x").mkdir(parents=True)
     (Path(folder) / "quarantine" / f"{KEYS[0]}-x" / "file").write_text("x" * 1000)
     assert call("store", "prune", "--store", folder)[1] == f"freed 1000 B of {folder}\n"
@@ -134,7 +134,7 @@ def here(tmp_path, server, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_in_a_bucket_is_that_in_a_folder(here, server, call):
+def test_a_run_in_a_bucket_equals_one_in_a_folder(here, server, call):
     url = server.url
     assert call("run", "tiny.yaml", "--store", url, "--out", "one", "--jobs", 1)[0] == 0
     assert call("run", "tiny.yaml", "--store", "store", "--out", "two", "--jobs", 1)[0] == 0
@@ -156,7 +156,7 @@ def test_a_run_in_a_bucket_is_that_in_a_folder(here, server, call):
     assert (here / "model" / "model.safetensors").is_file()
 
 
-def test_a_url_that_a_run_names_is_not_called_unasked(here, refused):
+def test_a_url_that_a_run_names_is_not_opened_unless_it_is_given(here, refused):
     (here / "run.json").write_text('{"store": "s3://somebody/else"}')
     (here / "results").mkdir()
     line = refused("analyze", "coverage", here)

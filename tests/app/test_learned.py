@@ -57,7 +57,7 @@ def command(request, folder, tmp_path):
     return command
 
 
-def test_a_task_without_training_data_is_refused_before_any_work(command, refused):
+def test_a_task_without_training_data_is_an_error_before_any_work(command, refused):
     error = refused(*command(SUPERVISED, lambda data: (data / TRAIN).unlink()))
     assert "task 'zsre': " in error and f"has no {TRAIN}" in error
     assert "put the file there, or name another folder as data" in error

@@ -317,7 +317,7 @@ def written(folder, **more):
     return folders.write(folder, {"none": 0.1, "few": 0.5, "many": 0.8}, ("zsre",), **more)
 
 
-def test_a_setting_of_the_name_of_a_column_has_one_of_its_own(tmp_path):
+def test_a_setting_named_like_a_column_has_a_column_of_its_own(tmp_path):
     folder = written(tmp_path / "run")
     for path in (folder / "results").iterdir():
         cell = json.loads(path.read_text())
@@ -336,7 +336,7 @@ def test_a_setting_of_the_name_of_a_column_has_one_of_its_own(tmp_path):
     assert {"seed", "seeds"} <= {*board.columns}
 
 
-def test_what_was_not_tested_is_unknown_in_columns_of_numbers(tmp_path):
+def test_missing_tests_are_missing_values_in_columns_of_numbers(tmp_path):
     board = mp.load(written(tmp_path / "run", seeds=2)).leaderboard()
     assert board.p.isna().all() and board.rank_low.isna().all()
     assert not len(board[board.significant])

@@ -76,7 +76,7 @@ def test_runs_of_one_name_are_packed_to_files_of_their_own(call):
     assert zipfile.ZipFile("findings__a.zip").namelist()[0].startswith("a/")
 
 
-def test_a_zip_file_that_is_too_large_is_refused(packed, monkeypatch):
+def test_a_zip_file_that_is_too_large_is_an_error(packed, monkeypatch):
     monkeypatch.setattr(packing, "_BYTES", 10)
     with pytest.raises(DataError, match="too many"), packing.opened([packed]):
         pass
@@ -104,7 +104,7 @@ def test_a_packed_run_is_read_like_its_folder(call, run, packed):
         ("export", "--out", "model", "--task", "zsre", "it.zip", "random"),
     ],
 )
-def test_what_needs_a_store_says_that_a_packed_run_has_none(refused, run, words):
+def test_errors_say_that_a_packed_run_has_no_store(refused, run, words):
     for path in (run / "results").iterdir():
         result = json.loads(path.read_text())
         result["stages"]["tokenizer mini"] = "0" * 64
@@ -118,7 +118,7 @@ def test_what_needs_a_store_says_that_a_packed_run_has_none(refused, run, words)
     assert "--store" not in str(caught.value)
 
 
-def test_what_a_folder_beside_a_packed_run_lacks_is_named(run, packed):
+def test_an_error_about_a_folder_mentions_the_packed_run_beside_it(run, packed):
     store = Store(Path("store"))
     said = f"random: its corpus is not in the store {store.place}"
     with (

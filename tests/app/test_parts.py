@@ -123,7 +123,7 @@ def test_the_experiment_as_written_runs_from_the_runs_folder(call, parted, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_is_cut_and_what_stands_in_train_is_told(parted):
+def test_notes_mention_sources_that_are_cut(parted):
     notes = board(parted / "row")[1]
     assert "train sources were cut to 24 tokens: finetune.max_source is the limit" in notes
     one = json.loads((parted / "row" / "results" / "none--wow--0.json").read_text())

@@ -163,7 +163,7 @@ def test_passages_of_tokens_are_never_cut(call, words, texts, tmp_path):
     assert "| tokens in a passage | 20 |" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_passages_that_the_model_cannot_see_whole_are_told(call, words, tmp_path):
+def test_a_warning_says_that_passages_are_too_long(call, words, tmp_path):
     (tmp_path / "one.txt").write_text("\n\n".join(f"{TEXT} " * 40 + str(n) for n in range(9)))
     words = (*words, "corpus.words=600", "target=spans", "--out", tmp_path / "out")
     code, _, err = call(*words, "intermediate.max_source=600")
@@ -213,7 +213,7 @@ def test_processes_that_write_one_folder_do_so_one_after_the_other(tmp_path):
     assert all(len(contents(out)) == 22 for out in outs)
 
 
-def test_a_folder_that_cannot_be_used_is_refused_before_any_work(refused, words, bart, tmp_path):
+def test_a_folder_that_cannot_be_used_is_an_error_before_any_work(refused, words, bart, tmp_path):
     theirs, file = tmp_path / "theirs", tmp_path / "one.txt"
     theirs.mkdir()
     (theirs / "notes.txt").write_text("")
@@ -230,7 +230,7 @@ def test_a_folder_that_cannot_be_used_is_refused_before_any_work(refused, words,
     assert "--out is the folder of --model, which would be lost" in line
 
 
-def test_a_folder_made_with_other_settings_is_replaced_and_that_is_told(call, words, tmp_path):
+def test_a_warning_says_that_a_folder_of_other_settings_is_replaced(call, words, tmp_path):
     out = tmp_path / "out"
     for _ in range(2):
         assert "will be replaced" not in call(*words, "--out", out)[2]

@@ -113,7 +113,7 @@ def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(call, words
     assert torch.equal(kept.lm_head.weight, plain.lm_head.weight)
 
 
-def test_a_loss_that_did_not_fall_is_told(validated):
+def test_a_warning_says_that_the_loss_did_not_fall(validated):
     for rate, is_told in ((0.001, False), (1.0, True)):
         record, _, err = validated(f"intermediate.lr={rate}")
         found = record["validation_loss"]
@@ -149,7 +149,7 @@ def test_the_validation_text_is_read_like_the_corpus(call, words):
     assert record["validation_loss"]["passages"] > 64  # 35 entries of eleven words, in parts
 
 
-def test_a_head_that_is_drawn_anew_has_no_loss_before(validated, tmp_path):
+def test_a_new_head_has_no_loss_before(validated, tmp_path):
     folder = tiny.saved("bert", tmp_path / "small")
     keys = ("--model", folder, "model.kind=encoder", "model.head=new")
     record, out, _ = validated(*keys)

@@ -111,7 +111,7 @@ def test_many_threads_report_at_once():
             assert not each.is_alive()
 
 
-def test_a_part_that_ends_while_its_bar_is_added_has_none():
+def test_a_part_that_ends_while_its_bar_is_added_has_no_bar():
     def end() -> None:
         if ending.ident is None:
             ending.start()
@@ -200,7 +200,7 @@ def test_a_stage_under_way_counts_by_its_own_rate():
         assert ahead.left({a.key: part})[0] == expected
 
 
-def test_nothing_is_estimated_from_nothing():
+def test_without_known_costs_there_is_no_estimate():
     ahead, a = run_of()
     assert ahead({}) == (0.0, "0 of 3 stages")
     ahead.finish(a, 7.0, computed=True)  # what is measured now
@@ -225,7 +225,7 @@ def test_a_file_gets_a_line_at_the_start_and_the_end_of_a_stage_and_no_empty_one
     assert lines_of(store, one("a"), detail="verbose") == ["= progress-step a: is in the store"]
 
 
-def test_failures_are_told_also_by_a_quiet_run_and_a_cause_once(tmp_path):
+def test_a_quiet_run_prints_failures_and_each_cause_once(tmp_path):
     stages = (one("a"), one("bad", fails=True), one("other", fails=True, number=1))
     for _ in range(2):
         assert lines_of(Store(tmp_path), *stages, detail="quiet") == [
@@ -235,7 +235,7 @@ def test_failures_are_told_also_by_a_quiet_run_and_a_cause_once(tmp_path):
     assert lines_of(Store(tmp_path), *stages, detail="quiet", failures=False) == []
 
 
-def test_a_stage_that_another_command_computes_is_told_as_one_of_this_run(tmp_path):
+def test_a_stage_that_another_command_computes_is_shown_like_one_of_this_run(tmp_path):
     text, awaited = io.StringIO(), one("a")
     done = Outcome(awaited, tmp_path, seconds=2.0)
     with RunProgress(Console(file=text), [awaited], Store(tmp_path)) as shown:
@@ -256,7 +256,7 @@ def of_kind(kind: str, **changes: Json) -> Outcome:
     return Outcome(made, **changes)
 
 
-def test_parts_tell_what_was_computed_from_what_was_found_and_add_up():
+def test_parts_count_computed_and_found_stages_and_add_up():
     outcomes = [
         of_kind("general", seconds=10.0),
         of_kind("finetune", seconds=4.0),

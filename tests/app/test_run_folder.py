@@ -88,7 +88,7 @@ def test_a_run_writes_what_the_table_and_the_docs_say_and_nothing_else(finished)
     assert all(f"`{name}`" in about for name in patterns if not name.startswith("leaderboard."))
 
 
-def test_a_folder_that_was_not_written_whole_is_refused_until_it_is(finished, monkeypatch):
+def test_a_half_written_folder_is_an_error_until_it_is_written_again(finished, monkeypatch):
     def interrupted(board, path):
         raise KeyboardInterrupt
 
@@ -150,7 +150,7 @@ def two(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("two")
-def test_the_folder_of_another_experiment_is_refused_and_planned(call, refused):
+def test_the_folder_of_another_experiment_is_an_error_in_run_and_a_note_in_plan(call, refused):
     verbatim.save(verbatim.read_experiment(Path("a/it.yaml")), Path("runs/it"))
     says = "error: runs/it: holds the results of a/it.yaml: choose another --out"
     assert says in refused("run", "b/it.yaml")
@@ -162,7 +162,7 @@ def test_the_folder_of_another_experiment_is_refused_and_planned(call, refused):
 
 
 @pytest.mark.usefixtures("two")
-def test_a_folder_that_another_command_has_taken_meanwhile_is_refused():
+def test_a_folder_that_another_command_claims_meanwhile_is_an_error():
     prepared = prepare(ExperimentOptions(Path("b/it.yaml"), store="store"))
     verbatim.save(verbatim.read_experiment(Path("a/it.yaml")), prepared.folder)
     with pytest.raises(StoreError, match=r"runs/it: holds the results of a/it\.yaml: choose"):
@@ -172,7 +172,7 @@ def test_a_folder_that_another_command_has_taken_meanwhile_is_refused():
 
 
 @pytest.mark.usefixtures("two")
-def test_a_run_that_is_refused_leaves_no_folder_behind(refused, tmp_path):
+def test_a_run_that_does_not_start_leaves_no_folder_behind(refused, tmp_path):
     assert "none" in refused("run", "a/it.yaml", "corpus={files: [none.txt]}", "model=./none")
     words = ("run", "a/it.yaml", "--out", "c/d")
     assert "GPU" in refused(*words, "resources.finetune.gpus=64")
@@ -248,7 +248,7 @@ def test_passages_are_saved_once_for_each_results(home, viewer, monkeypatch):
     assert len({row["passage"] for row in json.loads(viewer.read_text())["rows"]}) == 1
 
 
-def test_passages_that_cannot_be_saved_are_no_failure(home, viewer, monkeypatch, caplog):
+def test_failing_to_save_passages_is_only_a_warning(home, viewer, monkeypatch, caplog):
     viewer.unlink()
     with monkeypatch.context() as patched:
         patched.setattr(contents, "NEAR", -1)  # what is far away and large is not fetched

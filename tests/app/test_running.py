@@ -70,7 +70,7 @@ def test_a_full_disk_under_the_world_names_its_folder(tmp_path):
     assert (done.returncode, done.stderr) == (2, says)
 
 
-def test_all_is_written_before_output_that_fails(finished, tmp_path):
+def test_all_files_are_written_before_printing_fails(finished, tmp_path):
     words = [finished / "tiny.yaml", "--store", finished / "store", "--out", tmp_path / "out"]
     argv = [sys.executable, "-m", "maskpolicy", "run", *map(str, words)]
     with Path("/dev/full").open("w") as full:
@@ -147,7 +147,7 @@ def test_a_plan_of_an_empty_store_groups_what_is_missing(call, tmp_path):
     assert "72 finetune" in line and "3 intermediate" in line
 
 
-def test_a_plan_tells_what_is_done_from_what_a_change_makes_outdated(tiny, finished):
+def test_a_plan_distinguishes_done_from_outdated_stages(tiny, finished):
     before = contents(finished / "store" / "artifacts")
     assert "outdated" not in tiny("plan")[1]
     lines = tiny("plan", "intermediate.steps=3", "-v")[1].splitlines()
@@ -160,7 +160,7 @@ def test_a_plan_tells_what_is_done_from_what_a_change_makes_outdated(tiny, finis
     assert contents(finished / "store" / "artifacts") == before
 
 
-def test_a_plan_tells_what_its_stages_will_take(tiny, finished):
+def test_a_plan_estimates_time_and_bytes(tiny, finished):
     plan = json.loads(tiny("plan", "intermediate.steps=4", "--json")[1])
     assert plan["counts"] == {"done": plan["counts"]["done"], "outdated": 3}
     [stage] = [each for each in plan["stages"] if each["kind"] == "intermediate"]
@@ -241,7 +241,7 @@ def test_a_model_goes_to_the_hub_with_a_card_that_names_it(call, hub, finished, 
     assert 'from_pretrained("me/masked-bart")' in card.text
 
 
-def test_models_without_fine_tuning_are_warned_of(tiny):
+def test_a_warning_says_that_models_are_not_fine_tuned(tiny):
     err = tiny("plan", "finetune.steps=0", "finetune.warmup=0")[2]
     assert err.count("finetune.steps: is 0: every model is evaluated as pre-trained") == 1
     assert "finetune.steps" not in tiny("plan")[2]
@@ -273,7 +273,7 @@ def test_every_experiment_is_planned(call, tmp_path, path):
     assert not (tmp_path / "store").exists()
 
 
-def test_a_task_that_the_world_lacks_is_refused_before_any_work(refused, call, tmp_path):
+def test_a_task_that_the_world_lacks_is_an_error_before_any_work(refused, call, tmp_path):
     path, store = tmp_path / "birds.yaml", tmp_path / "store"
     text = "{model: mini, corpus: world, data: world, policies: [none], tasks: [triviaqa, nq, wiqa]"
     path.write_text(text + ", world: {kinds: [people, writers]}}")

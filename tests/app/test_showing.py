@@ -141,7 +141,7 @@ def test_a_mixture_is_shown_with_the_objective_of_the_member_that_is_drawn(shown
     assert len(one["spans"]) == 1 < len(other["spans"])
 
 
-def test_a_text_in_which_nothing_is_hidden(call, shown, bart):
+def test_a_text_in_which_nothing_is_masked(call, shown, bart):
     text = "the it and of"
     assert shown("salient-span", text=text) == {"spans": [], "source": text, "target": ""}
     out = call("show", "salient-span", "--text", text, "--model", bart)[1]
@@ -201,7 +201,7 @@ def test_a_run_gives_its_row_tokenizer_and_fitted_policy(call, refused, finished
     assert "name the store of that run with --store" in line
 
 
-def test_a_policy_that_was_edited_since_the_run_is_told(tmp_path, caplog):
+def test_a_warning_names_a_policy_that_was_edited_since_the_run(tmp_path, caplog):
     path, store, key = tmp_path / "mine.py", Store(tmp_path / "store"), "a" * 64
     path.write_text(EDITED)
     discovery.load_files([path], fresh=True)
@@ -295,7 +295,7 @@ def test_the_gallery_of_the_docs_is_what_the_command_prints_today(call, store):
 
 
 @pytest.mark.slow
-def test_a_gallery_has_the_policies_of_plugins_and_says_what_is_not_there(call, bart, tmp_path):
+def test_a_gallery_has_the_policies_of_plugins_and_says_what_it_leaves_out(call, bart, tmp_path):
     (tmp_path / "fitted.py").write_text(FITTED.replace("fitted-words", "fitted-too"))
     plugin = ("--plugin", tmp_path / "fitted.py", "--model", bart, "--text", TEXT)
     code, out, err = call("gallery", "regex policy.pattern=Godisa", *plugin)

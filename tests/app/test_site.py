@@ -54,7 +54,7 @@ def test_runs_zips_folders_of_zips_boards_and_the_hub_are_read(call, hub):
     assert 'href="it/' not in Path("public/index.html").read_text()
 
 
-def test_the_page_of_a_board_is_that_which_board_wrote(call):
+def test_site_writes_the_page_of_a_board_as_board_does(call):
     mine = board("mine")
     assert call("site", mine, "--out", "public")[0] == 0
     link = '<a href="../index.html">All results</a> · '
@@ -81,7 +81,7 @@ def test_the_page_of_a_board_is_that_which_board_wrote(call):
         lambda b: b.update(notes=7),
     ],
 )
-def test_a_board_that_was_edited_is_refused_or_shown(refused, change):
+def test_an_edited_board_is_an_error(refused, change):
     file = board("mine") / "leaderboard.json"
     value = json.loads(file.read_text())
     change(value)

@@ -85,7 +85,7 @@ def test_checkpoints_are_counted_in_words():
     assert found.checkpoint_steps == (2, 3)  # 80 words to a step
 
 
-def test_more_words_than_the_corpus_has_are_named(caplog):
+def test_a_warning_says_how_often_a_corpus_is_read(caplog):
     with caplog.at_level(logging.WARNING):
         assert load("intermediate.words=0.001M").experiment.intermediate.steps == 13
     assert "it.yaml: intermediate.words: the corpus has 240 words, and is read 4.2 times" in (

@@ -92,7 +92,7 @@ def test_edited_answers_are_named_and_scored_again(changed):
     assert " of its predictions is 0." in scored
 
 
-def test_a_record_that_is_not_that_of_its_key_is_named(changed):
+def test_a_record_that_does_not_match_its_key_is_named(changed):
     def change(stages: dict) -> None:
         for record in stages.values():
             if record["kind"] == "world":
@@ -111,7 +111,7 @@ def test_missing_answers_are_named(changed):
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": {"files": [7]}}', '{"a', "{}"])
-def test_records_of_another_kind_are_lines(changed, text):
+def test_malformed_records_are_lines(changed, text):
     lines = changed(lambda run: (run / "stages.json").write_text(text))
     assert all("stages.json" in line or "evaluation" in line for line in lines)
     assert len(lines) > 6 or len(lines) == 1

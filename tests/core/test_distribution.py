@@ -61,7 +61,7 @@ def test_a_bell_differs_from_the_released_one_by_what_is_cut():
     assert weight == pytest.approx(1.504 * (1 - 0.0478), abs=1e-3)
 
 
-def test_a_field_that_holds_one_is_drawn():
+def test_a_field_with_a_distribution_is_drawn():
     plain, drawn = Uniform(), Uniform(Distribution("uniform", 0.2, 0.3))
     assert drawn_fields(plain) == drawn_fields(3) == []
     assert drawn_fields(drawn) == ["ratio"]
@@ -80,7 +80,7 @@ def test_a_passage_may_have_any_name():
     assert 0 <= generator(0, 0, "\ud800 \x00 é").random() < 1
 
 
-def test_nothing_is_left_open():
+def test_auto_values_are_resolved():
     found = resolve_auto(Training())
     assert found.precision in ("fp32", "bf16")
     assert found.attention in ("eager", "sdpa")

@@ -83,7 +83,7 @@ def test_what_a_process_of_another_machine_writes_stays_for_a_day(tmp_path):
     assert list(tmp_path.iterdir()) == [busy]
 
 
-def test_what_never_ends_is_not_read(tmp_path):
+def test_special_files_are_not_read(tmp_path):
     (tmp_path / "zero.json").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "folder.json").mkdir()
@@ -132,14 +132,14 @@ def test_weights_are_those_that_the_configuration_names(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../ext/w.safetensors", "/ext/w.safetensors", "sub/../../w"])
-def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path, name):
+def test_an_index_that_leads_out_of_its_folder_is_an_error(tmp_path, name):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(ConfigError, match=r"names weights outside of its folder .*save_pretrained"):
         weights_in(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}'])
-def test_an_index_that_is_none_names_nothing(tmp_path, text):
+def test_a_malformed_index_names_nothing(tmp_path, text):
     (tmp_path / "model.safetensors.index.json").write_text(text)
     (tmp_path / "a.bin").write_bytes(b"x")
     assert weights_in(tmp_path) == [tmp_path / "a.bin"]

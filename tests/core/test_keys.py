@@ -75,12 +75,12 @@ def test_the_order_of_keys_does_not_matter(value):
 
 
 @given(values)
-def test_what_was_parsed_has_the_same_digest(value):
+def test_parsed_values_have_the_same_digest(value):
     assert digest_parsed(json.loads(canonical(value))) == digest(value)
 
 
 @pytest.mark.parametrize("text", ["NaN", '[1, {"a": -Infinity}]', r'{"a": "\ud800"}'])
-def test_what_was_parsed_and_json_cannot_hold_is_refused(text):
+def test_parsed_values_that_json_cannot_hold_are_errors(text):
     with pytest.raises(ValueError):
         digest_parsed(json.loads(text))
 
@@ -101,7 +101,7 @@ def test_different_values_have_different_keys(a, b):
         ({"text": "\ud800"}, r"^text: .* lone surrogate"),
     ],
 )
-def test_what_json_cannot_hold_is_refused_with_its_place(value, message):
+def test_values_that_json_cannot_hold_are_errors_with_their_place(value, message):
     with pytest.raises(ConfigError, match=message):
         canonical(value)
 
@@ -158,13 +158,13 @@ def test_a_key_leaves_out_what_is_omitted_and_unkeyed(params, keyed):
     assert to_json(from_json(Outer, keyed)) == keyed
 
 
-def test_what_no_key_holds_is_read_back_at_its_default():
+def test_fields_that_keys_omit_are_read_back_at_their_defaults():
     params = Outer(inner=Inner(rate=0.1, every=1.0))
     assert from_json(Outer, to_json(params)) == Outer(inner=Inner(rate=0.1))
 
 
 @pytest.mark.parametrize("keyed", [{}, {"inner": {"rate": "fast"}}, {"inner": {}, "more": 1}])
-def test_json_that_is_not_of_the_dataclass_is_refused(keyed):
+def test_json_of_another_dataclass_is_an_error(keyed):
     with pytest.raises(ConfigError, match="outer"):
         from_json(Outer, keyed, "outer")
 
@@ -221,7 +221,7 @@ def test_a_file_gives_back_every_column_of_every_type(tmp_path):
         assert same_rows(loaded[name], column), name
 
 
-def test_a_slice_is_saved_as_if_it_had_been_made_so(tmp_path):
+def test_a_slice_is_saved_like_a_list_of_its_rows(tmp_path):
     whole = Ragged.of([[1], [2, 3], [4]], np.int32)
     small.save(tmp_path / "slice", {"it": whole[1:3]})
     small.save(tmp_path / "made", {"it": Ragged.of([[2, 3], [4]], np.int32)})
@@ -290,6 +290,6 @@ def test_parts_are_read_as_one_list_wherever_they_end(rows, cuts, begin, end):
         found[len(rows)]
 
 
-def test_all_parts_have_the_type_of_the_first_as_if_one_writer_had_written_them():
+def test_all_parts_have_the_dtype_of_the_first():
     parts = [Ragged.of([[1, 2]], np.int32), Ragged.of([[3.0]], np.float64)]
     assert same_rows(Joined(parts), Ragged.of([[1, 2], [3]], np.int32))

@@ -145,7 +145,7 @@ def test_the_evaluate_metrics_give_the_total_in_percent(tmp_path):
         assert percent == pytest.approx({part: 100 * score for part, score in scores.items()})
 
 
-def test_only_a_metric_of_short_answers_is_given_them():
+def test_only_a_metric_of_short_answers_gets_them():
     example = Example("q", "g", "And where?", ("In Ulm.",), short_answers=("Ulm",))
     assert metrics.answers("contains", example) == ("Ulm",)
     assert metrics.answers("f1", example) == ("In Ulm.",)
@@ -351,7 +351,7 @@ def test_the_metrics_of_classes_are_those_of_scikit_learn(classes):
             assert score == pytest.approx((accuracy + f1) / 2)
 
 
-def test_f1_of_the_label_1_refuses_other_labels():
+def test_f1_of_the_label_1_needs_labels_0_and_1():
     with pytest.raises(DataError, match="the label 'good' is neither"):
         metrics.total("accuracy_f1", ["good", "bad"], [["good"], ["bad"]])
 

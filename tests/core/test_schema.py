@@ -86,14 +86,14 @@ def test_an_annotation_that_cannot_be_read_is_an_error_of_the_plugin():
         schema.fields_of(Unreadable)
 
 
-def test_an_attribute_without_a_type_is_no_key_and_the_message_says_why():
+def test_the_message_says_why_an_attribute_without_a_type_is_not_a_key():
     with pytest.raises(ConfigError, match=r"^top.ratio: is not a key.* write ratio: float = \.\.$"):
         schema.block(Untyped, {"ratio": 0.2}, "top")
     with pytest.raises(ConfigError, match="unknown key 'learning_rate': did you mean 'lr'"):
         schema.block(Untyped, {"learning_rate": 1}, "top")
 
 
-def test_a_class_that_lacks_its_decorator_is_told_so():
+def test_the_message_says_that_a_class_lacks_its_decorator():
     class Bare:
         n: int = 2
 
@@ -135,7 +135,7 @@ MANY = ("none", "random", "salient-span", "meta-learned", "poisson", *(f"x{i}" f
         ("span", "'salient-span'"),
     ],
 )
-def test_a_name_that_is_almost_one_of_many_choices_is_told_that_one_alone(name, meant):
+def test_a_name_close_to_one_of_many_choices_gets_that_suggestion_alone(name, meant):
     line = unknown("policy", name, MANY, listed="maskpolicy list policies")
     said = f"did you mean {meant}? `maskpolicy list policies` shows the others"
     assert line == f"unknown policy {name!r}: {said}"
