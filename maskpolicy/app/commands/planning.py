@@ -186,15 +186,15 @@ def status(
 
 
 def _estimate(state: Status) -> str:
+    from maskpolicy.app.progress import duration
+
     if not state.left and not state.under_way:
         return "nothing is left to compute"
     if state.unknown:
         kinds = ", ".join(state.unknown)
         return f"time left: unknown, as no stage of these kinds has been computed yet: {kinds}"
-    minutes = (state.seconds or 0.0) / 60
-    time = f"{minutes / 60:.1f} h" if minutes > 90 else f"{max(1, round(minutes))} min"
     count = max(1, len(state.under_way))
     return (
-        f"time left: about {time}, estimated from {state.measured} finished stages of the same "
-        f"kinds, for {count} stage{'s' if count > 1 else ''} at a time"
+        f"time left: about {duration(state.seconds or 0.0)}, estimated from {state.measured} "
+        f"finished stages of the same kinds, for {count} stage{'s' if count > 1 else ''} at a time"
     )
