@@ -135,7 +135,7 @@ def _sentencepiece(name: str, special: tuple[str, ...]) -> Callable[[], Any]:
     def make() -> Any:
         import transformers
 
-        vocabulary = [*((token, 0.0) for token in special), *text_to_text.pieces(False)]
+        vocabulary = [*((token, 0.0) for token in special), *text_to_text.pieces()]
         return getattr(transformers, name)(vocab=vocabulary)
 
     return make

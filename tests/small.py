@@ -196,6 +196,19 @@ def current(seed=0, steps=0):
     return Current(vocabulary=len(tokenizer()), steps=steps, guesser=guesser)
 
 
+def batch(rows: Any, start: int | None = None) -> Any:
+    """Return a batch of (source, target, excluded or None); `start` is None without a decoder."""
+    from maskpolicy.models.training.batching import Pair, Pairs, collate
+
+    pairs = [Pair(np.asarray(a, np.int32), np.asarray(b, np.int32), left) for a, b, left in rows]
+    return collate(Pairs.of(pairs), SPECIALS.index("<pad>"), start)
+
+
+def excluding(source: Any) -> Any:
+    """Return which tokens of a source are <mask>."""
+    return np.asarray(source) == SPECIALS.index("<mask>")
+
+
 def denoising_pair(passage: Passage, spans: Any, how: Any, mask: Any, *seeds: int) -> Any:
     """Return the pair of one passage; `seeds` are the seed and the epoch, 0 by default."""
     seed, epoch = (*seeds, 0, 0)[:2]

@@ -30,26 +30,13 @@ T5S = ("t5", "t5 untied", "mt5", "umt5", "longt5")
 
 
 @cache
-def pieces(
-    splits: bool, texts: tuple[str, ...] = TEXTS, size: int = 200
-) -> tuple[tuple[str, float], ...]:
-    """Return a Unigram vocabulary as SentencePiece learns it; `splits`: blanks are cut off first.
+def pieces(texts: tuple[str, ...] = TEXTS, size: int = 200) -> tuple[tuple[str, float], ...]:
+    """Return a Unigram vocabulary of the pieces of a BPE, which are the same in every process.
 
-    It has no special tokens.
+    It has no special tokens. Its scores favour few pieces.
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    raw = Tokenizer(models.Unigram())
-    marker: Any = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
-    if splits:
-        marker = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marker])
-    raw.pre_tokenizer = marker
-    trainer = trainers.UnigramTrainer(
-        vocab_size=size, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
-    )
-    raw.train_from_iterator(texts, trainer)
-    learned = json.loads(raw.to_str())["model"]["vocab"]
-    return tuple((piece, score) for piece, score in learned if piece != "<unk>")
+    vocab, _ = _bpe([], texts, size)
+    return tuple((piece, -10 - vocab[piece] / 1000) for piece in sorted(vocab, key=vocab.get))
 
 
 def specials(*names: str) -> list[tuple[str, float]]:
@@ -67,20 +54,18 @@ def tokenizer(name: str, texts: tuple[str, ...] = TEXTS, size: int = 200) -> Any
 
     if name in T5S:
         extra = specials(*(f"<extra_id_{i}>" for i in reversed(range(20))))
-        vocab = [*specials("<pad>", "</s>", "<unk>"), *pieces(True, texts, size), *extra]
+        vocab = [*specials("<pad>", "</s>", "<unk>"), *pieces(texts, size), *extra]
         return t.T5Tokenizer(vocab=vocab, extra_ids=20)
     if name == "pegasus":
         own = specials(
             "<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, 5))
         )
-        return t.PegasusTokenizer(
-            vocab=[*own, *specials("<unk>"), *pieces(False, texts, size)], offset=5
-        )
+        return t.PegasusTokenizer(vocab=[*own, *specials("<unk>"), *pieces(texts, size)], offset=5)
     if name in ("mbart", "mbart50"):
         made = t.MBartTokenizer if name == "mbart" else t.MBart50Tokenizer
         codes = _codes(name)
         own = specials("<s>", "<pad>", "</s>", "<unk>")
-        vocab = [*own, *pieces(name == "mbart"), *specials(*codes, "<mask>")]
+        vocab = [*own, *pieces(), *specials(*codes, "<mask>")]
         return made(vocab=vocab, src_lang="en_XX")
     if name == "nllb":
         return _nllb()
@@ -90,9 +75,7 @@ def tokenizer(name: str, texts: tuple[str, ...] = TEXTS, size: int = 200) -> Any
         learned, merges = _byte_level(small.tokenizer())
         return adding(t.BlenderbotTokenizer(vocab=learned, merges=merges), "$A </s>")
     if name == "marian":
-        made = t.T5Tokenizer(
-            vocab=[*specials("<pad>", "</s>", "<unk>"), *pieces(True)], extra_ids=0
-        )
+        made = t.T5Tokenizer(vocab=[*specials("<pad>", "</s>", "<unk>"), *pieces()], extra_ids=0)
         made.add_special_tokens({"mask_token": "<mask>"})
         return made
     if name == "bert2bert":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from maskpolicy.core.types import Denoising, Masked, Passage, Replacement, Spans
 from maskpolicy.masking.sentinels import Marks, numbered, spans_after_sentinels
 
 PLACE = 1 << 30  # above all token ids: stands for a token's place while passages are written
-_RANDOM, _KEPT = 1, 2  # what stands in place of a span, in the order of `Replacement`; 0: a mask
+_KEPT = 2  # kind of replacement: 0 for a mask, 1 for random tokens, 2 for the text itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,27 +26,22 @@ class DenoisingPairs(Sequence[Masked]):
 
     sources: Ragged  # ids with <mask>
     targets: Ragged  # ids to recover; empty if nothing is masked
-    # tokens that the encoder does not attend to, aligned with sources.flat; None: no token
-    excluded: NDArray[np.bool_] | None
+    excluded: NDArray[np.bool_]  # tokens hidden from the encoder, aligned with sources.flat
     masked_tokens: NDArray[np.int64]  # (n,) number of masked tokens in each passage
     spans: NDArray[np.int64]  # (n,) number of masked spans
-    left_out: int = 0  # spans of all passages that are not masked: no sentinel is left for them
-    without_room: int = 0  # the same, because their targets have no room for them
-    # source tokens instead of masked ones, aligned with sources.flat; None if tokens were moved,
-    # left out or inserted
+    left_out: int = 0  # number of spans that stay visible because the sentinels are used up
+    without_room: int = 0  # number of spans that stay visible because they exceed `target_room`
+    # source tokens that stand for masked ones, aligned with sources.flat; None if tokens were
+    # moved, removed or inserted
     masked: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.spans)
 
     def __getitem__(self, index: Any) -> Any:
-        index = range(len(self))[index]
-        source = self.sources[index]
-        excluded = np.zeros(len(source), bool)
-        if self.excluded is not None:
-            excluded = self.excluded[self.sources.bounds[index] : self.sources.bounds[index + 1]]
+        excluded = Ragged(self.excluded, self.sources.bounds)[index]
         amount, count = int(self.masked_tokens[index]), int(self.spans[index])
-        return Masked(source, self.targets[index], excluded, amount, count)
+        return Masked(self.sources[index], self.targets[index], excluded, amount, count)
 
 
 def denoising_pairs(
@@ -58,7 +54,7 @@ def denoising_pairs(
     room: int | None = None,
     target_room: int | None = None,
 ) -> DenoisingPairs:
-    """Replace the spans of each passage by `<mask>` (id `mask`), or as `mask` says.
+    """Replace the spans of each passage by `<mask>`, given by its id or by `Marks`.
 
     One `<mask>` replaces each span, or each token. The target is the full text, or the masked spans
     in text order joined by `<mask>` (a single span stands alone). It is empty if nothing is masked.
@@ -66,8 +62,8 @@ def denoising_pairs(
 
     Sentinels are numbered in the order of the source, after sentences are permuted and masks are
     inserted. All masks of a span are the same sentinel. A target joined by masks is that of T5: the
-    spans in the order of their sentinels, each after its own, and one more sentinel at the end.
-    Spans for which no sentinel is left stay visible; those that are masked are drawn.
+    spans in the order of their sentinels, each after its own, and one more sentinel at the end. If
+    there are more spans than sentinels, the masked ones are drawn, and the others stay visible.
 
     No mask is inserted into a source that has `room` tokens or more. A target of spans has at most
     `target_room` tokens: spans are drawn as long as they fit, and the others stay visible. If the
@@ -78,96 +74,109 @@ def denoising_pairs(
     one mask would. Raises ConfigError if a target would name sentinels that the source lacks.
     """
     marks = mask if isinstance(mask, Marks) else Marks(mask)
-    has_spans = denoising.target == "spans"
-    by_sentinels = has_spans and bool(marks.sentinels) and denoising.join == "mask"
+    by_sentinels = bool(marks.sentinels) and (denoising.target, denoising.join) == ("spans", "mask")
     if denoising.replacement is not None and by_sentinels:
         raise ConfigError(
             "replacement: the target names each masked span by its sentinel in the source, which "
             "random or kept text would not have: leave it out, or set target: full or join: none"
         )
-    asked = np.asarray([len(each) for each in spans])
-    if target_room is not None and has_spans:
-        joint = int(denoising.join == "mask")
-        least = 0 if not joint else 1 if by_sentinels else -1  # besides a mark for each span
-        draws = _Draws(passages, asked, seed, epochs)
-        spans = draws.fitting(spans, target_room - least, joint)
-    some = np.asarray([len(each) for each in spans])
-    most = None if denoising.corruption == "delete" else marks.most
-    most = some.max(initial=0) if most is None else most
-    counts = np.minimum(some, most)
-    draws = _Draws(passages, counts, seed, epochs)
-    spans = draws.some(spans, most) if some.max(initial=0) > most else spans
-    lengths = np.asarray([len(passage.tokens) for passage in passages])
-    tokens = np.concatenate([passage.tokens for passage in passages])
-    starts = lengths.cumsum() - lengths
-    flat = np.concatenate(spans) + starts.repeat(counts)[:, None]
-    edges = np.zeros(len(tokens) + 1, np.int32)
-    edges[flat[:, 0]] += 1
-    edges[flat[:, 1]] -= 1
-    masked = edges.cumsum()[:-1] > 0
-    until = np.concatenate([[0], masked.cumsum()])  # masked tokens before each position
-    amounts = until[starts + lengths] - until[starts]
+    draws = _Draws(passages, seed, epochs)
+    selected = sum(map(len, spans))
+    if target_room is not None and denoising.target == "spans":
+        joint = int(denoising.join == "mask")  # marks of each span
+        most = target_room - 1 if by_sentinels else target_room + joint  # T5 ends with a mark
+        spans = draws.fitting(spans, most, joint)
+    fitting = sum(map(len, spans))
+    if marks.most is not None and denoising.corruption != "delete":
+        spans = draws.some(spans, marks.most)
+    text = _Text.of(passages, spans)
     spare = None
-    if target_room is not None and by_sentinels:  # a target names inserted sentinels, too
-        spare = target_room - 1 - amounts - counts
-    written = _sources(denoising, tokens, masked, flat, starts, marks, draws, room, spare)
-    excluded = draws.excluded(written, denoising.mask_exclusion, marks)
+    if target_room is not None and by_sentinels:  # such a target also names inserted sentinels
+        spare = target_room - 1 - text.amounts - text.counts
+    sources = _sources(text, denoising, marks, draws, room, spare)
+    excluded = draws.excluded(sources, denoising.mask_exclusion, marks)
     if marks.sentinels:
-        written, found = numbered(written, marks.sentinels)
-    if not has_spans:
-        wanted = counts > 0
-        targets = Ragged.cut(tokens[wanted.repeat(lengths)], lengths * wanted)
+        sources, order = numbered(sources, marks.sentinels)
+    if denoising.target == "full":
+        is_wanted = text.counts > 0
+        lengths = text.tokens.lengths
+        targets = Ragged.cut(text.tokens.flat[is_wanted.repeat(lengths)], lengths * is_wanted)
     elif by_sentinels:
-        targets = spans_after_sentinels(tokens, flat, found, len(counts), marks.sentinels)
+        flat = text.tokens.flat
+        targets = spans_after_sentinels(flat, text.spans, order, len(passages), marks.sentinels)
     else:
-        join = marks.mask if denoising.join == "mask" else None
-        targets = _masked_target(tokens, masked, flat, amounts, counts, join)
+        targets = _masked_target(text, marks.mask if denoising.join == "mask" else None)
     moves = denoising.permute_sentences or denoising.insert > 0
     return DenoisingPairs(
-        sources=written,
+        sources=sources,
         targets=targets,
         excluded=excluded,
-        masked_tokens=amounts,
-        spans=counts,
-        left_out=int((some - counts).sum()),
-        without_room=int((asked - some).sum()),
-        masked=None if moves or denoising.corruption != "token" else masked,
+        masked_tokens=text.amounts,
+        spans=text.counts,
+        left_out=fitting - len(text.spans),
+        without_room=selected - fitting,
+        masked=None if moves or denoising.corruption != "token" else text.masked,
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """The tokens of n passages in one array, and the spans to mask."""
+
+    tokens: Ragged  # of each passage
+    spans: Spans  # (k, 2) in tokens.flat
+    counts: NDArray[np.int64]  # (n,) spans of each passage
+    masked: NDArray[np.bool_]  # tokens in spans, aligned with tokens.flat
+
+    @classmethod
+    def of(cls, passages: Sequence[Passage], spans: Sequence[Spans]) -> _Text:
+        flat = np.concatenate([passage.tokens for passage in passages])
+        tokens = Ragged.cut(flat, np.asarray([len(passage.tokens) for passage in passages]))
+        counts = np.asarray([len(each) for each in spans])
+        places = np.concatenate(spans) + tokens.bounds[:-1].repeat(counts)[:, None]
+        edges = np.zeros(len(flat) + 1, np.int32)
+        edges[places[:, 0]] += 1
+        edges[places[:, 1]] -= 1
+        return cls(tokens, places, counts, edges.cumsum()[:-1] > 0)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of tokens of each span, (k,)."""
+        return np.diff(self.spans)[:, 0]
+
+    @cached_property
+    def amounts(self) -> NDArray[np.int64]:
+        """The number of masked tokens of each passage, (n,)."""
+        until = np.concatenate([[0], self.masked.cumsum()])  # masked tokens before each position
+        return np.diff(until[self.tokens.bounds])
+
+
 def _sources(
+    text: _Text,
     denoising: Denoising,
-    tokens: NDArray[np.int32],
-    masked: NDArray[np.bool_],
-    flat: Spans,
-    starts: NDArray[np.int64],
     marks: Marks,
     draws: _Draws,
     room: int | None,
     spare: NDArray[np.int64] | None,
 ) -> Ragged:
     """Return the sources with masks; sentinels are still negative numbers of their spans."""
-    sources = tokens.copy()
-    ids = marks.of_spans(draws.passages, flat, starts, denoising.corruption)
-    sizes = flat[:, 1] - flat[:, 0]
-    sources[masked] = ids.repeat(sizes)
+    starts, masked = text.tokens.bounds[:-1], text.masked
+    ids = marks.of_spans(draws.passages, text.spans, starts, denoising.corruption)
+    standing = ids.repeat(text.sizes)  # what replaces each masked token
     keep = ~masked | (denoising.corruption == "token")
-    keep[flat[:, 0]] |= denoising.corruption != "delete"
+    keep[text.spans[:, 0]] |= denoising.corruption != "delete"
     if denoising.replacement is not None:
-        standing, random = draws.replaced(denoising.replacement, sizes, marks)
-        places, of_token = np.flatnonzero(masked), standing.repeat(sizes)
-        kept_places, random_places = places[of_token == _KEPT], places[of_token == _RANDOM]
-        sources[random_places] = random[of_token == _RANDOM]
-        sources[kept_places] = tokens[kept_places]
-        keep[kept_places] = True
+        kinds, random = draws.replaced(text, denoising.replacement, marks)
+        standing = np.choose(kinds, (standing, random, text.tokens.flat[masked]))
+        keep[masked] |= kinds == _KEPT
+    sources = text.tokens.flat.copy()
+    sources[masked] = standing
     order = np.flatnonzero(keep)
-    kept = np.concatenate([[0], keep.cumsum()])  # tokens before each position
-    bounds = np.concatenate([kept[starts], kept[-1:]])
-    written = Ragged(sources[order], bounds)
+    written = Ragged(sources[order], np.searchsorted(order, text.tokens.bounds))
     if denoising.permute_sentences:
-        written = draws.permuted(written, order - starts.repeat(written.lengths))
+        written = draws.permuted(text, written, order - starts.repeat(written.lengths))
     if denoising.insert:
-        written = draws.inserted(written, denoising.insert, marks, room, spare)
+        written = draws.inserted(text, written, denoising.insert, marks, room, spare)
     return written
 
 
@@ -183,44 +192,34 @@ def mixed_pairs(
 ) -> DenoisingPairs:
     """Return the pairs of passages that each have a denoising objective; see `denoising_pairs`."""
     groups: dict[Denoising, list[int]] = {}
-    for at, each in enumerate(denoisings):
-        groups.setdefault(each, []).append(at)
-    found = [
-        denoising_pairs(
-            [passages[i] for i in rows],
-            [spans[i] for i in rows],
-            denoising,
-            mask,
-            seed,
-            [epochs[i] for i in rows],
-            room,
-            target_room,
-        )
-        for denoising, rows in groups.items()
-    ]
-    if len(found) == 1:
-        return found[0]
+    for at, denoising in enumerate(denoisings):
+        groups.setdefault(denoising, []).append(at)
+    parts: list[DenoisingPairs] = []
+    for denoising, rows in groups.items():
+        some, own = [passages[i] for i in rows], [spans[i] for i in rows]
+        turns = [epochs[i] for i in rows]
+        parts.append(denoising_pairs(some, own, denoising, mask, seed, turns, room, target_room))
+    if len(parts) == 1:
+        return parts[0]
     back = np.argsort([i for rows in groups.values() for i in rows])
-    sources = _joined([each.sources for each in found])
+    sources = _joined([part.sources for part in parts])
 
-    def flags(name: str, use: Callable[[Iterable[bool]], bool]) -> NDArray[np.bool_] | None:
-        """Return the flags of the source tokens in the new order, if any or all objectives have."""
-        parts = [getattr(each, name) for each in found]
-        if not use(part is not None for part in parts):
-            return None
-        rows = zip(parts, found, strict=True)
-        filled = [np.zeros(len(f.sources.flat), bool) if part is None else part for part, f in rows]
-        return Ragged(np.concatenate(filled), sources.bounds).take(back).flat
+    def joined(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts])
 
+    def of_sources(name: str) -> NDArray[np.bool_]:
+        return Ragged(joined(name), sources.bounds).take(back).flat
+
+    is_aligned = all(part.masked is not None for part in parts)
     return DenoisingPairs(
         sources=sources.take(back),
-        targets=_joined([each.targets for each in found]).take(back),
-        excluded=flags("excluded", any),
-        masked=flags("masked", all),
-        masked_tokens=np.concatenate([each.masked_tokens for each in found])[back],
-        spans=np.concatenate([each.spans for each in found])[back],
-        left_out=sum(each.left_out for each in found),
-        without_room=sum(each.without_room for each in found),
+        targets=_joined([part.targets for part in parts]).take(back),
+        excluded=of_sources("excluded"),
+        masked=of_sources("masked") if is_aligned else None,
+        masked_tokens=joined("masked_tokens")[back],
+        spans=joined("spans")[back],
+        left_out=sum(part.left_out for part in parts),
+        without_room=sum(part.without_room for part in parts),
     )
 
 
@@ -244,43 +243,48 @@ class _Draws:
     """Random choices for the passages of a batch besides their spans, each from its own stream."""
 
     passages: Sequence[Passage]
-    counts: NDArray[np.int64]  # spans of each passage
     seed: int
     epochs: Sequence[int]
     streams: Streams = field(default_factory=Streams)
 
-    def permuted(self, sources: Ragged, places: NDArray[np.int64]) -> Ragged:
-        """Shuffle the sentences of each source; `places` are its tokens' positions in the text."""
-        rows = list(sources)
-        kept = Ragged(places, sources.bounds)
-        for i in np.flatnonzero(self.counts).tolist():
-            rows[i] = rows[i][_permutation(kept[i], self.passages[i], self._at(i, "sentences"))]
+    def permuted(self, text: _Text, sources: Ragged, places: NDArray[np.int64]) -> Ragged:
+        """Shuffle the sentences of each source; a span belongs to the sentence it starts in.
+
+        `places` are the positions of the sources' tokens in their passages.
+        """
+        rows, kept = list(sources), Ragged(places, sources.bounds)
+        for i in np.flatnonzero(text.counts).tolist():
+            starts = self.passages[i].sentences[:, 0]
+            rank = self._at(i, "sentences").permutation(len(starts) + 1)
+            sentence = np.searchsorted(starts, kept[i], side="right")
+            rows[i] = rows[i][np.argsort(rank[sentence], kind="stable")]
         return Ragged.of(rows, np.int32)
 
     def some(self, spans: Sequence[Spans], most: int) -> list[Spans]:
         """Choose `most` of the spans of each passage that has more."""
-        found = list(spans)
+        chosen = list(spans)
         for i in [i for i, each in enumerate(spans) if len(each) > most]:
-            chosen = self._at(i, "sentinels").permutation(len(spans[i]))[:most]
-            found[i] = spans[i][np.sort(chosen)]
-        return found
+            order = self._at(i, "sentinels").permutation(len(spans[i]))
+            chosen[i] = spans[i][np.sort(order[:most])]
+        return chosen
 
-    def fitting(self, spans: Sequence[Spans], most: int, joint: int) -> list[Spans]:
-        """Choose spans of each passage whose tokens, each with `joint` more, are at most `most`."""
-        found = list(spans)
-        for i, each in enumerate(spans):
-            sizes = each[:, 1] - each[:, 0] + joint
+    def fitting(self, spans: Sequence[Spans], most: int, marks: int) -> list[Spans]:
+        """Choose spans of each passage whose tokens, each with `marks` more, are at most `most`."""
+        chosen = list(spans)
+        for i, own in enumerate(spans):
+            sizes = own[:, 1] - own[:, 0] + marks
             if sizes.sum() <= most:
                 continue
-            order = self._at(i, "target").permutation(len(each))
-            found[i] = each[np.sort(order[sizes[order].cumsum() <= most])]
-            if not len(found[i]) and most > joint:
-                begin = each[order[0], 0]
-                found[i] = np.asarray([[begin, begin + most - joint]], each.dtype)
-        return found
+            order = self._at(i, "target").permutation(len(own))
+            chosen[i] = own[np.sort(order[sizes[order].cumsum() <= most])]
+            if not len(chosen[i]) and most > marks:
+                begin = own[order[0], 0]
+                chosen[i] = np.asarray([[begin, begin + most - marks]], own.dtype)
+        return chosen
 
     def inserted(
         self,
+        text: _Text,
         sources: Ragged,
         share: float,
         marks: Marks,
@@ -289,21 +293,20 @@ class _Draws:
     ) -> Ragged:
         """Insert floor(share * spans + u) masks into each source, u uniform in [0, 1).
 
-        There are fewer if no sentinel or no `room` is left for them; `spare`, (n,), are the most
-        that each target has room for. Sentinels are negative numbers
-        below those of the spans.
+        There are fewer if the source would exceed `room` tokens, the target its `spare` ones, (n,),
+        or if the sentinels are used up. Sentinels are negative numbers below those of the spans.
         """
-        rows, next_number = list(sources), -1 - int(self.counts.sum())
-        for i in np.flatnonzero(self.counts).tolist():
+        rows, next_number = list(sources), -1 - len(text.spans)
+        for i in np.flatnonzero(text.counts).tolist():
             rng = self._at(i, "insert")
-            extra = int(share * self.counts[i] + rng.random())
+            extra = int(share * text.counts[i] + rng.random())
             if room is not None:
                 extra = min(extra, max(0, room - len(rows[i])))
             if spare is not None:
                 extra = min(extra, int(spare[i]))
             new: int | NDArray[np.int32] = marks.mask
             if marks.most is not None:
-                extra = min(extra, marks.most - int(self.counts[i]))
+                extra = min(extra, marks.most - int(text.counts[i]))
                 new = next_number - np.arange(extra, dtype=np.int32)
                 next_number -= extra
             places = rng.integers(0, len(rows[i]) + 1, extra)
@@ -311,32 +314,28 @@ class _Draws:
         return Ragged.of(rows, np.int32)
 
     def replaced(
-        self, shares: Replacement, sizes: NDArray[np.int64], marks: Marks
+        self, text: _Text, shares: Replacement, marks: Marks
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Draw what stands in place of each of k spans, and a random token for each of m tokens.
+        """Draw what stands in place of each of m masked tokens, (m,), and random tokens, (m,).
 
-        `sizes`, (k,), are the tokens of the spans; their sum is m. Of n spans of a passage,
-        n * share, rounded up or down, get a kind.
+        Of n spans of a passage, n * share, rounded up or down, get a kind.
         """
         ends = np.cumsum([shares.mask, shares.random, shares.keep])
-        standing, random = np.zeros(len(sizes), np.int64), np.zeros(int(sizes.sum()), np.int32)
-        spans, tokens = self.counts.cumsum(), np.concatenate([[0], sizes.cumsum()])
-        for i in np.flatnonzero(self.counts).tolist():
-            rng, last, count = self._at(i, "replacement"), spans[i], self.counts[i]
+        kinds, random = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        for i in np.flatnonzero(text.counts).tolist():
+            rng, count, amount = self._at(i, "replacement"), text.counts[i], text.amounts[i]
             places = (rng.permutation(count) + rng.random()) / count
-            own = slice(last - count, last)
-            standing[own] = np.searchsorted(ends / ends[-1], places, side="right")
-            own = slice(tokens[last - count], tokens[last])
-            if shares.random:
-                random[own] = rng.choice(marks.words, own.stop - own.start)
-        return standing, random
+            kinds.append(np.searchsorted(ends / ends[-1], places, side="right"))
+            is_drawn = shares.random > 0
+            random.append(
+                rng.choice(marks.words, amount) if is_drawn else np.zeros(amount, np.int32)
+            )
+        return np.concatenate(kinds).repeat(text.sizes), np.concatenate(random)
 
-    def excluded(self, sources: Ragged, share: float, marks: Marks) -> NDArray[np.bool_] | None:
-        """Choose floor(share * n + u) of each source's n masks, u uniform in [0, 1); None at 0."""
-        if not share:
-            return None
+    def excluded(self, sources: Ragged, share: float, marks: Marks) -> NDArray[np.bool_]:
+        """Choose floor(share * n + u) of each source's n masks, u uniform in [0, 1)."""
         excluded = np.zeros(len(sources.flat), bool)
-        for i, source in enumerate(sources):
+        for i, source in enumerate(sources if share else ()):
             at = np.flatnonzero(marks.among(source)) + sources.bounds[i]
             rng = self._at(i, "exclusion")
             excluded[rng.permutation(at)[: int(share * len(at) + rng.random())]] = True
@@ -346,32 +345,13 @@ class _Draws:
         return self.streams.at(self.seed, self.epochs[index], self.passages[index].id, purpose)
 
 
-def _permutation(
-    order: NDArray[np.int64], passage: Passage, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Return the order that shuffles sentences; a span belongs to the sentence it starts in."""
-    starts = passage.sentences[:, 0]
-    sentence = np.searchsorted(starts, order, side="right")
-    rank = rng.permutation(len(starts) + 1)
-    return np.argsort(rank[sentence], kind="stable")
-
-
-def _masked_target(
-    tokens: NDArray[np.int32],
-    masked: NDArray[np.bool_],
-    flat: Spans,
-    amounts: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    join: int | None,
-) -> Ragged:
-    """Return each passage's masked spans, separated by `join`; `flat` indexes all tokens."""
-    found = tokens[masked]
+def _masked_target(text: _Text, join: int | None) -> Ragged:
+    """Return each passage's masked spans, separated by `join`."""
+    masked, counts = text.tokens.flat[text.masked], text.counts
     if join is None or counts.max(initial=0) < 2:
-        return Ragged.cut(found, amounts)
-    joined = np.ones(len(flat), bool)
-    joined[(counts.cumsum() - counts)[counts > 0]] = False  # the first span of a passage
-    before = np.zeros(len(tokens), np.int64)
-    before[flat[joined, 0]] = 1
-    target = np.full(len(found) + int(joined.sum()), join, np.int32)
-    target[np.arange(len(found)) + before.cumsum()[masked]] = found
-    return Ragged.cut(target, amounts + np.maximum(counts - 1, 0))
+        return Ragged.cut(masked, text.amounts)
+    is_joined = np.ones(len(text.spans), bool)
+    is_joined[(counts.cumsum() - counts)[counts > 0]] = False  # the first span of a passage
+    before = text.sizes.cumsum() - text.sizes  # masked tokens before each span
+    flat = np.insert(masked, before[is_joined], np.int32(join))
+    return Ragged.cut(flat, text.amounts + np.maximum(counts - 1, 0))

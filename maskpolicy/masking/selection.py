@@ -25,12 +25,14 @@ def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
 
     Returns them in their order in `units`.
     """
-    count = min(len(units), int(ratio * len(units) + rng.random()))
+    count = _count(units, ratio, rng)
     if not count:
         return as_spans([])
-    chosen = rng.permutation(len(units))[:count]
-    chosen.sort()
-    return units.take(chosen, axis=0)
+    return units.take(np.sort(rng.permutation(len(units))[:count]), axis=0)
+
+
+def _count(units: Spans, ratio: float, rng: np.random.Generator) -> int:
+    return min(len(units), int(ratio * len(units) + rng.random()))
 
 
 def draw_highest(
@@ -38,9 +40,9 @@ def draw_highest(
 ) -> Spans:
     """Return the floor(ratio * n + u) of n ranges with the highest scores (n,), u as in `draw`.
 
-    Equal scores are decided by lot. The ranges keep their order in `units`.
+    Ties are broken at random. The ranges keep their order in `units`.
     """
-    count = min(len(units), int(ratio * len(units) + rng.random()))
+    count = _count(units, ratio, rng)
     shuffled = rng.permutation(len(units))
     best = shuffled[np.argsort(-scores[shuffled], kind="stable")][:count]
     return units.take(np.sort(best), axis=0)
@@ -51,10 +53,10 @@ def draw_weighted(
 ) -> Spans:
     """Draw floor(ratio * n + u) of n ranges one by one, each in proportion to its weight (n,).
 
-    u is that of `draw`, and nothing is put back. Ranges of weight 0 are drawn last. The ranges keep
+    Draws without replacement, u as in `draw`. Ranges of weight 0 are drawn last. The ranges keep
     their order in `units`. Source: the exponential keys of Efraimidis and Spirakis 2006.
     """
-    count = min(len(units), int(ratio * len(units) + rng.random()))
+    count = _count(units, ratio, rng)
     waits = rng.exponential(size=len(units))
     keys = np.divide(waits, weights, out=np.full(len(units), np.inf), where=weights > 0)
     first = np.lexsort((waits, keys))[:count]
@@ -89,7 +91,7 @@ def scatter(
     the budget. All placements are equally likely, without rejection sampling, so every ratio takes
     bounded time. Spans do not touch each other if there is room.
     """
-    budget = min(len(units), int(ratio * len(units) + rng.random()))
+    budget = _count(units, ratio, rng)
     if not budget:
         return as_spans([])
     drawn = 1 + rng.choice(len(lengths), size=budget, p=lengths)
@@ -208,10 +210,10 @@ def loss_weights(
     streams: Streams,
     progress: float,
 ) -> list[Any]:
-    """Return the weight of the loss of each passage, a number, or those of its tokens, (t,).
+    """Return the loss weight of each passage: one number, or one for each of its tokens, (t,).
 
     `selected` are the passages, their spans and their epochs. Raises PluginError if a user's
-    `weigh` fails, and ConfigError for weights that are not numbers from 0.
+    `weigh` fails, and ConfigError if it returns a negative weight or no numbers.
     """
     weigh, drawn = hooks.WEIGH.of(policy), _Drawn.of(policy, progress, seed, streams)
     weights: list[Any] = []
@@ -224,10 +226,8 @@ def loss_weights(
             except Exception as error:
                 doing = f"weigh of passage {passage.id!r}"
                 raise policy_error(policy, doing, error) from error
-            if (
-                own.shape not in ((), passage.tokens.shape)
-                or not (np.isfinite(own) & (own >= 0)).all()
-            ):
+            is_valid = (np.isfinite(own) & (own >= 0)).all()
+            if own.shape not in ((), passage.tokens.shape) or not is_valid:
                 raise ConfigError(
                     f"{policy_name(policy)}, passage {passage.id!r}: weigh must return "
                     f"a number from 0, or one for each of its {len(passage.tokens)} tokens"
@@ -256,21 +256,18 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -
     flat = np.concatenate(batch)
     counts = np.asarray([len(spans) for spans in batch])
     limit = np.repeat([len(passage.tokens) for passage in passages], counts)
+    ends = counts.cumsum()
     begin, end = flat.T
-    follows = np.zeros(len(flat) + 1, bool)
-    follows[1:-1] = begin[1:] < end[:-1]
-    follows[counts.cumsum()] = False  # the first span of the next passage
-    empty, outside = begin >= end, (begin < 0) | (end > limit)
-    if not (empty | outside | follows[:-1]).any():
-        return
-    owner = counts.cumsum()
+    overlaps = np.zeros(len(flat) + 1, bool)
+    overlaps[1:-1] = begin[1:] < end[:-1]
+    overlaps[ends] = False  # the first span of the next passage
     for what, bad in (
-        ("hold an empty or reversed range", empty),
-        ("leave the passage", outside),
-        ("overlap or are not sorted", follows[:-1]),
+        ("hold an empty or reversed range", begin >= end),
+        ("leave the passage", (begin < 0) | (end > limit)),
+        ("overlap or are not sorted", overlaps[:-1]),
     ):
         if bad.any():
-            at = int(np.searchsorted(owner, np.argmax(bad), side="right"))
+            at = int(np.searchsorted(ends, np.argmax(bad), side="right"))
             raise _wrong(policy, passages[at], what)
 
 
@@ -296,13 +293,12 @@ def _wrong(policy: Policy, passage: Passage, what: str) -> ConfigError:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What is masked in each of n passages, and how that is written."""
+    """The masked spans of n passages, their denoising objectives, and their loss weights."""
 
     passages: list[Passage]
     spans: list[Spans]
     denoisings: list[Denoising]
-    # of the loss of each passage, a number, or of each of its tokens, (t,)
-    weights: list[Any]
+    weights: list[Any]  # of the loss of each passage, or of each of its tokens, (t,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,12 +374,11 @@ class Masker:
             passages = [views[0][item] for item in items]
             arguments = (seed, epochs, streams, progress, self.statistics, examples)
             spans = select(self.policy, passages, *arguments)
-            weights: list[Any] = [1.0] * len(items)
+            how, weights = self.denoising, [1.0] * len(items)
             if self.weighs:
-                found = (passages, spans, epochs)
-                how = self.denoising
-                weights = loss_weights(self.policy, how, found, seed, streams, progress)
-            return Selection(passages, spans, [self.denoising] * len(items), weights)
+                selected = (passages, spans, epochs)
+                weights = loss_weights(self.policy, how, selected, seed, streams, progress)
+            return Selection(passages, spans, [how] * len(items), weights)
         drawn = self._draw([views[0][item] for item in items], seed, epochs, streams, progress)
         parts, order, first = [], np.argsort(drawn, kind="stable"), 0
         for number, member in enumerate(self.members):

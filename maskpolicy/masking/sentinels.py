@@ -1,4 +1,4 @@
-"""The tokens that stand for masked text: one mask token, or numbered sentinels as in T5."""
+"""The tokens that replace masked text: one mask token, or numbered sentinels as in T5."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from maskpolicy.core.types import Corruption, Passage, Spans
 
 @dataclass(frozen=True)
 class Marks:
-    """The marks of a tokenizer.
+    """The tokens with which a tokenizer marks masked text.
 
-    With `sentinels`, the n marks of a source are the first n sentinels, in order. A target then
-    lists each span after its sentinel, and ends with the sentinel that follows the last one.
+    The n marks of a source are the first n `sentinels`, in order, if there are any. The target then
+    has each span after its sentinel, and ends with the next sentinel.
     """
 
     mask: int  # of a span or a token; with sentinels the first of them
@@ -29,7 +29,7 @@ class Marks:
 
     @cached_property
     def words(self) -> NDArray[np.int32]:
-        """The ids that are drawn where random tokens replace masked text."""
+        """The ids from which random tokens are drawn."""
         return np.setdiff1d(np.arange(self.vocabulary, dtype=np.int32), self.special)
 
     @property
@@ -52,12 +52,9 @@ class Marks:
             return -1 - np.arange(len(spans), dtype=np.int32)
         marks = np.full(len(spans), self.mask, np.int32)
         if self.sentence is not None and corruption == "span":
-            of_passages = [
-                one.sentences + start for one, start in zip(passages, starts, strict=True)
-            ]
-            sentences = np.concatenate(of_passages)
-            whole = np.isin(spans[:, 0], sentences[:, 0]) & np.isin(spans[:, 1], sentences[:, 1])
-            marks[whole] = self.sentence
+            rows = zip(passages, starts, strict=True)
+            firsts, ends = np.concatenate([one.sentences + start for one, start in rows]).T
+            marks[np.isin(spans[:, 0], firsts) & np.isin(spans[:, 1], ends)] = self.sentence
         return marks
 
     def written(self, source: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -84,7 +81,7 @@ class Numbered:
 def numbered(sources: Ragged, sentinels: tuple[int, ...]) -> tuple[Ragged, Numbered]:
     """Replace the negative marks of the sources by sentinels, in the order of each source.
 
-    Equal marks, as of the tokens of one span, become the same sentinel.
+    Equal marks, such as those of the tokens of one span, become the same sentinel.
     """
     flat, ids = sources.flat.copy(), np.asarray(sentinels, np.int32)
     at = np.flatnonzero(flat < 0)
@@ -106,7 +103,7 @@ def spans_after_sentinels(
     An inserted mark has no text after its sentinel. A source without marks has an empty target.
     """
     bounds = np.concatenate([spans, np.zeros((1, 2), spans.dtype)]).astype(np.int64)
-    span = bounds[np.minimum(marks.number, len(spans))]  # the last one is that of inserted marks
+    span = bounds[np.minimum(marks.number, len(spans))]  # inserted marks have the empty last one
     sizes = span[:, 1] - span[:, 0]
     ends = sizes.cumsum()
     texts = tokens[np.arange(sizes.sum()) + (span[:, 1] - ends).repeat(sizes)]

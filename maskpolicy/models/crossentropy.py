@@ -16,9 +16,9 @@ _SMALLEST = 1e-30  # likelihood whose logarithm is exact in single precision
 class _Summed(torch.autograd.Function):
     """Sum of -log softmax(states @ weight.T + bias)[label]; differentiable once.
 
-    PyTorch's cross-entropy keeps the logits in single precision and reads them several more times
-    in the backward pass. This function keeps one array, in the precision of the states: the
-    gradient of the logits (softmax minus one-hot), which the forward pass computes anyway.
+    PyTorch's cross-entropy keeps the logits in single precision and reads them several times in the
+    backward pass. This function keeps only the gradient of the logits (softmax minus one-hot), in
+    the precision of the states; the forward pass computes it anyway.
     """
 
     @staticmethod
@@ -53,8 +53,8 @@ def with_gradient(
     logits, places = linear(states, weight, bias).float(), labels[:, None]
     gradient = logits.softmax(1)
     likelihoods = gradient.gather(1, places)
-    is_known = states.is_cuda or torch.compiler.is_compiling()  # a GPU is not waited for
-    if is_known or bool((likelihoods < _SMALLEST).any()):
+    is_device = states.is_cuda or torch.compiler.is_compiling()  # the host does not wait for a GPU
+    if is_device or bool((likelihoods < _SMALLEST).any()):
         losses = logits.logsumexp(1, keepdim=True) - logits.gather(1, places)
     else:
         losses = -likelihoods.log()
@@ -81,7 +81,7 @@ def summed(
 
 
 def of_logits(logits: Tensor, labels: Tensor, of_labels: Tensor | None) -> Tensor:
-    """Return the same for logits, (n, v), by PyTorch's cross-entropy."""
+    """Return the summed cross-entropy of logits, (n, v), by PyTorch; see `summed`."""
     if of_labels is None:
         return cross_entropy(logits.float(), labels, reduction="sum")
     return cross_entropy(logits.float(), labels, reduction="none") @ of_labels

@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 def load(name: str, revision: str | None = None, head: Wanted = "saved") -> Any:
     """Load an encoder from a folder or Hub name in float32.
 
-    Returns its body, or Transformers' model for masked language modelling if the head of that
-    model is to be trained further: with `head` "own"; with "auto", where the weights have one and
-    the family is not RoBERTa's; with "saved", if the folder was saved from such a model. Raises
-    ConfigError if the model does not exist, is not an encoder, or lacks weights.
+    Returns Transformers' model for masked language modelling, with its head, if `head` is "own"; if
+    it is "auto", the weights have a head and the family is not RoBERTa's; or if it is "saved" and
+    the folder was saved from such a model. Else returns the body alone. Raises ConfigError if the
+    model does not exist, is not an encoder, or lacks weights.
     """
     from transformers import AutoConfig
 
@@ -63,7 +63,7 @@ def is_masked_lm(model: Any) -> bool:
 
 
 def masked_lm_class(config: Any) -> str | None:
-    """Return the name of Transformers' class for masked language modelling, None without one."""
+    """Return the name of Transformers' class for masked language modelling; None: there is none."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     known: Any = MODEL_FOR_MASKED_LM_MAPPING
@@ -130,9 +130,9 @@ def _with_head(body: Any, others: list[str], name: str, revision: str | None) ->
 
 
 def _is_discriminator(others: list[str]) -> bool:
-    """Return True if weights are those of a model that was trained to detect replaced tokens.
+    """Return True if weights are from a model that was trained to detect replaced tokens.
 
-    DeBERTa-v3's come with the head of its generator, which does not fit the discriminator's body.
+    DeBERTa-v3's include the head of its generator, which does not fit the discriminator's body.
     """
     return any(key.startswith(_DISCRIMINATORS) for key in others)
 
@@ -140,11 +140,11 @@ def _is_discriminator(others: list[str]) -> bool:
 def training_module(model: Any, denoising: Denoising, layers: int, seed: int) -> Any:
     """Return the training module that pre-trains `model`, in place, on masked tokens.
 
-    A model of `load` that has a head keeps it; else a head is drawn from `seed`: that of the
-    family's own class, or one like RoBERTa's below a decoder. A decoder of `layers` layers is
-    drawn if `denoising` sets mask_exclusion or shallow_decoder. It is discarded after training,
-    and so is the head that has learnt to read it. Raises ConfigError if masks cannot be excluded
-    from the model's input.
+    A model with a head keeps it. Else `seed` decides the weights of a new one: the head of the
+    family's own class, or, on top of a decoder, one like RoBERTa's. If `denoising` sets
+    mask_exclusion or shallow_decoder, there is a decoder of `layers` layers; it is discarded after
+    training, with the head that reads it. Raises ConfigError if masks cannot be excluded from the
+    model's input.
     """
     import torch
 
@@ -160,7 +160,7 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
     if denoising.mask_exclusion > 0:
         check_exclusion(encoder.config.model_type, "encoder")
     if getattr(encoder, "pooler", None) is not None:
-        encoder.pooler.requires_grad_(False)  # MLM has no gradient for it, but weight decay
+        encoder.pooler.requires_grad_(False)  # without a gradient, it would still decay
     drawn = generator(seed, 0, "", "learner").integers(2**63)
     with torch.random.fork_rng():
         torch.manual_seed(int(drawn))  # another stream than the encoder's weights
@@ -175,7 +175,7 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
 
 
 def has_new_head(model: Any, denoising: Denoising) -> bool:
-    """Return True if the training module of a model begins with weights drawn anew."""
+    """Return True if the head of a model's training module begins with random weights."""
     return has_decoder(denoising) or not is_masked_lm(model)
 
 
@@ -188,7 +188,7 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 
 
 training_loss = partial(
-    TrainingLoss, token_loss, lambda cpu, module: cpu.pretraining_gradients(module)
+    TrainingLoss, token_loss, lambda cpu, module: cpu.PretrainingGradients(module)
 )
 """training_loss() returns `token_loss` for one training."""
 

@@ -1,7 +1,7 @@
-"""Families of models: how each writes masks, what its decoder starts with, what it can do.
+"""Families of models: their masks, the first input of their decoders, and their abilities.
 
-A row states facts of Transformers' own classes. Behaviour that a row does not decide follows from
-the tokenizer (`training.specials`) and from the model's configuration.
+A row states facts of Transformers' own classes. All other behaviour depends on the tokenizer
+(`training.specials`) and on the model's configuration.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import RELATIVE, ModelKind
 
 Exclusion = Literal["removed", "unattended", "no"]
-"""How `mask_exclusion` hides a mask from the encoder: the mask leaves its input and the other
+"""How `mask_exclusion` hides a mask from the encoder: it is removed from the input, where the other
 tokens keep their positions, or it stays and no token attends to it. Both give the same states."""
 
 Head = Literal["linear", "capped", "own"]
-"""How logits follow from the decoder's states: by a matrix and a bias (of states that a family may
-scale before), by a matrix and a bound (T5Gemma), or as the model's own forward computes them."""
+"""How logits are computed from the decoder's states: with a matrix and a bias, after a scale in
+some families; with a matrix and a bound (T5Gemma); or by the model's own forward."""
 
 BASE = ("max_position_embeddings", "max_position_embeddings")
 
@@ -53,7 +53,7 @@ class Family:
     note: str = ""  # what else a user should know
 
     def to_json(self) -> Json:
-        """Return what `maskpolicy list models --json` says of the family."""
+        """Return the family's row of `maskpolicy list models --json`."""
         about = asdict(self)
         for key in _INTERNAL:
             del about[key]
@@ -290,8 +290,7 @@ def check_exclusion(model_type: str, kind: ModelKind) -> None:
 def limits(config: Any) -> tuple[int | None, int | None]:
     """Return the most tokens of a source and of a target for a model of this configuration.
 
-    None means that the positions set no limit, as T5's relative ones: then the settings max_source
-    and max_target alone bound the texts.
+    None: the positions set no limit, as with T5's relative ones; max_source and max_target do.
     """
     if not config.is_encoder_decoder:
         return _of_encoder(config), _of_encoder(config)

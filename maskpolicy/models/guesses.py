@@ -1,7 +1,7 @@
-"""What the model in training predicts for the tokens of passages: the argument of `reannotate`.
+"""Predictions of the model in training for the tokens of passages: the argument of `reannotate`.
 
-Each token is masked once, together with a share of the other tokens, in the form in which the row
-trains: what is measured is the loss that the token would add in training.
+Each token is masked once, together with a share of the other tokens, with the row's own denoising
+objective: its loss is the loss that it would add in training.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _CHUNK = 256  # passages that are masked at a time
 
 @dataclass(frozen=True, eq=False)
 class Guesses:
-    """What a model predicts for each of the t tokens of passages; one array for each passage.
+    """A model's predictions for the tokens of passages; each list has an array per passage.
 
-    A token that training would cut off, because its passage is too long, has loss and entropy 0.
+    Tokens beyond the length at which training truncates passages have loss and entropy 0.
     """
 
     losses: list[NDArray[np.float32]]  # (t,) nats: -log of the probability of the right token
@@ -50,8 +50,7 @@ def in_training(
 ) -> Any:
     """Return the training module of a model on its device, with the weights of a saved state.
 
-    It does not drop out, and computes in the precision of `spec`. Without a state it has the
-    weights of step 0.
+    It is in evaluation mode, in the precision of `spec`. Without a state, it has its first weights.
     """
     module = kind.training_module(model, denoising, layers, spec.seed)
     set_attention(module, spec.attention)
@@ -84,7 +83,7 @@ def smoothed(kind: Kind, reference: Any, share: float) -> Loss:
 
 @dataclass(frozen=True, eq=False)
 class Guesser:
-    """A model in training, and the form in which it reads masked passages."""
+    """A model in training, and the objective with which it reads masked passages."""
 
     module: Any  # the training module, on its device
     kind: Kind
@@ -101,11 +100,10 @@ class Guesser:
     ) -> Guesses:
         """Return the model's guesses for all tokens; each is masked once.
 
-        A share of about `rate` of a passage's tokens is masked at a time, in ceil(1 / rate) passes
-        over the passage, or in more of them if a tokenizer has fewer sentinels than that. Which of
-        them are masked together is drawn from (seed, `draw`, passage). `report(passages, tokens)`
-        is told after every few passages how many have been read, and how many tokens of sources and
-        targets that took.
+        About `rate` of a passage's tokens are masked at a time, in ceil(1 / rate) passes over the
+        passage, or in more if the tokenizer has too few sentinels. (seed, `draw`, passage) decide
+        which tokens are masked together. `report(passages, tokens)` gets the number of passages
+        since the last report, and of tokens of their sources and targets.
         """
         import torch
 
@@ -139,10 +137,10 @@ class Guesser:
     def _batches(
         self, chunk: list[Passage], spans: list[Spans], draw: int
     ) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
-        """Yield micro-batches, and for each of their labels the token that it belongs to.
+        """Yield micro-batches, and for each of their labels the index of its token; -1: none.
 
-        Tokens are numbered over all passages of the chunk; -1 is any other label. The passages are
-        written twice in the same way: with their tokens, and with the places of these.
+        Tokens are numbered over all passages of the chunk. The passages are written twice in the
+        same way: with their tokens, and with the tokens' places.
         """
         pairs, places = (self._pairs(each, spans, draw) for each in (chunk, placed(chunk)))
         budget = self.spec.micro_tokens
@@ -212,7 +210,7 @@ class Current:
     steps: int = 0
     guesser: Guesser | None = None  # None: the model cannot predict tokens yet
     state: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Arrays by name that the policy hands on: those that the last `reannotate` left here."""
+    """Arrays by name that the policy keeps from one `reannotate` to the next."""
     fitted: Path | None = None  # the folder of a learned policy
     report: Callable[[int], None] = lambda passages: None
     tokens: int = 0  # of all sources and targets that the model has read so far
@@ -221,7 +219,7 @@ class Current:
     def module(self) -> Any:
         """The training module on its device (a text-to-text model itself), or None.
 
-        Leave its weights and its gradients as they are.
+        Do not change its weights or gradients.
         """
         return None if self.guesser is None else self.guesser.module
 
@@ -229,9 +227,9 @@ class Current:
         """Return loss and entropy of each token of passages, in nats, and the likeliest token.
 
         Each token is masked once, with a share of about `rate` of the others: the model reads a
-        passage ceil(1 / rate) times. Masks and targets are those of the row's denoising objective.
-        To a model whose head is new, as that of most encoders, all tokens are equally likely before
-        the first step. Raises ConfigError for a rate outside (0, 1].
+        passage ceil(1 / rate) times, under the row's denoising objective. If the model begins with
+        a new head, as most encoders do, all tokens are equally likely before the first step. Raises
+        ConfigError for a rate outside (0, 1].
         """
         if not 0 < rate <= 1:
             raise ConfigError(f"guess: rate must be above 0 and at most 1, not {rate}")

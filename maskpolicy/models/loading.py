@@ -1,4 +1,4 @@
-"""Load saved models and tokenizers without running any code that comes with them."""
+"""Load saved models and tokenizers without running code that comes with them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME is a 
 def load_weights(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
     """Return `factory.from_pretrained(name)` for a class of Transformers.
 
-    No code of the model's author runs: pickled weights are read as plain tensors, and a model that
-    needs custom code raises ConfigError, as every other failure does, with one line. Transformers'
-    report of missing and unexpected weights is silenced: set output_loading_info=True to get it.
+    No code of the model's author runs: pickled weights are read as plain tensors, and a model with
+    custom code raises ConfigError. All other failures raise it, too, with one line. Set
+    output_loading_info=True to get the report of missing and unexpected weights.
     """
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
@@ -89,24 +89,24 @@ def input_embeddings(folder: str) -> torch.Tensor:
 
 
 def refuse_code(name: str, revision: str | None = None) -> None:
-    """Raise ConfigError for a folder or Hub name whose model or tokenizer comes with custom code.
+    """Raise ConfigError for a folder or Hub name whose model or tokenizer has custom code.
 
-    `trust_remote_code=False` is not enough: for a model type that Transformers knows, it would
-    silently use its own class, which is not the author's model.
+    `trust_remote_code=False` is not enough: if Transformers knows the model type, it silently uses
+    its own class, which is not the author's model.
     """
-    found = ""
+    code = ""
     for file in _CONFIGS:
         config = read_config(name, revision, file)
         if "auto_map" in config:
-            found = f"auto_map in its {file}"
+            code = f"auto_map in its {file}"
         for key in _ATTENTION:
             if "/" in str(config.get(key)):
-                found = f"{key} in its {file}"
-    if not found and _file(name, revision, _CODE):
-        found = _CODE
-    if found:
+                code = f"{key} in its {file}"
+    if not code and _file(name, revision, _CODE):
+        code = _CODE
+    if code:
         raise ConfigError(
-            f"model {name}: has custom code ({found}), which maskpolicy never runs: name a "
+            f"model {name}: has custom code ({code}), which maskpolicy never runs: name a "
             "model of Transformers' own classes, or remove the code if the model works without it"
         )
 
@@ -125,10 +125,10 @@ def read_config(name: str, revision: str | None, file: str) -> dict[str, Any]:
     """Return the content of a model's JSON file; {} if it is missing or invalid."""
     path = _file(name, revision, file)
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+        content = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     except ValueError:  # Transformers reports the error
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _file(name: str, revision: str | None, file: str) -> str | None:
@@ -178,7 +178,7 @@ def set_dropout(model: Any, share: float | None) -> None:
 
 
 def set_attention(module: Any, name: str) -> None:
-    """Set the attention implementation; logs a line where a family has only the eager one."""
+    """Set the attention implementation; log a line if the model has only the eager one."""
     if name == "sdpa" and not getattr(module, "_supports_sdpa", True):
         log.warning("attention: %s has no sdpa: eager is used", type(module).__name__)
         name = "eager"
@@ -190,8 +190,8 @@ def load_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a folder or Hub name, without the padding and truncation saved in it.
 
-    With `as_saved`, it keeps these, to be saved again. Raises ConfigError if there is none, it is
-    not a fast one, or it lacks a special token.
+    `as_saved` keeps these, so the tokenizer can be saved again. Raises ConfigError if there is
+    none, it is not a fast one, or it lacks a special token.
     """
     tokenizer: PreTrainedTokenizerBase = load_weights(_loader(name), name, revision)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
@@ -225,8 +225,8 @@ def pads_or_truncates(name: str, revision: str | None = None) -> bool:
 def _loader(name: str) -> Any:
     """Return the class of Transformers that loads a tokenizer.
 
-    AutoTokenizer imports PyTorch, which takes a second. So a folder without a model, as those of
-    `train_tokenizer` are, is loaded by the class that saved it, if that is BART's.
+    AutoTokenizer imports PyTorch, which takes a second. So BART's class loads what it saved to a
+    folder without a model, e.g. a tokenizer of `train_tokenizer`.
     """
     import transformers
 
@@ -238,7 +238,7 @@ def _loader(name: str) -> Any:
 
 
 def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> None:
-    """Raise ConfigError for a tokenizer with more tokens than the model has embeddings."""
+    """Raise ConfigError if a tokenizer has more tokens than the model has embeddings."""
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
         raise ConfigError(

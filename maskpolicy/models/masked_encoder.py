@@ -59,7 +59,7 @@ class MaskedEncoder(nn.Module):
 
     @property
     def saved(self) -> Any:
-        """The model with its head; the body alone if the head was trained on a decoder."""
+        """The model with its head; only the body if the head was trained on a decoder."""
         if self.decoder is not None:
             return self.encoder
         model = masked_lm(self.encoder, "meta")
@@ -89,9 +89,9 @@ class OwnHead(MaskedEncoder):
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Return the logits, (k, v), of the states of k positions, (k, d)."""
-        layers = head_layers(self.model)
-        found: torch.Tensor = reduce(lambda made, layer: layer(made), layers, states)
-        return found
+        for layer in head_layers(self.model):
+            states = layer(states)
+        return states
 
     def label_logits(self, batch: Batch) -> torch.Tensor:
         """Return the logits of a batch's k labels, (k, v), row by row."""
@@ -102,7 +102,7 @@ class OwnHead(MaskedEncoder):
 
     @property
     def saved(self) -> Any:
-        """The model with its head; the body alone if the head was trained on a decoder."""
+        """The model with its head; only the body if the head was trained on a decoder."""
         return self.model if self.decoder is None else self.encoder
 
 
@@ -118,9 +118,9 @@ def masked_lm(body: Any, device: str) -> Any:
 def shallow_decoder(config: Any, layers: int) -> Any:
     """Return MAE-LM's decoder: bidirectional, no dropout, with its own positions and LayerNorm.
 
-    A RobertaModel that receives embeddings adds positions and normalizes, as the released code of
-    Meng et al. 2024 does. Its word embeddings are unused. Positions are drawn at the scale of the
-    encoder's outputs, to which they are added: smaller ones do nothing (docs/development/log.md).
+    It is a RobertaModel on embeddings, to which it adds positions before LayerNorm, as in the
+    released code of Meng et al. 2024. Its word embeddings are unused. Positions have the scale of
+    the encoder's outputs: smaller ones have no effect (docs/development/log.md).
     """
     values = config.to_dict() if family_of(config, "encoder").new_head else _shape(config)
     values = values | _NO_DROPOUT
@@ -136,7 +136,7 @@ def shallow_decoder(config: Any, layers: int) -> Any:
 
 
 def _shape(config: Any) -> dict[str, Any]:
-    """Return the values of a RobertaConfig whose layers have the shape of another family's."""
+    """Return the values of a RobertaConfig with layers of the shape of another family's."""
     width = config.hidden_size
     return {
         "hidden_size": width,
@@ -160,7 +160,7 @@ def _epsilon(config: Any) -> float:
 
 
 def head_layers(model: Any) -> list[Any]:
-    """Return the layers that make logits of states; [] if only the whole model does."""
+    """Return the layers that compute logits from states; [] if the family states none."""
     if hasattr(model, "lm_predictions"):  # DeBERTa's as released: it reads the word embeddings
         return [lambda states: model.lm_predictions(states, model.get_input_embeddings())]
     names = family_of(model.config, "encoder").head_layers
@@ -175,12 +175,11 @@ _PROJECTIONS = (  # of word embeddings to the width of the layers, where these d
 
 
 def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
-    """Return the input of MAE-LM's decoder, (b, n, d).
+    """Return the input of MAE-LM's decoder, (b, n, d), without positions.
 
-    It holds the encoder's states of the tokens that it sees, and the word embedding of `<mask>` at
-    excluded positions: the decoder adds the positions. The states are those of the whole source
-    with no attention to excluded tokens. Families whose positions can be given are run on the
-    shorter source (row `exclusion: removed`).
+    It holds the encoder's states, computed without attention to excluded tokens, and the word
+    embedding of `<mask>` at excluded positions. Families with `exclusion: removed`, which accept
+    positions, read the shorter source.
     """
     # a DeBERTa-v2 with a convolution over neighbouring tokens reads zeros instead of masks
     has_convolution = getattr(getattr(encoder, "encoder", None), "conv", None) is not None
@@ -224,10 +223,10 @@ def _at_positions(
 def _disentangled(
     encoder: Any, tokens: torch.Tensor, visible: torch.Tensor, position: torch.Tensor
 ) -> Any:
-    """Run a DeBERTa-v2, whose attention reads the distances of tokens.
+    """Run a DeBERTa-v2, whose attention depends on the distances of tokens.
 
-    Its own forward takes distances of indices, which are the same for all texts. The layers accept
-    distances of each text and head, in one dimension, as (1, b * heads, k, k).
+    Its own forward uses the distances of indices. Its layers accept distances for each text and
+    head, as (1, b * heads, k, k).
     """
     from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
@@ -248,9 +247,9 @@ def _disentangled(
 def _rotary(
     encoder: Any, tokens: torch.Tensor, visible: torch.Tensor, position: torch.Tensor
 ) -> Any:
-    """Run a ModernBERT, whose local attention reads a window of positions.
+    """Run a ModernBERT, whose local attention has a window of positions.
 
-    Its own forward takes the window of indices; it accepts masks for both kinds of layers.
+    By default the window is of indices; the model accepts masks for both kinds of layers.
     """
     near = (position[:, :, None] - position[:, None, :]).abs() <= encoder.config.sliding_window
     itself = torch.eye(tokens.shape[1], dtype=torch.bool, device=tokens.device)
@@ -261,7 +260,7 @@ def _rotary(
 
 
 def _attention_mask(encoder: Any, mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask, (b, 1, k, k), as the model's attention takes it: boolean, or to be added."""
+    """Return a mask, (b, 1, k, k), for the model's attention: boolean, or to add if eager."""
     if encoder.config._attn_implementation != "eager":
         return mask
     lowest = torch.finfo(encoder.dtype).min

@@ -1,4 +1,4 @@
-"""Per kind of model: construction, target encoding, training module, and loss."""
+"""The two kinds of models: how each is built, loaded, trained and saved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from maskpolicy.models.training.batching import Loss, Pairs
 from maskpolicy.models.training.specials import Specials
 
 IMPORTS = ("torch", "transformers.modeling_utils")
-"""What every model needs and what takes seconds to import."""
+"""Modules that every model needs and that take seconds to import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Kind:
     training_loss: Callable[[], Loss]  # `token_loss` for one training
     label_logits: Callable[[Any, Any], Any]  # (module, micro-batch) -> (k, v) of its k labels
     has_new_head: Callable[[Any, Denoising], bool]
-    """(model, denoising) -> whether the training module predicts tokens by weights drawn anew"""
+    """(model, denoising) -> whether the head of the training module has random weights"""
 
 
 MODEL_KINDS: Mapping[str, Kind] = {

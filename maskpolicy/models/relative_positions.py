@@ -32,8 +32,8 @@ FARTHEST = 128  # tokens; on each side, all farther ones share a bin
 def bins(distances: Tensor) -> Tensor:
     """Return the bin, 0 to BINS - 2, of each signed distance between tokens.
 
-    Each distance up to 15 tokens has its own bin; farther ones share bins of increasing width. This
-    follows the released code, which rounds up where T5 rounds down.
+    Each distance up to 15 tokens has its own bin; farther ones share bins of increasing width. Bins
+    are rounded up as in the released code; T5 rounds down.
     """
     near = distances.abs()
     side = BINS // 2
@@ -45,7 +45,7 @@ def bins(distances: Tensor) -> Tensor:
 
 
 class RelativeRobertaConfig(RobertaConfig):
-    """RoBERTa's configuration with its own model type: a stock RobertaModel lacks the bias."""
+    """RoBERTa's configuration with a model type of its own, as a stock RobertaModel has no bias."""
 
     model_type = RELATIVE
 
@@ -99,7 +99,7 @@ class RelativeRobertaModel(RobertaModel):
 
 
 def _with_head(stock: Any) -> Any:
-    """Return a class of Transformers, with a head, whose body has relative positions."""
+    """Return a class of Transformers with a head, and with relative positions in its body."""
 
     def __init__(self: Any, config: RelativeRobertaConfig) -> None:
         stock.__init__(self, config)

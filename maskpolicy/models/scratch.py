@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 Algorithm: TypeAlias = Literal["bpe", "wordpiece", "unigram"]
-Style: TypeAlias = Literal["bart", "bert", "bert-typed", "t5"]  # typed: the second text has type 1
-"""Whose special tokens a tokenizer has."""
+Style: TypeAlias = Literal["bart", "bert", "bert-typed", "t5"]
+"""The model whose special tokens a tokenizer has; typed: the second text has type 1."""
 _POSITIONS = 512
-_UNLIMITED = 2**31  # positions of T5, which are relative
+_UNLIMITED = 2**31  # T5's positions are relative
 _SPECIAL = ("pad", "bos", "eos", "cls", "sep")
 _OF_TOKENIZER = {
     *("vocab_size", "architectures", "transformers_version", "decoder_start_token_id"),
@@ -198,7 +198,7 @@ ENCODER_PRESETS: Mapping[str, Preset] = {
 
 
 def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
-    """Return the preset or architecture that a model is built from, without the sizes of a file.
+    """Return the preset or architecture that a model is built from.
 
     Raises DataError or ConfigError for a configuration file that cannot be used.
     """
@@ -226,7 +226,7 @@ def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
 
 
 def config_of(model: ModelBlock, presets: Mapping[str, Preset]) -> dict[str, Json] | None:
-    """Return the configuration of a model with sizes of its own; None of a preset."""
+    """Return the configuration of a model of an architecture; None for a preset."""
     shape = preset(model, presets)
     if shape.sizes is None:
         return None
@@ -238,15 +238,15 @@ def config_of(model: ModelBlock, presets: Mapping[str, Preset]) -> dict[str, Jso
         "feed_forward": model.feed_forward or 4 * width,
     }
     config = {key: values[name] for name in shape.sizes for key in shape.sizes[name]}
-    if "d_ff" in config:  # T5 has the width of a head besides
+    if "d_ff" in config:  # T5 also states the width of a head
         config["d_kv"] = width // values["heads"]
     return {**shape.config, **config}
 
 
 def build(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, seed: int) -> Any:
-    """Return the model of a configuration, its weights drawn from `seed`: an encoder without head.
+    """Return the model of a configuration, its weights drawn from `seed`; an encoder has no head.
 
-    The special tokens and the size of the vocabulary are the tokenizer's. Raises ConfigError for a
+    The tokenizer decides the special tokens and the vocabulary size. Raises ConfigError for a
     configuration that Transformers cannot build.
     """
     import torch
@@ -306,17 +306,17 @@ _NAMES: Mapping[Style, Mapping[str, str]] = {
     "bert": {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
     "t5": {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"},
 }
-_STYLES: Mapping[Style, Style] = {"bert-typed": "bert"}  # whose special tokens a style has
+_STYLES: Mapping[Style, Style] = {"bert-typed": "bert"}  # styles with the special tokens of another
 _SENTINELS = 100  # of T5
 
 
 def train_tokenizer(
     texts: Iterable[str], vocabulary: int, algorithm: Algorithm = "bpe", style: Style = "bart"
 ) -> PreTrainedTokenizerBase:
-    """Train a tokenizer with special tokens as BART, BERT or T5 has them; BPE is byte-level.
+    """Train a cased tokenizer with the special tokens of BART, BERT or T5; BPE is byte-level.
 
-    Case is kept. The first word of a text gets a leading blank like every other word, so that an
-    answer has the same tokens alone as within a sentence.
+    The first word of a text gets a leading blank like every other word, so an answer has the same
+    tokens alone and within a sentence.
     """
     from tokenizers import processors
     from transformers import BartTokenizer, PreTrainedTokenizerFast
@@ -344,7 +344,7 @@ def train_tokenizer(
 
 
 def _untrained(algorithm: Algorithm, vocabulary: int, special: list[str], unknown: str) -> Any:
-    """Return a tokenizer without a vocabulary, and the trainer that learns one."""
+    """Return a tokenizer without a vocabulary, and its trainer."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     settings: dict[str, Any] = {
@@ -372,10 +372,10 @@ def _untrained(algorithm: Algorithm, vocabulary: int, special: list[str], unknow
 
 
 def training_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Yield texts for training a tokenizer, splitting words of megabytes into pieces.
+    """Yield texts to train a tokenizer on, without words of megabytes.
 
-    The time of a merge grows with the length of the words that contain it. So after the first piece
-    of a text, pieces that are a single alphanumeric run (as in encoded files) are dropped.
+    The time of a merge grows with the length of words. So texts are split into pieces, and after
+    the first piece, those that are one alphanumeric run (as in encoded files) are dropped.
     """
     for text in texts:
         for number, (first, last) in enumerate(passages.pieces(text)):

@@ -1,4 +1,4 @@
-"""Text-to-text models of any family: loaded, with special tokens, and their loss on a batch."""
+"""Text-to-text models of any family: loading, special tokens, and the loss of a batch."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def check_architecture(name: str, revision: str | None = None) -> None:
 
 
 def specials(tokenizer: PreTrainedTokenizerBase, model: Any) -> Specials:
-    """Return a tokenizer's special tokens for a text-to-text model, which decides the start."""
+    """Return a tokenizer's special tokens, with the first input of the model's decoder."""
     return Specials.of(tokenizer, decoder_start(model))
 
 
 def complete_generation(model: Any, specials: Specials) -> None:
-    """Set what the model's generation_config lacks: the decoder's start and a language code."""
+    """Set the decoder's start and the language code if the model's generation_config lacks them."""
     config = model.generation_config
     if config.decoder_start_token_id is None:
         config.decoder_start_token_id = specials.start
@@ -70,10 +70,10 @@ def complete_generation(model: Any, specials: Specials) -> None:
 
 @contextmanager
 def greedy_generation(model: Any) -> Iterator[None]:
-    """Let `generate` be greedy in the block, with the special tokens and max_new_tokens as set.
+    """Make `generate` greedy within the block, with the model's special tokens and max_new_tokens.
 
-    Published models come with settings for summaries, e.g. facebook/bart-base with
-    no_repeat_ngram_size 3 and four beams, under which some answers cannot be generated.
+    The settings of published models are for summaries: with facebook/bart-base's
+    no_repeat_ngram_size 3 and four beams, some answers cannot be generated.
     """
     from transformers import GenerationConfig
 
@@ -86,56 +86,54 @@ def greedy_generation(model: Any) -> Iterator[None]:
 
 
 def training_module(model: Any, denoising: Denoising, layers: int, seed: int) -> Any:
-    """Return the model itself; ConfigError if it cannot have the objective's exclusion."""
+    """Return the model itself; ConfigError if the objective excludes masks and it cannot."""
     if denoising.mask_exclusion:
         check_exclusion(model.config.model_type, "seq2seq")
     return model
 
 
 def states(model: Any, batch: Batch) -> torch.Tensor:
-    """Return what the matrix of the LM head multiplies, (b, m, d): the decoder's last states.
+    """Return the decoder's last states, (b, m, d), as input of the LM head.
 
     T5 scales them by d ** -0.5 if it was trained with tied embeddings.
     """
-    found: torch.Tensor
-    for name in ("model", "led"):  # the body has both parts in all families but T5's
-        if (body := getattr(model, name, None)) is not None:
-            found = body(
-                **_read(model, batch),
-                attention_mask=batch.seen,
-                decoder_input_ids=batch.decoder,
-                use_cache=False,
-            ).last_hidden_state
-            return found
+    last: torch.Tensor
+    body = getattr(model, "model", getattr(model, "led", None))
+    if body is not None:  # of all families but T5's
+        last = body(
+            **_read(model, batch),
+            attention_mask=batch.seen,
+            decoder_input_ids=batch.decoder,
+            use_cache=False,
+        ).last_hidden_state
+        return last
     if batch.excluded is None:
         memory = model.encoder(input_ids=batch.source, attention_mask=batch.seen).last_hidden_state
     else:
         memory = encode(model, batch)
-    found = model.decoder(
+    last = model.decoder(
         input_ids=batch.decoder,
         encoder_hidden_states=memory,
         encoder_attention_mask=batch.seen,
         use_cache=False,
     ).last_hidden_state
     config = model.config
-    if config.model_type == "mt5":  # never scales
-        return found
     is_scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
-    return found * config.d_model**-0.5 if is_scaled else found
+    return last * config.d_model**-0.5 if is_scaled and config.model_type != "mt5" else last
 
 
 def label_logits(model: Any, batch: Batch) -> torch.Tensor:
     """Return the logits of a batch's k labels, (k, v), row by row.
 
-    The matrix runs on these positions alone, except in a model of an unknown family.
+    The LM head runs on these positions only, except in a model of an unknown family.
     """
     head = family_of(model.config).head
     if head != "own":
-        found: torch.Tensor = model.lm_head(batch.labelled(states(model, batch)))
+        logits: torch.Tensor = model.lm_head(batch.labelled(states(model, batch)))
         if head == "capped" and (cap := model.config.decoder.final_logit_softcapping):
-            found = (found / cap).tanh() * cap
+            logits = (logits / cap).tanh() * cap
         bias = getattr(model, "final_logits_bias", None)
-        return found if bias is None else found + bias[0].to(found.dtype)
+        return logits if bias is None else logits + bias[0].to(logits.dtype)
     every: torch.Tensor = model(
         **_read(model, batch),
         attention_mask=batch.seen.long(),  # some of these compute with the mask as a number
@@ -146,7 +144,7 @@ def label_logits(model: Any, batch: Batch) -> torch.Tensor:
 
 
 def _read(model: Any, batch: Batch) -> dict[str, Any]:
-    """Return the arguments that say what the encoder reads, or its states if masks are excluded."""
+    """Return the encoder's input as an argument, or its states if masks are excluded."""
     if batch.excluded is None:
         return {"input_ids": batch.source}
     from transformers.modeling_outputs import BaseModelOutput
@@ -157,19 +155,18 @@ def _read(model: Any, batch: Batch) -> dict[str, Any]:
 def encode(model: Any, batch: Batch) -> torch.Tensor:
     """Return the encoder states of all source positions, (b, n, d), for the decoder to attend to.
 
-    Excluded tokens are hidden from the encoder as the model's family says (see
+    The model's family decides how excluded tokens are hidden from the encoder (see
     `families.Exclusion`); all others keep their positions in the corrupted source. The state at an
-    excluded position is what the encoder would return for `<mask>` if it had no layers: in BART
-    layernorm(embed(`<mask>`) + position), without dropout. This is Meng et al. 2024, with the
-    decoder that the model already has. Padding is never attended to.
+    excluded position is the one of an encoder without layers: in BART layernorm(embed(`<mask>`) +
+    position), without dropout. This is MAE-LM (Meng et al. 2024) with the model's own decoder.
+    Nothing attends to padding.
     """
-    if family_of(model.config).exclusion == "removed":
-        return _removed(model.get_encoder(), batch)
-    return _unattended(model.get_encoder(), batch)
+    is_removed = family_of(model.config).exclusion == "removed"
+    return (_removed if is_removed else _unattended)(model.get_encoder(), batch)
 
 
 def _unattended(encoder: Any, batch: Batch) -> torch.Tensor:
-    """Return the states where no token attends to excluded ones, which stay in the input."""
+    """Return the states if excluded tokens stay in the input, and no token attends to them."""
     inputs: list[torch.Tensor] = []
 
     def keep(_: Any, args: tuple[Any, ...], more: dict[str, Any]) -> None:
@@ -229,14 +226,14 @@ def _layers(encoder: Any, embedded: torch.Tensor, visible: torch.Tensor) -> torc
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of a batch's labels, weighted, and their number.
 
-    The LM head runs on labelled positions only. Excluded tokens are not in the encoder's input.
+    The LM head runs on labelled positions only. Excluded tokens are hidden from the encoder.
     """
     from maskpolicy.models import crossentropy
 
     labels = batch.targets
     if family_of(model.config).head != "linear":
-        found = label_logits(model, batch)
-        return crossentropy.of_logits(found, labels, batch.label_weights), len(labels)
+        logits = label_logits(model, batch)
+        return crossentropy.of_logits(logits, labels, batch.label_weights), len(labels)
     labelled = batch.labelled(states(model, batch))
     weight = model.lm_head.weight
     bias = getattr(model, "final_logits_bias", None)
@@ -245,7 +242,7 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     return losses, len(labels)
 
 
-training_loss = partial(TrainingLoss, token_loss, lambda cpu, model: cpu.bart_gradients(model))
+training_loss = partial(TrainingLoss, token_loss, lambda cpu, model: cpu.BartGradients(model))
 """training_loss() returns `token_loss` for one training."""
 
 

@@ -13,12 +13,12 @@ from maskpolicy.models.training.specials import Specials
 def unmasked(
     model: Any, source: NDArray[np.int32], specials: Specials, steps: int, rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Return a source, (n,) ids with their special tokens, without its masks.
+    """Return a source, (n,) ids with special tokens, with its masks filled in.
 
-    In each step a masked language model predicts all masks that are left. An equal share of them,
+    In each step, a masked language model predicts all remaining masks. An equal share of them,
     drawn at random, then get tokens, each drawn from its own distribution: the reverse process of
-    MDLM (Sahoo et al. 2024) in equal steps of the linear schedule, with exact numbers of tokens. No
-    special token is drawn. With as many steps as masks, each token is drawn given those before it.
+    MDLM (Sahoo et al. 2024) in equal steps of the linear schedule, with exact numbers of tokens.
+    Special tokens are never drawn. With one step per mask, each token depends on all earlier ones.
     """
     import torch
 

@@ -138,7 +138,7 @@ def test_a_tokenizer_that_cannot_mask_is_an_error_before_any_work(refused, capfd
     from transformers import BlenderbotSmallTokenizer
 
     folder = saved("t5")
-    plain = type(text_to_text.tokenizer("t5"))(vocab=list(text_to_text.pieces(True)), extra_ids=0)
+    plain = type(text_to_text.tokenizer("t5"))(vocab=list(text_to_text.pieces()), extra_ids=0)
     plain.save_pretrained(folder)
     capfd.readouterr()  # the progress of saving
     says = f"model {folder}: its tokenizer has neither a mask token nor sentinels"

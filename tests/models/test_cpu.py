@@ -18,10 +18,10 @@ from maskpolicy.models.cpu import backpropagation
 from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
 from maskpolicy.models.finetuning.tag_tasks import TagTask
 from maskpolicy.models.text_to_text import token_loss, training_loss
-from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
+from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.optimization import Weights
 
-MASK, PAD, START = 4, 1, 2
+MASK = 4
 label, span, tags = LabelTask(), SpanTask(), TagTask()
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "attn_implementation": "eager"}
 DROPOUT = {"dropout": 0.2, "attention_dropout": 0.3, "activation_dropout": 0.1}
@@ -30,11 +30,7 @@ TEXTS = (([0, 7, MASK, 9, 10, 2], [0, 7, 8, 2]), ([0, 11, 12, MASK, 2], [0, 13, 
 
 def batch(texts=TEXTS, excluded=False):
     """Two texts of different lengths, with padding in sources and targets."""
-    pairs = []
-    for source, target in texts:
-        ids = np.asarray(source, np.int32)
-        pairs.append(Pair(ids, np.asarray(target, np.int32), ids == MASK if excluded else None))
-    return collate(Pairs.of(pairs), PAD, START)
+    return small.batch([(a, b, small.excluding(a) if excluded else None) for a, b in texts], 2)
 
 
 def found(model, loss, given, bf16=False):
@@ -78,7 +74,7 @@ def is_used(monkeypatch):
         models[-1] = of(*given)
         return models[-1]
 
-    for name in ("bart_gradients", "pretraining_gradients", "task_gradients"):
+    for name in ("BartGradients", "PretrainingGradients", "TaskGradients"):
         monkeypatch.setattr(
             backpropagation, name, partial(recording, getattr(backpropagation, name))
         )
@@ -158,12 +154,12 @@ MASKED = ([0, 7, MASK, 9, MASK, MASK, 2], [0, MASK, 12, 13, 2])
 
 def masked_batch(texts=MASKED, how=MLM):
     """Texts of different lengths, with labels at their masks."""
-    pairs = []
+    rows = []
     for text in texts:
-        ids = np.asarray(text, np.int32)
-        labels = np.where(ids == MASK, 20 + np.arange(len(ids)), IGNORE).astype(np.int32)
-        pairs.append(Pair(ids, labels, ids == MASK if how.mask_exclusion else None))
-    return collate(Pairs.of(pairs), PAD, None)
+        masks = small.excluding(text)
+        labels = np.where(masks, 20 + np.arange(len(text)), IGNORE)
+        rows.append((text, labels, masks if how.mask_exclusion else None))
+    return small.batch(rows)
 
 
 def module_of(how=MLM, family="roberta", head="new", **settings):
@@ -242,11 +238,7 @@ def with_head(family="roberta", task=label, classes=3, **settings):
 
 def examples(labels):
     """Two texts of different lengths with their labels."""
-    pairs = [
-        Pair(np.asarray(text, np.int32), np.asarray(own, np.int32), None)
-        for text, own in zip(MASKED, labels, strict=True)
-    ]
-    return collate(Pairs.of(pairs), PAD, None)
+    return small.batch([(text, own, None) for text, own in zip(MASKED, labels, strict=True)])
 
 
 @pytest.mark.parametrize("dropout", [{}, ENCODER_DROPOUT], ids=["no dropout", "dropout"])

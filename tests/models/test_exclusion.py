@@ -106,7 +106,7 @@ def test_an_excluded_position_holds_the_word_embedding_of_the_mask(family):
         assert torch.equal(found[0], rows[tiny.tokenizer(family).mask_token_id])
 
 
-MASK, PAD, START = 4, 1, 2
+MASK = 4
 
 
 @pytest.fixture(scope="module")
@@ -114,16 +114,9 @@ def model():
     return small.bart(encoder_layers=2, init_std=0.3, attn_implementation="eager").eval()
 
 
-def bart_batch(*sources, exclude=True):
-    """A batch in which every <mask> is excluded, or those whose index is in `exclude`."""
-    pairs = []
-    for source in sources:
-        ids = np.asarray(source, np.int32)
-        masks = ids == MASK
-        if exclude is not True:
-            masks &= np.isin(np.arange(len(ids)), exclude)
-        pairs.append(Pair(ids, np.asarray([0, 7, 2], np.int32), masks))
-    return collate(Pairs.of(pairs), PAD, START)
+def bart_batch(*sources):
+    """A batch in which every <mask> is excluded."""
+    return small.batch([(ids, [0, 7, 2], small.excluding(ids)) for ids in sources], 2)
 
 
 def test_the_encoder_is_fed_a_shorter_sequence(model):

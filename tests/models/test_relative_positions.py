@@ -16,7 +16,7 @@ from maskpolicy.analyses import representations
 from maskpolicy.models import encoders, relative_positions
 from maskpolicy.models.loading import is_relative
 from maskpolicy.models.masked_encoder import scattered
-from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
+from maskpolicy.models.training.batching import IGNORE
 
 MASK = 4
 
@@ -85,11 +85,10 @@ def test_both_ways_of_attention_give_the_same_gradient():
 
 def batch_of(*sources):
     """A batch in which every <mask> is to be recovered (as 9), and all are excluded."""
-    pairs = []
-    for source in sources:
-        ids = np.asarray(source, np.int32)
-        pairs.append(Pair(ids, np.where(ids == MASK, 9, IGNORE), ids == MASK))
-    return collate(Pairs.of(pairs), 1, None)
+    masks = map(small.excluding, sources)
+    return small.batch(
+        [(ids, np.where(own, 9, IGNORE), own) for ids, own in zip(sources, masks, strict=True)]
+    )
 
 
 @pytest.mark.parametrize(

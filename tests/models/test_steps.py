@@ -115,7 +115,6 @@ def test_excluded_marks_move_with_their_tokens():
     cut = SPECIALS.pairs(masked, replace(SPEC, max_source=5))[0]
     assert cut.source.tolist() == [0, 10, 11, 12, 2]
     assert cut.excluded.tolist() == [False] * 5
-    assert SPECIALS.pairs(replace(masked, excluded=None), SPEC)[0].excluded is None
 
 
 def test_only_the_empty_targets_stay_empty():

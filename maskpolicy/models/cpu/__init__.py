@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -11,45 +12,40 @@ if TYPE_CHECKING:
     from maskpolicy.models.cpu.layers import Gradients
     from maskpolicy.models.training.batching import Batch, Loss
 
-Finder: TypeAlias = "Callable[[Any, Any], Gradients | None]"
-"""find(`cpu.backpropagation`, module) -> the module's gradients; None for one that is not known.
+Make: TypeAlias = "Callable[[Any, Any], Gradients]"
+"""make(`cpu.backpropagation`, module) -> the module's gradients.
 
-Raises LookupError for weights that are frozen or not in a training.
+Raises LookupError for an unknown module, and for weights that are frozen or not in a training.
 """
 
 
 class TrainingLoss:
-    """A loss within one training, for which known models have a backward pass of their own."""
+    """The loss of one training; on a CPU, known models have a backward pass of their own."""
 
-    def __init__(self, loss: Loss, find: Finder) -> None:
-        """Take the loss that autograd differentiates, and what finds a model's gradients."""
-        self._loss, self._find = loss, find
+    def __init__(self, loss: Loss, make: Make) -> None:
+        """Take the loss that autograd differentiates, and the constructor of the gradients."""
+        self._loss, self._make = loss, make
         self._is_begun = False
         self._gradients: Gradients | None = None
 
     def __call__(self, module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
         """Return the summed loss of a batch and its units.
 
-        The module and the tensors of its weights and gradients are the same in all calls.
+        The module and the tensors of its weights and gradients must be the same in all calls.
         """
         import torch
 
         if torch.compiler.is_compiling():
             return self._loss(module, batch)
         if not self._is_begun:
-            self._is_begun, self._gradients = True, self._found(module)
+            self._is_begun = True
+            if next(module.parameters()).device.type == "cpu":
+                from maskpolicy.models.cpu import backpropagation
+
+                with suppress(LookupError):
+                    self._gradients = self._make(backpropagation, module)
         if self._gradients is None:
             return self._loss(module, batch)
         from maskpolicy.models.cpu.layers import with_gradients
 
         return with_gradients(self._gradients, batch)
-
-    def _found(self, module: Any) -> Gradients | None:
-        if next(module.parameters()).device.type != "cpu":
-            return None
-        from maskpolicy.models.cpu import backpropagation
-
-        try:
-            return self._find(backpropagation, module)
-        except LookupError:
-            return None

@@ -42,6 +42,11 @@ Run: TypeAlias = tuple[Tensor, int, Callable[[float], None]]
 """What `cpu.layers.Gradients.run` returns."""
 HeadLoss: TypeAlias = Callable[[Tensor, Batch], tuple[Tensor, int]]
 """(last states, (b, n, d), batch) -> the summed loss, and its units; differentiable"""
+_HEADS = (
+    RobertaForQuestionAnswering,
+    RobertaForSequenceClassification,
+    RobertaForTokenClassification,
+)
 
 
 class Body:
@@ -55,8 +60,8 @@ class Body:
     ) -> tuple[Tensor, Sink]:
         """Return the last states, (rows * length, d), of ids (rows, length).
 
-        Positions are by default in order. RoBERTa gives padding a position of its own; here it has
-        another one, because it follows the text and what is not `seen` has no influence.
+        Positions are by default in order. Unlike in RoBERTa, padding continues the positions of its
+        text: tokens that are not `seen` have no influence.
         """
         embedded, to_embedded = self.embedding(ids, positions)
         states, to_states = self.layers(embedded, seen)
@@ -67,7 +72,7 @@ class Body:
     ) -> tuple[Tensor, Sink]:
         """Return the states, (b * n, d), of an input without the excluded tokens.
 
-        Those at excluded positions are what `fill` makes of the ids (b, n).
+        `fill` computes the states at excluded positions from the ids, (b, n).
         """
         visible, positions, own, whole = batch.packing
         states, to_states = self(batch.source.gather(1, positions), visible, positions)
@@ -85,7 +90,7 @@ class Body:
 
 
 class TokenHead:
-    """The loss of the labelled tokens by a matrix, with a bias that may be trained, or None."""
+    """The loss of labelled tokens with a matrix, and a bias (trained or not) or none."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, bias_gradient: Tensor | None) -> None:
         self.weight, self.weight_gradient = joined([weight])
@@ -115,9 +120,14 @@ class TokenHead:
 
 
 class BartGradients:
-    """A BART whose weights `training.optimization.Weights` holds, for `text_to_text.token_loss`."""
+    """The gradients of `text_to_text.token_loss` of a BART in `training.optimization.Weights`."""
 
     def __init__(self, model: Any) -> None:
+        """Take a model; LookupError unless it is a BART without layerdrop, see `_check`."""
+        config = model.config
+        if config.model_type != "bart" or config.encoder_layerdrop or config.decoder_layerdrop:
+            raise LookupError("not a BART, or a BART that drops layers")
+        _check(config, config.activation_function)
         encoder, decoder = model.model.encoder, model.model.decoder
         layers = [(_bart_attention(each), _bart_feed_forward(each)) for each in encoder.layers]
         self.body = Body(_bart_embedding(encoder), Encoder(layers))
@@ -174,13 +184,19 @@ class BartGradients:
 
 
 class PretrainingGradients:
-    """A `MaskedEncoder` of a RobertaModel, or its own head, for `encoders.token_loss`."""
+    """The gradients of `encoders.token_loss` of a RobertaModel, with a new head or its own."""
 
     def __init__(self, module: MaskedEncoder) -> None:
+        """Take a module; LookupError for another model, or an untied head of its own."""
+        head: Any = module
+        if isinstance(module, OwnHead):
+            rows, model = module.encoder.get_input_embeddings().weight, module.model
+            if type(model) is not RobertaForMaskedLM or model.lm_head.decoder.weight is not rows:
+                raise LookupError("another head than RoBERTa's with tied embeddings")
+            head = model.lm_head
         self.body, decoder = _roberta_body(module.encoder), module.decoder
         self.decoder = None if decoder is None else (_positions(decoder), _roberta_layers(decoder))
-        head: Any = module.model.lm_head if isinstance(module, OwnHead) else module
-        norm = head.layer_norm if isinstance(module, OwnHead) else head.norm
+        norm = head.norm if head is module else head.layer_norm
         self.dense, self.norm = Linear(head.dense), Norm(norm)
         self.weight = module.encoder.embeddings.word_embeddings.weight
         self.head = TokenHead(self.weight, *joined([head.bias]))
@@ -192,7 +208,7 @@ class PretrainingGradients:
         return loss, units, lambda scale: to_states(to_head(scale))
 
     def _before(self, states: Tensor) -> tuple[Tensor, Backward]:
-        """Return what the matrix of the head multiplies, (k, d)."""
+        """Return the input of the head's matrix, (k, d)."""
         hidden, to_hidden = self.dense(states)
         normed, to_normed = self.norm(gelu(hidden))
         return normed, lambda gradient: to_hidden(gelu_backward(to_normed(gradient), hidden))
@@ -209,11 +225,14 @@ class PretrainingGradients:
 
 
 class TaskGradients:
-    """A RobertaModel under the head of a task; autograd computes the gradients of the head."""
+    """The gradients of a RobertaModel with the head of a task, which autograd differentiates."""
 
     def __init__(self, model: Any, loss: HeadLoss) -> None:
-        self.body, self.loss = _roberta_body(model), loss
-        self.weight = model.embeddings.word_embeddings.weight
+        """Take a model with a head and its loss; LookupError for another model."""
+        if type(model) not in _HEADS:
+            raise LookupError("no RoBERTa with a head")
+        self.body, self.loss = _roberta_body(model.roberta), loss
+        self.weight = model.roberta.embeddings.word_embeddings.weight
 
     def run(self, batch: Batch) -> Run:
         """Return the loss, its units and a callback (see `cpu.layers.Gradients`)."""
@@ -232,6 +251,12 @@ class TaskGradients:
 
 def _same(gradient: Tensor) -> Tensor:
     return gradient
+
+
+def _check(config: Any, activation: str) -> None:
+    """Raise LookupError unless attention is eager, and the activation ReLU or GELU."""
+    if config._attn_implementation != "eager" or activation not in ("relu", "gelu"):
+        raise LookupError("another attention or activation")
 
 
 def _bart_embedding(body: Any) -> Embedding:
@@ -263,8 +288,8 @@ def _bart_feed_forward(layer: Any) -> FeedForward:
 
 
 def _roberta_body(model: Any) -> Body:
-    embedding = Embedding(Tokens(model.embeddings.word_embeddings), _positions(model))
-    return Body(embedding, _roberta_layers(model))
+    layers = _roberta_layers(model)
+    return Body(Embedding(Tokens(model.embeddings.word_embeddings), _positions(model)), layers)
 
 
 def _positions(model: Any) -> Positions:
@@ -275,6 +300,10 @@ def _positions(model: Any) -> Positions:
 
 
 def _roberta_layers(model: Any) -> Encoder:
+    kind = type(model)
+    if kind is not RobertaModel or model.config.is_decoder:
+        raise LookupError("not a RobertaModel that is an encoder")
+    _check(model.config, model.config.hidden_act)
     is_relu, layers = model.config.hidden_act == "relu", []
     for layer in model.encoder.layer:
         own = layer.attention.self
@@ -288,57 +317,3 @@ def _roberta_layers(model: Any) -> Encoder:
 
 def _roberta_residual(output: Any) -> Residual:
     return Residual(output.dense, output.LayerNorm, output.dropout.p)
-
-
-def bart_gradients(model: Any) -> BartGradients | None:
-    """Return the gradients of a BART in training; None for any other model.
-
-    Attention must be eager, the activation ReLU or GELU, and no layer dropped.
-    """
-    config = model.config
-    is_known = (
-        config.model_type == "bart"
-        and config._attn_implementation == "eager"
-        and config.activation_function in ("relu", "gelu")
-        and not (config.encoder_layerdrop or config.decoder_layerdrop)
-    )
-    return BartGradients(model) if is_known else None
-
-
-def pretraining_gradients(module: Any) -> PretrainingGradients | None:
-    """Return the gradients of a RobertaModel with a head like its own; None for any other module.
-
-    A head of its own must share the matrix of the input embeddings.
-    """
-    if isinstance(module, OwnHead):
-        model = module.model
-        rows = model.get_input_embeddings().weight
-        if type(model) is not RobertaForMaskedLM or model.lm_head.decoder.weight is not rows:
-            return None
-    parts = (part for part in (module.encoder, module.decoder) if part is not None)
-    return PretrainingGradients(module) if all(map(_is_known, parts)) else None
-
-
-_HEADS = (
-    RobertaForQuestionAnswering,
-    RobertaForSequenceClassification,
-    RobertaForTokenClassification,
-)
-
-
-def task_gradients(model: Any, loss: HeadLoss) -> TaskGradients | None:
-    """Return the gradients of a RobertaModel under a head; None for any other model."""
-    if type(model) not in _HEADS or not _is_known(model.roberta):
-        return None
-    return TaskGradients(model.roberta, loss)
-
-
-def _is_known(model: Any) -> bool:
-    """Return whether a RobertaModel has eager attention, and ReLU or GELU."""
-    config = model.config
-    return (
-        type(model) is RobertaModel
-        and config._attn_implementation == "eager"
-        and config.hidden_act in ("relu", "gelu")
-        and not config.is_decoder
-    )

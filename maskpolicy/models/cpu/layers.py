@@ -1,10 +1,10 @@
 """Layers of BART and RoBERTa in training, each with a backward pass of its own, without autograd.
 
-As in Thinc, a layer returns its output and a callback, which takes the gradient of the output,
-adds those of the layer's weights to `weight.grad`, and returns that of the input. In contrast to
-autograd over Transformers' modules, gradients are added where they are stored, linear layers of
-one input are one product, and heads are separated by one copy. States are (rows * length, d);
-dropout draws the numbers that Transformers' modules would draw.
+As in Thinc, a layer returns its output and a callback, which takes the gradient of the output, adds
+the gradients of the layer's weights to `weight.grad`, and returns the gradient of the input. Unlike
+in autograd over Transformers' modules, gradients are added in place, linear layers of one input are
+one product, and one copy separates the heads. States are (rows * length, d); dropout draws the same
+numbers as Transformers' modules.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from maskpolicy.models.training.batching import Batch
 
 Backward: TypeAlias = Callable[[Tensor], Tensor]
 Sink: TypeAlias = Callable[[Tensor], None]
-"""The callback of what has no input with a gradient."""
+"""The callback of a layer whose input needs no gradient."""
 _aten: Any = torch.ops.aten
 
 
 class Linear:
-    """Linear layers of one input as one product; their weights follow each other in memory."""
+    """Linear layers of one input as one product; their weights are adjacent in memory."""
 
     def __init__(self, *layers: torch.nn.Linear) -> None:
         self.weight, self.weight_gradient = joined([layer.weight for layer in layers])
@@ -47,8 +47,8 @@ class Linear:
 def joined(parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Return parameters as one tensor, and their gradients.
 
-    Raises LookupError if one has no gradient, or they do not follow each other in memory, as those
-    of `training.optimization.Weights` do.
+    Raises LookupError if one has no gradient, or they are not adjacent in memory, as they are in
+    `training.optimization.Weights`.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     if len(gradients) < len(parameters):
@@ -131,10 +131,7 @@ class Tokens:
 
 
 class Positions:
-    """Embeddings of positions and types, which are added to those of tokens, LayerNorm and dropout.
-
-    `types` are embeddings of token types: all tokens have the first one.
-    """
+    """Adds the embeddings of positions and of the first token type; LayerNorm and dropout."""
 
     def __init__(
         self,
@@ -155,8 +152,8 @@ class Positions:
     ) -> tuple[Tensor, Backward]:
         """Return the states, (rows * length, d), of vectors (rows, length, d), which it overwrites.
 
-        Their positions, (rows, length), are by default in order. The callback returns the gradient
-        of the vectors in their shape.
+        The positions, (rows, length), are in order by default. The callback returns a gradient of
+        the vectors' shape.
         """
         rows, length, _ = vectors.shape
         places = (torch.arange(length) if positions is None else positions) + self.first
@@ -198,7 +195,7 @@ def _of_rows(gradient: Tensor, rows: Tensor, table: Tensor, padding: int = -1) -
 
 
 class Residual:
-    """The end of each block: a linear layer, dropout, the residual connection and LayerNorm."""
+    """The last part of a block: a linear layer, dropout, the residual connection and LayerNorm."""
 
     def __init__(
         self, linear: torch.nn.Linear, norm: torch.nn.LayerNorm, probability: float
@@ -262,7 +259,7 @@ class SelfAttention:
     """Multi-head attention of states to each other."""
 
     def __init__(self, heads: Heads, end: Residual, order: str, *inputs: torch.nn.Linear) -> None:
-        """Take the layers of queries, keys and values; `order` is theirs, such as "qkv"."""
+        """Take the layers of queries, keys and values, in an order such as "qkv"."""
         self.heads, self.end, self.inputs = heads, end, Linear(*inputs)
         self.order = [order.index(name) for name in "qkv"]
 
@@ -322,7 +319,7 @@ class Encoder:
     def __call__(self, states: Tensor, seen: Tensor) -> tuple[Tensor, Backward]:
         """Return the last states, (rows * length, d); `seen`, (rows, length), is False at padding.
 
-        The callback may be called once.
+        Call the callback once only.
         """
         callbacks = []
         mask = padding_mask(seen, self.layers[0][0].heads, states.dtype)
@@ -332,7 +329,7 @@ class Encoder:
             callbacks += [to_attended, to_states]
 
         def backward(gradient: Tensor) -> Tensor:
-            while callbacks:  # each holds arrays of its layer until it is gone
+            while callbacks:  # `pop` frees the arrays of the layer
                 gradient = callbacks.pop()(gradient)
             return gradient
 
@@ -340,10 +337,7 @@ class Encoder:
 
 
 def padding_mask(seen: Tensor, heads: Heads, dtype: torch.dtype) -> Tensor | None:
-    """Return the mask of tokens that are not `seen`, (rows * heads, 1, n); None if all are.
-
-    It is added to the scores of attention.
-    """
+    """Return a mask to add to attention scores, (rows * heads, 1, n); None if all are seen."""
     if bool(seen.all()):
         return None
     mask = torch.zeros(seen.shape, dtype=dtype)
@@ -407,12 +401,12 @@ class Gradients(Protocol):
     def run(self, batch: Batch) -> tuple[Tensor, int, Callable[[float], None]]:
         """Return the summed loss of a batch, its units, and a callback.
 
-        The callback adds the gradients of the loss times a number to those of the weights.
+        The callback takes a factor of the loss, and adds the gradients to those of the weights.
         """
 
 
 class _Loss(torch.autograd.Function):
-    """The loss as a function of any weight, whose backward pass adds the gradients of all."""
+    """The loss as a function of one weight; the backward pass adds the gradients of all weights."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, model: Gradients, batch: Batch) -> Any:
@@ -430,7 +424,7 @@ class _Loss(torch.autograd.Function):
 def with_gradients(model: Gradients, batch: Batch) -> tuple[Tensor, int]:
     """Return the summed loss of a batch and its units.
 
-    Its backward pass adds the gradients of the model's weights to `weight.grad`, as autograd would.
+    As with autograd, its backward pass adds the gradients of the model's weights to `weight.grad`.
     """
     apply: Callable[..., tuple[Tensor, int]] = _Loss.apply
     return apply(model.weight, model, batch)

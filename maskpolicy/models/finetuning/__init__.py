@@ -1,6 +1,6 @@
-"""What a task's kind decides: the head that is fine-tuned, its steps and loss, and its answers.
+"""The heads of each kind of task: how they are fine-tuned, and how they answer.
 
-Models answer pairs as they are pre-trained.
+Models score minimal pairs without fine-tuning.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Answering:
 
 @dataclass(frozen=True)
 class Head(Answering):
-    """And how they are fine-tuned on it."""
+    """How models answer one kind of task after fine-tuning, and how they are fine-tuned."""
 
     start: Callable[[Path, Sequence[Example], int], Any]
     """(folder, train examples, seed) -> the pre-trained model with a fresh head"""

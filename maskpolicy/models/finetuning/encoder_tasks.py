@@ -1,7 +1,7 @@
 """Label and span tasks: an encoder with a head reads one text or two.
 
-A label task asks for a class, or a number where there are no classes. The answer of a span task is
-a part of the context, which is read in windows that overlap.
+The answer of a label task is a class, or a number if the task has no classes. The answer of a span
+task is a part of the context, which is read in overlapping windows.
 """
 
 from __future__ import annotations
@@ -60,15 +60,12 @@ class TwoTexts:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> TwoTexts:
-        """Read them from a tokenizer.
+        """Return those that a tokenizer adds, such as [CLS] first [SEP] second [SEP] (BERT).
 
-        RoBERTa's reads <s> first </s></s> second </s>, and so is read what a tokenizer that adds
-        nothing to texts has; BERT's reads [CLS] first [SEP] second [SEP].
+        Without any: <s> first </s></s> second </s> (RoBERTa).
         """
         marks, ends = Specials.of_encoder(tokenizer), added_ends(tokenizer, 2)
-        if not any(ends):
-            return cls((marks.bos,), (marks.eos, marks.eos), (marks.eos,))
-        return cls(*ends)
+        return cls(*ends) if any(ends) else cls((marks.bos,), (marks.eos,) * 2, (marks.eos,))
 
     def __len__(self) -> int:
         """Return the number of special tokens."""
@@ -87,7 +84,7 @@ class TwoTexts:
 def cut(
     first: NDArray[np.int32], second: NDArray[np.int32], room: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return two texts of at most `room` tokens together: the longer one is cut first."""
+    """Truncate two texts to `room` tokens together, the longer one first."""
     if len(first) + len(second) <= room:
         return first, second
     short = min(len(first), len(second), room // 2)
@@ -97,26 +94,26 @@ def cut(
 
 
 def outputs(model: Any, batch: Batch) -> Any:
-    """Return what a model with a head makes of a batch.
+    """Return the output of a model with a head for a batch.
 
-    The second of two texts has token type 1 in models that know two types, as BERT.
+    The second of two texts has token type 1 if the model has two types, as BERT has.
     """
-    given = {"input_ids": batch.source, "attention_mask": batch.seen.long()}
+    inputs = {"input_ids": batch.source, "attention_mask": batch.seen.long()}
     has_types = family_of(model.config, "encoder").token_types
     if has_types and getattr(model.config, "type_vocab_size", 0) > 1:
-        given["token_type_ids"] = token_types(batch)
-    return model(**given)
+        inputs["token_type_ids"] = token_types(batch)
+    return model(**inputs)
 
 
 def token_types(batch: Batch) -> torch.Tensor:
-    """Return the token types, (b, n): 1 after the first of two special tokens that end a text."""
+    """Return the token types, (b, n): 1 after the first special token that ends a text."""
     last = batch.seen.sum(1, keepdim=True) - 1
     ends = (batch.source == batch.source.gather(1, last)).long()
     return (ends.cumsum(1) - ends).clamp(max=1) * batch.seen.long()
 
 
 class EncoderTask(ABC):
-    """What label, span and tag tasks share; see `finetuning.Head`."""
+    """The common part of label, span and tag tasks; see `finetuning.Head`."""
 
     auto_class: str  # of Transformers, for the encoder with its head
 
@@ -142,14 +139,14 @@ class EncoderTask(ABC):
                 raise ConfigError(line) from error
         left = model.base_model.load_state_dict(encoder.state_dict(), strict=False)
         odd = [key for key in (*left.missing_keys, *left.unexpected_keys) if "pooler" not in key]
-        if odd:  # either may have a pooler that the other one lacks
+        if odd:  # one of the two may lack a pooler
             raise ConfigError(
                 f"model {folder}: its body does not fit the model with a head: {min(odd)}"
             )
         return model
 
     def load(self, folder: Path) -> Any:
-        """Return a fine-tuned model, head and all; raises ConfigError where weights are missing."""
+        """Return a fine-tuned model with its head; ConfigError if weights are missing."""
         import transformers
 
         return load_whole(getattr(transformers, self.auto_class), str(folder))
@@ -161,7 +158,7 @@ class EncoderTask(ABC):
 
     @abstractmethod
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the same of the body's last states, (b, n, d)."""
+        """Return the same logits, given the body's last states, (b, n, d)."""
 
     @abstractmethod
     def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
@@ -178,14 +175,14 @@ class EncoderTask(ABC):
             def loss(states: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
                 return self.loss_of(self.logits_of_states(model, states, batch), batch)
 
-            return cpu.task_gradients(model, loss)
+            return cpu.TaskGradients(model, loss)
 
         return TrainingLoss(self.loss, gradients)
 
     def cuts(
         self, tokenizer: Any, examples: Sequence[Example], spec: Training, _: HeadParams, __: bool
     ) -> list[Cut]:
-        """Count the inputs, of one text or of two, that lose an end."""
+        """Count the inputs, of one text or of two, that are truncated."""
         firsts = tokenize([example.source for example in examples], tokenizer)
         seconds = tokenize([example.context or "" for example in examples], tokenizer)
         has_second = np.asarray([example.context is not None for example in examples])
@@ -196,21 +193,21 @@ class EncoderTask(ABC):
     def _read(
         self, model: Any, sources: Ragged, marks: Specials, progress: Progress | None
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Yield (index, logits) of sources, in batches of like length; the model is evaluated."""
+        """Yield (index, logits) of sources, in batches of similar length, in evaluation mode."""
         import torch
 
         device = next(model.parameters()).device
         order = np.argsort(sources.lengths, kind="stable")
         for chosen in in_batches(model, order, progress=progress):
             nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(chosen) + 1, np.int64))
-            made = collate(Pairs(sources.take(chosen), nothing), marks.pad, None)
+            batch = collate(Pairs(sources.take(chosen), nothing), marks.pad, None)
             with torch.inference_mode():
-                rows = self.logits(model, made.to(device)).cpu().numpy()
+                rows = self.logits(model, batch.to(device)).cpu().numpy()
             yield from zip(chosen.tolist(), rows, strict=True)
 
 
 class LabelTask(EncoderTask):
-    """One or two texts get a class, or a number where there are no classes."""
+    """One or two texts get a class, or a number if the task has no classes."""
 
     auto_class = TASK_KINDS[LABEL].auto_class
 
@@ -227,7 +224,7 @@ class LabelTask(EncoderTask):
         return ExampleSteps(Pairs(_sources(examples, tokenizer, marks, spec), labels), marks, spec)
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the same of the body's last states, (b, n, d)."""
+        """Return the same logits, given the body's last states, (b, n, d)."""
         logits: torch.Tensor = model.classifier(states).float()
         return logits
 
@@ -249,11 +246,11 @@ class LabelTask(EncoderTask):
         spec: Training,
         progress: Progress | None = None,
     ) -> list[str]:
-        """Return the likeliest class of each example, or the number in four digits."""
-        found = self.scores(model, tokenizer, examples, spec, progress)
+        """Return the most likely class of each example, or the number with four decimals."""
+        scores = self.scores(model, tokenizer, examples, spec, progress)
         return [
             one.choices[int(row.argmax())] if one.choices else f"{row.item():.4f}"
-            for one, row in zip(examples, found, strict=True)
+            for one, row in zip(examples, scores, strict=True)
         ]
 
     def scores(
@@ -264,7 +261,7 @@ class LabelTask(EncoderTask):
         spec: Training,
         progress: Progress | None = None,
     ) -> list[NDArray[np.float32]]:
-        """Return the logits of each example's classes, each of shape (c,); of a number, (1,)."""
+        """Return the logits of each example's classes, (c,), or its predicted number, (1,)."""
         marks = Specials.of_encoder(tokenizer)
         sources = _sources(examples, tokenizer, marks, spec)
         rows = dict(self._read(model, sources, marks, progress))
@@ -299,7 +296,7 @@ def _sources(
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window of an example: its input, and where its context tokens lie in the text."""
+    """One window of an example: its input, and the characters of its context tokens."""
 
     example: int
     source: NDArray[np.int32]
@@ -307,7 +304,7 @@ class Window:
     offsets: NDArray[np.int32]  # (k, 2) characters of the context
 
     def place(self, example: Example) -> tuple[int, int]:
-        """Return the first and last token of the answer, if it is here as a whole."""
+        """Return the first and last token of the answer, or _NOTHING unless all of it is here."""
         begin, offsets = example.start, self.offsets
         if begin is None or not len(offsets):
             return _NOTHING
@@ -319,9 +316,9 @@ class Window:
         return (self.first + first, self.first + last) if first <= last else _NOTHING
 
     def best(self, scores: NDArray[Any], context: str) -> tuple[float, str]:
-        """Return score and text of the best span of context tokens, at most _LONGEST long.
+        """Return score and text of the best span of up to _LONGEST context tokens.
 
-        `scores` are those of start and end, (n, 2).
+        `scores`, (n, 2), are the logits of start and end.
         """
         count = len(self.offsets)
         if not count:
@@ -346,7 +343,7 @@ class SpanTask(EncoderTask):
     def steps(
         self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
     ) -> ExampleSteps:
-        """Return the steps over windows with the first answer's place, or <s> where it is not."""
+        """Return the steps over windows with the answer's place, or <s> if it is elsewhere."""
         cuts = windows(examples, tokenizer, spec)
         places = [np.asarray(window.place(examples[window.example])) for window in cuts]
         sources = Ragged.of((window.source for window in cuts), np.int32)
@@ -354,14 +351,14 @@ class SpanTask(EncoderTask):
         return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
 
     def logits(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Return the scores of start and end, (b, n, 2); padding scores as low as can be."""
+        """Return the logits of start and end, (b, n, 2); the lowest number at padding."""
         import torch
 
         out = outputs(model, batch)
         return _without_padding(torch.stack([out.start_logits, out.end_logits], dim=2), batch)
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the same of the body's last states, (b, n, d)."""
+        """Return the same logits, given the body's last states, (b, n, d)."""
         return _without_padding(model.qa_outputs(states), batch)
 
     def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
@@ -381,7 +378,7 @@ class SpanTask(EncoderTask):
     ) -> list[str]:
         """Return the best span of each example's windows.
 
-        params.unanswerable allows "": where <s> scores above every span, in each window.
+        With params.unanswerable, the answer is "" if <s> scores above all spans in every window.
         """
         cuts = windows(examples, tokenizer, spec)
         best, nothing = [(-np.inf, "")] * len(examples), [np.inf] * len(examples)
@@ -400,7 +397,7 @@ class SpanTask(EncoderTask):
     def cuts(
         self, tokenizer: Any, examples: Sequence[Example], spec: Training, _: HeadParams, __: bool
     ) -> list[Cut]:
-        """Count the questions that lose an end; contexts are read whole, window by window."""
+        """Count the questions that are truncated; contexts are read in full, in windows."""
         questions = tokenize([example.source for example in examples], tokenizer)
         most = _room(spec, TwoTexts.of(tokenizer)) // 2
         return [Cut.of("questions", questions.lengths, most, "max_source")]
@@ -414,11 +411,11 @@ def _without_padding(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def windows(examples: Sequence[Example], tokenizer: Any, spec: Training) -> list[Window]:
-    """Return the windows of each example; a question takes half of the room at most."""
+    """Return the windows of each example; questions are truncated to half of the room."""
     questions = tokenize([example.source for example in examples], tokenizer)
     contexts = encode([example.context or "" for example in examples], tokenizer)
-    both, found = TwoTexts.of(tokenizer), []
-    room = _room(spec, both)
+    both = TwoTexts.of(tokenizer)
+    room, cuts = _room(spec, both), []
     for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
         question = question[: room // 2]
         size = room - len(question)
@@ -428,10 +425,10 @@ def windows(examples: Sequence[Example], tokenizer: Any, spec: Training) -> list
         for begin in range(0, max(1, len(ids)), step):
             end = begin + size
             source = both.joined(question, ids[begin:end])
-            found.append(Window(number, source, both.offset(question), offsets[begin:end]))
+            cuts.append(Window(number, source, both.offset(question), offsets[begin:end]))
             if end >= len(ids):
                 break
-    return found
+    return cuts
 
 
 def _room(spec: Training, both: TwoTexts) -> int:

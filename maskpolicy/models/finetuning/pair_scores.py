@@ -1,10 +1,10 @@
-"""Tasks of minimal pairs, without fine-tuning: which of two texts does a model find likelier?
+"""Tasks of minimal pairs, without fine-tuning: which of two texts is more likely to a model?
 
 An encoder scores a text by its pseudo-log-likelihood (Salazar et al. 2020): each token is masked in
-a copy of the text, and the logs of the true tokens' probabilities are added up. `within_word_l2r`
-also masks the rest of the token's word (Kauf and Ivanova 2023). A text-to-text model scores as
-BabyLM's pipeline has it: `enc_dec_mask` reads such a copy and predicts the token after BOS and a
-mask; `enc_dec_prefix` reads what comes before the text, and a mask; its decoder scores the text.
+a copy of the text, and the log-probabilities of the true tokens are summed. `within_word_l2r` also
+masks the rest of the token's word (Kauf and Ivanova 2023). Text-to-text models score as in BabyLM's
+pipeline. With `enc_dec_mask` they read such a copy and predict the token after BOS and a mask. With
+`enc_dec_prefix` the encoder reads the text's prefix and a mask, and the decoder scores the text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Asked: TypeAlias = tuple[Batch, Ints, Ints, Ints]
 
 
 def load(folder: Path) -> Any:
-    """Return the model of a folder; raises ConfigError for an encoder without its head."""
+    """Return the model of a folder; ConfigError for an encoder without a head."""
     from transformers import AutoConfig
 
     if load_weights(AutoConfig, str(folder)).is_encoder_decoder:
@@ -75,9 +75,9 @@ def scores(
     spec: Training,
     progress: Progress | None = None,
 ) -> NDArray[np.float64]:
-    """Return the log-likelihood of each text, (n,), in nats, after what comes before it.
+    """Return the log-likelihood of each text given its prefix, (n,), in nats.
 
-    `texts` are (before, text), and `choose` is one of task_kinds.PAIR_SCORES. A batch has
+    `texts` are (prefix, text), and `choose` is one of task_kinds.PAIR_SCORES. A batch has
     `spec.micro_tokens` tokens of texts of equal length. Raises DataError for a text without tokens,
     or with more than the model reads.
     """
@@ -109,7 +109,7 @@ def _masked(
     choose: str,
     spec: Training,
 ) -> Iterator[Asked]:
-    """Yield copies of texts with one token masked each; equal ones in a batch are read once."""
+    """Yield copies of texts, each with one token masked; a batch holds equal copies once."""
     specials, starts = _specials(model, tokenizer), _decoder_starts(model, tokenizer)
     encoded = _encoded(
         [f"{before} {text}" if before else text for before, text in texts], tokenizer
@@ -121,7 +121,7 @@ def _masked(
     for some in _alike(lengths[:, None], lengths * (lengths - ends), spec.micro_tokens):
         ids = np.asarray([(*before, *encoded[place].ids, *after) for place in some])
         stops = np.asarray([[stop for _, stop in encoded[place].offsets] for place in some])
-        # a token of the text ends behind what comes before; without that, one may have no width
+        # tokens of the text end after the prefix; without a prefix, a token may be empty
         first = np.asarray([len(texts[place][0]) or -1 for place in some])
         row, at = np.nonzero(stops > first[:, None])
         places = np.arange(stops.shape[1])
@@ -144,7 +144,7 @@ def _masked(
 
 
 def _alike(shapes: Ints, costs: Ints, budget: int) -> Iterator[Ints]:
-    """Yield the places of equal rows of `shapes`, (n, k), as many as a budget has room for."""
+    """Yield the indices of equal rows of `shapes`, (n, k), whose costs sum up to a budget."""
     for shape in np.unique(shapes, axis=0):
         every = np.flatnonzero((shapes == shape).all(1))
         size = max(1, budget // int(costs[every[0]]))
@@ -169,7 +169,7 @@ def _prefixed(
     choose: str,
     spec: Training,
 ) -> Iterator[Asked]:
-    """Yield the texts for the decoder, whose encoder reads what comes before, and a mask."""
+    """Yield the texts as labels of the decoder; the encoder reads their prefixes and a mask."""
     import torch
 
     specials, starts = _specials(model, tokenizer), _decoder_starts(model, tokenizer)
@@ -197,7 +197,7 @@ def _specials(model: Any, tokenizer: PreTrainedTokenizerBase) -> Specials:
 
 
 def _decoder_starts(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return what a decoder reads before the first token that it scores; [] without a decoder."""
+    """Return the decoder's input before the first token to score; [] without a decoder."""
     specials = _specials(model, tokenizer)
     if specials.start is None:
         return []

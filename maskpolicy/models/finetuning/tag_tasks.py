@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class TagTask(EncoderTask):
-    """Each word of a text, which blanks separate, gets a tag: that of its first token.
+    """Each word of a text gets the tag of its first token; blanks separate the words.
 
-    Words behind the last token that the model reads get the tag "O".
+    Words after the last token that the model reads get the tag "O".
     """
 
     auto_class = TASK_KINDS[TAGS].auto_class
@@ -53,7 +53,7 @@ class TagTask(EncoderTask):
         return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the same of the body's last states, (b, n, d)."""
+        """Return the same logits, given the body's last states, (b, n, d)."""
         logits: torch.Tensor = model.classifier(model.dropout(states)).float()
         return logits
 
@@ -74,15 +74,15 @@ class TagTask(EncoderTask):
         spec: Training,
         progress: Progress | None = None,
     ) -> list[str]:
-        """Return the likeliest tags of each example's words, with blanks between them."""
+        """Return the most likely tags of each example's words, with blanks between them."""
         sources, words = _tagged(examples, tokenizer, spec)
         marks, names = Specials.of_encoder(tokenizer), model.config.id2label
-        found = [""] * len(examples)
+        answers = [""] * len(examples)
         for index, rows in self._read(model, sources, marks, progress):
             best = rows.argmax(-1)
             tags = (names[int(best[place])] if place >= 0 else "O" for place in words[index])
-            found[index] = " ".join(tags)
-        return found
+            answers[index] = " ".join(tags)
+        return answers
 
 
 def _tagged(

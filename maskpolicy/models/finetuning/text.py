@@ -1,9 +1,9 @@
-"""Text tasks: a text-to-text model writes its answer, or gives a choice the best likelihood."""
+"""Text tasks: a text-to-text model generates its answer, or selects the most likely choice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ def load(folder: Path) -> Any:
 def steps(
     model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: AnswerParams
 ) -> ExampleSteps:
-    """Return the steps over (source, first target); bound the model's answers by the longest."""
+    """Return the steps over (source, first target); limit answers to the longest target."""
     specials = text_to_text.specials(tokenizer, model)
     text_to_text.complete_generation(model, specials)
     made = ExampleSteps.of(examples, tokenizer, specials, spec, params.keep)
@@ -67,7 +67,7 @@ def answer(
     spec: Training,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Return the model's answer to each example: written, or the likeliest of its choices."""
+    """Return the answer to each example: the generated text, or the most likely choice."""
     import torch
 
     model.to(torch.bfloat16 if spec.precision == "bf16" else torch.float32)
@@ -85,23 +85,18 @@ def answer(
 def cuts(
     tokenizer: Any, examples: Sequence[Example], spec: Training, params: HeadParams, training: bool
 ) -> list[Cut]:
-    """Count the sources that lose an end, and the targets or choices that do.
+    """Count truncated sources and, in training, targets, or else the choices of likelihoods."""
 
-    Only the targets of train are read by the model.
-    """
-    found = [_cut("sources", [one.source for one in examples], tokenizer, spec, "max_source")]
+    def cut(what: str, texts: Sequence[str], key: str) -> Cut:
+        lengths = tokenize(texts, tokenizer).lengths + Specials.of(tokenizer).added(key)
+        return Cut.of(what, lengths, getattr(spec, key), key)
+
+    counts = [cut("sources", [one.source for one in examples], "max_source")]
     if training:
-        first = [one.targets[0] for one in examples]
-        found.append(_cut("targets", first, tokenizer, spec, "max_target"))
+        counts.append(cut("targets", [one.targets[0] for one in examples], "max_target"))
     elif params.choose == "likelihood":
-        every = [choice for given in _choices(examples) for choice in given]
-        found.append(_cut("choices", every, tokenizer, spec, "max_target"))
-    return found
-
-
-def _cut(what: str, texts: Sequence[str], tokenizer: Any, spec: Training, key: str) -> Cut:
-    lengths = tokenize(texts, tokenizer).lengths + Specials.of(tokenizer).added(key)
-    return Cut.of(what, lengths, getattr(spec, key), key)
+        counts.append(cut("choices", list(chain(*_choices(examples))), "max_target"))
+    return counts
 
 
 def _choices(examples: Sequence[Example]) -> list[tuple[str, ...]]:
@@ -123,9 +118,9 @@ def generate(
 ) -> list[str]:
     """Return the greedy answer to each source, in order, without special tokens and outer blanks.
 
-    Sources are texts, or rows of token ids: the name of a mask in a text is ordinary text.
-    Sources of like length share a batch of `batch`; longer ones are cut to `max_source` tokens.
-    Of the model's generation_config, max_new_tokens and special tokens are used, nothing else.
+    Sources are texts, in which the name of a mask is ordinary text, or rows of token ids. They are
+    truncated to `max_source` tokens; `batch` sources of similar length make a batch. Only
+    max_new_tokens and the special tokens of the model's generation_config are used.
     """
     import torch
 
@@ -138,11 +133,11 @@ def generate(
     device = next(model.parameters()).device
     with text_to_text.greedy_generation(model):
         for chosen in in_batches(model, order, batch, progress):
-            taken = rows.take(chosen)
+            inputs = rows.take(chosen)
             with torch.inference_mode():
                 output = model.generate(
-                    input_ids=torch.from_numpy(taken.padded(specials.pad)).to(device),
-                    attention_mask=torch.from_numpy(taken.inside).to(device),
+                    input_ids=torch.from_numpy(inputs.padded(specials.pad)).to(device),
+                    attention_mask=torch.from_numpy(inputs.inside).to(device),
                 )
             texts = tokenizer.batch_decode(output, skip_special_tokens=True)
             for index, text in zip(chosen.tolist(), texts, strict=True):
@@ -159,10 +154,10 @@ def likelihoods(
     keep: str = "start",
     progress: Progress | None = None,
 ) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Return each source's choices' mean log-likelihoods of tokens, (c,), and their tokens, (c,).
+    """Return the mean log-likelihood of the tokens of each choice, (c,), and their number, (c,).
 
-    The tokens include the special ones. Pairs of like length share a batch, and pairs of a source
-    in one batch share its encoder states.
+    Special tokens count. Pairs of similar length share a batch, in which pairs of one source share
+    its encoder states.
     """
     import torch
 

@@ -14,7 +14,7 @@ from maskpolicy.core.types import Passage, Spans
 from maskpolicy.models.learned.fit_tools import require
 
 KEPT = 20  # number of candidates stored per passage, with their scores
-MOST = 512  # limit of words per span (a window has no more tokens) and of spans compared (memory)
+MOST = 512  # limit of words per span (a window has as many tokens) and of spans compared (memory)
 
 
 def check(train_on: Sequence[str], top_k: int, max_words: int) -> None:
@@ -43,8 +43,8 @@ def find(
     from maskpolicy.models.learned.windows import candidates
 
     reader = Extractor.load(require(policy, fitted)).to(hardware.device())
-    found = candidates(reader, passages, KEPT, max_words, overlap)
-    return {"candidates": [spans for spans, _ in found], "scores": [s for _, s in found]}
+    best = candidates(reader, passages, KEPT, max_words, overlap)
+    return {"candidates": [spans for spans, _ in best], "scores": [scores for _, scores in best]}
 
 
 def draw(passage: Passage, top_k: int, rng: np.random.Generator) -> Spans:

@@ -98,10 +98,10 @@ class EpisodeSteps:
     @cached_property
     def others(self) -> dict[str, list[Question]]:
         """Map the text of each context to its questions."""
-        found: dict[str, list[Question]] = {}
+        others: dict[str, list[Question]] = {}
         for question in self.questions:
-            found.setdefault(question.passage.text, []).append(question)
-        return found
+            others.setdefault(question.passage.text, []).append(question)
+        return others
 
     def __call__(self, number: int) -> Step:
         """Make the episodes of one outer step."""
@@ -156,21 +156,19 @@ def questions(
 ) -> list[Question]:
     """Return the questions of a task's contexts, with the (source, target) pairs of fine-tuning.
 
-    A context that is longer than what a denoising pair holds is cut to its first words.
+    Contexts are cut to as many of their first words as a denoising pair holds.
     """
     keep = sources.facts(find_plugin("task", task)).keep
     examples = [Example(one.id, one.group, one.source, one.targets) for one in contexts]
     pairs = ExampleSteps.of(examples, tokenizer, specials, spec, keep).pairs
-    return [
-        Question(one.id, _cut(one.passage, specials.kept(spec, [denoising])), pair)
-        for one, pair in zip(contexts, pairs, strict=True)
-    ]
+    most = specials.kept(spec, [denoising])
 
+    def cut(passage: Passage) -> Passage:
+        ends = passage.words[:, 1]
+        return first_tokens(passage, int(ends[ends <= most].max(initial=0)))
 
-def _cut(passage: Passage, most: int) -> Passage:
-    """Return the first words of a passage that make up at most `most` tokens."""
-    words = passage.words[passage.words[:, 1] <= most]
-    return first_tokens(passage, int(words[-1, 1]) if len(words) else 0)
+    read = zip(contexts, pairs, strict=True)
+    return [Question(one.id, cut(one.passage), pair) for one, pair in read]
 
 
 def usable(questions: Sequence[Question], episode: Episode) -> list[Question]:
@@ -180,10 +178,9 @@ def usable(questions: Sequence[Question], episode: Episode) -> list[Question]:
     """
     kept = [question for question in questions if len(question.passage.words)]
     if episode.query == "held-out":
-        asked: dict[str, set[str]] = {}  # ids, as two columns of a task repeat the same question
-        for question in kept:
-            asked.setdefault(question.passage.text, set()).add(question.id)
-        kept = [question for question in kept if len(asked[question.passage.text]) > 1]
+        # by id, because two columns of a task repeat a question
+        asked = Counter(text for _, text in {(one.id, one.passage.text) for one in kept})
+        kept = [question for question in kept if asked[question.passage.text] > 1]
     return kept
 
 

@@ -49,8 +49,8 @@ class Extractor(nn.Module):
             states = self.dropout(states)
             turned = left(_taken(states, mirror))[0]
             states = torch.cat([right(states)[0], _taken(turned, mirror)], dim=-1)
-        scores: torch.Tensor = self.heads(self.dropout(states))
-        return scores
+        logits: Tensor = self.heads(self.dropout(states))
+        return logits
 
     def save(self, folder: Path) -> None:
         """Write the weights, including the embeddings, and the settings to `folder`."""
@@ -153,8 +153,8 @@ def loss(max_words: int) -> Callable[[Extractor, Texts], tuple[Tensor, int]]:
         scores = span_scores(module(texts.tokens, texts.lengths).float(), texts, max_words)
         first, more = texts.gold.clamp(min=0).unbind(-1)
         rows = torch.arange(len(first), device=first.device)[:, None]
-        found = scores[rows, first, more].masked_fill(texts.gold[..., 0] < 0, -torch.inf)
-        return (scores.flatten(1).logsumexp(1) - found.logsumexp(1)).sum(), len(found)
+        gold = scores[rows, first, more].masked_fill(texts.gold[..., 0] < 0, -torch.inf)
+        return (scores.flatten(1).logsumexp(1) - gold.logsumexp(1)).sum(), len(gold)
 
     return sums
 
@@ -162,9 +162,9 @@ def loss(max_words: int) -> Callable[[Extractor, Texts], tuple[Tensor, int]]:
 def start_end_loss(module: Extractor, texts: Texts) -> tuple[Tensor, int]:
     """Return the summed start-end loss, and the number of texts (Ye et al. 2021, section 3).
 
-    The loss is the negative log-probability of the first tokens of the gold spans plus that of
-    their last tokens: two softmaxes, each over all tokens of a text. If an answer occurs several
-    times, the probabilities of its first tokens are summed, and so are those of its last tokens.
+    The loss is the sum of two negative log-probabilities, of the first and of the last tokens of
+    the gold spans, each by a softmax over all tokens of a text. If an answer occurs several times,
+    the probabilities of its first tokens are summed, and likewise of its last tokens.
     """
     logits = module(texts.tokens, texts.lengths).float()
     outside = torch.arange(logits.shape[1], device=logits.device) >= texts.lengths[:, None]
@@ -174,5 +174,5 @@ def start_end_loss(module: Extractor, texts: Texts) -> tuple[Tensor, int]:
     wanted = torch.zeros_like(logits, dtype=torch.bool)
     wanted[rows, texts.words[rows, first, 0], 0] = True
     wanted[rows, texts.words[rows, first + more, 1], 1] = True
-    found = logits.masked_fill(~wanted, -torch.inf)
-    return (logits.logsumexp(1) - found.logsumexp(1)).sum(), len(logits)
+    gold = logits.masked_fill(~wanted, -torch.inf)
+    return (logits.logsumexp(1) - gold.logsumexp(1)).sum(), len(logits)

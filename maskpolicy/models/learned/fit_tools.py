@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -63,7 +63,7 @@ class Context:
 
     @property
     def words(self) -> list[str]:
-        """The words of its passage, and of the second text behind them."""
+        """The words of the passage, then those of the second text."""
         texts = [self.passage, *([self.second] if self.second else [])]
         return [word for text in texts for word in text.texts(text.words)]
 
@@ -71,17 +71,13 @@ class Context:
     def example(self) -> Example:
         """The example of a label task."""
         second = None if self.second is None else self.second.text
-        given = (self.id, self.group, self.source, self.targets)
-        return Example(*given, context=second, choices=self.choices)
+        return Example(self.id, self.group, self.source, self.targets, second, self.choices)
 
     def shortened(self, kept: NDArray[np.bool_]) -> Example:
-        """Return the example with only those of its `words` that are `kept` (w,).
-
-        A word keeps the blanks in front of it.
-        """
+        """Return the example with only the `words` that are `kept`, (w,), and the blanks before."""
         first = len(self.passage.words)
-        pair = None if self.second is None else _text(self.second, kept[first:])
-        return replace(self.example, source=_text(self.passage, kept[:first]), context=pair)
+        second = None if self.second is None else _text(self.second, kept[first:])
+        return replace(self.example, source=_text(self.passage, kept[:first]), context=second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +92,7 @@ class Contexts:
 
     @property
     def name(self) -> str:
-        """The task's name in `train_on`; two columns of one task have different labels."""
+        """The name in `train_on`: two columns of one task have different labels."""
         return self.label or self.task
 
 
@@ -114,13 +110,13 @@ class Trains(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """What `fit` needs besides its data: artifacts, and the run of its stage."""
+    """Gives `fit` models, tokenizers and the training loop."""
 
     model: Path  # the model before its intermediate stage
     tokenizer: Path
     init: Path | None  # folder of the fitted policy that the field `init` names
     run: Trains
-    denoising: Denoising = field(default_factory=Denoising)  # of a policy that fits to it
+    denoising: Denoising = field(default_factory=Denoising)  # for a policy that is fitted to it
     classifier: Path | None = None  # the model fine-tuned on the task, if the policy needs it
 
     def train(
@@ -137,7 +133,7 @@ class Tools:
     def load_classifier(self, task: Contexts, spec: Training) -> Classifier:
         """Load the model that was fine-tuned on a label task, on the device.
 
-        `spec` bounds the texts that it reads. Raises ConfigError for a policy that does not set
+        `spec` limits the length of its inputs. Raises ConfigError if the policy does not set
         `needs_classifier`.
         """
         if self.classifier is None:
@@ -150,7 +146,7 @@ class Tools:
         return load_tokenizer(str(self.tokenizer))
 
     def specials(self, model: Any) -> Specials:
-        """Return the special tokens of the tokenizer, for a model that `load_model` loaded."""
+        """Return the tokenizer's special tokens, for a model from `load_model`."""
         return text_to_text.specials(self.load_tokenizer(), model)
 
     def embeddings(self) -> torch.Tensor:
@@ -171,10 +167,7 @@ def _text(passage: Passage, kept: NDArray[np.bool_]) -> str:
 
 
 def require(policy: str, fitted: Path | None) -> Path:
-    """Return the folder that `annotate` gets of a fitted policy; raises ConfigError if it is None.
-
-    `policy` is its name, for the message.
-    """
+    """Return the folder of a fitted policy; ConfigError, with the policy's name, if it is None."""
     if fitted is None:
         raise ConfigError(
             f"policy {policy}: is learned and needs a fitted policy: name a finished run "
@@ -187,8 +180,8 @@ def require(policy: str, fitted: Path | None) -> Path:
 class Classifier:
     """A model of either kind, fine-tuned on a label task.
 
-    An encoder has a head for classification. A text-to-text model reads both texts of a pair as one
-    source, two lines, and gives a label the likelihood of its text.
+    An encoder has a head for classification. A text-to-text model reads both texts of a pair as the
+    two lines of one source, and the score of a label is the likelihood of its text.
     """
 
     model: Any
@@ -215,13 +208,13 @@ class Classifier:
 
     @property
     def head(self) -> Head:
-        """What fine-tunes such a model."""
+        """The head with which the model was fine-tuned."""
         return TASK_HEADS[self.params.head]
 
     def log_probabilities(self, examples: Sequence[Example]) -> NDArray[np.float64]:
-        """Return the log-probability of each label, (n, c); the labels' probabilities add up to 1.
+        """Return the log-probability of each label, (n, c), given an example's source and context.
 
-        Only `source` and `context` of the examples are read.
+        The probabilities of an example's labels add up to 1.
         """
         from scipy.special import log_softmax
 
@@ -230,42 +223,42 @@ class Classifier:
         if self.params.head == LABEL:
             scores = LabelTask().scores(self.model, self.tokenizer, examples, self.spec)
             return np.asarray(log_softmax(np.stack(scores).astype(np.float64), axis=1))
-        made = readable(examples, TEXT)
-        sources, choices = [example.source for example in made], [self.choices] * len(made)
+        sources = [example.source for example in readable(examples, TEXT)]
+        choices = [self.choices] * len(sources)
         means = likelihoods(self.model, self.tokenizer, sources, choices, self.spec)
         totals = np.stack([mean * lengths for mean, lengths in means])
         return np.asarray(log_softmax(totals, axis=1))
 
     def steps(self, examples: Sequence[Example]) -> ExampleSteps:
-        """Return the steps over examples in a seeded order, as fine-tuning reads them."""
-        made = readable(examples, self.params.head)
-        return self.head.steps(self.model, self.tokenizer, made, self.spec, self.params)
+        """Return the steps over examples in a seeded order, as in fine-tuning."""
+        read = readable(examples, self.params.head)
+        return self.head.steps(self.model, self.tokenizer, read, self.spec, self.params)
 
     def gradients(self, batch: Batch) -> NDArray[np.float32]:
-        """Return the gradient of each example's loss in the one-hot input of each token, (b, n).
+        """Return the derivatives of the examples' losses in the 1 of each token's one-hot input.
 
-        It is that of the entry that is 1: the embedding of the token times the gradient in it.
-        Special tokens have one too; what padding has is undefined.
+        Each, (b, n), is the dot product of the token's embedding and its gradient. Special tokens
+        have one, too; values at padding are undefined.
         """
         import torch
 
         is_text = self.params.head == TEXT
         reader = self.model.get_encoder() if is_text else self.model
-        found: list[Any] = []
+        outputs: list[Any] = []
         embedding = reader.get_input_embeddings()
-        hook = embedding.register_forward_hook(lambda module, given, out: found.append(out))
+        hook = embedding.register_forward_hook(lambda module, given, out: outputs.append(out))
         try:
             loss, _ = self.head.loss(self.model, batch.to(hardware.device()))
         finally:
             hook.remove()
-        (gradient,) = torch.autograd.grad(loss, found[0])  # an encoder comes before its decoder
-        return np.asarray((gradient * found[0]).sum(-1).detach().float().cpu())
+        (gradient,) = torch.autograd.grad(loss, outputs[0])  # [1] is the decoder's
+        return np.asarray((gradient * outputs[0]).sum(-1).detach().float().cpu())
 
 
 def readable(examples: Sequence[Example], head: str) -> list[Example]:
-    """Return examples of a label task as a model with this head reads them.
+    """Return examples of a label task with the sources that a model with this head reads.
 
-    A text-to-text model reads both texts of a pair as two lines of its source.
+    For a text-to-text model, the two texts of a pair become two lines of the source.
     """
     if head != TEXT:
         return list(examples)
@@ -277,7 +270,7 @@ def readable(examples: Sequence[Example], head: str) -> list[Example]:
 
 @dataclass
 class _Text:
-    """An example, the text that a policy reads, and the answers that count in it."""
+    """An example, the text that a policy reads, and the answers to find in it."""
 
     example: Example
     text: str
@@ -291,10 +284,10 @@ def find_contexts(
 
     A row is {"id", "group", "source", "targets", "context", "answers": [[start, end], ..]}; answers
     are characters [start, end) of the context. Every occurrence of an answer counts (compared as
-    normalised text), except those inside an occurrence of a longer alias. Contexts without an
-    answer are returned too; examples without a context are only counted. If the task allows
-    retrieval, missing contexts are retrieved from `corpus`. Raises DataError as `examples.load`
-    does, and if no train example has a context.
+    normalised text), except inside an occurrence of a longer alias. Contexts without an answer are
+    returned, too; examples without a context are only counted. If the task allows retrieval,
+    missing contexts are retrieved from `corpus`. Raises DataError as `examples.load` does, and if
+    no train example has a context.
     """
     reading = task_examples.opened(block, split, folder)
     read = _texts(reading)
@@ -308,21 +301,20 @@ def find_contexts(
             "put the task's evidence or knowledge source beside the file, or leave the task out of "
             "train_on"
         )
-    counts = dict(
-        examples=len(read),
-        without_context=len(read) - len(rows),
-        retrieved=sum(bool(one.text.strip()) for one in missing),
-        without_answer=sum(not row["answers"] for row in rows),
-        answers=sum(len(row["answers"]) for row in rows),
-        malformed=reading.malformed.count,
-    )
-    silent, bare = counts["without_answer"], counts["without_context"]
+    bare, silent = len(read) - len(rows), sum(not row["answers"] for row in rows)
     if bare or silent:
         _log.info(
             f"task {block.name}: of {len(read)} {split} examples {bare} have no context, and the "
             f"contexts of {silent} hold no answer"
         )
-    return rows, counts
+    return rows, dict(
+        examples=len(read),
+        without_context=bare,
+        retrieved=sum(bool(one.text.strip()) for one in missing),
+        without_answer=silent,
+        answers=sum(len(row["answers"]) for row in rows),
+        malformed=reading.malformed.count,
+    )
 
 
 def find_labelled(
@@ -332,19 +324,18 @@ def find_labelled(
 
     Raises DataError as `examples.read_split` does, and for a task with numbers instead of labels.
     """
-    found = task_examples.read_split(block, split, folder, contexts=False)
-    if not all(example.choices for example in found.examples):
+    read = task_examples.read_split(block, split, folder, contexts=False)
+    if not all(example.choices for example in read.examples):
         raise DataError(
             f"task {block.name!r} has numbers instead of labels: a policy cannot learn from it: "
             "name another label task in train_on"
         )
-    counts: dict[str, Json] = dict(
-        examples=len(found.examples),
-        unlabelled=found.unlabelled,
-        malformed=found.malformed,
-        labels=dict(sorted(Counter(one.targets[0] for one in found.examples).items())),
+    return read.examples, dict(
+        examples=len(read.examples),
+        unlabelled=read.unlabelled,
+        malformed=read.malformed,
+        labels=dict(sorted(Counter(one.targets[0] for one in read.examples).items())),
     )
-    return found.examples, counts
 
 
 def _texts(reading: task_examples.Reading) -> list[_Text]:
@@ -402,40 +393,39 @@ def load_contexts(
 ) -> Contexts:
     """Load and tokenise the contexts of a "contexts" artifact; `label` names them in reports.
 
-    `language` is that of the corpus, whose words are compared with theirs.
+    `language`, the corpus's, decides where words end.
     """
     about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
     read = _read_labelled if about.get(LABELS) else _read
-    splits = [read(folder / f"{split}.jsonl", tokenizer, language) for split in ("train", "dev")]
-    return Contexts(about["task"], splits[0], splits[1], about["counts"], label)
+    train, dev = (read(folder / f"{split}.jsonl", tokenizer, language) for split in SPLITS)
+    return Contexts(about["task"], train, dev, about["counts"], label)
 
 
 def _read(path: Path, tokenizer: PreTrainedTokenizerBase, language: str) -> tuple[Context, ...]:
     with path.open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     texts = [Document(row["id"], row["context"], language=language) for row in rows]
-    passages = tokenize(texts, tokenizer)
-    found = []
-    for row, passage in zip(rows, passages, strict=True):
+    contexts = []
+    for row, passage in zip(rows, tokenize(texts, tokenizer), strict=True):
         spans = [passage.at([span]) for span in row["answers"]]
         answers = as_spans(np.unique(np.concatenate([as_spans([]), *spans]), axis=0))
         about = (row["id"], row["group"], row["source"], tuple(row["targets"]))
-        found.append(Context(*about, passage, answers))
-    return tuple(found)
+        contexts.append(Context(*about, passage, answers))
+    return tuple(contexts)
 
 
 def _read_labelled(
     path: Path, tokenizer: PreTrainedTokenizerBase, language: str
 ) -> tuple[Context, ...]:
-    found = task_examples.read_rows(path)
-    texts = ((one.id, one.source) for one in found)
-    pairs = ((one.id, one.context) for one in found if one.context is not None)
-    firsts, seconds = (
-        tokenize([Document(*text, language=language) for text in each], tokenizer)
-        for each in (texts, pairs)
-    )
+    examples = task_examples.read_rows(path)
+
+    def passages(texts: Iterable[tuple[str, str]]) -> Iterator[Passage]:
+        return tokenize([Document(*text, language=language) for text in texts], tokenizer)
+
+    firsts = passages((one.id, one.source) for one in examples)
+    seconds = passages((one.id, one.context) for one in examples if one.context is not None)
     contexts = []
-    for one, first in zip(found, firsts, strict=True):
+    for one, first in zip(examples, firsts, strict=True):
         second = None if one.context is None else next(seconds)
         about = (one.id, one.group, one.source, one.targets)
         contexts.append(Context(*about, first, as_spans([]), one.choices, second))

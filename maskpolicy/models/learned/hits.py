@@ -1,4 +1,4 @@
-"""hits@k: how often the answer is among a policy's best spans, compared with baselines."""
+"""hits@k: how often an answer is among the best k spans of a policy, and of baselines."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def _of_task(task: Contexts, found: Sequence[Spans]) -> Json:
     asked: dict[str, set[str]] = {}
     for context in contexts:
         asked.setdefault(context.passage.text, set()).update(_answers(context))
-    right = [
-        [_text(context.passage, span) in asked[context.passage.text] for span in spans.tolist()]
-        for context, spans in zip(contexts, found, strict=True)
-    ]
-    ranks = [rank(context, spans) for context, spans in zip(contexts, found, strict=True)]
+    ranks, right = [], []
+    for context, spans in zip(contexts, found, strict=True):
+        ranks.append(rank(context, spans))
+        answers = asked[context.passage.text]
+        right.append([_text(context.passage, span) in answers for span in spans.tolist()])
     own = {
         "hits": {str(k): _mean([place < k for place in ranks]) for k in TOP},
         "precision": {str(k): _mean([_mean(one[:k]) or 0.0 for one in right]) for k in TOP},
@@ -88,10 +88,9 @@ def _salient(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json
 
 
 def _random(contexts: Sequence[Context]) -> Json:
-    places: dict[str, set[tuple[int, int]]] = {}
+    places: dict[str, set[tuple[int, ...]]] = {}
     for context in contexts:
-        found = {(first, end) for first, end in context.answers.tolist()}
-        places.setdefault(context.passage.text, set()).update(found)
+        places.setdefault(context.passage.text, set()).update(map(tuple, context.answers.tolist()))
     counts = []
     for context in contexts:
         words = len(context.passage.words)
@@ -104,7 +103,7 @@ def _random(contexts: Sequence[Context]) -> Json:
 def _drawn(counts: Sequence[tuple[int, int, int]]) -> Json:
     """Return the expected figures of spans drawn uniformly without replacement.
 
-    `counts` has per context: the number of spans, of those that answer its own question, and of
+    `counts` has three numbers per context: of all spans, of those that answer its question, and of
     those that answer any question about its text.
     """
     hits = {}

@@ -21,7 +21,7 @@ BETAS, EPS, DECAY = (0.9, 0.999), 1e-8, 0.01  # PyTorch's defaults; DECAY: only 
 class Inner:
     """Settings of the inner loop of an episode.
 
-    `query_lr` and `query_steps` are of the steps on the question, which is in MAML's support set.
+    `query_lr` and `query_steps` are for the question, which belongs to MAML's support set.
     """
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"  # its state is reset for each episode
@@ -64,14 +64,11 @@ def _functional(
     names = [name for name, _ in rows.named_parameters()]
     start = [p.detach().requires_grad_() for p in rows.parameters()]
 
-    def losses(weights: Sequence[torch.Tensor], batch: Batch) -> torch.Tensor:
-        named = dict(zip(names, weights, strict=True))
-        found: torch.Tensor = functional_call(rows, named, (batch,))
-        return found
+    def losses(weights: Sequence[torch.Tensor], batch: Batch) -> Any:
+        return functional_call(rows, dict(zip(names, weights, strict=True)), (batch,))
 
-    if inner.optimizer == "sgd":
-        return _exact(losses, start, lesson, w, inner, differentiate)
-    return _unrolled(losses, start, lesson, w, inner, differentiate)
+    compute = _exact if inner.optimizer == "sgd" else _unrolled
+    return compute(losses, start, lesson, w, inner, differentiate)
 
 
 def _exact(
@@ -81,63 +78,50 @@ def _exact(
     from torch.func import jvp
 
     used = w != 0  # candidates of weight 0 do not contribute to the step
-    given: dict[str, Any] = {f.name: getattr(lesson.candidates, f.name) for f in fields(Batch)}
-    rows: dict[str, Any] = {name: v if v is None else v[used] for name, v in given.items()}
-    chosen = Batch(**rows)
-
-    # no gradient is pulled back through the first step
-    curved = [differentiate and number > 0 for number in range(inner.steps)]
-    masked = _descents(lambda t: w[used] @ losses(t, chosen), start, inner.lr, curved)
-    curved = [differentiate] * inner.query_steps
-    at = masked[-1].after
-    support = _descents(lambda t: losses(t, lesson.support).mean(), at, inner.query_lr, curved)
-    at = support[-1].after
+    parts = (getattr(lesson.candidates, field.name) for field in fields(Batch))
+    rows: Any = (None if part is None else part[used] for part in parts)
+    chosen = Batch(*rows)
+    stages: list[tuple[Loss, float]] = [
+        *[(lambda t: w[used] @ losses(t, chosen), inner.lr)] * inner.steps,
+        *[(lambda t: losses(t, lesson.support).mean(), inner.query_lr)] * inner.query_steps,
+    ]
+    steps: list[_Descent] = []
+    at = start
+    for number, (loss, lr) in enumerate(stages):  # no gradient goes back through the first step
+        steps.append(_Descent(loss, at, lr, differentiate and number > 0))
+        at = steps[-1].after
     value = losses(at, lesson.query).mean()
     if not differentiate:
         return value.detach(), None
     v = list(torch.autograd.grad(value, at, materialize_grads=True))
-    for step in reversed(support):
-        v = step.pull(v)
     gradient = torch.zeros_like(w)
-    for number, step in reversed(list(enumerate(masked))):
-        before = tuple(t.detach() for t in step.at)
-        along = jvp(lambda *t: losses(t, lesson.candidates), before, tuple(v))[1]
-        gradient -= inner.lr * along.to(w.dtype)
+    for number, step in reversed(list(enumerate(steps))):
+        if number < inner.steps:
+            before = tuple(t.detach() for t in step.at)
+            along = jvp(lambda *t: losses(t, lesson.candidates), before, tuple(v))[1]
+            gradient -= inner.lr * along.to(w.dtype)
         v = step.pull(v) if number else v
     return value.detach(), gradient
 
 
-@dataclass(frozen=True)
 class _Descent:
-    """One SGD step from the weights `at` to `after`."""
+    """One SGD step from the weights `at` to `after`; `has_pull` keeps what `pull` needs."""
 
-    at: Tensors
-    after: Tensors
-    pull: Callable[[Tensors], Tensors]  # takes a gradient back through it; call it only once
+    def __init__(self, loss: Loss, at: Tensors, lr: float, has_pull: bool) -> None:
+        import torch
 
+        slopes = torch.autograd.grad(loss(at), at, create_graph=has_pull, materialize_grads=True)
+        self.at, self.lr, self.slopes = at, lr, slopes if has_pull else ()
+        pairs = zip(at, slopes, strict=True)
+        self.after = [(t - lr * g).detach().requires_grad_() for t, g in pairs]
 
-def _descents(loss: Loss, at: Tensors, lr: float, curved: Sequence[bool]) -> list[_Descent]:
-    """Return consecutive steps from the weights `at`; `curved` marks the steps to pull through."""
-    steps: list[_Descent] = []
-    for is_curved in curved:
-        steps.append(_descent(loss, at, lr, is_curved))
-        at = steps[-1].after
-    return steps
+    def pull(self, v: Tensors) -> Tensors:
+        """Take a gradient v back through the step: v - lr H v, H the Hessian of the loss (once)."""
+        import torch
 
-
-def _descent(loss: Loss, at: Tensors, lr: float, curved: bool) -> _Descent:
-    import torch
-
-    gradient = torch.autograd.grad(loss(at), at, create_graph=curved, materialize_grads=True)
-    after = [(t - lr * g).detach().requires_grad_() for t, g in zip(at, gradient, strict=True)]
-    kept = gradient if curved else ()
-
-    def pull(v: Tensors) -> Tensors:  # v - lr H v, with H the Hessian of the loss before the step
-        product = torch.stack([(g * u).sum() for g, u in zip(kept, v, strict=True)]).sum()
-        turned = torch.autograd.grad(product, at, materialize_grads=True)
-        return [u - lr * h for u, h in zip(v, turned, strict=True)]
-
-    return _Descent(at, after, pull)
+        product = torch.stack([(g * u).sum() for g, u in zip(self.slopes, v, strict=True)]).sum()
+        turned = torch.autograd.grad(product, self.at, materialize_grads=True)
+        return [u - self.lr * h for u, h in zip(v, turned, strict=True)]
 
 
 def _unrolled(
@@ -204,7 +188,7 @@ def _higher(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the outer loss and its derivative in w (or None) by double backward with `higher`.
 
-    The authors of Ye et al. 2021 use it too. Raises ConfigError if candidates exclude masks.
+    Ye et al. 2021 use this library. Raises ConfigError if candidates exclude masks.
     """
     import higher
     import torch
@@ -228,8 +212,8 @@ def _higher(
 def _forget_patches() -> None:
     """Free the classes that `higher` created in earlier episodes, one for each module of a model.
 
-    They hold no weights but refer to themselves, and Python visits all of them for each new class.
-    Its garbage collector runs rarely in a process with many objects, so time and memory would grow.
+    They refer to themselves, and Python visits all of them for each new class. The garbage
+    collector rarely runs in a process with many objects, so time and memory would grow.
     """
     import gc
 

@@ -1,4 +1,4 @@
-"""The loss of an episode: a policy is trained by the question loss after learning what it masked.
+"""The loss of an episode: how well a model answers a question after learning what a policy masked.
 
 Ye et al. 2021, Figure 2: (a) mask a span of the context with the current policy and take a step on
 that masked-LM loss; (b) take a step on (q, a). The loss on (q, a) after both steps trains the
@@ -65,12 +65,12 @@ class EpisodeLoss:
 
     def _check_scored(self, spans: Sequence[Spans], episodes: Episodes) -> None:
         """Raise StageError for a passage without candidates: it has words, but NaN scores."""
-        lost = [one for one, found in zip(episodes.ids, spans, strict=True) if not len(found)]
-        if lost:
-            raise StageError(
-                f"the policy's scores of example {lost[0]!r} became nan {_moment(episodes)}: "
-                f"lower outer.lr (now {self.spec.lr})"
-            )
+        for name, candidates in zip(episodes.ids, spans, strict=True):
+            if not len(candidates):
+                raise StageError(
+                    f"the policy's scores of example {name!r} became nan {_moment(episodes)}: "
+                    f"lower outer.lr (now {self.spec.lr})"
+                )
 
     def _weights(self, scores: torch.Tensor, index: int, episodes: Episodes) -> torch.Tensor:
         if episodes.noise is None:
@@ -80,8 +80,8 @@ class EpisodeLoss:
 
     def _candidates(self, episodes: Episodes, spans: Sequence[Spans]) -> Batch:
         """Mask every candidate of every passage as in pre-training, one row per candidate."""
-        owners = [p for p, found in zip(episodes.passages, spans, strict=True) for _ in found]
-        single = [found[i : i + 1] for found in spans for i in range(len(found))]
+        owners = [p for p, own in zip(episodes.passages, spans, strict=True) for _ in own]
+        single = [own[i : i + 1] for own in spans for i in range(len(own))]
         steps = [episodes.step] * len(single)
         seed, marks = self.spec.seed, self.specials.marks
         written = denoising_pairs(owners, single, self.denoising, marks, seed, steps)
@@ -108,8 +108,8 @@ def relaxed(
 
 
 def mean_outer_loss(loss: EpisodeLoss, module: Any, episodes: Sequence[Episodes]) -> float:
-    """Return the mean outer loss per episode over groups of `episodes` whose noise is None."""
+    """Return the mean outer loss per episode over groups of `episodes` without noise."""
     device = next(module.parameters()).device
     module.eval()
-    found = [loss(module, group.to(device)) for group in episodes]
-    return sum(value.item() for value, _ in found) / sum(count for _, count in found)
+    values, counts = zip(*(loss(module, group.to(device)) for group in episodes), strict=True)
+    return float(sum(value.item() for value in values) / sum(counts))

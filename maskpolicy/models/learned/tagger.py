@@ -24,7 +24,7 @@ _LEAST = "least.json"  # the probability from which a word is tagged
 
 
 def cut(passage: Passage, tagged: NDArray[np.bool_]) -> list[Window]:
-    """Return the windows of a passage, whose gold are its `tagged` words, (w,)."""
+    """Return the windows of a passage; its `tagged` words, (w,), are their gold spans."""
     return [
         Window.of(passage, begin, end, [(at, 0) for at in np.flatnonzero(tagged[begin:end])])
         for begin, end in (windows.bounds(passage.words) if len(passage.words) else ())
@@ -34,7 +34,7 @@ def cut(passage: Passage, tagged: NDArray[np.bool_]) -> list[Window]:
 def loss(module: Extractor, texts: Texts) -> tuple[torch.Tensor, int]:
     """Return the sum of the texts' mean cross-entropies of their words, and the number of texts.
 
-    A word is in `gold` or not; its two logits are those of its first token.
+    The classes of a word are untagged and tagged (in `gold`); its first token has its logits.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -54,11 +54,11 @@ def loss(module: Extractor, texts: Texts) -> tuple[torch.Tensor, int]:
 def save(module: Extractor, passages: Sequence[Passage], share: float, folder: Path) -> float:
     """Write a tagger to a folder, and return the probability from which it tags a word.
 
-    That is where it tags `share` of the words of `passages`: where few words are to be tagged, a
-    probability above one half may be rare.
+    At this threshold it tags `share` of the words of `passages`. If few words are tagged, a
+    probability above 0.5 may be rare.
     """
-    found = np.concatenate([*probabilities(module.eval(), passages), np.zeros(1)])
-    least = float(np.quantile(found[:-1], 1 - share)) if len(found) > 1 else 1.0
+    every = np.concatenate([*probabilities(module.eval(), passages), np.zeros(1)])[:-1]
+    least = float(np.quantile(every, 1 - share)) if len(every) else 1.0
     module.save(folder)
     (folder / _LEAST).write_text(json.dumps(least))
     return least
@@ -74,22 +74,23 @@ def tag(
     from maskpolicy.core import hardware
     from maskpolicy.models.learned.extractor import Extractor
 
-    module = Extractor.load(require(policy, fitted)).to(hardware.device())
-    least = json.loads((require(policy, fitted) / _LEAST).read_text())
-    found = probabilities(module, passages)
-    spans = [one.words[share >= least] for one, share in zip(passages, found, strict=True)]
-    return spans, [share[share >= least] for share in found]
+    folder = require(policy, fitted)
+    module = Extractor.load(folder).to(hardware.device())
+    least = json.loads((folder / _LEAST).read_text())
+    every = probabilities(module, passages)
+    spans = [one.words[own >= least] for one, own in zip(passages, every, strict=True)]
+    return spans, [own[own >= least] for own in every]
 
 
 def probabilities(module: Extractor, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
     """Return the probability of a tag for each word of each passage, each (w,)."""
     import torch
 
-    found = [np.zeros(0, np.float32)] * len(passages)
+    every = [np.zeros(0, np.float32)] * len(passages)
     with torch.inference_mode():
-        for chosen in windows.with_words(passages):
-            _, logits = windows.read(module, [passages[place] for place in chosen])
-            shares = logits.softmax(-1)[..., 1].cpu().numpy()
-            for row, place in enumerate(chosen):
-                found[place] = shares[row, passages[place].words[:, 0]]
-    return found
+        for batch in windows.with_words(passages):
+            _, logits = windows.read(module, [passages[place] for place in batch])
+            of_tokens = logits.softmax(-1)[..., 1].cpu().numpy()
+            for row, place in enumerate(batch):
+                every[place] = of_tokens[row, passages[place].words[:, 0]]
+    return every

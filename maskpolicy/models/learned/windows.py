@@ -67,15 +67,13 @@ def cut(passage: Passage, answers: Spans, max_words: int) -> list[Window]:
 
 def cut_all(held: Sequence[tuple[Passage, Spans]], max_words: int) -> list[Window]:
     """Return the windows of passages with answers; log how many have only longer answers."""
-    found = [cut(passage, answers, max_words) for passage, answers in held]
-    if lost := sum(not windows for windows in found):
+    cuts = [cut(passage, answers, max_words) for passage, answers in held]
+    if unused := sum(not windows for windows in cuts):
         _log.info(
-            "of %d contexts with an answer, %d are unused: their answers exceed %d words",
-            len(found),
-            lost,
-            max_words,
+            f"of {len(cuts)} contexts with an answer, {unused} are unused: their answers exceed "
+            f"{max_words} words"
         )
-    return [window for windows in found for window in windows]
+    return [window for windows in cuts for window in windows]
 
 
 def bounds(words: Spans) -> list[tuple[int, int]]:
@@ -83,15 +81,14 @@ def bounds(words: Spans) -> list[tuple[int, int]]:
 
     A word longer than WINDOW tokens is a separate window.
     """
-    found, begin = [], 0
-    while True:
+    windows, begin, end = [], 0, 0
+    while end < len(words):
         end = int(np.searchsorted(words[:, 1], words[begin, 0] + WINDOW, side="right"))
         end = max(end, begin + 1)
-        found.append((begin, end))
-        if end == len(words):
-            return found
+        windows.append((begin, end))
         half = int(np.searchsorted(words[:, 0], words[begin, 0] + WINDOW // 2))
         begin = min(max(half, begin + 1), end)
+    return windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +115,7 @@ class WindowSteps:
 
 
 def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield batches of indices, by length, of one text or at most `budget` padded tokens each."""
+    """Yield batches of indices, by length: one text, or at most `budget` padded tokens."""
     batch: list[int] = []
     for place in np.argsort(lengths, kind="stable").tolist():
         if batch and (len(batch) + 1) * lengths[place] > budget:
@@ -138,26 +135,26 @@ def candidates(
     """
     import torch
 
-    found: list[Candidates] = [(as_spans([]), np.zeros(0, np.float32))] * len(passages)
+    best: list[Candidates] = [(as_spans([]), np.zeros(0, np.float32))] * len(passages)
     with torch.inference_mode():
         for batch in with_words(passages):
             ranked = rank(extractor, [passages[place] for place in batch], k, max_words, overlap)
             for place, (spans, scores) in zip(batch, ranked, strict=True):
-                found[place] = spans, scores.cpu().numpy()
-    return found
+                best[place] = spans, scores.cpu().numpy()
+    return best
 
 
 def with_words(passages: Sequence[Passage]) -> Iterator[list[int]]:
-    """Yield the places of the passages with at least one word, in batches of like length."""
-    there = [place for place, passage in enumerate(passages) if len(passage.words)]
-    for batch in batches([len(passages[place].tokens) for place in there], BATCH):
-        yield [there[i] for i in batch]
+    """Yield the indices of the passages with at least one word, in batches of similar length."""
+    places = [place for place, passage in enumerate(passages) if len(passage.words)]
+    for batch in batches([len(passages[place].tokens) for place in places], BATCH):
+        yield [places[i] for i in batch]
 
 
 def rank(
     extractor: Extractor, passages: Sequence[Passage], k: int, max_words: int, overlap: bool = False
 ) -> list[tuple[Spans, Tensor]]:
-    """Return what `candidates` returns, with scores that keep their gradient.
+    """Return the same as `candidates`, with scores that keep their gradient.
 
     Each passage must have at least one word.
     """
@@ -166,13 +163,13 @@ def rank(
     texts, logits = read(extractor, passages)
     scores = span_scores(logits, texts.to(logits.device), max_words)
     places, values = best(scores.detach(), k, overlap)
-    found = []
+    ranked = []
     for row, passage in enumerate(passages):
         chosen = places[row, values[row].isfinite()]
         first, last = chosen[:, 0].cpu().numpy(), chosen.sum(1).cpu().numpy()
         spans = np.stack([passage.words[first, 0], passage.words[last, 1]], axis=1)
-        found.append((as_spans(spans), scores[row, chosen[:, 0], chosen[:, 1]]))
-    return found
+        ranked.append((as_spans(spans), scores[row, chosen[:, 0], chosen[:, 1]]))
+    return ranked
 
 
 def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tensor]:
@@ -206,15 +203,12 @@ def collate(windows: Sequence[Window]) -> Texts:
 
     from maskpolicy.models.learned.extractor import Texts
 
-    tokens = _padded([window.tokens for window in windows], 0)
-    words = _padded([window.words - [0, 1] for window in windows], 0)
-    gold = _padded([window.gold for window in windows], -1)
+    def padded(rows: list[NDArray[Any]], value: int) -> Tensor:
+        return torch.from_numpy(Ragged.of_arrays(rows).padded(value))
+
+    tokens = padded([window.tokens for window in windows], 0)
+    words = padded([window.words - [0, 1] for window in windows], 0)
+    gold = padded([window.gold for window in windows], -1)
     lengths = torch.tensor([len(window.tokens) for window in windows])
     counts = torch.tensor([len(window.words) for window in windows])
     return Texts(tokens, lengths, words, counts, gold)
-
-
-def _padded(rows: Sequence[NDArray[Any]], value: int) -> Tensor:
-    import torch
-
-    return torch.from_numpy(Ragged.of_arrays(rows).padded(value))

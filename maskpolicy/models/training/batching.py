@@ -55,8 +55,8 @@ class Share:
     def rows(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of this process, sorted, for rows of `lengths`, (n,) in tokens.
 
-        The longest row goes first, each to the process with the fewest tokens so far, so that all
-        processes get about the same number of tokens. The first one gets a row whenever n > 0.
+        Rows are dealt from the longest to the shortest, each to the process with the fewest tokens
+        so far, so that processes get similar numbers of tokens. The first one gets a row if n > 0.
         """
         loads = [(0, rank) for rank in range(self.ranks)]
         own = []
@@ -88,27 +88,22 @@ class Order:
     most: int | None = None  # tokens that a training reads of an item; None: all
 
     def step(self, number: int) -> list[tuple[int, int]]:
-        """Return the (item, epoch) pairs of optimizer step `number`, counted from 0.
-
-        They are those of `share`.
-        """
-        epochs, places = divmod(
-            np.arange(number * self.size, (number + 1) * self.size), len(self.lengths)
-        )
-        found: list[tuple[int, int]] = []
-        for epoch in range(epochs[0], epochs[-1] + 1):
+        """Return the (item, epoch) pairs of `share` in optimizer step `number`, from 0."""
+        turns = np.arange(number * self.size, (number + 1) * self.size)
+        epochs, places = divmod(turns, len(self.lengths))
+        pairs: list[tuple[int, int]] = []
+        for epoch in np.unique(epochs).tolist():
             items = self._epoch(epoch)[places[epochs == epoch]]
-            found += [(item, epoch) for item in items.tolist()]
+            pairs += [(item, epoch) for item in items.tolist()]
         if self.share.ranks == 1:
-            return found
-        lengths = np.minimum(self.lengths[[item for item, _ in found]], self.most or np.inf)
-        return [found[row] for row in self.share.rows(lengths)]
+            return pairs
+        lengths = np.minimum(self.lengths[[item for item, _ in pairs]], self.most or np.inf)
+        return [pairs[row] for row in self.share.rows(lengths)]
 
     def steps_of(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the step, (k,), that holds each of `items`, (k,), in an epoch."""
         places = np.argsort(self._epoch(epoch))[items]  # a permutation and its inverse
-        found: NDArray[np.int64] = (epoch * len(self.lengths) + places) // self.size
-        return found
+        return np.asarray((epoch * len(self.lengths) + places) // self.size)
 
     @lru_cache(maxsize=2)  # noqa: B019 (an Order lives as long as its stage)
     def _epoch(self, epoch: int) -> NDArray[np.int64]:
@@ -150,21 +145,16 @@ class Pairs(Sequence[Pair]):
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Pairs:
         """Pack a sequence of pairs."""
-        excluded = None
-        if any(pair.excluded is not None for pair in pairs):
-            none = [
-                np.zeros(len(p.source), bool) if p.excluded is None else p.excluded for p in pairs
-            ]
-            excluded = np.concatenate(none)
+        flags = [np.zeros(len(p.source), bool) if p.excluded is None else p.excluded for p in pairs]
         sources = Ragged.of((pair.source for pair in pairs), np.int32)
-        return cls(sources, Ragged.of((pair.target for pair in pairs), np.int32), excluded)
+        targets = Ragged.of((pair.target for pair in pairs), np.int32)
+        return cls(sources, targets, Ragged.of(flags, bool).flat)
 
     def take(self, rows: NDArray[np.int64]) -> Pairs:
         """Return the pairs at `rows`, (k,), in that order."""
-        excluded = None
-        if self.excluded is not None:
-            excluded = Ragged(self.excluded, self.sources.bounds).take(rows).flat
-        weights = self.weights
+        excluded, weights = self.excluded, self.weights
+        if excluded is not None:
+            excluded = Ragged(excluded, self.sources.bounds).take(rows).flat
         if weights is not None:
             weights = Ragged(weights, self.targets.bounds).take(rows).flat
         return Pairs(self.sources.take(rows), self.targets.take(rows), excluded, weights)
@@ -173,10 +163,9 @@ class Pairs(Sequence[Pair]):
         return len(self.sources)
 
     def __getitem__(self, index: Any) -> Any:
-        index = range(len(self))[index]
         excluded = self.excluded
         if excluded is not None:
-            excluded = excluded[self.sources.bounds[index] : self.sources.bounds[index + 1]]
+            excluded = Ragged(excluded, self.sources.bounds)[index]
         return Pair(self.sources[index], self.targets[index], excluded)
 
 
@@ -231,13 +220,14 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         """Return a copy of the batch on `device`.
 
-        A GPU is not waited for: memory is pinned, and what depends on values is found before.
+        The host never waits for a GPU: memory is pinned, and properties that depend on values are
+        computed before.
         """
-        moved = Batch(*(_moved(getattr(self, each.name), device) for each in fields(self)))
-        known = vars(moved)  # with the cached properties
-        known["places"] = _moved(self.places, device)
+        moved = Batch(*(_moved(getattr(self, field.name), device) for field in fields(self)))
+        cache = vars(moved)  # of the cached properties
+        cache["places"] = _moved(self.places, device)
         if self.excluded is not None:
-            known["packing"] = Packing(*(_moved(each, device) for each in self.packing))
+            cache["packing"] = Packing(*(_moved(tensor, device) for tensor in self.packing))
         return moved
 
 
@@ -264,10 +254,10 @@ def _moved(tensor: Any, device: torch.device) -> Any:
 
 
 def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
-    """Split the pairs of one step, sorted by length, into chunks of at most `budget` padded tokens.
+    """Split the pairs of one step, sorted by length, into chunks of up to `budget` padded tokens.
 
-    A single pair above the budget gets a chunk of its own. Pairs with an empty target are dropped:
-    they count towards the batch size, but add no loss.
+    A longer pair gets a chunk of its own. Pairs with an empty target are dropped: they count
+    towards the batch size, but add no loss.
     """
     targets, sources = pairs.targets.lengths, pairs.sources.lengths
     order = np.lexsort((sources, targets))
@@ -290,18 +280,15 @@ def collate(pairs: Pairs, pad: int, start: int | None) -> Batch:
     import torch
 
     source, labels = pairs.sources.padded(pad), pairs.targets.padded(IGNORE)
-    decoder = None if start is None else torch.from_numpy(shifted(labels, pad, start))
-    seen = pairs.sources.inside
-    excluded = None
+    decoder = None if start is None else shifted(labels, pad, start)
+    excluded = weights = None
     if pairs.excluded is not None and pairs.excluded.any():
-        table = np.zeros(seen.shape, bool)
-        table[seen] = pairs.excluded
-        excluded = torch.from_numpy(table)
-    plain = [torch.from_numpy(array) for array in (source, seen, labels)]
-    weights = None
+        excluded = Ragged(pairs.excluded, pairs.sources.bounds).padded(False).astype(bool)
     if pairs.weights is not None:
-        weights = torch.from_numpy(Ragged(pairs.weights, pairs.targets.bounds).padded(0))
-    return Batch(plain[0], plain[1], decoder, plain[2], excluded, weights)
+        weights = Ragged(pairs.weights, pairs.targets.bounds).padded(0)
+    arrays = (source, pairs.sources.inside, decoder, labels, excluded, weights)
+    tensors: Any = (None if array is None else torch.from_numpy(array) for array in arrays)
+    return Batch(*tensors)
 
 
 def shifted(labels: NDArray[np.int64], pad: int, start: int) -> NDArray[np.int64]:

@@ -62,14 +62,14 @@ class MaskingCollator:
     A row holds {"text"}, or {"input_ids"}, which are decoded and tokenized again, or {"text",
     "input_ids", "offset_mapping"}, whose ids are used unchanged. The collator removes special
     tokens from the ids, so they are never masked, and adds the model's own, such as <s> and </s>,
-    to each pair. A tokenizer with sentinels (T5) masks with these; surplus spans stay visible.
+    to each pair. Sentinels (T5) serve as masks; if there are too few, some spans stay visible.
 
     Give the Trainer callbacks=[collator.callback()]. It sets remove_unused_columns=False, so that
     the Trainer does not drop "text", and tells the collator the step. Masks then depend only on
     `seed`, the text (or the row's "id") and the step, for any number of processes and DataLoader
     workers, and after a resume. Evaluation masks a text in the same way each time, with schedules
-    at their beginning. Use `for_steps` in your own loop. Without either, masks depend on the number
-    of rows so far, and each DataLoader worker has its own seed.
+    at their start. In your own loop, use `for_steps`. Without either, masks depend on the number of
+    rows so far, and each DataLoader worker has its own seed.
 
     `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance. `model`
     (or its configuration) and `kind` say what a batch holds: pairs for a text-to-text model
@@ -83,13 +83,13 @@ class MaskingCollator:
     folder of a learned policy. `decoder_start` is the model's decoder_start_token_id (None: that of
     `model`, or as `Specials.of` says). `max_source` and `max_target` count tokens with special
     tokens, and cannot exceed the positions of `model`. The collator cuts a text to them before it
-    masks it; spans that do not fit into the target stay visible, so that source and target together
-    make the text that is kept. It caches tokens and annotations of the latest `cache` texts. A
-    policy that reads statistics of a corpus needs `statistics`, the texts to count or the folder of
-    an artifact (`count`, `condense`); one that compares two corpora needs `contrast`, general
-    texts. Batches hold PyTorch tensors, or NumPy arrays with return_tensors="np" or without
-    PyTorch. The tokenizer must be a fast one with a mask token or sentinels; it is copied. Raises
-    ConfigError if the policy, its objective, the language or the tokenizer cannot be used.
+    masks it; spans that do not fit into the target stay visible, so source and target together hold
+    the whole text that is left. It caches tokens and annotations of the latest `cache` texts. A
+    policy that reads statistics of a corpus needs `statistics`: the texts to count, or the folder
+    of an artifact (`count`, `condense`). A policy that compares two corpora needs `contrast`, a
+    list of general texts. Batches hold PyTorch tensors, or NumPy arrays with return_tensors="np" or
+    without PyTorch. The tokenizer must be a fast one with a mask token or sentinels; it is copied.
+    Raises ConfigError if the policy, its objective, the language or the tokenizer cannot be used.
     """
 
     def __init__(
@@ -147,22 +147,22 @@ class MaskingCollator:
         self.masker = Masker.of(self.policy, self.denoising, read)
         self._most = self.specials.kept(self.room, (leaf.denoising for leaf in leaves))
         self.has_callback = False
-        self._taken_out = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
-        self._known: dict[str, list[Passage]] = {}  # with the columns of each leaf
+        self._removed = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
+        self._cached: dict[str, list[Passage]] = {}  # with the columns of each leaf
         self._rows = 0
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return input_ids, attention_mask and labels, (rows, tokens) each, of an encoder's kind.
+        """Return a batch: input_ids, attention_mask and labels, each (rows, tokens).
 
-        Labels are -100 where nothing is masked. There are token_type_ids if the tokenizer has them.
-        A text-to-text model gets decoder_input_ids besides.
+        For an encoder, labels are -100 where nothing is masked, and there are token_type_ids if the
+        tokenizer has them. For a text-to-text model, there are decoder_input_ids.
 
         A row in which nothing is masked stays in the batch. All its labels are -100, so it adds no
-        loss, as in maskpolicy's own training. If no row is masked, labels are -100 alone, the
-        model's mean loss is NaN, and all gradients are 0. The Trainer excludes such a loss from its
-        logged mean (logging_nan_inf_filter), but `evaluate` reports NaN: remove such texts from the
-        evaluation set. Raises ValueError for an empty batch and DataError for an invalid row, and
-        ConfigError for a policy that follows the progress of the training if that is unknown.
+        loss, as in maskpolicy's own training. If all labels are -100, the model's mean loss is NaN
+        and all gradients are 0. The Trainer excludes such a loss from its logged mean
+        (logging_nan_inf_filter), but `evaluate` reports NaN: remove such texts from the evaluation
+        set. Raises ValueError for an empty batch, DataError for an invalid row, and ConfigError if
+        the policy depends on the progress of the training and that is unknown.
         """
         if self.has_callback:  # the training calls `for_steps`: this is an evaluation
             return self._batch(rows, self.seed, [0] * len(rows), 0.0)
@@ -180,8 +180,7 @@ class MaskingCollator:
     def callback(self) -> TrainerCallback:
         """Return the Trainer's callback, which tells the collator the step of each batch.
 
-        Raises ConfigError when the training starts for settings of the Trainer with which that
-        cannot be known.
+        It raises ConfigError at the start of a training whose settings hide the step of a batch.
         """
         from maskpolicy.models.training.trainer_callback import MaskingCallback
 
@@ -231,20 +230,15 @@ class MaskingCollator:
 
     def _arrays(self, written: DenoisingPairs) -> dict[str, NDArray[np.int64]]:
         """Return a batch as `__call__` does."""
-        specials = self.specials
-        if self.kind == ENCODER:
-            pairs = specials.at_positions(written, self.room)
-        else:
-            pairs = specials.pairs(written, self.room)
-        sources = pairs.sources
-        arrays = {"input_ids": sources.padded(specials.pad)}
-        if "token_type_ids" in self.tokenizer.model_input_names and self.kind == ENCODER:
+        specials, is_encoder = self.specials, self.kind == ENCODER
+        pairs = (specials.at_positions if is_encoder else specials.pairs)(written, self.room)
+        arrays = {"input_ids": pairs.sources.padded(specials.pad)}
+        if is_encoder and "token_type_ids" in self.tokenizer.model_input_names:
             arrays["token_type_ids"] = np.zeros_like(arrays["input_ids"])
-        arrays["attention_mask"] = sources.inside.astype(np.int64)
+        arrays["attention_mask"] = pairs.sources.inside.astype(np.int64)
         labels = pairs.targets.padded(IGNORE)
-        width = max(1, labels.shape[1])  # a loss without any label still needs a column
-        if specials.start is None:
-            width = arrays["input_ids"].shape[1]
+        # a loss without any label still needs a column
+        width = arrays["input_ids"].shape[1] if is_encoder else max(1, labels.shape[1])
         labels = np.pad(labels, ((0, 0), (0, width - labels.shape[1])), constant_values=IGNORE)
         if specials.start is not None:
             arrays["decoder_input_ids"] = shifted(labels, specials.pad, specials.start)
@@ -253,14 +247,14 @@ class MaskingCollator:
     def _views(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Passage]]:
         """Return the rows as passages with the columns of each leaf; cache the latest."""
         keys = [self._key(row) for row in rows]
-        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._known}
-        made = [self._passage(key, row) for key, row in new.items()]
-        leaves = [self._annotated(leaf, made) for leaf in self.masker.leaves]
-        self._known.update(zip(new, map(list, zip(*leaves, strict=True)), strict=True))
-        found = [self._known[key] for key in keys]
-        for key in list(islice(self._known, max(0, len(self._known) - self.cache))):
-            del self._known[key]
-        return [list(view) for view in zip(*found, strict=True)]
+        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._cached}
+        passages = [self._passage(key, row) for key, row in new.items()]
+        leaves = [self._annotated(leaf, passages) for leaf in self.masker.leaves]
+        self._cached.update(zip(new, map(list, zip(*leaves, strict=True)), strict=True))
+        views = zip(*(self._cached[key] for key in keys), strict=True)
+        for key in list(islice(self._cached, max(0, len(self._cached) - self.cache))):
+            del self._cached[key]
+        return list(map(list, views))
 
     def _statistics(
         self, policy: Any, given: str | Path | Sequence[str] | None, contrast: Sequence[str]
@@ -282,13 +276,13 @@ class MaskingCollator:
 
         return sums.statistics_of(policy, passages(given), passages(contrast))
 
-    def _annotated(self, leaf: Masker, made: list[Passage]) -> list[Passage]:
-        if not made or hooks.ANNOTATE.of(leaf.policy) is None:
-            return made
-        columns = annotation.annotate(leaf.policy, made, self.fitted, statistics=leaf.statistics)
+    def _annotated(self, leaf: Masker, passages: list[Passage]) -> list[Passage]:
+        if not passages or hooks.ANNOTATE.of(leaf.policy) is None:
+            return passages
+        new = annotation.annotate(leaf.policy, passages, self.fitted, statistics=leaf.statistics)
         return [
-            replace(one, columns={**one.columns, **{name: c[i] for name, c in columns.items()}})
-            for i, one in enumerate(made)
+            replace(one, columns={**one.columns, **{name: c[i] for name, c in new.items()}})
+            for i, one in enumerate(passages)
         ]
 
     def _key(self, row: Mapping[str, Any]) -> str:
@@ -313,7 +307,7 @@ class MaskingCollator:
         text, ids, offsets = (row.get(key) for key in ("text", "input_ids", "offset_mapping"))
         if ids is not None:
             ids = np.asarray(ids, np.int32)
-            plain = ~np.isin(ids, self._taken_out)
+            plain = ~np.isin(ids, self._removed)
             if text is not None and offsets is not None:
                 if counts_blanks(self.tokenizer):
                     offsets = without_blanks(offsets, text)
@@ -333,9 +327,9 @@ class MaskingCollator:
 
 
 class StepCollator:
-    """A `MaskingCollator` for consecutive batches, from the first of a step on.
+    """A `MaskingCollator` for consecutive batches, from the first batch of a step on.
 
-    It counts its calls, so each DataLoader has one of its own. A DataLoader's workers take turns:
+    It counts its calls, so each DataLoader needs its own. The workers of a DataLoader alternate:
     the first of n reads batches 0, n, 2 n, ..
     """
 
@@ -363,19 +357,19 @@ def _block(
 ) -> PolicyBlock:
     """Return the policy with its denoising objective; ConfigError if one of them is invalid.
 
-    `asked` are keys of the objective, which win over those of a block.
+    `asked` are keys of the objective, which override those of a block.
     """
-    block = {"name": given} if isinstance(given, str) else given
-    if isinstance(block, Mapping):
-        if not isinstance(block.get("name"), str):
+    keys = {"name": given} if isinstance(given, str) else given
+    if isinstance(keys, Mapping):
+        if not isinstance(keys.get("name"), str):
             raise ConfigError(
                 "MaskingCollator: a policy's block needs its name, as in "
                 '{"name": "random", "ratio": 0.3}'
             )
-        found = policy_block({**block, **asked}, "MaskingCollator: policy", {}, kind)
-        if not found.has_stage:
-            raise ConfigError(f"MaskingCollator: policy {found.name}: masks nothing")
-        return found
+        block = policy_block({**keys, **asked}, "MaskingCollator: policy", {}, kind)
+        if not block.has_stage:
+            raise ConfigError(f"MaskingCollator: policy {block.name}: masks nothing")
+        return block
     masks = callable(hooks.SELECT.of(given)) or callable(hooks.CHOOSE_MEMBER.of(given))
     if isinstance(given, type) or not masks:
         raise ConfigError(
@@ -389,7 +383,7 @@ def _block(
 
 
 def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
-    """Raise ConfigError for a policy that selects and an objective that no collator can have."""
+    """Raise ConfigError if a collator cannot mask with a policy and its objective."""
     policy, name = leaf.policy, policy_name(leaf.policy)
     if leaf.denoising.mask_exclusion or leaf.denoising.shallow_decoder:
         why = " with mask_exclusion or shallow_decoder trains as MAE-LM, without <mask> in the "
@@ -423,18 +417,17 @@ def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 
 
 def _kind_of(model: Any, tokenizer: PreTrainedTokenizerBase) -> ModelKind:
-    """Return the kind of a model or configuration, or else of the model that a tokenizer is for."""
+    """Return the kind of a model or its configuration; without one, what the tokenizer suggests."""
     config = getattr(model, "config", model)
+    config = config_beside(tokenizer) if config is None else config
     if config is None:
-        config = config_beside(tokenizer)
-    if config is not None:
-        return "seq2seq" if config.is_encoder_decoder else "encoder"
-    ends_texts = tokenizer.eos_token_id is not None or tokenizer.mask_token_id is None
-    return "seq2seq" if ends_texts else "encoder"
+        ends_texts = tokenizer.eos_token_id is not None or tokenizer.mask_token_id is None
+        return "seq2seq" if ends_texts else "encoder"
+    return "seq2seq" if config.is_encoder_decoder else "encoder"
 
 
 def config_beside(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Return the configuration of the model whose folder a tokenizer is from; None if unknown."""
+    """Return the model configuration in the folder of a tokenizer; None if there is none."""
     from transformers import AutoConfig
 
     if not tokenizer.name_or_path:

@@ -63,15 +63,15 @@ def train(
     one; the best weights are restored at the end. `log(done, values)` sends loss, learning rate and
     dev score to a tracker. `on_step(done, module)` is called after each step. `keep[done]` receives
     a copy of the module as if training had ended there. `until` stops training before `spec.steps`
-    without changing the learning rate schedule. `name` is that of the training in log lines. A
-    training may be cut into parts with the bits of one: a part that is not the last one stops at
-    `until` and writes its whole state to the folder `state`, and the next one begins at `start`.
-    If memory runs out in a micro-batch, the step is repeated with micro-batches of half the size,
-    and so are all steps after it.
+    without changing the learning rate schedule. `name` is the training's name in log lines. A
+    training in several parts gives the same bits: each part stops at `until` and writes its whole
+    state to the folder `state`, and the next one begins at `start`. If memory runs out in a
+    micro-batch, this step and all later ones have micro-batches of half the size.
+
     Returns {"steps", "loss", "work"}; after validation also {"best_step", "best_score", "scores"},
     the last as (step, score) pairs; if memory ran out also {"shrunk": {"micro_tokens", "step"}}.
-    Raises StageError for a NaN or infinite loss or weight, before the weights are kept, validated
-    or returned, and for a step that memory does not allow even one example at a time.
+    Raises StageError if the loss or a weight is NaN or infinite, before the weights are kept,
+    validated or returned, and if memory runs out even for one example at a time.
     """
     hardware.keep_freed_memory()
     run = Optimization(module, spec, until or spec.steps)
@@ -89,9 +89,9 @@ def train(
     if state is not None:
         run.check(done)
         run.save(state)
-    found = run.finish(done)
+    result = run.finish(done)
     hardware.return_freed_memory()
-    return found
+    return result
 
 
 def _loop(
@@ -178,31 +178,31 @@ class _Watch:
 
 
 class Feed:
-    """The (number, step) pairs that a training has left."""
+    """The remaining (number, step) pairs of a training."""
 
     def __init__(
         self, steps: Callable[[int], Step], run: Optimization, done: int, workers: int, name: str
     ) -> None:
-        """Take what `loop.train` got; a resumed training keeps its smaller micro-batches."""
+        """Begin after `done` steps; a resumed training keeps its smaller micro-batches."""
         self._run, self._workers, self._name = run, workers, name
         self._most = run.shrunk.get("micro_tokens", run.spec.micro_tokens)
         self._steps = _with_micro_tokens(steps, self._most) if run.shrunk else steps
         self._data = prefetch(self._own, done, run.end, workers)
 
     def __iter__(self) -> Iterator[tuple[int, Step]]:
-        while (numbered := next(self._data, None)) is not None:
+        while (numbered := next(self._data, None)) is not None:  # `shrink` replaces `_data`
             yield numbered
 
     @property
     def _own(self) -> Callable[[int], Step]:
-        """The steps; several processes compute a share of each."""
+        """The steps of this process; each of several processes computes a share of every step."""
         share = self._run.share
         return self._steps if share.ranks == 1 else replace(self._steps, share=share)  # type: ignore[type-var]
 
     def shrink(self, number: int) -> Any:
         """Halve micro_tokens until a step has more micro-batches, and return that step.
 
-        All later steps have the same limit. Raises StageError if the step cannot be divided.
+        Later steps have the same limit. Raises StageError if the step cannot be divided further.
         """
         before, most = len(self._steps(number).batches), self._most
         while most > 1:
@@ -232,7 +232,7 @@ class Feed:
 
 
 def _with_micro_tokens(steps: Any, most: int) -> Any:
-    """Return the same steps with at most so many padded tokens in a micro-batch."""
+    """Return the same steps with at most `most` padded tokens in a micro-batch."""
     if not hasattr(steps, "spec"):
         return steps  # e.g. a function, whose micro-batches have no such limit
     return replace(steps, spec=replace(steps.spec, micro_tokens=most))
@@ -288,45 +288,34 @@ _HANDLED = (signal.SIGUSR2,)  # Slurm's notice, if submitit handles it
 
 @contextmanager
 def deferred(enabled: bool = True) -> Iterator[Callable[[], bool]]:
-    """Keep the first signal that would end this process until the block ends; a second one acts.
+    """Defer the first signal that would end this process to the end of the block.
 
-    Yields a function that returns True once a signal has come. The signal is then handled as it
-    would have been without the block. Signals are not kept outside the main thread, or unless
-    `enabled`.
+    Yields a function that returns True once a signal has arrived. A second signal acts at once.
+    Signals are not deferred outside the main thread, or if `enabled` is False.
     """
-    came: list[int] = []
-    before = _handlers() if enabled else {}
+    arrived: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (*_ENDING, *_HANDLED) if enabled and is_main else ()
+    handlers = [(number, signal.getsignal(number)) for number in numbers]
+
+    def set_handlers(handler: Any = None) -> None:
+        for number, before in handlers:
+            if callable(before) or (number in _ENDING and before == signal.SIG_DFL):
+                signal.signal(number, handler or before)
 
     def keep(number: int, frame: object) -> None:
-        if came:
-            _restore_handlers(before)
+        if arrived:
+            set_handlers()
             signal.raise_signal(number)
-        came.append(number)
+        arrived.append(number)
 
-    for number in before:
-        signal.signal(number, keep)
+    set_handlers(keep)
     try:
-        yield lambda: bool(came)
+        yield lambda: bool(arrived)
     finally:
-        _restore_handlers(before)
-        if came:
-            signal.raise_signal(came[0])
-
-
-def _handlers() -> dict[int, signal._HANDLER]:
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    known = {number: signal.getsignal(number) for number in (*_ENDING, *_HANDLED)}
-    return {
-        number: handler
-        for number, handler in known.items()
-        if callable(handler) or (number in _ENDING and handler == signal.SIG_DFL)
-    }
-
-
-def _restore_handlers(handlers: dict[int, signal._HANDLER]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+        set_handlers()
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 def held_out_losses(
@@ -347,20 +336,20 @@ def held_out_losses(
     with torch.no_grad():
         for number in range(count):
             step = steps(number)
-            found = [loss(module, each.to(hardware.device())) for each in step.batches]
-            sums.append(float(sum(value.item() for value, _ in found)))
+            losses = (loss(module, batch.to(hardware.device()))[0] for batch in step.batches)
+            sums.append(float(sum(value.item() for value in losses)))
             units.append(step.units)
             progress(number + 1, count, "")
     return sums, units
 
 
 def check_installed(name: str | None) -> None:
-    """Raise ConfigError if the package of a tracker is not installed; None: there is no tracker."""
+    """Raise ConfigError if the package of a tracker is not installed; None means no tracker."""
     if name is None:
         return
     from accelerate.tracking import get_available_trackers
 
-    if name not in [each.value for each in get_available_trackers()]:
+    if name not in [tracker.value for tracker in get_available_trackers()]:
         package = name.replace("_", "-")
         raise ConfigError(f"tracker: {name} is not installed: run `pip install {package}`")
 
@@ -371,10 +360,10 @@ def tracked(
 ) -> Iterator[Log | None]:
     """Yield a function that logs the values of one training; None without a tracker or folder.
 
-    `name` is the tracker, which writes below `folder`; `run` names the training (in TensorBoard, a
-    folder of its own). Set `cpu` for a training on a CPU: every Accelerator of a process needs the
-    same setting. Any failure, such as a missing package or a server that is down, is one warning,
-    and the tracker is off from there.
+    The tracker `name` writes below `folder`; `run` names the training (in TensorBoard, a folder of
+    its own). Set `cpu` for a training on a CPU: every Accelerator of a process needs the same
+    setting. A failure, such as a missing package or a server that is down, gives one warning and
+    turns the tracker off.
     """
     if name is None or folder is None:
         yield None

@@ -26,13 +26,13 @@ Keep = Callable[[Any, Mapping[str, int], float], None]
 class Start:
     """Where a part of a training begins; the default is the beginning of the training."""
 
-    done: int = 0  # steps of the parts before
-    state: Path | None = None  # the folder to which the part before wrote its state
+    done: int = 0  # steps of the earlier parts
+    state: Path | None = None  # folder with the state that the previous part wrote
     work: Mapping[str, int] = field(default_factory=dict)  # done for this part before its steps
 
 
 class StepCheckpoints(Protocol):
-    """Saves and finds the state of a running stage (see store.checkpoints.Checkpoints)."""
+    """Saves and loads the state of a running stage (see store.checkpoints.Checkpoints)."""
 
     def save(self, step: int, write: Callable[[Path], None]) -> None: ...  # noqa: D102
     def latest(self) -> tuple[int, Path] | None: ...  # noqa: D102
@@ -71,8 +71,8 @@ class Optimization:
     def step(self, number: int, data: Step, loss: Loss) -> bool:
         """Take one optimizer step on the mean loss over all units of the step.
 
-        `data` is the share of this process. Returns False, with nothing changed, if memory ran out
-        in a micro-batch of any process.
+        `data` is the share of this process. If memory runs out in a micro-batch of any process, the
+        state stays as it is, and the result is False.
         """
         import torch
 
@@ -101,7 +101,7 @@ class Optimization:
         return True
 
     def _change_weights(self, number: int) -> None:
-        """Let the optimizer change the weights; raises StageError if memory runs out in it.
+        """Update the weights; StageError if memory runs out.
 
         Smaller micro-batches would not help: their activations have been released.
         """
@@ -119,15 +119,14 @@ class Optimization:
     def _gradient(self, data: Step, loss: Loss) -> Any:
         """Accumulate this process's part of the gradient, and return the sum of its losses.
 
-        The gradient is that of the mean over the step's units, or with several processes that of
-        the sum. Returns None if memory runs out. Of several processes, one that fails in another
-        way continues until the next `check` in all of them: raising at once would leave the others
-        waiting.
+        The loss is the mean over the step's units, or their sum if there are several processes.
+        Returns None if memory runs out. If one of several processes fails in another way, it
+        continues until the next `check`: raising at once would leave the others waiting.
         """
         import torch
 
         part, ranks = torch.zeros_like(self.total), self.share.ranks
-        units = data.units if ranks == 1 else 1  # no process knows the units of all before
+        units = data.units if ranks == 1 else 1  # the units of all are known after the summation
         try:
             for batch in data.batches:
                 value, _ = loss(self.module, batch.to(self.device))
@@ -143,9 +142,9 @@ class Optimization:
         return part
 
     def _summed(self, data: Step, part: Any) -> tuple[Step, Any]:
-        """Return the step of all processes and its loss, None if memory ran out in any of them.
+        """Return the step of all processes, and its loss or None if memory ran out in one of them.
 
-        Gradient, loss and counts are summed in one collective operation.
+        One collective operation sums gradient, loss and counts.
         """
         import torch
 
@@ -168,10 +167,10 @@ class Optimization:
         return self.last
 
     def check(self, done: int) -> float:
-        """Return the mean loss since the last report; the reported one if there was no step since.
+        """Return the mean loss since the last report, or the reported one if no step followed.
 
-        All processes call it and raise together. Raises StageError if the loss or a weight is NaN
-        or infinite, or with the first process's error if any process failed.
+        All processes call it and raise together: StageError if the loss or a weight is NaN or
+        infinite, or with the error of the first process that failed.
         """
         mean = self.total.item() / self.seen if self.seen else self.last
         if self.is_sound():
@@ -188,9 +187,9 @@ class Optimization:
         return math.isfinite((self.total + self.weights.master.sum()).item())
 
     def validate(self, done: int, validate: Callable[[Any], float]) -> float:
-        """Validate, and keep the weights if the score of the first process is the best so far.
+        """Return the validation score of the first process; the best weights so far are kept.
 
-        Returns that score; raises StageError as `check`, or if validation fails in any process.
+        Raises StageError as `check` does, or if validation fails in any process.
         """
         self.check(done)
         own, failed = math.nan, None
@@ -332,8 +331,8 @@ class Weights:
 
     The optimizer updates one fp32 master tensor. In bf16, the module's parameters are views of a
     rounded copy, which one operation per step refreshes. So no operation casts weights, and
-    optimizer, clipping and checkpoints handle two tensors instead of hundreds. Matrices come first:
-    `decayed` and `plain` are the parts with and without weight decay.
+    optimizer, clipping and checkpoints handle two tensors instead of hundreds: `decayed`, the
+    matrices, with weight decay, and `plain`, the rest.
     """
 
     def __init__(self, module: Any, bf16: bool) -> None:
@@ -370,8 +369,8 @@ class Weights:
 
     def _others(self, module: Any) -> dict[str, Any]:
         frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
-        found = frozen | dict(module.named_buffers())
-        return {name: t.detach() for name, t in found.items() if t.is_floating_point()}
+        others = frozen | dict(module.named_buffers())
+        return {name: t.detach() for name, t in others.items() if t.is_floating_point()}
 
     def _part(self, begin: int, end: int) -> Any:
         import torch
@@ -396,23 +395,20 @@ class Weights:
         self.master.copy_(master)
         self.spread()
 
-    def release(self) -> None:
-        """Replace the module's parameters by fp32 tensors of their own, equal to the master.
-
-        Frozen parameters and buffers that training did not change get their unrounded values back.
-        """
-        self._restore(self.module)
-
     def copied(self) -> Any:
         """Return a copy of the module as after `release`; training can continue."""
         module = deepcopy(self.module)
-        self._restore(module)
+        self.release(module)
         return module
 
-    def _restore(self, module: Any) -> None:
+    def release(self, module: Any = None) -> None:
+        """Give the module, or a copy of it, fp32 parameters of its own, equal to the master.
+
+        Frozen parameters and buffers that training did not change get their unrounded values back.
+        """
         import torch
 
-        module.float()
+        module = (self.module if module is None else module).float()
         named = dict(module.named_parameters())
         sizes = [named[name].numel() for name in self.names]
         with torch.no_grad():
@@ -426,7 +422,7 @@ class Weights:
 
 
 def _ran_out(error: Exception) -> bool:
-    """Return whether an error says that a GPU or a CPU has no memory left."""
+    """Return True if an error means that a GPU or the CPU has no memory left."""
     import torch
     from accelerate.utils.memory import should_reduce_batch_size
 

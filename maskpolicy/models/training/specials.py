@@ -47,30 +47,35 @@ class Specials:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:
-        """Read them from a tokenizer; `start` is the model's decoder_start_token_id.
+        """Read the tokens of a tokenizer; `start` is the model's decoder_start_token_id.
 
-        A tokenizer without <s> or </s> gives [CLS] or [SEP] instead (BERT). A text gets the special
-        tokens that the tokenizer adds, or <s> and </s> if it adds none. Its target ends with </s>
-        and does not repeat `start`. Without `start` it is </s>; the language code of a tokenizer
-        that writes it after </s> (mBART); or <pad> for a tokenizer without <s> (T5, Pegasus).
+        [CLS] and [SEP] replace <s> and </s> if a tokenizer lacks these (BERT). A source has the
+        special tokens that the tokenizer adds, or <s> and </s> if it adds none. A target ends with
+        </s> and does not repeat `start`. The default of `start` is </s>; the language code if the
+        tokenizer writes it after </s> (mBART); or <pad> if it has no <s> (T5, Pegasus).
         """
         t = tokenizer
         bos = t.cls_token_id if t.bos_token_id is None else t.bos_token_id
         eos = t.sep_token_id if t.eos_token_id is None else t.eos_token_id
-        found = tuple(_sentinels(t))
-        mask = found[0] if found else t.mask_token_id
-        made = cls(eos if bos is None else bos, eos, t.pad_token_id, mask, eos)
-        # Pegasus' mask of sentences, which only its tokenizers have beside <mask_2>
-        sentence = _id(t, "<mask_1>") if t.mask_token == "<mask_2>" else None
+        sentinels = tuple(_sentinels(t))
         added = (id for id, token in t.added_tokens_decoder.items() if token.special)
-        special = tuple(sorted({*added, *t.all_special_ids, *found}))
-        made = replace(made, sentence_mask=sentence, sentinels=found)
-        made = replace(made, vocabulary=len(t), special=special)
+        made = cls(
+            bos=eos if bos is None else bos,
+            eos=eos,
+            pad=t.pad_token_id,
+            mask=sentinels[0] if sentinels else t.mask_token_id,
+            start=eos if start is None else start,
+            # only Pegasus' tokenizers have a mask of sentences beside <mask_2>
+            sentence_mask=_id(t, "<mask_1>") if t.mask_token == "<mask_2>" else None,
+            sentinels=sentinels,
+            vocabulary=len(t),
+            special=tuple(sorted({*added, *t.all_special_ids, *sentinels})),
+        )
         ends = added_ends(t)
         if bos is None and ends == ((), ()):
             ends = ((), (eos,))
         if ends in (((), ()), ((bos,), (eos,))):
-            return made if start is None else replace(made, start=start)
+            return made
         before, after = ends
         has_code = after[-1:] not in ((), (eos,))  # of a language
         if start is None:
@@ -80,12 +85,12 @@ class Specials:
 
     @classmethod
     def of_encoder(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
-        """Read them for a model without a decoder; ConfigError if it lacks one."""
-        for name, other in (("mask", "mask"), ("bos", "cls")):
-            if all(getattr(tokenizer, f"{each}_token_id") is None for each in (name, other)):
-                raise ConfigError(f"model: its tokenizer has no {name} token")
-        made = cls.of(tokenizer)
-        return replace(made, start=None, mask=tokenizer.mask_token_id, sentinels=())
+        """Read the tokens for a model without a decoder; ConfigError if it lacks one."""
+        if tokenizer.mask_token_id is None:
+            raise ConfigError("model: its tokenizer has no mask token")
+        if tokenizer.bos_token_id is None and tokenizer.cls_token_id is None:
+            raise ConfigError("model: its tokenizer has no bos token")
+        return replace(cls.of(tokenizer), start=None, mask=tokenizer.mask_token_id, sentinels=())
 
     @cached_property
     def marks(self) -> Marks:
@@ -93,10 +98,7 @@ class Specials:
         return Marks(self.mask, self.sentence_mask, self.sentinels, self.vocabulary, self.special)
 
     def added(self, key: str) -> int:
-        """Return the number of special tokens of a text that `key` bounds.
-
-        `key` is max_source or max_target.
-        """
+        """Return the number of special tokens of a source or target; `key` names its limit."""
         ends = self.source_ends if key == "max_source" else self.target_ends
         return ENDS if ends is None else sum(map(len, ends))
 
@@ -105,12 +107,12 @@ class Specials:
         return max(0, max_source - self.added("max_source"))
 
     def kept(self, spec: Training, objectives: Iterable[Denoising]) -> int:
-        """Return the most tokens of a passage that its pair holds; the others are cut first.
+        """Return the limit to which passages are cut before masking, in tokens.
 
-        They are those of a source, and of a target if one of the objectives has the full text.
+        Sources bound it, and if one of the objectives has full targets, these too.
         """
         most, of_target = self.room(spec.max_source), self.target_room(spec)
-        has_full = any(each.target == "full" for each in objectives)
+        has_full = any(objective.target == "full" for objective in objectives)
         return most if of_target is None or not has_full else min(most, of_target)
 
     def target_room(self, spec: Training) -> int | None:
@@ -118,7 +120,7 @@ class Specials:
         return None if self.start is None else max(0, spec.max_target - self.added("max_target"))
 
     def without_room(self, max_source: int) -> str:
-        """Return why sources of at most `max_source` tokens would hold no text, or ""."""
+        """Explain why sources of `max_source` tokens hold no text; "" if they do."""
         if self.room(max_source):
             return ""
         return (
@@ -127,14 +129,14 @@ class Specials:
         )
 
     def pairs(self, written: DenoisingPairs, spec: Training) -> Pairs:
-        """Add the ends to masked passages; an empty target stays empty."""
+        """Add the special tokens to masked passages; an empty target stays empty."""
         targets = self.wrap_targets(written.targets, spec.max_target, empty=False)
         return self._pairs(written, targets, spec)
 
     def at_positions(self, written: DenoisingPairs, spec: Training) -> Pairs:
-        """Add the ends; targets hold one label per source token, IGNORE except where masked.
+        """Add the special tokens; targets are labels of source tokens, IGNORE if not masked.
 
-        Requires a source token for each token, and the masked tokens as targets.
+        The objective must keep a source token for each token, and have the masked ones as targets.
         """
         flat = np.full(len(written.sources.flat), IGNORE, np.int32)
         flat[written.masked] = written.targets.flat
@@ -143,14 +145,11 @@ class Specials:
 
     def _pairs(self, written: DenoisingPairs, targets: Ragged, spec: Training) -> Pairs:
         sources = self.wrap(written.sources, spec.max_source)
-        excluded = None
-        if written.excluded is not None:
-            marks = Ragged(written.excluded, written.sources.bounds)
-            excluded = self._around(marks, spec.max_source, False).flat
-        return Pairs(sources, targets, excluded)
+        excluded = Ragged(written.excluded, written.sources.bounds)
+        return Pairs(sources, targets, self._around(excluded, spec.max_source, False).flat)
 
     def _around(self, rows: Ragged, limit: int, value: int) -> Ragged:
-        """Frame values of the sources' tokens; those of the special tokens are `value`."""
+        """Add `value` for each special token to rows of values, one for each source token."""
         before, after = self.source_ends or ((0,), (0,))
         return _framed(rows, limit, "start", [value] * len(before), [value] * len(after))
 
@@ -206,15 +205,15 @@ def _sentinels(tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
     """Yield the ids of a tokenizer's sentinels, from number 0 on."""
     names = [name for name in _SENTINELS if _id(tokenizer, name.format(0)) is not None]
     for number in count() if names else ():
-        found = _id(tokenizer, names[0].format(number))
-        if found is None:
+        sentinel = _id(tokenizer, names[0].format(number))
+        if sentinel is None:
             return
-        yield found
+        yield sentinel
 
 
 def _id(tokenizer: PreTrainedTokenizerBase, token: str) -> int | None:
-    found: int | None = tokenizer.backend_tokenizer.token_to_id(token)
-    return found
+    number: int | None = tokenizer.backend_tokenizer.token_to_id(token)
+    return number
 
 
 def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
@@ -227,7 +226,7 @@ def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
 def _framed(
     rows: Ragged, limit: int, keep: str, before: Sequence[int], after: Sequence[int]
 ) -> Ragged:
-    """Truncate each row so that it has at most `limit` elements with those `before` and `after`."""
+    """Truncate each row, and add `before` and `after`: at most `limit` elements together."""
     more = len(before) + len(after)
     lengths = np.minimum(rows.lengths, max(0, limit - more))
     first = rows.bounds[:-1] if keep == "start" else rows.bounds[1:] - lengths

@@ -63,7 +63,7 @@ class MaskedSteps:
     denoising: Denoising
     specials: Specials
     spec: Training
-    # what the model's kind makes of masked passages
+    # writes masked passages as training pairs of the model's kind
     pairs: Callable[[Specials, DenoisingPairs, Training], Pairs] = Specials.pairs
     views: Sequence[Passages] = ()  # the passages with the columns of each leaf; (): `passages`
     statistics: Sequence[Statistics | None] = ()  # that `select` of each leaf reads; (): none
@@ -81,7 +81,7 @@ class MaskedSteps:
 
     @cached_property
     def shown(self) -> list[Passages]:
-        """The passages as each leaf gets them: with its columns, cut to the room of a source."""
+        """The passages of each leaf: with its columns, cut to `room`."""
         whole = self.passages.cut(self.room)
         return [view.cut(self.room) for view in self.views] or [whole] * len(self.masker.leaves)
 
@@ -112,7 +112,7 @@ class MaskedSteps:
     def order(self) -> Order:
         """The order of the passages, or of their examples.
 
-        For one example of each passage it is the same for every policy.
+        With one example per passage, it is the same for every policy.
         """
         lengths = self.passages.lengths
         if self.examples is not None:
@@ -129,13 +129,13 @@ class MaskedSteps:
         """Return the data of one step: its passages, masked."""
         if not self.order.step(number):  # fewer passages than processes
             return Step([], 0)
-        found, epochs = self._selected(number), [epoch for _, epoch in self.order.step(number)]
-        written = self._written(found, epochs)
+        selected = self._selected(number)
+        written = self._written(number, selected)
         pairs = self.pairs(self.specials, written, self.spec)
         units: float = _units(pairs)
         if self.masker.weighs:
-            pairs = replace(pairs, weights=self._weights(found, epochs, pairs))
-            units = _weighted_units(found, pairs)
+            pairs = replace(pairs, weights=self._weights(number, selected, pairs))
+            units = _weighted_units(selected, pairs)
         work = Counter(
             passages=len(written),
             passages_without_span=int((written.spans == 0).sum()),
@@ -168,8 +168,9 @@ class MaskedSteps:
 
         Stops at the first masked token, so that the check is cheap for a policy that masks any.
         """
-        found = (self._selected(number).spans for number in range(steps))
-        return not any(len(spans) for step in found for spans in step)
+        return not any(
+            len(spans) for number in range(steps) for spans in self._selected(number).spans
+        )
 
     def masks_again(self, steps: int) -> bool:
         """Return whether the first and the last of `steps` mask the same tokens a second time.
@@ -183,55 +184,51 @@ class MaskedSteps:
         return True
 
     def masks_everything(self, steps: int) -> bool:
-        """Return True if the first `steps` mask every token, so that there is no word to read.
+        """Return True if the first `steps` mask every token: there is nothing to read.
 
         Stops at the first step that leaves a token.
         """
-        found, marks = (self.written(number) for number in range(steps)), self.specials.marks
-        return not any(not marks.written(one.sources.flat).all() for one in found)
+        sources = (self.written(number).sources.flat for number in range(steps))
+        return all(self.specials.marks.written(source).all() for source in sources)
 
     def written(self, number: int) -> DenoisingPairs:
         """Return the passages of one step, masked."""
-        return self._written(
-            self._selected(number), [epoch for _, epoch in self.order.step(number)]
-        )
+        return self._written(number, self._selected(number))
 
-    def _written(self, found: Selection, epochs: Sequence[int]) -> DenoisingPairs:
+    def _written(self, number: int, selected: Selection) -> DenoisingPairs:
         return mixed_pairs(
-            found.passages,
-            found.spans,
-            found.denoisings,
+            selected.passages,
+            selected.spans,
+            selected.denoisings,
             self.specials.marks,
             self.spec.seed,
-            epochs,
+            [epoch for _, epoch in self.order.step(number)],
             self.room,
             self.specials.target_room(self.spec),
         )
 
-    def _weights(
-        self, found: Selection, epochs: Sequence[int], pairs: Pairs
-    ) -> NDArray[np.float32]:
+    def _weights(self, number: int, selected: Selection, pairs: Pairs) -> NDArray[np.float32]:
         """Return the weight of the loss of each target token, aligned with pairs.targets.flat."""
-        means = [np.mean(each) for each in found.weights]
+        passages = selected.passages
+        means = [np.mean(own) for own in selected.weights]
         weights = np.repeat(means, pairs.targets.lengths).astype(np.float32)
-        if any(np.ndim(each) for each in found.weights):
-            places = self._written(replace(found, passages=placed(found.passages)), epochs)
+        if any(map(np.ndim, selected.weights)):
+            places = self._written(number, replace(selected, passages=placed(passages)))
             at = self.pairs(self.specials, places, self.spec).targets.flat
-            rows = zip(found.weights, found.passages, strict=True)
-            own = np.concatenate([np.broadcast_to(each, len(p.tokens)) for each, p in rows])
-            weights[at >= PLACE] = own[at[at >= PLACE] - PLACE]
+            rows = zip(selected.weights, passages, strict=True)
+            of_tokens = np.concatenate([np.broadcast_to(own, len(p.tokens)) for own, p in rows])
+            weights[at >= PLACE] = of_tokens[at[at >= PLACE] - PLACE]
         return weights
 
     def _selected(self, number: int) -> Selection:
         """Return the passages of one step with the spans to mask.
 
-        The progress of the training is that of the whole budget, also where it stops earlier.
+        Schedules run over all of `spec.steps`, even if the training stops earlier.
         """
-        chosen, epochs = zip(*self.order.step(number), strict=True)
-        items: Sequence[int] = chosen
+        items, epochs = map(list, zip(*self.order.step(number), strict=True))
         examples: Sequence[int] | None = None
         if self.examples is not None:
-            items, examples = self.examples[list(chosen)].T.tolist()
+            items, examples = self.examples[items].T.tolist()
         progress = number / self.spec.steps
         return self.masker.select(
             self.shown, items, self.spec.seed, epochs, self.streams, progress, examples
@@ -297,14 +294,14 @@ def _units(pairs: Pairs) -> int:
     return int((pairs.targets.flat != IGNORE).sum())
 
 
-def _weighted_units(found: Selection, pairs: Pairs) -> float:
-    """Return what the weighted loss of passages is divided by.
+def _weighted_units(selected: Selection, pairs: Pairs) -> float:
+    """Return the divisor of the weighted loss of passages.
 
-    That is the sum of the weights of their labels, or for passages weighted by their objective, as
-    in masked diffusion, the number of their tokens, masked or not.
+    It is the sum of the labels' weights; for passages that their objective weighs, as in masked
+    diffusion, the number of all their tokens.
     """
     assert pairs.weights is not None
-    is_equal = np.asarray([each.loss_weight == "equal" for each in found.denoisings])
+    is_equal = np.asarray([how.loss_weight == "equal" for how in selected.denoisings])
     counted = (pairs.targets.flat != IGNORE) & is_equal.repeat(pairs.targets.lengths)
-    tokens = np.asarray([len(passage.tokens) for passage in found.passages])
+    tokens = np.asarray([len(passage.tokens) for passage in selected.passages])
     return float(pairs.weights[counted].sum(dtype=np.float64) + tokens[~is_equal].sum())

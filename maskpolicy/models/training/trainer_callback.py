@@ -15,8 +15,8 @@ from maskpolicy.experiment.definition import ENCODER
 class MaskingCallback(TrainerCallback):
     """Gives the DataLoader of each epoch a collator that begins with the epoch's first step.
 
-    Batches are counted, because the Trainer, accelerate and DataLoader workers read ahead of the
-    step that is trained. Other DataLoaders, as those of evaluation, keep the Trainer's collator.
+    The collator counts batches, because the Trainer, accelerate and DataLoader workers read ahead
+    of the current step. Other DataLoaders, e.g. for evaluation, keep the Trainer's collator.
     """
 
     def __init__(self, collator: Any) -> None:
@@ -24,7 +24,7 @@ class MaskingCallback(TrainerCallback):
         self.first_epoch = True  # of the present training, which may be resumed
 
     def on_init_end(self, args: TrainingArguments, *_: Any, **more: Any) -> None:
-        """Let the text of rows reach the collator, whose plain calls are now of an evaluation."""
+        """Keep the rows' text for the collator; from now on, its plain calls are evaluations."""
         args.remove_unused_columns = False
         self.collator.has_callback = True
 
@@ -70,7 +70,7 @@ class MaskingCallback(TrainerCallback):
 
 
 def _steps_of_an_epoch(loader: Any, batches: int, steps: int) -> int:
-    """Return the steps of an epoch as the Trainer counts them: all steps for an unknown length."""
+    """Return the steps of an epoch as the Trainer counts them; all steps if it has no length."""
     try:
         return math.ceil(len(loader) / batches)
     except TypeError:
