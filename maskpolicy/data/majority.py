@@ -234,24 +234,18 @@ def _word_tags(material: Material) -> Guess:
     return lambda example: " ".join(tags.get(word, "O") for word in example.source.split())
 
 
-def _no_answer(material: Material) -> Guess | None:
-    """Guess that the context holds no answer."""
-    return (lambda example: "") if material.unanswerable else None
-
-
 def _opening(material: Material) -> Guess:
     """Guess the first words of the context, as many as score best in train."""
     metric, sample = metrics.metric(material.metric), material.train[:_SAMPLE]
 
+    def start(example: Example, length: int | None) -> str:
+        return " ".join((example.context or "").split()[:length])
+
     def mean(length: int | None) -> float:
-        return fmean(metric.score(_start(one, length), one.targets) for one in sample)
+        return fmean(metric.score(start(one, length), one.targets) for one in sample)
 
     best = max(_LENGTHS, key=mean)
-    return lambda example: _start(example, best)
-
-
-def _start(example: Example, length: int | None) -> str:
-    return " ".join((example.context or "").split()[:length])
+    return lambda example: start(example, best)
 
 
 COMMONEST: Mapping[str, Learn] = {"commonest answer": _commonest}
@@ -266,7 +260,10 @@ RULES: Mapping[str, Mapping[str, Learn]] = {
     },
     LABEL_KIND: {"commonest label": _label},
     TAGS: {"commonest tag of a word": _word_tags},
-    SPAN: {"no answer": _no_answer, "first words": _opening},
+    SPAN: {
+        "no answer": lambda material: (lambda example: "") if material.unanswerable else None,
+        "first words": _opening,
+    },
 }
 """By kind of task; all other kinds have COMMONEST."""
 
@@ -368,8 +365,9 @@ class Templates:
         words = set(template)
 
         def likeness(other: Template) -> tuple[float, int]:
-            theirs = self._words[other]
-            return len(words & theirs) / max(1, len(words | theirs)), _alike(template, other)
+            theirs, pairs = self._words[other], zip(template, other, strict=False)
+            begins_alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            return len(words & theirs) / max(1, len(words | theirs)), begins_alike
 
         return max(self.examples, key=likeness)
 
@@ -399,12 +397,6 @@ def _frequent(train: Sequence[Example], keep: str) -> set[str]:
             groups[word].add(one.group or one.id)
     least = max(2, FREQUENT * len({one.group or one.id for one in train}))
     return {word for word, members in groups.items() if len(members) >= least}
-
-
-def _alike(one: Template, other: Template) -> int:
-    """Return how many words two templates share at their beginnings."""
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class Relations:

@@ -208,6 +208,7 @@ def make_experiment(
     general_policy = policy_blocks.general_policy(
         file.general, model, general_steps, at(where, "general")
     )
+    runs, general_seeds = _runs(file, model, where)
     made = Experiment(
         name=name,
         where=where,
@@ -218,9 +219,9 @@ def make_experiment(
         contrast_corpus=contrast,
         data=data,
         seeds=file.seeds,
-        intermediate_seeds=_runs(file, model, where),
+        intermediate_seeds=runs,
         intermediate_runs=file.intermediate_runs,
-        general_seeds=_general_models(file, model),
+        general_seeds=general_seeds,
         baseline=row_blocks.baseline_row(file.baseline, policies, at(where, "baseline")),
         general=trainings["general"],
         intermediate=trainings["intermediate"],
@@ -331,11 +332,11 @@ def _general_corpus(
     return model_and_corpus.corpus_block(file.general[CORPUS], at(where, CORPUS), folders)
 
 
-def _runs(file: File, model: ModelBlock, where: str) -> int:
-    """Return the number of intermediate runs of each row; raises ConfigError.
+def _runs(file: File, model: ModelBlock, where: str) -> tuple[int, int]:
+    """Return the numbers of intermediate runs of each row, and of general models.
 
-    They share the general models evenly. With `intermediate_runs`, other machines may use some of
-    these models, so this machine's runs may be any number.
+    By default, each run of a model from scratch has its own general model. Otherwise the runs share
+    them evenly, unless `intermediate_runs` divides the runs among machines. Raises ConfigError.
     """
     numbers, key = file.intermediate_runs, "intermediate_runs"
     for name, what, values in ((key, "run", numbers), ("seeds", "seed", file.seeds)):
@@ -362,18 +363,9 @@ def _runs(file: File, model: ModelBlock, where: str) -> int:
             f"among {runs} of intermediate_seeds: set intermediate_seeds: {general} or a multiple, "
             "and as many seeds"
         )
-    return runs
-
-
-def _general_models(file: File, model: ModelBlock) -> int:
-    """Return the number of general models; by default, a run from scratch has its own.
-
-    Machines that divide an experiment by `intermediate_runs` compute different runs, and so
-    different general models.
-    """
-    if file.general_seeds is not None or not model.is_scratch:
-        return file.general_seeds or 1
-    return 1 + max(file.intermediate_runs, default=file.intermediate_seeds - 1)
+    if file.general_seeds is None and model.is_scratch:
+        general = 1 + max(numbers, default=runs - 1)
+    return runs, general
 
 
 def _checkpoint_steps(

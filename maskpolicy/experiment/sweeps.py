@@ -233,7 +233,8 @@ def _takes(block: Mapping[str, Any], inner: Sequence[_Axis], key: str) -> bool:
     """Return whether a sweep at the top of the file sets a row's key."""
     if _states(block, key) or any(key in axis.keys for axis in inner):
         return False
-    stage = training_of(key)
+    first, dot, _ = key.partition(".")
+    stage = first if dot and first in (*ROW_TRAININGS, CORPUS) else None
     if stage == "finetune" or block["name"] == NONE:
         return stage == "finetune"
     return stage != "fit" or _is_fitted(block)
@@ -278,12 +279,6 @@ def _tuned(block: Mapping[str, Any], where: str) -> list[_Axis]:
     if ON in tune and not lists:
         raise ConfigError(f"{place}: names no key: write e.g. intermediate.lr: [1e-4, 1e-3]")
     return [_Axis(place, (key,), tuple(zip(lists[key], strict=True))) for key in lists]
-
-
-def training_of(key: str) -> str | None:
-    """Return the training that a key belongs to, or `corpus`; None for any other key."""
-    stage, dot, _ = key.partition(".")
-    return stage if stage in (*ROW_TRAININGS, CORPUS) and dot else None
 
 
 def _lists(block: Any, where: str, before: str = "") -> dict[str, list[Any]]:

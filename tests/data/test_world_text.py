@@ -76,15 +76,12 @@ def test_situations_end_the_general_corpus_and_change_nothing_else(folder, tmp_p
 
 
 def test_situations_are_about_subjects_of_their_own(folder):
-    about = {
-        name: [row["title"] for row in rows(folder / f"{name}.jsonl") if "-situation-" in row["id"]]
-        for name in ("general", "situations")
-    }
-    titles = [*about["general"], *about["situations"], *(e.title for e in held_out(WITH, 400))]
-    others = [row for row in rows(folder / "general.jsonl") if "-situation-" not in row["id"]]
-    others += rows(folder / "intermediate.jsonl")
+    names = ("general", "situations", "intermediate")
+    every = [row for name in names for row in rows(folder / f"{name}.jsonl")]
+    titles = [row["title"] for row in every if "-situation-" in row["id"]]
+    titles += [entry.title for entry in held_out(WITH, 400)]
     assert len({*titles}) == len(titles)
-    assert not {*titles} & {row["title"] for row in others}
+    assert not {*titles} & {row["title"] for row in every if "-situation-" not in row["id"]}
 
 
 @given(seed=st.integers(0, 2**31), part=st.sampled_from(PARTS))
@@ -204,12 +201,8 @@ def test_tags_depend_on_neighbours_where_they_must():
     assert tags == ["PROPN", "ADP", "PROPN", "NUM", "PROPN", "NUM", "PUNCT"]
 
 
-@pytest.fixture(scope="module")
-def probed():
-    return probed_entries(world.make({"people": 30, "general_people": 8}), 100, seed=0)
-
-
-def test_the_ranges_of_a_probed_entry_are_name_statement_and_value(probed):
+def test_a_probed_entry_has_its_ranges_and_each_person_a_fact_of_its_own_in_every_part():
+    probed = probed_entries(world.make({"people": 30, "general_people": 8}), 100, seed=0)
     assert len(probed) == 30 * 18
     for entry in probed:
         assert entry.text[slice(*entry.name)] == entry.person
@@ -217,9 +210,6 @@ def test_the_ranges_of_a_probed_entry_are_name_statement_and_value(probed):
         start, end = entry.statement
         assert entry.name[1] < start < entry.stated[0] < entry.stated[1] <= end == len(entry.text)
         assert entry.person not in entry.text[start:]
-
-
-def test_each_person_is_in_one_part_and_has_a_fact_of_its_own_in_every_part(probed):
     facts, people = defaultdict(set), defaultdict(set)
     for entry in probed:
         facts[entry.person, entry.by_fact].add(entry.relation)

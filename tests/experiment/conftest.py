@@ -9,7 +9,30 @@ import pytest
 from maskpolicy.experiment.definition import Experiment
 from maskpolicy.experiment.parse import load_experiment
 
+PLUGIN = """
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from maskpolicy import Rate, policy
+
+
+@policy("{name}", target="full")
+@dataclass(frozen=True)
+class Mine:
+    {fields}
+
+    def annotate(self, passages, fitted=None):
+        return {{}}
+
+    def select(self, passage, rng):
+        return passage.words[:1]
+"""
 FILE = "model: mini\ncorpus: world\npolicies: [none, original]\ntasks: [triviaqa]\n"
+
+
+def plugin(name: str, *fields: str) -> str:
+    """Return the file of a policy with these lines in its class."""
+    return PLUGIN.format(name=name, fields="\n    ".join(fields))
 
 
 @pytest.fixture

@@ -13,27 +13,9 @@ from maskpolicy.core.types import Denoising
 from maskpolicy.experiment import parse
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
+from tests.experiment.conftest import plugin
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
-PLUGIN = """
-from dataclasses import dataclass
-
-from maskpolicy.plugins.registry import policy
-
-
-@policy("{name}", target="full")
-@dataclass(frozen=True)
-class Mine:
-    sizes: tuple[int, ...] = (1, 2)
-    word: str | None = None
-
-    def __post_init__(self):
-        if sum(self.sizes) > 100:
-            raise ValueError("sizes add up to more than 100")
-
-    def select(self, passage, rng):
-        return passage.pieces
-"""
 
 
 @pytest.fixture
@@ -151,12 +133,12 @@ def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(write, capl
 
 
 def test_a_plugin_file_lies_beside_the_experiment(write, monkeypatch, tmp_path):
-    write(PLUGIN.format(name="mine-beside"), "beside.py")
+    write(plugin("mine-beside", "sizes: tuple[int, ...] = (1, 2)"), "beside.py")
     path = write(QUICK + "plugins: [beside.py]\n")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     experiment = load_experiment(path, ["policies=[none, {name: mine-beside, sizes: [3]}]"])
-    assert experiment.policies[1].fields == {"sizes": [3], "word": None}
+    assert experiment.policies[1].fields == {"sizes": [3]}
     assert experiment.policies[1].denoising.target == "full"
     assert experiment.plugins == (str(tmp_path / "beside.py"),)
 

@@ -20,6 +20,7 @@ from maskpolicy.experiment.row_blocks import OfFile, row_blocks
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.plugins import discovery
+from tests.experiment.conftest import plugin
 
 
 @pytest.mark.parametrize("done", [0.0, 0.25, 0.5, 0.75, 0.999])
@@ -60,19 +61,7 @@ def test_rows_with_schedules_are_told_apart():
 
 
 def test_a_field_that_annotate_reads_cannot_follow_a_schedule(tmp_path):
-    (tmp_path / "once.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from maskpolicy import Rate, policy\n"
-        '@policy("once")\n'
-        "@dataclass(frozen=True)\n"
-        "class Once:\n"
-        '    """It."""\n'
-        "    ratio: Rate = 0.5\n"
-        "    def annotate(self, passages, fitted=None):\n"
-        "        return {}\n"
-        "    def select(self, passage, rng):\n"
-        "        return passage.pieces[:0]\n"
-    )
+    (tmp_path / "once.py").write_text(plugin("once", "ratio: Rate = 0.5"))
     discovery.load_file(tmp_path / "once.py")
     given = {"name": "once", "ratio": {"start": 0.1, "end": 0.2}}
     with pytest.raises(ConfigError, match=r"policies\[0\].ratio: is read before the training"):
@@ -117,36 +106,16 @@ def test_columns_and_statistics_come_from_the_general_corpus(load):
 
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, {}]\ntasks: [triviaqa, {}]\n"
-PLUGIN = """
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from maskpolicy.plugins.registry import policy
-
-
-@policy("starts-from")
-@dataclass(frozen=True)
-class StartsFrom:
-    train_on: tuple[str, ...]
-    init: Any = None
-    shown: int = 1
-    only_select: ClassVar = ("shown",)
-
-    def fit(self, data, spec, out, tools):
-        return {}
-
-    def annotate(self, passages, fitted):
-        return {}
-
-    def select(self, passage, rng):
-        return passage.pieces[:0]
-"""
+FITTED = (
+    *("train_on: tuple[str, ...]", "init: Any = None", "shown: int = 1"),
+    *('only_select: ClassVar = ("shown",)', "fit = lambda self, data, spec, out, tools: {}"),
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("learned")
-    (folder / "starts_from.py").write_text(PLUGIN)
+    (folder / "starts_from.py").write_text(plugin("starts-from", *FITTED))
     (folder / "lies_here").mkdir()
     return folder
 

@@ -19,6 +19,7 @@ from maskpolicy.experiment.world_settings import GOLD
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.plugins.registry import ROW_KEYS
+from tests.experiment.conftest import plugin
 
 DOCS = Path(__file__).parents[2] / "docs" / "experiments.md"
 SHOWN = DOCS.read_text("utf-8").partition("## Sweeps and tuning")[2]
@@ -241,24 +242,8 @@ def test_a_corpus_in_words(load, block, words):
     assert with_details(load(f"corpus={block}").corpus) == words
 
 
-MINE = """
-from dataclasses import dataclass
-
-from maskpolicy import policy
-
-
-@policy("marks-of-mine")
-@dataclass(frozen=True)
-class Mine:
-    corpus_columns = "marks"
-
-    def select(self, passage, rng):
-        return passage.columns["marks"]
-"""
-
-
 def test_the_hook_is_a_list_of_names(load, tmp_path):
-    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "mine.py").write_text(plugin("marks-of-mine", 'corpus_columns = "marks"'))
     said = (
         r"policy marks-of-mine: corpus_columns: must be a list, not text 'marks': write \[marks\]"
     )

@@ -14,6 +14,7 @@ from maskpolicy.core.errors import ConfigError, StoreError
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.verbatim import WRITTEN, WrittenExperiment
+from tests.experiment.conftest import plugin
 
 YAML = """
 model: mini
@@ -22,18 +23,6 @@ data: tasks
 policies: [none, random]
 tasks: [zsre]
 plugins: [mine.py]
-"""
-PLUGIN = """
-from dataclasses import dataclass
-
-from maskpolicy.plugins.registry import policy
-
-
-@policy("{name}")
-@dataclass(frozen=True)
-class Mine:
-    def select(self, passage, rng):
-        return passage.words[:1]
 """
 
 
@@ -45,10 +34,10 @@ def home(tmp_path, monkeypatch):
     (folder / "text" / "a.txt").write_text("Some text.")
     (folder / "tasks").mkdir()
     # no other test may register a policy of this name
-    (folder / "mine.py").write_text(PLUGIN.format(name=f"first-{tmp_path.name}"))
+    (folder / "mine.py").write_text(plugin(f"first-{tmp_path.name}"))
     (folder / "it.yaml").write_text(YAML)
     (tmp_path / "here" / "others").mkdir(parents=True)
-    (tmp_path / "here" / "second.py").write_text(PLUGIN.format(name=f"second-{tmp_path.name}"))
+    (tmp_path / "here" / "second.py").write_text(plugin(f"second-{tmp_path.name}"))
     monkeypatch.chdir(tmp_path / "here")
     return folder
 

@@ -71,12 +71,8 @@ def test_a_row_of_a_file_and_of_the_hub(tmp_path, name):
     task, (row, label) = sources.task(block(name)), HUB[name]
     assert task.plugin.example(row).targets == (label,)
     assert task.plugin.example({**row, "label": -1}) is None
-    assert (task.facts.kind, task.facts.group, task.facts.hub.id) == (
-        "label",
-        "glue",
-        "nyu-mll/glue",
-    )
-    assert sources.hub_config(task)[1] == name
+    assert (task.facts.kind, task.facts.group) == ("label", "glue")
+    assert sources.hub_config(task) == ("nyu-mll/glue", name)
 
 
 def test_mnli_has_two_test_splits_and_leaves_rows_without_gold_out(tmp_path):
@@ -101,6 +97,13 @@ def test_dev_is_carved_from_train_by_premise_and_by_equal_sentences(tmp_path):
     sides = carved("cola", tmp_path)
     first, second = [{one.source.lower().replace("  ", " ") for one in side} for side in sides]
     assert sum(map(len, sides)) == 201 and len(second) > 5 and not first & second
+    # a linked group with more than dev's share stays in train
+    lines = [f"{i}\tText {i}.\tText {i + 1}.\tentailment" for i in range(60)]
+    lines += [f"{i}\tPremise {i}.\tIt is {i}.\tentailment" for i in range(60, 90)]
+    line(tmp_path, "rte", *lines, file="train.tsv")
+    train, dev = carved("rte", tmp_path)
+    assert len({one.group for one in train if one.source.startswith("Text")}) == 1
+    assert all(one.source.startswith("Premise") for one in dev)
 
 
 @pytest.mark.parametrize("name", ["mrpc", "stsb", "qqp", "qnli", "rte"])
@@ -115,15 +118,6 @@ def test_pairs_that_share_a_text_belong_together_also_through_others(tmp_path, n
     line(tmp_path, name, pair("A.", "B."), pair("D.", "E."), pair("C.", "b."), pair("C.", "F."))
     found = groups(name, tmp_path)
     assert found[0] == found[2] == found[3] != found[1]
-
-
-def test_a_linked_group_larger_than_devs_share_stays_in_train(tmp_path):
-    lines = [f"{i}\tText {i}.\tText {i + 1}.\tentailment" for i in range(60)]
-    lines += [f"{i}\tPremise {i}.\tIt is {i}.\tentailment" for i in range(60, 90)]
-    line(tmp_path, "rte", *lines, file="train.tsv")
-    train, dev = carved("rte", tmp_path)
-    assert len({one.group for one in train if one.source.startswith("Text")}) == 1
-    assert all(one.source.startswith("Premise") for one in dev)
 
 
 WET = "It rains in Lindau."
@@ -205,22 +199,17 @@ def test_squad(tmp_path):
     blanks = {**QA, "answers": QA["answers"][1:]}  # outer blanks move the start
     (example,) = squad(tmp_path, (CONTEXT, [blanks])).examples
     assert CONTEXT[example.start :].startswith(example.targets[0])
-
-
-def test_questions_on_one_paragraph_belong_together_where_the_article_has_no_title(tmp_path):
+    # without a title, the questions on one paragraph belong together
     paragraphs = [(CONTEXT + str(n % 2), [{**QA, "id": f"{n}"}]) for n in range(4)]
-    found = [one.group for one in squad(tmp_path, *paragraphs).examples]
-    assert found[:2] == found[2:] and found[0] != found[1]
+    groups = [one.group for one in squad(tmp_path, *paragraphs).examples]
+    assert groups[:2] == groups[2:] and groups[0] != groups[1]
 
 
-def test_squad_2_keeps_questions_without_an_answer(tmp_path):
+def test_squad_2_keeps_questions_without_an_answer_and_the_hub_has_the_same_rows(tmp_path):
     found = squad(tmp_path, (CONTEXT, [QA, NONE]), name="dev-v2.0.json", task="squad_v2")
     answered = [(one.targets != (), one.answerable) for one in found.examples]
     assert answered == [(True, True), (False, False)]
     assert facts(find_plugin("task", "squad_v2")).unanswerable
-
-
-def test_the_hubs_columns_of_squad():
     row = {**QA, "title": "Oder", "context": CONTEXT}
     row["answers"] = {"text": ["The Oder"], "answer_start": [0]}
     assert sources.task(block("squad")).plugin.example(row).start == 0

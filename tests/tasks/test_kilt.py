@@ -83,22 +83,17 @@ def test_wow_keeps_turns_and_groups_dialogues(tmp_path):
     assert (example.id, example.group, example.slices["turns"]) == ("4f-9a_2", "4f-9a", "3")
 
 
-def test_the_provenance_of_an_answer_is_the_context_or_else_the_next(tmp_path):
-    write(tmp_path / NAMES["zsre"], ZSRE)
-    write(tmp_path / KNOWLEDGE, *PAGES)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_the_provenance_of_an_answer_is_the_context_or_else_the_next(tmp_path, ending):
+    write(tmp_path / f"{NAMES['zsre']}{ending}", ZSRE)
+    write(tmp_path / f"{KNOWLEDGE}{ending}", *PAGES)
     assert read("zsre", tmp_path)[0].context == "Ulm is a city.\nIt lies on the Danube."
+    assert files("zsre", tmp_path) == [f"{NAMES['zsre']}{ending}", f"{KNOWLEDGE}{ending}"]
     write(tmp_path / KNOWLEDGE, PAGES[0], PAGES[2])
     assert read("zsre", tmp_path)[0].context == "The Danube is a river."
     write(tmp_path / KNOWLEDGE, PAGES[0], "{")
     with pytest.raises(DataError, match=r"kilt_knowledgesource\.json, line 2: not a page"):
         read("zsre", tmp_path)
-
-
-def test_gzipped_rows_and_knowledge_source_are_read(tmp_path):
-    write(tmp_path / f"{NAMES['zsre']}.gz", ZSRE)
-    write(tmp_path / f"{KNOWLEDGE}.gz", *PAGES)
-    assert read("zsre", tmp_path)[0].context == "Ulm is a city.\nIt lies on the Danube."
-    assert files("zsre", tmp_path) == [f"{NAMES['zsre']}.gz", f"{KNOWLEDGE}.gz"]
 
 
 def test_the_hubs_columns_give_the_same_example():

@@ -36,14 +36,11 @@ def test_a_paradigm_is_a_file_and_a_group(official):
     found = read("blimp", official)
     assert [one.id for one in found] == ["transitive-0", *(f"wh_island-{n}" for n in range(3))]
     assert groups("blimp", official) == ["transitive", *["wh_island"] * 3]
+    some = groups("blimp", official, limit=Limit(group=2))
+    assert some == ["transitive", "wh_island", "wh_island"]
     assert found[0].choices == ("Who leaves 0?", "Who leave 0?")
     assert found[0].targets == ("Who leaves 0?",)
     assert found[0].slices == {"field": "syntax/semantics", "phenomenon": "island_effects"}
-
-
-def test_a_limit_holds_for_each_group(official):
-    found = groups("blimp", official, limit=Limit(group=2))
-    assert found == ["transitive", "wh_island", "wh_island"]
 
 
 def test_equal_sentences_are_left_out_and_other_keys_are_one_line(official):

@@ -101,14 +101,17 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
             "with answers"
         )
     if task.facts.linked:
-        groups = linked([one for _, one in reading.kept])
+        texts = ((one.source, one.context) for _, one in reading.kept)
+        groups = connected([[alike(text) for text in both if text is not None] for both in texts])
         pairs = zip(reading.kept, groups, strict=True)
         reading.kept = [(row, replace(one, group=group)) for (row, one), group in pairs]
     if source.side != "all":
-        groups = [one.group for _, one in reading.kept]
-        dev = dev_groups(groups, task.facts.dev_share, task.facts.linked)
-        side = source.side == "dev"
-        reading.kept = [(row, one) for row, one in reading.kept if (one.group in dev) == side]
+        sizes, share = Counter(one.group for _, one in reading.kept), task.facts.dev_share
+        most = share * sizes.total()
+        # a linked group may be large; it stays in train
+        stay = {group for group in sizes if sizes[group] > most} if task.facts.linked else ()
+        dev, is_dev = carve(sizes, share, stay), source.side == "dev"
+        reading.kept = [(row, one) for row, one in reading.kept if (one.group in dev) == is_dev]
     if not reading.kept:
         raise DataError(
             f"{source.name}: all usable rows are of one group, and a {split} split is carved from "
@@ -316,22 +319,6 @@ def _whole(example: Example, default: str) -> Example:
 
 
 SEED, LIMIT_SEED = 0, 1
-
-
-def linked(examples: Iterable[Example]) -> list[str]:
-    """Return the group of each example; examples that share a source or context have the same."""
-    texts = ([one.source, one.context] for one in examples)
-    return connected([[alike(text) for text in both if text is not None] for both in texts])
-
-
-def dev_groups(groups: Sequence[str], share: float, is_linked: bool) -> set[str]:
-    """Return the groups of a dev split that is carved from train; `groups` has one per example.
-
-    A linked group with more than `share` of the examples stays in train.
-    """
-    sizes = Counter(groups)
-    large = {group for group, size in sizes.items() if size > share * len(groups)}
-    return carve(sizes, share, stay=large if is_linked else set())
 
 
 def connected(links: Sequence[Sequence[str]]) -> list[str]:

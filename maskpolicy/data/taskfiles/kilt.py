@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -119,7 +120,10 @@ def paragraphs(
 
     The pages of all `rows` are read in one pass over the knowledge source in `beside`.
     """
-    wanted = {page for row in rows for page in _wanted(row, lead)}
+    wanted: set[str] = set()
+    for row in rows:
+        with suppress(DataError):  # `find` raises it again
+            wanted |= {page for page, _, _ in places(row, lead)}
     pages = {
         page: text for path in knowledge(beside) if wanted for page, text in _pages(path, wanted)
     }
@@ -151,14 +155,6 @@ class Provenance:
     ) -> list[Path]:
         """Return the files of KILT's knowledge source that exist."""
         return knowledge(beside)
-
-
-def _wanted(row: Json, lead: bool) -> set[str]:
-    """Return the pages of a row; none if its provenance is malformed, an error of the lookup."""
-    try:
-        return {page for page, _, _ in places(row, lead)}
-    except DataError:
-        return set()
 
 
 def _pages(path: Path, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:

@@ -28,9 +28,9 @@ class Relation:
     """
 
     name: str  # zsRE's label; some of the phrasings say it in words
-    pool: str  # of its values
-    label: str  # of its values, one of spaCy's; "": ordinary words, no entities
     phrasings: tuple[str, ...]  # whole sentences, each with {v} once
+    pool: str = ""  # of its values
+    label: str = ""  # of its values, one of spaCy's; "": ordinary words, no entities
     asked: bool = False
     questions: tuple[str, ...] = ()  # TriviaQA's, or NQ's
     ask: tuple[str, str] = ("", "")  # indirect question: "where", "{s} was born"

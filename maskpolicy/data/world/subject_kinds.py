@@ -40,16 +40,7 @@ OPENERS: Mapping[str, tuple[str, ...]] = {
 """By kind of subjects, the first sentences of entries."""
 RELATIONS: Mapping[str, tuple[Relation, ...]] = {
     kind: tuple(
-        Relation(
-            name=name,
-            pool=of.get("pool", ""),
-            label=of.get("label", ""),
-            phrasings=tuple(of["phrasings"]),
-            asked=of.get("asked", False),
-            questions=tuple(of.get("questions", ())),
-            ask=tuple(of.get("ask", ("", ""))),
-            clause=of.get("clause", ""),
-        )
+        Relation(name, **{key: tuple(v) if isinstance(v, list) else v for key, v in of.items()})
         for name, of in WORDINGS[kind]["relations"].items()
     )
     for kind in OPENERS
