@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,11 +39,15 @@ OPENERS: Mapping[str, tuple[str, ...]] = {
     kind: tuple(WORDINGS[kind]["openers"]) for kind in ("people", "writers", "birds", "salts")
 }
 """By kind of subjects, the first sentences of entries."""
+
+
+def _relation(name: str, stated: Mapping[str, Any]) -> Relation:
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stated.items()}
+    return Relation(name, **fields)
+
+
 RELATIONS: Mapping[str, tuple[Relation, ...]] = {
-    kind: tuple(
-        Relation(name, **{key: tuple(v) if isinstance(v, list) else v for key, v in of.items()})
-        for name, of in WORDINGS[kind]["relations"].items()
-    )
+    kind: tuple(_relation(*pair) for pair in WORDINGS[kind]["relations"].items())
     for kind in OPENERS
 }
 ASKED = tuple(relation for relation in RELATIONS["people"] if relation.asked)
