@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +10,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from maskpolicy.app import printed
 from maskpolicy.app.arguments import AsJson, Plugins
-from maskpolicy.app.printed import console, print_json
+from maskpolicy.app.printed import console, print_json, table
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.metrics import METRICS
@@ -68,10 +68,26 @@ def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
 
 
 def _print(entries: Sequence[Json], *, as_json: bool) -> None:
+    """Print entries with the same keys; in a table, `fields` and their defaults come last."""
     if as_json:
         print_json(entries)
-    else:
-        console().print(printed.listing(entries))
+        return
+    names = [name for name in entries[0] if name not in ("fields", "where")]
+    shown = table(*names, *(["fields"] if "fields" in entries[0] else []))
+    for entry in entries:
+        fields = ", ".join(
+            f"{name}={json.dumps(field['default'])}" if "default" in field else name
+            for name, field in entry.get("fields", {}).items()
+        )
+        cells = [_cell(entry[name]) for name in names]
+        shown.add_row(*cells, *([fields] if "fields" in entry else []))
+    console().print(shown)
+
+
+def _cell(value: Json) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    return "–" if value is None else str(value)
 
 
 def _print_keys(files: Sequence[Path], what: str, *, as_json: bool, markdown: bool) -> None:
@@ -82,12 +98,19 @@ def _print_keys(files: Sequence[Path], what: str, *, as_json: bool, markdown: bo
     policies, tasks = ([each for each in entries if each.kind == kind] for kind in kinds)
     keys = reference.listed(policies, tasks)
     if markdown:
-        table = reference.page(keys) if what == "keys" else reference.policy_table(keys, policies)
-        typer.echo(table, nl=False)
-    elif as_json:
+        page = reference.page(keys) if what == "keys" else reference.policy_table(keys, policies)
+        typer.echo(page, nl=False)
+        return
+    if as_json:
         print_json([key.to_json() for key in keys])
-    else:
-        console().print(printed.keys(keys))
+        return
+    shown = table("block", "key", "type", "default", "")
+    for key in keys:
+        block = f"{key.block}: {key.of}" if key.of else key.block
+        cases = [f"{reference.written(value)} ({case})" for case, value in key.defaults.items()]
+        defaults = "\n".join([reference.default(key), *cases])
+        shown.add_row(block, key.name, key.type, defaults, key.meaning)
+    console().print(shown)
 
 
 def _print_hooks(*, as_json: bool, markdown: bool) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from maskpolicy.app import printed
 from maskpolicy.app.arguments import (
     AsJson,
     DetailOptions,
@@ -16,17 +15,20 @@ from maskpolicy.app.arguments import (
     Workers,
     end,
 )
-from maskpolicy.app.printed import console, log_to, print_json
+from maskpolicy.app.printed import console, log_to, print_json, size_text, table
 from maskpolicy.core.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from maskpolicy.app.file_to_folder import Prepared
     from maskpolicy.experiment.definition import Experiment
+    from maskpolicy.leaderboard.power import Power
     from maskpolicy.pipeline.executors.status import Status
-    from maskpolicy.pipeline.graph.costs import Costs
+    from maskpolicy.pipeline.graph.costs import Costs, Expected
     from maskpolicy.pipeline.graph.planning import Planned
+
+_ROWS = 12  # the most stages of one kind, state and reason that are listed one by one
 
 
 def plan(
@@ -74,12 +76,11 @@ def plan(
             }
         )
         return
-    screen = console()
-    printed.plan(planned, takes, screen, stages=verbose)
-    screen.print(_folder_line(prepared), soft_wrap=True)
-    printed.corpora(corpora, screen)
+    _print_plan(planned, takes, stages=verbose)
+    console().print(_folder_line(prepared), soft_wrap=True)
+    _print_corpora(corpora)
     remarks = [*power.lines(finds, resolved), *power.untested(prepared.whole, named)]
-    printed.power(finds, remarks, screen)
+    _print_power(finds, remarks)
 
 
 def _as_json(entry: Planned, past: Costs) -> dict[str, Any]:
@@ -94,6 +95,85 @@ def _as_json(entry: Planned, past: Costs) -> dict[str, Any]:
         "seconds": cost and round(cost.seconds, 3),
         "bytes": cost and cost.size,
     }
+
+
+def _print_plan(planned: Sequence[Planned], takes: Expected, *, stages: bool) -> None:
+    """Print how many stages of each kind are in each state, and what the rest will take.
+
+    With `stages`, list each stage with the reason for its state.
+    """
+    screen = console()
+    if stages:
+        shown = table("state", "stage", "why")
+        for row in _grouped(planned):
+            shown.add_row(*row)
+        screen.print(shown)
+    for state, number in Counter(entry.state for entry in planned).items():
+        kinds = Counter(entry.stage.kind for entry in planned if entry.state == state)
+        names = (kind if count == 1 else f"{count} {kind}" for kind, count in kinds.items())
+        screen.print(f"{number} {state}: {', '.join(names)}", soft_wrap=True)
+    if any(entry.state != "done" for entry in planned):
+        screen.print(_expectation(takes), soft_wrap=True)
+
+
+def _grouped(planned: Sequence[Planned]) -> Iterator[tuple[str, str, str]]:
+    """Yield (state, stage, why), with one row for many stages of one kind and reason."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for entry in planned:
+        groups.setdefault((entry.state, entry.stage.kind, entry.why), []).append(entry.stage.name)
+    for (state, _, why), names in groups.items():
+        if len(names) > _ROWS:
+            names = [f"{names[0]}, and {len(names) - 1} more"]
+        yield from ((state, name, why) for name in names)
+
+
+def _expectation(takes: Expected) -> str:
+    """Return a line about the time and the disk space that a run will need."""
+    from maskpolicy.app.progress import duration
+
+    lacking = f"unknown for {', '.join(takes.unknown)}, because no such stage was computed yet"
+    if not takes.measured:
+        return f"time and bytes: {lacking}"
+    jobs = f" with {takes.workers} stages at a time" if takes.workers > 1 else ""
+    work = f" ({duration(takes.work)} of work)" if takes.workers > 1 else ""
+    line = (
+        f"expected: {duration(takes.seconds)}{jobs}{work}, {size_text(takes.written)} written, "
+        f"{size_text(takes.kept)} of them kept; estimated from {takes.measured} finished stages "
+        "of the same kinds"
+    )
+    return f"{line}; {lacking}" if takes.unknown else line
+
+
+def _print_corpora(corpora: Mapping[str, str]) -> None:
+    """Print the corpora and the rows that read each."""
+    rows: dict[str, list[str]] = {}
+    for label, text in corpora.items():
+        rows.setdefault(text, []).append(label)
+    if not rows:
+        return
+    shown = table("corpus of the intermediate stage", "rows")
+    for text, labels in rows.items():
+        shown.add_row(text, "; ".join(labels))
+    screen = console()
+    screen.print()
+    screen.print(shown)
+
+
+def _print_power(differences: list[Power], remarks: Sequence[str]) -> None:
+    """Print the remarks, and the differences that the planned seeds would find."""
+    from maskpolicy.leaderboard.power import to_rows
+
+    screen, rows = console(), to_rows(differences)
+    if rows or remarks:
+        screen.print()
+    for line in remarks:
+        screen.print(line, soft_wrap=True)
+    if rows:
+        shown = table(*rows[0])
+        for row in rows:
+            shown.add_row(*row.values())
+        screen.print("Differences to the baseline that would be significant with 80% probability:")
+        screen.print(shown)
 
 
 def _folder_line(prepared: Prepared) -> str:
