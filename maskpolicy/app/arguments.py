@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ Cache: TypeAlias = Annotated[
     Option(envvar="MASKPOLICY_CACHE", metavar="DIR", help="Local copies of what a bucket holds."),
 ]
 STORE = DEFAULT
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
 
 
 @dataclass(frozen=True)
@@ -146,12 +148,12 @@ class PushOptions:
 
     def check(self) -> None:
         """Raise ConfigError for an invalid name, before any work."""
-        from maskpolicy.app import packing
-
-        if self.push:
-            packing.check_name(self.push)
-        elif self.private:
+        if self.push is None and self.private:
             raise ConfigError("--private: is for --push OWNER/NAME: give both")
+        if self.push is not None and not _REPOSITORY.fullmatch(self.push):
+            raise ConfigError(
+                f"--push {self.push}: write OWNER/NAME, with your name on the Hub as OWNER"
+            )
 
     def upload(
         self, path: Path, kind: Literal["model", "dataset"], branches: Sequence[str] = ()

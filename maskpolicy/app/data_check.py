@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from maskpolicy.analyses.masked_sample import (
     DECIDING_PREFIXES,
@@ -19,7 +18,7 @@ from maskpolicy.analyses.masked_sample import (
 )
 from maskpolicy.analyses.task_examples import Answers, words_of, words_within
 from maskpolicy.app.file_to_folder import Prepared
-from maskpolicy.app.printed import table
+from maskpolicy.app.printed import console, table
 from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
@@ -39,11 +38,6 @@ from maskpolicy.pipeline.stages.preparation import SHARD
 from maskpolicy.pipeline.stages.training_text import FEEDBACK
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
 
 _MASKS = {  # columns about the masks of a row
     "sampled": "{0.sampled:,}",
@@ -326,13 +320,9 @@ def _masked_places(masked: MaskedSample) -> list[set[tuple[int, int]]]:
     return places
 
 
-def show(
-    rows: Sequence[RowFigures],
-    tasks: Sequence[TaskFigures],
-    later: Sequence[str],
-    screen: Console,
-) -> None:
+def show(rows: Sequence[RowFigures], tasks: Sequence[TaskFigures], later: Sequence[str]) -> None:
     """Print a table of the tasks, one of what each row masks, and one of the answers masked."""
+    screen = console()
     if tasks:
         examples = table("task", *tasks[0].examples, numbers=True)
         for task in tasks:
@@ -340,7 +330,7 @@ def show(
         screen.print(examples)
     for task in tasks:
         for line in task.notes:
-            screen.print(line, soft_wrap=True, highlight=False)
+            screen.print(line, soft_wrap=True)
     if rows:
         masks = table("first epoch", *_MASKS, numbers=True)
         for row in rows:
@@ -348,20 +338,14 @@ def show(
         screen.print()
         screen.print(masks)
     if any(row.answer_places for row in rows):
+        answers = table("answers masked", *rows[0].answer_places, numbers=True)
+        for row in rows:
+            cells = [
+                f"{row.answers_masked[task] / places:.1%} of {places:,}" if places else "none there"
+                for task, places in row.answer_places.items()
+            ]
+            answers.add_row(row.row, *cells)
         screen.print()
-        screen.print(_answers(rows))
+        screen.print(answers)
     if later:
-        names = "; ".join(later)
-        screen.print(f"masks depend on a training: {names}", soft_wrap=True, highlight=False)
-
-
-def _answers(rows: Sequence[RowFigures]) -> Table:
-    """Return a table of how often the answers of tasks are masked in the text."""
-    shown = table("answers masked", *rows[0].answer_places, numbers=True)
-    for row in rows:
-        cells = [
-            f"{row.answers_masked[task] / places:.1%} of {places:,}" if places else "none there"
-            for task, places in row.answer_places.items()
-        ]
-        shown.add_row(row.row, *cells)
-    return shown
+        screen.print(f"masks depend on a training: {'; '.join(later)}", soft_wrap=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import re
 import shutil
 import stat
 import tempfile
@@ -23,7 +22,6 @@ from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
 HUB, ZIP = "hf://", ".zip"
 _LEFT_OUT = "logs/"  # a tracker's files: large, and no part of the results
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip files know, so that equal runs give equal bytes
@@ -231,12 +229,6 @@ def _extract(file: Path, target: Path) -> None:
             packed.extractall(target)  # which writes links as files, and no more than file_size
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, *_BROKEN) as error:
         raise DataError(f"{file}: cannot be read as a zip file: {error}") from error
-
-
-def check_name(name: str) -> None:
-    """Raise ConfigError unless a name is OWNER/NAME, as the Hub wants it."""
-    if not _NAME.fullmatch(name):
-        raise ConfigError(f"--push {name}: write OWNER/NAME, with your name on the Hub as OWNER")
 
 
 def push(

@@ -197,11 +197,6 @@ class Masking:
         return replace(self, unmask=unmask)
 
 
-def asks_the_model(block: PolicyBlock) -> bool:
-    """Return whether a row's policy reads predictions of the model in training."""
-    return hooks.REANNOTATE.of(block.policy) is not None
-
-
 def _annotated(
     leaf: PolicyBlock,
     passage: Passage,

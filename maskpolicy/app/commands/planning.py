@@ -224,7 +224,7 @@ def check(
         about = {"rows": list(map(asdict, rows)), "tasks": list(map(asdict, tasks))}
         print_json({**about, "later": checked.later})
     else:
-        data_check.show(rows, tasks, checked.later, console())
+        data_check.show(rows, tasks, checked.later)
     problems = [f"{each.row}: {each.problem}" for each in rows if each.problem]
     if problems:
         raise DataError("; ".join(problems))

@@ -206,7 +206,7 @@ def _masking(
     kind = "" if of_run else preview.kind_of(model_name)
     block = policy_blocks.policy_block(_block(policy, [*keys, *own], of_run), "policy", {}, kind)
     block = replace(block, label=of_run.label) if of_run else block
-    if block.has_stage and preview.asks_the_model(block):
+    if block.has_stage and hooks.REANNOTATE.of(block.policy) is not None:
         log.info(
             "%s masks by what the model in training predicts: shown %s", policy, preview.UNLEARNT
         )
@@ -287,7 +287,7 @@ def gallery(
     )
     cells = [[f"`{row}`", f"`{each.source}`", _target(each)] for row, each in masked.items()]
     typer.echo(markdown.table(["policy", "source", "target"], cells))
-    asking = [f"`{row}`" for row, block in blocks.items() if preview.asks_the_model(block)]
+    asking = [f"`{row}`" for row, b in blocks.items() if hooks.REANNOTATE.of(b.policy)]
     if asking:
         typer.echo(f"\n{', '.join(asking)}: {preview.UNLEARNT}.")
     if others:
