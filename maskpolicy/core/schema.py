@@ -237,15 +237,10 @@ def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) ->
     """Return the error for a key that is not one of `choices`, with a suggestion."""
     value = getattr(plugin, key, None) if key in vars(plugin) else None
     if isinstance(value, (bool, int, float, str, tuple, list)) and not key.startswith("_"):
+        why = f"gives {key} no type: write {key}: {type(value).__name__} = .."
         if key in vars(plugin).get("__annotations__", {}) and not dataclasses.is_dataclass(plugin):
-            return ConfigError(
-                f"{place}: is not a key, because the class {plugin.__name__} is not a dataclass: "
-                "write @dataclass(frozen=True) above it"
-            )
-        return ConfigError(
-            f"{place}: is not a key, because the class {plugin.__name__} gives {key} no type: "
-            f"write {key}: {type(value).__name__} = .."
-        )
+            why = "is not a dataclass: write @dataclass(frozen=True) above it"
+        return ConfigError(f"{place}: is not a key, because the class {plugin.__name__} {why}")
     meant = (SYNONYMS.get(key, ""),)
     return ConfigError(f"{place}: {unknown('key', key, choices, meant, LIST_OF_KEYS)}")
 
