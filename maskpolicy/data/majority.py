@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from statistics import fmean
 from typing import TypeAlias
 
@@ -120,13 +120,8 @@ class Material:
 
     @cached_property
     def templates(self) -> Templates:
-        """The templates of train's questions."""
-        return Templates(self.train, self.keep)
-
-    @cached_property
-    def relations(self) -> Relations:
-        """The relations of train's questions, with their answers."""
-        return Relations(self.templates, self.metric)
+        """The templates of train's questions, and their relations."""
+        return Templates(self.train, self.keep, self.metric)
 
 
 Learn: TypeAlias = Callable[[Material], Guess | None]
@@ -152,13 +147,13 @@ def _template(material: Material) -> Guess:
 
 def _relation(material: Material) -> Guess:
     """Guess the most frequent answer to questions of the same relation."""
-    relations = material.relations
-    return lambda example: relations.answers.best(relations.of(example), example.choices)
+    templates = material.templates
+    return lambda example: templates.answers.best(templates.relation(example), example.choices)
 
 
 def _in_source(material: Material) -> Guess:
     """Guess the most frequent answer of the relation that the source holds."""
-    relations = material.relations
+    templates = material.templates
     every = Counter(answer for one in material.train for answer in dict.fromkeys(one.targets))
     answers_of: dict[str, list[str]] = defaultdict(list)
     for answer in every:
@@ -166,8 +161,8 @@ def _in_source(material: Material) -> Guess:
     longest = min(_LONGEST, max(len(text.split()) for text in answers_of))
 
     def guess(example: Example) -> str:
-        relation = relations.of(example)
-        own = relations.answers.counts(relation)
+        relation = templates.relation(example)
+        own = templates.answers.counts(relation)
         words = normalise(example.source).split()
         mentioned = [
             answer
@@ -177,7 +172,7 @@ def _in_source(material: Material) -> Guess:
         ]
         if mentioned:
             return max(mentioned, key=lambda answer: (own[answer], every[answer]))
-        return relations.answers.best(relation, example.choices)
+        return templates.answers.best(relation, example.choices)
 
     return guess
 
@@ -331,7 +326,7 @@ class Templates:
     A template is a question without its rare words; zsRE's relations keep all words.
     """
 
-    def __init__(self, train: Sequence[Example], keep: str) -> None:
+    def __init__(self, train: Sequence[Example], keep: str, metric: str) -> None:
         """Find the frequent words and the templates; `keep` is TaskFacts.keep."""
         self._keep = keep
         self._frequent = _frequent(train, keep)
@@ -342,6 +337,12 @@ class Templates:
         self.examples = {template: examples[template] for template in most}
         self._words = {template: set(template) for template in most}
         self._near: dict[Template, Template] = {}
+        self.answers = AnswerCounts(metric)  # of the relation of each template
+        self._counted: set[Template] = set()
+        self._with_answer: dict[str, list[Template]] = defaultdict(list)
+        for template in most:
+            for answer in dict.fromkeys(self._answers(template)):
+                self._with_answer[answer].append(template)
 
     def of(self, example: Example) -> Template:
         """Return the template of an example or, if it is unknown, the most similar known one."""
@@ -351,6 +352,23 @@ class Templates:
         if template not in self._near:
             self._near[template] = self._nearest(template)
         return self._near[template]
+
+    def relation(self, example: Example) -> Template:
+        """Return the template of an example, whose relation's answers are then in `answers`.
+
+        A relation has all templates that share an answer with this one.
+        """
+        template = self.of(example)
+        if template not in self._counted:
+            self._counted.add(template)
+            related = (self._with_answer[answer] for answer in self._answers(template))
+            for other in dict.fromkeys(chain.from_iterable(related)):
+                for one in self.examples[other]:
+                    self.answers.add(template, one)
+        return template
+
+    def _answers(self, template: Template) -> Iterator[str]:
+        return (answer for one in self.examples[template] for answer in one.targets)
 
     def _exact(self, example: Example) -> Template:
         words = question(example, self._keep).split()
@@ -397,31 +415,3 @@ def _frequent(train: Sequence[Example], keep: str) -> set[str]:
             groups[word].add(one.group or one.id)
     least = max(2, FREQUENT * len({one.group or one.id for one in train}))
     return {word for word, members in groups.items() if len(members) >= least}
-
-
-class Relations:
-    """The answers of each template together with those of the templates that share one with it."""
-
-    def __init__(self, templates: Templates, metric: str) -> None:
-        """Keep the templates; the answers of a relation are counted when it is first used."""
-        self.answers = AnswerCounts(metric)  # by template
-        self._templates = templates
-        self._holding: dict[str, list[Template]] = defaultdict(list)
-        for template, examples in templates.examples.items():
-            for answer in dict.fromkeys(answer for one in examples for answer in one.targets):
-                self._holding[answer].append(template)
-        self._learnt: set[Template] = set()
-
-    def of(self, example: Example) -> Template:
-        """Return the template of an example, as the key of its relation in `answers`."""
-        template = self._templates.of(example)
-        if template not in self._learnt:
-            self._learn(template)
-        return template
-
-    def _learn(self, template: Template) -> None:
-        own = [answer for one in self._templates.examples[template] for answer in one.targets]
-        for other in dict.fromkeys(other for answer in own for other in self._holding[answer]):
-            for example in self._templates.examples[other]:
-                self.answers.add(template, example)
-        self._learnt.add(template)

@@ -293,6 +293,6 @@ def check_machine(resources: Resources, kinds: Iterable[str], gpus: int) -> None
         if wanted > gpus:
             key = kind.partition("-")[0]
             raise ConfigError(
-                f"resources.{key}: takes {wanted} GPUs, and this machine has {gpus}: lower it, or "
+                f"resources.{key}: needs {wanted} GPUs, and this machine has {gpus}: lower it, or "
                 "compute these stages on another machine"
             )

@@ -128,7 +128,9 @@ def with_steps(
     if not text_budgets.is_stated(given):
         return given
     if counter is None:
-        raise ConfigError(f"{where}words and epochs are not known before what is read is counted")
+        raise ConfigError(
+            f"{where}words and epochs become steps in commands, which count the texts: give steps"
+        )
 
     def make(draft: dict[str, Any]) -> Experiment:
         return make_experiment(draft, "text", where, folders, plugin_files, needs=("policies",))
@@ -277,7 +279,7 @@ def _file(given: dict[str, Any], where: str) -> File:
     seed = given.get("seeds")
     if type(seed) is int and 1 < seed <= _MOST_SEEDS:
         log.warning(
-            "%s: %s is one seed, of this number; for so many seeds write %s",
+            "%s: %s is the number of one seed; for several seeds write %s",
             at(where, "seeds"),
             seed,
             list(range(seed)),
@@ -352,15 +354,15 @@ def _runs(file: File, model: ModelBlock, where: str) -> tuple[int, int]:
     if runs > max(1, len(file.seeds)):
         place = at(where, key if numbers else "intermediate_seeds")
         raise ConfigError(
-            f"{place}: {runs} runs cannot be divided among {len(file.seeds)} of seeds: give "
-            "more seeds, or fewer runs"
+            f"{place}: {runs} runs need as many seeds, and there are {len(file.seeds)}: give more "
+            "seeds, or fewer runs"
         )
     if general > 1:
         policy_blocks.check_scratch(model, at(where, "general_seeds"))
     if runs % general and not numbers:
         raise ConfigError(
             f"{at(where, 'general_seeds')}: {general} general models cannot be divided evenly "
-            f"among {runs} of intermediate_seeds: set intermediate_seeds: {general} or a multiple, "
+            f"among {runs} intermediate runs: set intermediate_seeds: {general} or a multiple, "
             "and as many seeds"
         )
     if file.general_seeds is None and model.is_scratch:

@@ -66,13 +66,13 @@ def _check_objective(denoising: Denoising, policy: Any, where: str) -> None:
         masks = False
         if denoising.target != "full":
             raise ConfigError(
-                f"{at(where, 'corruption')}: delete leaves no sign of where text is missing, so "
-                "that the target is the whole text: set target: full"
+                f"{at(where, 'corruption')}: delete does not show where text is missing, so only "
+                "the full text can be predicted: set target: full"
             )
         if denoising.replacement is not None:
             raise ConfigError(
-                f"{at(where, 'replacement')}: nothing stands in place of a span that is deleted: "
-                "leave it out"
+                f"{at(where, 'replacement')}: is for spans that are replaced, not deleted: leave "
+                "it out"
             )
     if denoising.mask_exclusion and not masks:
         raise ConfigError(
@@ -179,8 +179,8 @@ def member_blocks(
         member = policy_block(block, place, shared or {}, kind)
         if hooks.REANNOTATE.of(member.policy) is not None:
             raise ConfigError(
-                f"{place}: {member.name} is annotated again during its training, and a "
-                "member of another policy cannot be: give it its own row"
+                f"{place}: {member.name} annotates again during training, which no member of "
+                "another policy can: give it a row of its own"
             )
         if hooks.gives_examples(member.policy):
             raise ConfigError(

@@ -139,7 +139,7 @@ def _check_labels(
         settings = _settings(block, usual)
         if first.setdefault(block.label, settings) != settings:
             raise ConfigError(
-                f"{where}: {block.label!r} is the label of a row and the name of another one's "
+                f"{where}: {block.label!r} is the label of a row and of another row's "
                 "candidate: give the row another label"
             )
 

@@ -161,7 +161,7 @@ def rows(
             )
             made.append(row)
     for key, axis in unused.items():
-        raise ConfigError(f"{at(axis.where, key)}: no row takes it from here: remove it")
+        raise ConfigError(f"{at(axis.where, key)}: applies to no row: remove it")
     return made
 
 
@@ -272,7 +272,7 @@ def _tuned(block: Mapping[str, Any], where: str) -> list[_Axis]:
     tune, place = block.get(TUNE) or {}, at(where, TUNE)
     if isinstance(tune, Mapping) and tune.get(ON, DEV) != DEV:
         raise ConfigError(
-            f"{at(place, ON)}: must be {DEV}, not {tune[ON]!r}: test is for what is reported"
+            f"{at(place, ON)}: must be {DEV}, not {tune[ON]!r}: test is for reported scores"
         )
     keys = {k: v for k, v in tune.items() if k != ON} if isinstance(tune, Mapping) else tune
     lists = _lists(keys, place)

@@ -205,7 +205,7 @@ def file_of(asked: Path) -> Path:
     for own in here:
         if not own.samefile(found):
             raise ConfigError(
-                f"{asked}: is maskpolicy's own experiment, and {own} is here: "
+                f"{asked}: is the name of an experiment of maskpolicy, and of {own}: "
                 f"write {own} for the file, or {found} for maskpolicy's"
             )
     return found

@@ -35,7 +35,7 @@ def read_text(path: Path) -> str:
     """Return the text of a YAML file; raises ConfigError if it cannot be read as UTF-8."""
     if path.suffix == ".py":
         raise ConfigError(
-            f"{path}: is Python: name an experiment file in YAML; a plugin is given by --plugin"
+            f"{path}: is Python: name an experiment file in YAML; --plugin is for plugins"
         )
     try:
         if path.exists() and not path.is_file():

@@ -187,7 +187,7 @@ def test_a_full_folder_of_temporary_files_is_named(tmp_path):
     if "unshare" in done.stderr or "mount" in done.stderr:
         pytest.skip("no file system can be mounted here")
     first, second, third = done.stdout.splitlines()
-    assert first.startswith(f"{packed}: has no room to be unpacked in {folder} (No space left")
+    assert first.startswith(f"{packed}: no room to unpack it in {folder} (No space left")
     assert second.startswith(f"the folder of temporary files, {folder}, is full (No space left")
     assert "No usable temporary directory" in third
     assert all("$TMPDIR" in line for line in (first, second, third))

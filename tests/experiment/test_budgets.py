@@ -74,7 +74,7 @@ def test_a_machine_without_the_gpus_is_refused():
     asked = Resources(intermediate=Need(gpus=2))
     check_machine(asked, ["intermediate"], gpus=2)
     check_machine(asked, ["finetune"], gpus=0)
-    with pytest.raises(ConfigError, match=r"resources\.intermediate: takes 2 GPUs.* has 1"):
+    with pytest.raises(ConfigError, match=r"resources\.intermediate: needs 2 GPUs.* has 1"):
         check_machine(asked, ["intermediate"], gpus=1)
 
 

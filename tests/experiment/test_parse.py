@@ -179,7 +179,7 @@ def test_one_policy_task_and_seed_need_no_brackets(write, caplog):
     )
     first, second = load_experiment(one), load_experiment(lists)
     assert replace(first, name="b", where=second.where) == second
-    said = "seeds: 3 is one seed, of this number; for so many seeds write [0, 1, 2]"
+    said = "seeds: 3 is the number of one seed; for several seeds write [0, 1, 2]"
     assert [record.getMessage() for record in caplog.records] == [f"{one}: {said}"]
 
 

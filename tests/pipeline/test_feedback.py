@@ -318,7 +318,7 @@ def test_a_wrong_reannotate_is_one_line(folder, says):
 
 
 def test_what_cannot_be_had_is_refused_before_any_work(folder):
-    with pytest.raises(ConfigError, match=r"members\[1\]: again is annotated again"):
+    with pytest.raises(ConfigError, match=r"members\[1\]: again annotates again"):
         built(folder, {"name": "mixture", "members": ["random", "again"]})
     with pytest.raises(ConfigError, match="predicts, which a collator does not know: use"):
         MaskingCollator("again", small.tokenizer())

@@ -402,8 +402,8 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
                 if error.errno not in FULL:
                     raise
                 raise StoreError(
-                    f"{path}: has no room to be unpacked in {tempfile.gettempdir()} "
-                    f"({error.strerror}): unpack it, or let $TMPDIR name a folder with room"
+                    f"{path}: no room to unpack it in {tempfile.gettempdir()} ({error.strerror}): "
+                    "unpack it elsewhere, or set $TMPDIR to a folder with room"
                 ) from error
             stream = unpacked
         try:

@@ -166,7 +166,7 @@ def facts(entry: Registered) -> TaskFacts:
     if near and stated.group not in groups:
         raise ConfigError(
             f"{where}: group {stated.group!r}: did you mean {near[0]!r}, the group of built-in "
-            "tasks? A group of your own needs a name less like it"
+            "tasks? Give a group of your own a more different name"
         )
     try:
         for name in (stated.metric, *stated.besides):
