@@ -75,9 +75,9 @@ SELECT: Hook[Callable[[Passage, np.random.Generator], Spans] | None] = Hook(
     None,
     "the token spans of a passage to mask. Runs in every epoch. A method with a parameter "
     "`progress` gets the share of the training that is done, in [0, 1): a function of the step "
-    "alone. A parameter `statistics` gets those of the corpus, as that of `annotate` does, and "
-    "`example` the number of the passage's example, from 0, of a policy with `examples_of` (None "
-    "where texts are only shown)",
+    "alone. A parameter `statistics` gets the statistics of the corpus, as in `annotate`, and "
+    "`example` the number of the passage's example, from 0, if the policy has `examples_of` (None "
+    "if a text is only shown)",
     takes=("passage", "rng"),
     may_take=("progress", STATISTICS, EXAMPLE_NUMBER),
     gives="Spans",
@@ -88,8 +88,8 @@ CHOOSE_MEMBER: Hook[Callable[[Passage, np.random.Generator], int] | None] = Hook
     "choose_member",
     None,
     "instead of `select`: which of `members` masks a passage, as a number from 0. Runs in every "
-    "epoch, with random numbers of its own, so that a member masks what it would mask alone. It "
-    "may have a parameter `progress`, too",
+    "epoch, with separate random numbers: a member masks what it would mask alone. It may have a "
+    "parameter `progress` too",
     takes=("passage", "rng"),
     may_take=("progress",),
     gives="int",
@@ -98,9 +98,9 @@ CHOOSE_MEMBER: Hook[Callable[[Passage, np.random.Generator], int] | None] = Hook
 EXAMPLES_OF: Hook[Callable[[Sequence[Passage]], Sequence[int] | None] | None] = Hook(
     "examples_of",
     None,
-    "how many examples each passage gives in an epoch, 0 or more; None: one each, whatever the "
-    "passages. They have the columns of `annotate`. A step has `batch_size` examples, in an order "
-    "of their own. `select` gets the same random numbers for all examples of a passage",
+    "the number of examples of each passage in an epoch, 0 or more; None: always one. The passages "
+    "have the columns of `annotate`. A step has `batch_size` examples, in their own random order. "
+    "`select` gets the same random numbers for all examples of a passage",
     takes=("passages",),
     gives="Sequence[int] | None",
     needs="select",
@@ -110,7 +110,7 @@ WEIGH: Hook[Callable[[Passage, Spans], Any] | None] = Hook(
     None,
     "the weight of the loss, 0 or more: one number for a passage, or one for each of its tokens, "
     "(t,). `spans` are those that `select` returned; fields that follow a schedule, or are drawn, "
-    "have the same values as there. The loss of a step is the weighted mean over its target tokens "
+    "have the same values as in `select`. The loss of a step is the weighted mean over its target tokens "
     "(those that are not tokens of the passage, such as `</s>`, have the passage's mean weight)",
     takes=("passage", "spans"),
     gives="float | NDArray",
@@ -139,9 +139,9 @@ ANNOTATE: Hook[Callable[[Sequence[Passage], Path | None], _Columns] | None] = Ho
 COUNT: Hook[Callable[[Sequence[Passage]], Mapping[Any, int]] | None] = Hook(
     "count",
     None,
-    "what is to be added up over all passages, a whole number for each key: text, a whole number, "
-    "or a tuple of these. Runs in shards and over processes; the sums are the `statistics` that "
-    "`annotate` and `select` may take",
+    "whole numbers to add up over all passages, by key: text, a whole number, or a tuple of "
+    "these. Runs in shards and over processes; the sums are the `statistics` that `annotate` and `select` "
+    "get if they have this parameter",
     takes=("passages",),
     may_take=(STATISTICS,),
     gives="Mapping[Key, int]",
@@ -155,8 +155,8 @@ MIN_COUNT: Hook[int] = Hook(
 PASSES: Hook[int] = Hook(
     "passes",
     1,
-    "how often `count` sees the corpus, in which it may take `statistics`: None in the first pass, "
-    "then the sums of the pass before. Those of the last pass are kept",
+    "how often `count` reads the corpus. If `count` has a parameter `statistics`, it is None in "
+    "the first pass, then the sums of the previous one. The sums of the last pass are kept",
     form="class variable",
     annotation=schema.Count,
 )
@@ -173,7 +173,7 @@ CONDENSE: Hook[Callable[..., Any] | None] = Hook(
 REANNOTATE: Hook[Callable[[Sequence[Passage], Any], _Columns] | None] = Hook(
     "reannotate",
     None,
-    "columns as those of `annotate`, computed with the model in training: before the first step, "
+    "columns like those of `annotate`, computed with the model in training: before the first step, "
     "and again after every `every` steps. Runs once for the passages of the next `every` steps. "
     "`current` is that model (`maskpolicy.models.learned.Current`)",
     takes=("passages", "current"),
@@ -189,8 +189,8 @@ EVERY: Hook[int] = Hook(
 SMOOTHING: Hook[float] = Hook(
     "smoothing",
     0.0,
-    "of a policy with `reannotate`: the share of each label that the model's own prediction gets, "
-    "made by the model as it was at the last `reannotate`. 0: the right token is the whole label",
+    "for a policy with `reannotate`: the share of each label that is the prediction of the model "
+    "as it was at the last `reannotate`; the rest is the right token",
     form="field",
 )
 DEPENDS: Hook[Callable[[], Json]] = Hook(
@@ -212,9 +212,9 @@ ONLY_SELECT: Hook[Sequence[str]] = Hook(
 VERSION: Hook[int] = Hook(
     "version",
     1,
-    "of a policy that comes with maskpolicy: raised when `select` or `choose_member` masks "
-    "something else, so that trainings with the earlier masks are not reused. The code of a "
-    "file of your own is in its keys anyway",
+    "for a policy that comes with maskpolicy: raise it when `select` or `choose_member` masks "
+    "differently, so that trainings with the earlier masks are not reused. The keys of a policy in "
+    "your own file hold its code",
     form="class variable",
     annotation=schema.Count,
 )
@@ -229,10 +229,10 @@ FIT: Hook[Callable[..., Json] | None] = Hook(
     "fit",
     None,
     "trains a learned policy, writes it into the folder `out`, which `annotate` gets as `fitted`, "
-    "and returns what is to be reported; an artifact of its own for each intermediate run. `data` "
+    "and returns a report. Runs as a separate stage for each intermediate run. `data` "
     "are the contexts of the tasks in the field `train_on`, `spec` is the experiment's `fit`, "
-    "`tools` the model's and tokenizer's folders and the one training loop "
-    "(`maskpolicy.models.learned.Tools`). It may have a parameter `statistics`, too",
+    "`tools` the model's and tokenizer's folders and the training loop "
+    "(`maskpolicy.models.learned.Tools`). It may have a parameter `statistics` too",
     takes=("data", "spec", "out", "tools"),
     may_take=(STATISTICS,),
     gives="Json",
@@ -241,7 +241,7 @@ FIT: Hook[Callable[..., Json] | None] = Hook(
 TRAIN_ON: Hook[Sequence[str]] = Hook(
     "train_on",
     (),
-    "the tasks that `fit` gets the contexts of: names, or labels of the experiment's columns",
+    "the tasks whose contexts `fit` gets: names, or labels of the experiment's columns",
     form="field",
 )
 LEARNS_FROM: Hook[str] = Hook(
@@ -315,7 +315,7 @@ READING: Hook[Callable[[Json], tuple[str, tuple[str, ...]]] | None] = Hook(
 METRIC: Hook[str] = Hook(
     "metric",
     "",
-    "the name of the metric, where the task's fields choose it",
+    "the name of the metric, if the task's fields choose it",
     form="field or property",
 )
 LABELS: Hook[tuple[str, ...]] = Hook(
@@ -347,7 +347,7 @@ CHOOSE: Hook[str] = Hook(
 ANALYSE: Hook[Callable[..., Any] | None] = Hook(
     "analyse",
     None,
-    "what it finds in the results of finished runs, and in their artifacts in `store`",
+    "its findings in the results of finished runs, and in their artifacts in `store`",
     takes=("runs", "store"),
     gives="Findings",
     required=True,
@@ -355,7 +355,7 @@ ANALYSE: Hook[Callable[..., Any] | None] = Hook(
 TAKES_MODELS: Hook[bool] = Hook(
     "takes_models",
     False,
-    "True: a folder with a model may take the place of a run; it has no results",
+    "True: a folder with a model may stand in for a run; it has no results",
     form="class variable",
     annotation=bool,
 )
@@ -364,7 +364,7 @@ FILES: Hook[Sequence[str]] = Hook(
     (),
     'data files beside the plugin, `files = ["words.txt"]`: their digests are in its keys. Open '
     'them as usual, or by the path that `maskpolicy.file_of(self, "words.txt")` returns. '
-    "Declare every file that it reads: nothing notices a change of one that is not declared",
+    "Declare every file that it reads: a change of another file computes nothing again",
     form="class variable",
     annotation=tuple[str, ...],
 )

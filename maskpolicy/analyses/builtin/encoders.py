@@ -32,7 +32,7 @@ class Probe:
     """Accuracy of linear probes on the frozen encoder, over intermediate runs.
 
     Four probes predict from the states of single tokens of the world's entries, without masks.
-    `name` predicts the person from the tokens of the name, which many people share one by one;
+    `name` predicts the person from a token of the name, which many people share;
     `person` predicts the person from the words of the sentence that states a fact; `relation`
     predicts the stated relation from the name; `value` predicts the stated value from all words.
     The tokens of the value itself are never read. Facts (`name`, `person`) or people of test are
