@@ -110,8 +110,9 @@ WEIGH: Hook[Callable[[Passage, Spans], Any] | None] = Hook(
     None,
     "the weight of the loss, 0 or more: one number for a passage, or one for each of its tokens, "
     "(t,). `spans` are those that `select` returned; fields that follow a schedule, or are drawn, "
-    "have the same values as in `select`. The loss of a step is the weighted mean over its target tokens "
-    "(those that are not tokens of the passage, such as `</s>`, have the passage's mean weight)",
+    "have the same values as in `select`. The loss of a step is the weighted mean over its target "
+    "tokens (those that are not tokens of the passage, such as `</s>`, have the passage's mean "
+    "weight)",
     takes=("passage", "spans"),
     gives="float | NDArray",
     needs="select",
@@ -140,8 +141,8 @@ COUNT: Hook[Callable[[Sequence[Passage]], Mapping[Any, int]] | None] = Hook(
     "count",
     None,
     "whole numbers to add up over all passages, by key: text, a whole number, or a tuple of "
-    "these. Runs in shards and over processes; the sums are the `statistics` that `annotate` and `select` "
-    "get if they have this parameter",
+    "these. Runs in shards and over processes; the sums are the `statistics` that `annotate` and "
+    "`select` get if they have this parameter",
     takes=("passages",),
     may_take=(STATISTICS,),
     gives="Mapping[Key, int]",
