@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -74,6 +74,21 @@ class Findings:
     about: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     overview: tuple[str, ...] = ()
+
+    @classmethod
+    def of_runs(
+        cls,
+        runs: Collection[object],
+        columns: Sequence[str],
+        rows: Iterable[Mapping[str, Json]],
+        notes: Iterable[str] = (),
+        plots: Iterable[Plot] = (),
+        values: Iterable[Mapping[str, Json]] = (),
+        partial: bool = False,
+    ) -> Findings:
+        """Return findings without the first column, the name of the run, if there is one run."""
+        shown = tuple(columns if len(runs) > 1 else columns[1:])
+        return cls(shown, tuple(rows), tuple(notes), tuple(plots), partial, tuple(values))
 
     def tables(self) -> list[Findings]:
         """Return findings of one table each: the overview and the other columns, or all columns.

@@ -59,8 +59,7 @@ class Answers(Sampling):
             title = "masked spans that are answers (%)"
             title = f"{run.name}: {title}" if len(runs) > 1 else title
             panels.append(Grid(title, labels, list(wanted), values))
-        columns = _ANSWERS_COLUMNS if len(runs) > 1 else _ANSWERS_COLUMNS[1:]
-        return Findings(columns, tuple(rows), tuple(notes), tuple(panels), partial=missing)
+        return Findings.of_runs(runs, _ANSWERS_COLUMNS, rows, notes, panels, partial=missing)
 
 
 WAYS = ("policy", "salient-span", "random")
@@ -104,10 +103,8 @@ class Hits:
                         | {title: found[way][name][k] for title, (name, k) in FIGURES.items()}
                         for way in WAYS
                     ]
-        columns = _HITS_COLUMNS if len(runs) > 1 else _HITS_COLUMNS[1:]
-        if not rows and not notes:
-            return Findings(columns, (), ("no row has a learned policy",))
-        return Findings(columns, tuple(rows), tuple(notes), partial=bool(notes))
+        nothing = [] if rows or notes else ["no row has a learned policy"]
+        return Findings.of_runs(runs, _HITS_COLUMNS, rows, notes or nothing, partial=bool(notes))
 
 
 def _cells(run: Run) -> dict[tuple[str, int], Result]:
@@ -166,10 +163,8 @@ class Mismatch(Sampling):
                         "keep_models: [finetune] in the experiment and run it again"
                     )
                     missing = True
-        columns = _MISMATCH_COLUMNS if len(runs) > 1 else _MISMATCH_COLUMNS[1:]
-        return Findings(
-            columns, tuple(rows), tuple(notes), tuple(_mismatch_panels(rows, runs)), partial=missing
-        )
+        panels = _mismatch_panels(rows, runs)
+        return Findings.of_runs(runs, _MISMATCH_COLUMNS, rows, notes, panels, partial=missing)
 
     def _rows(
         self, run: Run, task: ColumnExamples, texts: dict[str, list[str]], store: Store

@@ -60,8 +60,7 @@ class Transfer:
                 ]
                 title = f"difference to {label} (points)"
                 panels.append(Grid(title, names, run.tasks, values, "used for", "learnt on", True))
-        columns = _TRANSFER_COLUMNS if len(runs) > 1 else _TRANSFER_COLUMNS[1:]
-        return Findings(columns, tuple(rows), tuple(notes), tuple(panels))
+        return Findings.of_runs(runs, _TRANSFER_COLUMNS, rows, notes, panels)
 
     def _reference(self, run: Run) -> str | None:
         labels = {result.policy: result.config["policy"]["name"] for result in run.results}

@@ -47,10 +47,9 @@ class Efficiency:
         untested = [each.reason for each in tests if each is not None and each.reason]
         notes += [f"points without a test: {reason}" for reason in dict.fromkeys(untested)]
         notes += filter(None, [condition(tests)])
-        columns = _EFFICIENCY_COLUMNS if len(runs) > 1 else _EFFICIENCY_COLUMNS[1:]
         lines = panels(found, "steps of the intermediate stage", lambda point: point.steps)
         partial = NO_ANSWERS in untested
-        return Findings(columns, tuple(rows), tuple(notes), tuple(lines), partial=partial)
+        return Findings.of_runs(runs, _EFFICIENCY_COLUMNS, rows, notes, lines, partial=partial)
 
 
 def _about(point: Point) -> dict[str, Json]:
@@ -128,8 +127,8 @@ class CheckpointScores:
             f"{store.place}" for label in unknown
         ]  # fmt: skip
         lines = panels(found, UNITS[self.over], lambda point: costs[id(point)][self.over])
-        columns = _CHECKPOINTS_COLUMNS if len(runs) > 1 else _CHECKPOINTS_COLUMNS[1:]
-        return Findings(columns, tuple(rows), tuple(notes), tuple(lines), partial=bool(unknown))
+        partial = bool(unknown)
+        return Findings.of_runs(runs, _CHECKPOINTS_COLUMNS, rows, notes, lines, partial=partial)
 
 
 _FIGURE3_COLUMNS = (
@@ -182,23 +181,22 @@ class Figure3:
             | over_runs.of_differences(place, pairs, tests)
             for place, known in numbers.items()
         ]
-        several = len(runs) > 1
         unknown = [row["policy"] for row in rows if row["steps"] and row.get("seconds") is None]
-        drawn = over_runs.panels(rows, "task", self.over, UNITS[self.over], "score", several)
-        return Findings(
-            _FIGURE3_COLUMNS if several else _FIGURE3_COLUMNS[1:],
-            tuple(rows),
-            (*notes, *missing),
-            tuple(
-                replace(panel, y="accuracy (%)") if panel.title.startswith("probe ") else panel
-                for panel in drawn
-            ),
-            partial=bool(missing or unknown),
-            values=tuple(
-                dict(zip(_FIGURE3_COLUMNS, place, strict=False)) | {"stage": stage, "value": value}
-                for place, known in numbers.items()
-                for stage, value in known.items()
-            ),
+        axis = UNITS[self.over]
+        drawn = over_runs.panels(rows, "task", self.over, axis, "score", len(runs) > 1)
+        panels = (
+            replace(panel, y="accuracy (%)") if panel.title.startswith("probe ") else panel
+            for panel in drawn
+        )
+        values = (
+            dict(zip(_FIGURE3_COLUMNS, place, strict=False)) | {"stage": stage, "value": value}
+            for place, known in numbers.items()
+            for stage, value in known.items()
+        )
+        notes += missing
+        partial = bool(missing or unknown)
+        return Findings.of_runs(
+            runs, _FIGURE3_COLUMNS, rows, notes, panels, values=values, partial=partial
         )
 
 

@@ -71,13 +71,9 @@ class Probe:
         panels: Iterable[Plot] = _bars(ended, several) if ended else ()
         if self.layers == "all":
             panels = over_runs.panels(ended, "probe", "layer", "layer", "accuracy", several)
-        return Findings(
-            _PROBE_COLUMNS if several else _PROBE_COLUMNS[1:],
-            tuple(rows),
-            tuple(notes),
-            tuple(panels),
-            partial=bool(notes),
-            values=tuple(map(_value, shown)),
+        values = map(_value, shown)
+        return Findings.of_runs(
+            runs, _PROBE_COLUMNS, rows, notes, panels, values=values, partial=bool(notes)
         )
 
 
@@ -191,14 +187,11 @@ class ReturnedMasks:
             about = {**_head(place), "measure": "slope over delta"}
             values += [{**about, "stage": run, "value": slope} for run, slope in known.items()]
         notes += [] if lines else ["no rows differ in mask_exclusion or shallow_decoder alone"]
-        several = len({run for run, _, _ in lines}) > 1
-        return Findings(
-            _MASKS_COLUMNS if several else _MASKS_COLUMNS[1:],
-            tuple(rows),
-            tuple(notes),
-            tuple(_panels_over_delta(rows, several)),
-            partial=self.probes and bool(notes),
-            values=tuple(values),
+        named = {run for run, _, _ in lines}
+        panels = _panels_over_delta(rows, len(named) > 1)
+        partial = self.probes and bool(notes)
+        return Findings.of_runs(
+            named, _MASKS_COLUMNS, rows, notes, panels, values=values, partial=partial
         )
 
 

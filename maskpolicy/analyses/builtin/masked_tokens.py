@@ -171,10 +171,8 @@ class Coverage:
                 rows.append(row)
             if not works and any("intermediate" in cell.config for cell in cells):
                 notes.append(f"{run.name}, {label}: its intermediate stage did not finish")
-        several = len(runs) > 1
-        columns = _COVERAGE_COLUMNS if several else _COVERAGE_COLUMNS[1:]
-        panels = tuple(_coverage_panel(rows, kind, several) for kind in _PANELS) if rows else ()
-        return Findings(columns, tuple(rows), tuple(notes), panels)
+        panels = [_coverage_panel(rows, kind, len(runs) > 1) for kind in _PANELS if rows]
+        return Findings.of_runs(runs, _COVERAGE_COLUMNS, rows, notes, panels)
 
 
 def _coverage_panel(rows: Sequence[Json], kind: str, several: bool) -> Bars:

@@ -96,23 +96,21 @@ class Rank:
             else:
                 bare = MeasuredModel(run.name, run.name, str(run.folder))
                 self._add(bare, run.folder, run.folder, None, seen)
-        several = len({model.run for model, _ in seen.models}) > 1
-        bases = baselines_of(runs)
-        values = figures.values(seen.models, self.tau, bases)
-        columns = figures.COLUMNS if self.over_runs else COLUMNS
-        rows = (
-            figures.table(values)
-            if self.over_runs
-            else [row for each in seen.models for row in _rows(*each, self.tau)]
-        )
-        folders = any(not run.results for run in runs)
-        return Findings(
-            columns if several else columns[1:],
-            tuple(rows),
+        values = figures.values(seen.models, self.tau, baselines_of(runs))
+        if self.over_runs:
+            columns, rows = figures.COLUMNS, figures.table(values)
+        else:
+            columns = COLUMNS
+            rows = [row for each in seen.models for row in _rows(*each, self.tau)]
+        has_folders = any(not run.results for run in runs)
+        return Findings.of_runs(
+            {model.run for model, _ in seen.models},
+            columns,
+            rows,
             (*seen.notes, *_thin(seen)),
-            tuple(figures.panels(seen.models, self.tau)) if seen.models else (),
-            partial=folders or seen.lacks_tuned or bool(seen.notes or self.text),
-            values=tuple(values),
+            figures.panels(seen.models, self.tau) if seen.models else (),
+            partial=has_folders or seen.lacks_tuned or bool(seen.notes or self.text),
+            values=values,
         )
 
     def _of_run(self, run: Run, store: Store, seen: _Seen) -> None:

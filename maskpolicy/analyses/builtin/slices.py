@@ -44,9 +44,8 @@ class Slices:
                 title = f"{task} ({run.name})" if len(runs) > 1 else task
                 for name in dict.fromkeys(row["slice"] for row in of_task):
                     panels.append(_panel(f"{title}: score (%) by {name}", name, of_task))
-        columns = _COLUMNS if len(runs) > 1 else _COLUMNS[1:]
         notes = () if rows else ("no task has slices and a metric that is a mean over examples",)
-        return Findings(columns, tuple(rows), notes, tuple(panels))
+        return Findings.of_runs(runs, _COLUMNS, rows, notes, panels)
 
 
 def _scores(run: Run, task: str) -> Scores:
