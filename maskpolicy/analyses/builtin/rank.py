@@ -97,16 +97,12 @@ class Rank:
                 bare = MeasuredModel(run.name, run.name, str(run.folder))
                 self._add(bare, run.folder, run.folder, None, seen)
         values = figures.values(seen.models, self.tau, baselines_of(runs))
-        if self.over_runs:
-            columns, rows = figures.COLUMNS, figures.table(values)
-        else:
-            columns = COLUMNS
-            rows = [row for each in seen.models for row in _rows(*each, self.tau)]
+        rows = [row for each in seen.models for row in _rows(*each, self.tau)]
         has_folders = any(not run.results for run in runs)
         return Findings.of_runs(
             {model.run for model, _ in seen.models},
-            columns,
-            rows,
+            figures.COLUMNS if self.over_runs else COLUMNS,
+            figures.table(values) if self.over_runs else rows,
             (*seen.notes, *_thin(seen)),
             figures.panels(seen.models, self.tau) if seen.models else (),
             partial=has_folders or seen.lacks_tuned or bool(seen.notes or self.text),
