@@ -72,5 +72,5 @@ def _start(answer: Json, context: str) -> int:
     """Return the character at which the first answer begins, without blanks around it."""
     start, said = answer.get("answer_start"), text(answer, "text")
     if not isinstance(start, int) or context[start : start + len(said)] != said or start < 0:
-        raise DataError(f"key 'answers.answer_start': {said!r} does not stand at {start}")
+        raise DataError(f"key 'answers.answer_start': the text at {start} is not {said!r}")
     return start + len(said) - len(said.lstrip())

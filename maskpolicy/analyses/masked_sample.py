@@ -284,8 +284,8 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     inputs = row.read_by_policy
     if FEEDBACK in row.inputs:
         raise ConfigError(
-            "masks by what the model in training predicts, which is dropped after use: these masks "
-            "cannot be sampled"
+            "its masks depend on predictions of the model in training, which are deleted after use: "
+            "they cannot be sampled"
         )
     if row.version != version_of("intermediate"):
         raise ConfigError(
