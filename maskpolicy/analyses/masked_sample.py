@@ -284,13 +284,13 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     inputs = row.read_by_policy
     if FEEDBACK in row.inputs:
         raise ConfigError(
-            "its masks depend on predictions of the model in training, which are deleted after use: "
-            "they cannot be sampled"
+            "its masks depend on predictions of the model in training, which are deleted after "
+            "use: they cannot be sampled"
         )
     if row.version != version_of("intermediate"):
         raise ConfigError(
-            f"{row.label}: was trained by a version of maskpolicy that masks differently: run its "
-            "experiment again"
+            "it was trained by a version of maskpolicy that masks differently: run its experiment "
+            "again"
         )
     params = masked_params(row.params, sampling, row.room)
     folder = derive(store, "masked-sample", row.label, params, inputs).path

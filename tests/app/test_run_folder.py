@@ -226,7 +226,10 @@ def test_the_page_of_a_run_shows_what_each_policy_masked(home, viewer):
     found = json.loads(viewer.read_text())
     assert len({row["passage"] for row in found["rows"]}) == contents.MOST
     assert {row["policy"] for row in found["rows"]} == {"random", "whole-word"}
-    assert "entropy-aware: masks by what the model in training predicts" in found["notes"][0]
+    assert (
+        "entropy-aware: its masks depend on predictions of the model in training"
+        in found["notes"][0]
+    )
     page = (home / "out" / "leaderboard.html").read_text()
     assert page.count('<p class="passage">') == 2 * (1 + contents.MOST)
     assert "analyze viewer" not in page
