@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.leaderboard import stats
-from maskpolicy.leaderboard.stats import Difference, Verdict
+from maskpolicy.leaderboard.comparisons import Comparison
+from maskpolicy.leaderboard.given_tests import Task, compare_all, judged
+from maskpolicy.leaderboard.stats import LEVEL
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Kind:
     noise: float = 0.0  # between the runs of one system
     shares: bool = False  # all tasks ask about the same groups
     graded: bool = False  # scores between 0 and 1, in place of right and wrong
+    lacking: int = 0  # systems that lack one seed of the first task
 
 
 _UNEQUAL = (1,) * 40 + (5,) * 12 + (40,) * 5
@@ -59,29 +61,35 @@ KINDS = (
     Kind("3 seeds, noise 0.2, 2 systems", systems=2, seeds=3, noise=0.2),
     Kind("5 seeds, noise 0.2", seeds=5, noise=0.2),
     Kind("3 seeds, noise 0.2, 40 groups of 5", 10, 1, (5,) * 40, 3, taste=0.4, noise=0.2),
+    Kind("3 seeds, noise 0.2, 5 tasks, 1 lacks a seed", 10, 5, seeds=3, noise=0.2, lacking=1),
+    Kind("3 seeds, noise 0.2, 2 tasks, 3 of 4 lack a seed", 4, 2, seeds=3, noise=0.2, lacking=3),
+    Kind("4 seeds, noise 0.2, 5 tasks, 1 lacks a seed", 10, 5, seeds=4, noise=0.2, lacking=1),
+    Kind("4 seeds, noise 0.2, 2 tasks, 1 of 2 lacks one", 2, 2, seeds=4, noise=0.2, lacking=1),
     Kind("one run each, runs differ by 0.1 logits", noise=0.1),
     Kind("one run each, runs differ by 0.2 logits", noise=0.2),
     Kind("the same, 1,000 examples", sizes=(1,) * 1000, noise=0.2),
 )
 
 
-def verdicts(kind: Kind, rng: np.random.Generator) -> list[Verdict]:
-    """Simulate one board without a difference, and test all pairs as `given_scores` does."""
+def comparisons(kind: Kind, rng: np.random.Generator) -> list[Comparison]:
+    """Simulate one board without a difference, and test all pairs as `maskpolicy board` does."""
     groups = np.repeat(np.arange(len(kind.sizes)), kind.sizes)
-    first, second = np.triu_indices(kind.systems, 1)
     tastes: list[NDArray[Any]] = []
-    pairs: list[Difference] = []
+    tasks: list[Task] = []
     run = rng.normal(0, kind.noise, (kind.systems, kind.seeds, 1))
-    for _ in range(kind.tasks):
+    for number in range(kind.tasks):
         taste = rng.normal(0, kind.taste, (kind.systems, 1, len(kind.sizes)))
         tastes.append(tastes[0] if kind.shares and tastes else taste)
         logits = rng.normal(kind.mean, kind.spread, len(groups)) + tastes[-1][..., groups] + run
         right = rng.random(logits.shape) < 1 / (1 + np.exp(-logits))
         scores = right * rng.random(logits.shape) if kind.graded else right.astype(np.float64)
-        parts = [(1.0, scores[first]), (-1.0, scores[second])]
-        pairs.append(stats.weighted(parts, groups, ("", "")))
-    means = [stats.average(pairs, apart=not kind.shares)] if kind.tasks > 1 else []
-    return stats.assess_together(pairs, means, kind.systems - 1)
+        if number == 0:
+            lacking = np.arange(kind.lacking)
+            scores[lacking, lacking % kind.seeds] = np.nan
+        tasks.append(Task(str(number), "score", groups, scores))
+    order = np.arange(kind.systems)
+    found = compare_all(tasks, order, lambda text: None, apart=not kind.shares)
+    return [comparison for each in judged(found) for comparison in each]
 
 
 def rates(kind: Kind, experiments: int, seed: int = 0) -> tuple[float, float]:
@@ -89,10 +97,10 @@ def rates(kind: Kind, experiments: int, seed: int = 0) -> tuple[float, float]:
     rng = np.random.default_rng(seed)
     marked = missed = tests = 0
     for _ in range(experiments):
-        found = verdicts(kind, rng)
-        marked += any((each.p_holm < stats.LEVEL).any() for each in found)
-        missed += sum(int((each.p < stats.LEVEL).sum()) for each in found)
-        tests += sum(len(each.p) for each in found)
+        found = [each for each in comparisons(kind, rng) if each.estimate]
+        marked += any(each.is_significant for each in found)
+        missed += sum(each.estimate is not None and each.estimate.p < LEVEL for each in found)
+        tests += len(found)
     return 100 * marked / experiments, 100 * missed / tests
 
 

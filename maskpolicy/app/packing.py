@@ -26,6 +26,8 @@ HUB, ZIP = "hf://", ".zip"
 _LEFT_OUT = "logs/"  # a tracker's files: large, and no part of the results
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip files know, so that equal runs give equal bytes
 _BROKEN = (zlib.error, lzma.LZMAError)
+# what messages advise the owner of a run's folder
+_ADVICE = re.compile(r"[:;] (?:remove (?:it|the file)|run (?:it|(?:the|its) experiment))\b[^:;]*$")
 _FILES, _BYTES = 200_000, 4 << 30  # the most in a zip file that is read
 
 
@@ -114,6 +116,10 @@ class OpenedRuns:
             raise ConfigError(f"{names}: holds {len(self.folders)} runs: unpack it, and name one")
         return self.folders[0]
 
+    def told(self, text: str) -> str:
+        """Return a message without advice that only the owner of a run's folder can follow."""
+        return _ADVICE.sub(": the zip has to be packed again", text) if self.packed else text
+
     @contextmanager
     def naming(self, store: Store | None = None) -> Iterator[None]:
         """Let errors name packed files instead of the folders to which they were unpacked.
@@ -125,7 +131,8 @@ class OpenedRuns:
         except MaskpolicyError as error:
             text = named = str(error)
             for folder, name in self.packed.items():
-                named = named.replace(str(folder), name)
+                if str(folder) in named:
+                    named = self.told(named.replace(str(folder), name))
             if store is not None and self.packed and f"store {store.place}" in text:
                 files = ", ".join(dict.fromkeys(self.packed.values()))
                 named = (

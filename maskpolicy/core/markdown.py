@@ -9,6 +9,8 @@ from html import escape
 from maskpolicy.core.types import Json
 
 _MARK = re.compile(r"[\\`\[]|[*~](?=\S)|(?<=\S)[*~]|(?<![^\W_])_|_(?![^\W_])")
+_START = re.compile(r"^(?=(?:[-+*]|#{1,6}|-{3,})(?:\s|$))")  # begins a list, heading or rule
+_NUMBER = re.compile(r"^\s*\d{1,9}(?=[.)](?:\s|$))")  # begins a list
 _LINK = re.compile(r"(?<=\])(?=[(:\[])|(?<=\w:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 
 
@@ -23,19 +25,22 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = Fa
 
 def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
     """Return a table of texts in which nothing is markup; see `table`."""
-    return table([_text(cell) for cell in head], [list(map(_text, row)) for row in rows], numbers)
+    return table([plain(cell) for cell in head], [list(map(plain, row)) for row in rows], numbers)
 
 
 def plain(text: str) -> str:
+    """Return text on one line, escaped so that nothing in it is markup."""
+    marked = _START.sub(r"\\", _MARK.sub(r"\\\g<0>", " ".join(text.split())))
+    return unlinked(_NUMBER.sub(r"\g<0>\\", marked))
+
+
+def unlinked(text: str) -> str:
     """Return text on one line, escaped so that Markdown sees no HTML, link or image in it.
 
-    This includes definitions of links, and bare addresses, which GitHub turns into links.
+    This includes definitions of links, and bare addresses, which GitHub turns into links. Emphasis
+    and code stay.
     """
     return " ".join(_LINK.sub(r"\\", escape(text, quote=False)).split())
-
-
-def _text(cell: str) -> str:
-    return plain(_MARK.sub(r"\\\g<0>", cell))
 
 
 def _line(cells: Sequence[str]) -> str:

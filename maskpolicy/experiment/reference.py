@@ -231,7 +231,7 @@ def _item(key: Key) -> str:
     value = f"`{default(key)}`" if key.default is not MISSING else default(key)
     is_brief = key.block == "policies" and key.of and "|" not in kind and key.default is not MISSING
     about = f"{kind}; {value}" if not is_brief else value if len(value) < 100 else "a long list"
-    return f"* `{key.name}` ({about}): {markdown.plain(key.meaning)}"
+    return f"* `{key.name}` ({about}): {markdown.unlinked(key.meaning)}"
 
 
 def _defaults(found: Sequence[Key]) -> str:

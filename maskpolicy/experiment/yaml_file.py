@@ -27,8 +27,9 @@ _OLD_NUMBER = re.compile(
     r"|[-+]?(?=.*_)\.?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
     r"|[-+]\.[0-9]+(?:[eE][-+]?[0-9]+)?|\.[0-9]+[eE][-+]?[0-9]+"
 )
-# all but tab and line breaks: messages would send them to terminals
-CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# all but tab and line breaks, and what turns the direction of writing: messages would send them to
+# terminals
+CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def read_text(path: Path) -> str:

@@ -83,7 +83,7 @@ class BoardRow:
 
     @property
     def own_settings(self) -> dict[str, Json]:
-        """The same by setting, e.g. {"intermediate.lr": 0.001}."""
+        """`trainings` by setting, e.g. {"intermediate.lr": 0.001}."""
         return {
             f"{stage}.{key}": value
             for stage, values in self.trainings.items()
@@ -144,7 +144,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Given:
-    """What is said of a board of scores that another program computed (`given_scores`)."""
+    """The texts of a board of given scores, which another program computed."""
 
     above: tuple[str, ...]  # sentences above the table: what the tests generalise to and find
     facts: Mapping[str, str]
@@ -170,12 +170,12 @@ class Board:
 
     @property
     def noun(self) -> str:
-        """What a row is."""
+        """What a row is called."""
         return "policy" if self.given is None else "system"
 
     @property
     def one_seed(self) -> str:
-        """What is shown where there is one seed."""
+        """How to call the scores of a single seed."""
         return "one seed" if self.given is None else "one run of each system"
 
     @cached_property
@@ -215,7 +215,7 @@ class Board:
 
     @property
     def over(self) -> str:
-        """What the tests draw at random, in words: single runs, or their means, have no seeds."""
+        """What the tests treat as random, in words."""
         compared = (score.comparison for score in self._scores)
         most = max((each.seeds for each in compared if each and each.estimate), default=0)
         return "seeds and examples" if most > 1 else "examples"

@@ -44,7 +44,7 @@ def build_leaderboard(
     drafts = join_rows(runs)
     unlike = joined_rows.unlike(drafts)
     if not mixed:
-        _refuse_mixed(drafts, unlike)
+        _check_comparable(drafts, unlike)
     label, absent = _baseline_label(runs, drafts, baseline)
     names = joined_rows.names(drafts)
     present = (task for draft in drafts for task, _ in draft.cells)
@@ -101,7 +101,7 @@ def _notes(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[str]:
     ]
 
 
-def _refuse_mixed(drafts: Sequence[Draft], unlike: Mapping[str, Sequence[str]]) -> None:
+def _check_comparable(drafts: Sequence[Draft], unlike: Mapping[str, Sequence[str]]) -> None:
     """Raise ConfigError for rows that differ in their settings, or share a label."""
     for pair, differ in unlike.items():
         of_worlds = differ[0].startswith("world.seed: ")
@@ -119,11 +119,10 @@ def _refuse_mixed(drafts: Sequence[Draft], unlike: Mapping[str, Sequence[str]]) 
 def _baseline_label(
     runs: Sequence[Run], drafts: Sequence[Draft], given: str | None
 ) -> tuple[str, list[str]]:
-    """Return the baseline's label, and a note if it is the first row instead of one left out.
+    """Return the baseline's label, and a note if the first row replaces it.
 
-    --only may have left out rows whose labels begin with it.
-
-    Raises ConfigError if no row is called so.
+    The first row is the baseline if --only left out all rows that the label may mean. Raises
+    ConfigError if no row has the label.
     """
     label = given or runs[0].baseline
     if comparisons.baseline_candidates(label, _labelled(drafts)):

@@ -188,7 +188,7 @@ def assess_family(comparisons: Sequence[Comparison | None]) -> list[Comparison |
     return [
         replace(
             each,
-            estimate=_estimate(each.pair, verdicts[index], len(tested)),
+            estimate=estimates(each.pair, verdicts[index], len(tested))[0],
             p_holm=float(verdicts[index].p_holm),
             p_failing=float(failing[index].p_holm),
         )
@@ -198,18 +198,16 @@ def assess_family(comparisons: Sequence[Comparison | None]) -> list[Comparison |
     ]
 
 
-def _estimate(pair: Difference, verdict: stats.Verdict, tests: int) -> Estimate:
-    mean, error = 100 * float(pair.mean), 100 * float(verdict.error)
-    low, high = np.clip(stats.interval(mean, error, verdict.freedom), -100, 100).tolist()
-    detectable = error * stats.detectable(verdict.freedom, tests)
-    return Estimate(
-        difference=mean,
-        low=low,
-        high=high,
-        p=float(verdict.p),
-        groups=pair.groups,
-        detectable=detectable,
-    )
+def estimates(pair: Difference, verdict: stats.Verdict, tests: int) -> list[Estimate]:
+    """Return the estimate of each pair of a difference in a family of `tests`."""
+    mean, error, p = map(np.atleast_1d, (100 * pair.mean, 100 * verdict.error, verdict.p))
+    half = stats.interval(0.0, 1.0, verdict.freedom)[1] * error
+    low, high = np.clip((mean - half, mean + half), -100, 100)
+    numbers = (mean, low, high, p, error * stats.detectable(verdict.freedom, tests))
+    return [
+        Estimate(difference, start, end, p_value, pair.groups, finds)
+        for difference, start, end, p_value, finds in np.transpose(numbers).tolist()
+    ]
 
 
 def _matched(rows: Sequence[Cells]) -> list[tuple[Result, ...]]:
@@ -357,10 +355,10 @@ LabelledRow: TypeAlias = tuple[Sequence[str], Json]
 
 
 def baseline_candidates(name: str, rows: Sequence[LabelledRow]) -> list[int]:
-    """Return the indices of the rows that `name` names.
+    """Return the indices of the rows that a baseline's `name` may mean.
 
-    If no row has this label, it may be a policy, or what the labels begin with, as long as these
-    rows differ in their trainings and objective alone.
+    These are the rows with this label; otherwise those of the policy `name`; otherwise those whose
+    labels begin with it. Rows of the last two kinds may only differ in trainings and objective.
     """
 
     def which(holds: Callable[[Sequence[str], Json], bool]) -> list[int]:
@@ -383,9 +381,9 @@ def baseline_candidates(name: str, rows: Sequence[LabelledRow]) -> list[int]:
 
 
 def nearest_baseline(name: str, rows: Sequence[LabelledRow], to: Json) -> int | None:
-    """Return the index of the row named `name` that is most like a row with the settings `to`.
+    """Return the index of the baseline `name` for a row with the settings `to`; None without one.
 
-    The first of several rows with the very label `name` is that row; None if there is none.
+    It is the first row with this label, or else the candidate that is most like the row.
     """
     found = baseline_candidates(name, rows)
     if not found or name in rows[found[0]][0]:
@@ -412,7 +410,7 @@ def baselines_of(runs: Sequence[Run]) -> dict[tuple[str, str], str]:
 
 
 def _likeness(base: Json, row: Json) -> int:
-    """Return how many of the settings that distinguish a baseline a row has, less the others."""
+    """Return how many of a baseline's own settings a row shares, minus those that it does not."""
     same = [
         row.get(stage, {}).get(key) == value
         for stage, values in base.get("trainings", {}).items()

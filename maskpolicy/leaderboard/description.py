@@ -213,8 +213,8 @@ def choice(result: Result) -> str:
     tried = [", ".join(map(_value, values.values())) for values in about["tried"]]
     pairs = zip(tried, about["scores"], strict=True)
     scores = "; ".join(f"{values}: {100 * score:.1f}" for values, score in pairs)
-    taken = about["tried"][about["chosen"]]
-    settings = ", ".join(f"{key}={_value(value)}" for key, value in taken.items())
+    best = about["tried"][about["chosen"]]
+    settings = ", ".join(f"{key}={_value(value)}" for key, value in best.items())
     task = f" for {result.task}" if about["by"] == "task" else ""
     equal = about["scores"].count(max(about["scores"]))
     first = f", the first of {equal} that are best" if equal > 1 else ""

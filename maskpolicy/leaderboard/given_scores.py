@@ -6,34 +6,32 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.errors import ConfigError, DataError, cause, unknown
+from maskpolicy.core.errors import ConfigError, DataError, unknown
 from maskpolicy.core.metrics import Total
 from maskpolicy.experiment.yaml_file import CONTROLS
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.board import Board, BoardRow, Given, Score, average_label, missing
 from maskpolicy.leaderboard.build import lying_apart, needs_steady_runs
-from maskpolicy.leaderboard.comparisons import FEWEST, SAME, Comparison, Estimate, Versus
+from maskpolicy.leaderboard.comparisons import FEWEST, Comparison, Versus
+from maskpolicy.leaderboard.given_tests import ALL, Pairs, Task, compare_all, judged
 from maskpolicy.leaderboard.joined_rows import ABSENT, Gap
 from maskpolicy.leaderboard.results.cell import Result, Run, listed
-from maskpolicy.leaderboard.stats import Difference
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 NEEDED = ("system", "task", "example", "score")
 COLUMNS = (*NEEDED, "seed", "run", "group", "metric")
-ALL = "all tasks"  # the group over which tasks are averaged
-MOST = 400_000  # tests of pairs of systems, for which memory suffices
-_AT_ONCE = 4_000_000  # differences of examples in memory
 NOWHERE = Path(os.devnull)  # the folder of scores that no run computed
-# besides control characters, what would break a line or turn the direction of writing
-UNPRINTED = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# what no name may have
+UNPRINTED = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u061c\u200e\u200f\u2028\u2029]")
 _APART = "no example has scores of all systems"
 _HELD = (
     "The tests generalise to other examples of the same kind, and to nothing else. {why}: what "
@@ -41,61 +39,9 @@ _HELD = (
     "a mark is about these outputs of the systems."
 )
 _DRAWN = (
-    "The tests generalise to other {unit}s and other examples of the same kind: each system has "
-    "{runs} {unit}s. What is the same for all of them, such as the training data, is held fixed."
+    "The tests generalise to other {unit}s and other examples of the same kind: {each}. What is "
+    "the same for all of them, such as the training data, is held fixed."
 )
-
-
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """The scores of one task; arrays are in the order of all systems."""
-
-    name: str
-    metric: str
-    groups: NDArray[np.int64]  # (examples,) numbered from 0
-    scores: NDArray[np.float64]  # (systems, runs, examples); NaN where a run lacks an example
-    has: NDArray[np.int64]  # (systems, runs) how many of the examples it has
-    common: int  # examples that all systems and runs have
-
-    @property
-    def whole(self) -> NDArray[np.bool_]:
-        """(systems, runs) whether all examples have scores."""
-        found: NDArray[np.bool_] = (self.has == len(self.groups)) & (self.has > 0)
-        return found
-
-    def used(self, runs: int) -> NDArray[np.bool_]:
-        """(systems, runs) the complete runs that count: the first, or all if they are averaged."""
-        return self.whole & ((self.whole.cumsum(1) <= runs) | (runs == 1))
-
-    def tested(self, runs: int) -> NDArray[np.float64]:
-        """Return the scores (systems, runs, examples) of the first complete runs.
-
-        For one run, they are the means over all that are complete.
-        """
-        if runs == 1:
-            scores = np.where(self.whole[..., None], self.scores, 0)
-            runs_of = np.maximum(1, self.whole.sum(1))[:, None, None]
-            means: NDArray[np.float64] = scores.sum(1, keepdims=True) / runs_of
-            return means
-        first = np.argsort(~self.whole, axis=1, kind="stable")[:, :runs]
-        return np.take_along_axis(self.scores, first[..., None], 1)
-
-
-@dataclass(frozen=True, eq=False)
-class _Column:
-    """Pairs of systems on one task or average; the arrays have the axis of the pairs."""
-
-    name: str
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    pair: Difference
-    varies: NDArray[np.bool_]  # else there is no test
-    is_average: bool = False
-
-    def of(self, kept: NDArray[np.bool_], signs: Any = 1.0) -> _Column:
-        """Return the `kept` pairs, with their differences times `signs`."""
-        parts = self.first[kept], self.second[kept], self.pair.of(kept, signs), self.varies[kept]
-        return _Column(self.name, *parts, self.is_average)
 
 
 def build_board(
@@ -110,10 +56,10 @@ def build_board(
 ) -> Board:
     """Return the leaderboard of a table with one line for each score of an example.
 
-    It has the columns NEEDED and any of COLUMNS; scores lie between 0 and `scale`. With `shared`,
-    examples that a system lacks are left out for all; without, that system has no score on the
-    task. Scores and tests are of the same runs of each system. The baseline is by default the
-    system of the first line. `told` is given what is being done. Raises DataError for lines that
+    It has the columns NEEDED and any of COLUMNS; scores lie between 0 and `scale`. A system that
+    lacks examples has no score on that task; with `shared`, these examples are left out for all
+    systems. Two systems are compared on the seeds that both have. The default baseline is the
+    system of the first line. `told` is called with the progress. Raises DataError for lines that
     cannot be used, and ConfigError for an unknown baseline.
     """
     lacking = [name for name in NEEDED if name not in frame]
@@ -137,23 +83,19 @@ def build_board(
     starts = np.searchsorted(codes["task"][order], np.arange(1, len(names["task"])))
     every = [_task(each, codes, names, values, shared) for each in np.split(order, starts)]
     tasks = [task for task in every if len(task.groups)]
-    complete = np.array([task.whole.sum(1) for task in tasks])  # (tasks, systems)
-    if not complete.any():
-        can = "--shared keeps those that all have" if any(task.common for task in every) else ""
-        raise DataError(
-            f"no system has all examples of a task: {can or f'{_APART}: leave systems out'}"
-        )
+    if not any(task.whole.any() for task in tasks):
+        can = any(task.common.any() for task in every)
+        hint = "--shared keeps those that all have" if can else f"{_APART}: leave systems out"
+        raise DataError(f"no system has all examples of a task: {hint}")
     if not any(task.has[systems.index(base)].any() for task in tasks):
         raise ConfigError(f"baseline: {base} shares no example with all others: name another")
-    fewest = int(complete[complete > 0].min())
-    runs = fewest if fewest >= FEWEST else 1
     pairs = codes.get("group", codes["task"]) * len(every) + codes["task"]
     apart = len(np.unique(pairs)) == len(names.get("group", names["task"]))
-    board = _Scored(tasks, systems, numbers, systems.index(base), runs, apart, unit)
-    columns = board.columns(told)
-    rows = board.rows(columns)
+    order = _in_order(tasks)
+    found = compare_all(tasks, order, told, apart=apart, unit=unit)
+    board = _Scored(tasks, systems, numbers, systems.index(base), unit, found)
+    rows = board.rows(order)
     told("ranks")
-    judged = _judged(columns, board.runs)
     gone = [task.name for task in every if not len(task.groups)]
     gone += [name for name in systems if name not in {row.label for row in rows}]
     return Board(
@@ -167,9 +109,9 @@ def build_board(
         ),
         groups={ALL: tuple(task.name for task in tasks)} if len(tasks) > 1 else {},
         pairs=tuple(
-            Versus(column.name, systems[first], systems[second], comparison)
-            for column, compared in zip(columns, judged, strict=True)
-            for first, second, comparison in zip(column.first, column.second, compared, strict=True)
+            Versus(each.column, systems[first], systems[second], comparison)
+            for each, compared in zip(found, judged(found), strict=True)
+            for first, second, comparison in zip(each.first, each.second, compared, strict=True)
         ),
         compared_with=base,
         runs=(Run(NOWHERE, (), base, experiment=title),),
@@ -200,10 +142,14 @@ def _values(
     frame: DataFrame, scale: float, codes: Mapping[str, NDArray[Any]], names: Mapping[str, Any]
 ) -> NDArray[np.float64]:
     """Return the scores (lines,) divided by `scale`; raises DataError."""
-    try:
-        values: NDArray[np.float64] = frame["score"].to_numpy("float64", na_value=np.nan) / scale
-    except (TypeError, ValueError) as error:
-        raise DataError(f"score: {cause(error)}: scores are numbers") from None
+    import pandas as pd
+
+    numbers = pd.to_numeric(frame["score"], errors="coerce")
+    texts = np.flatnonzero(numbers.isna() & frame["score"].notna())
+    if len(texts):
+        where, text = _place(NEEDED[:3], texts[0], codes, names), frame["score"].iloc[texts[0]]
+        raise DataError(f"{where}: score {text!r} is not a number")
+    values: NDArray[np.float64] = numbers.to_numpy("float64", na_value=np.nan) / scale
     bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
     if not len(bad):
         return values
@@ -226,21 +172,23 @@ def _place(
 def _units(
     codes: Mapping[str, NDArray[np.int64]], names: Mapping[str, Sequence[str]], unit: str
 ) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-    """Return each line's run, numbered within its system, and the runs' numbers on the board.
+    """Return each line's run as a number from 0, and the runs' numbers on the board.
 
-    These are their names if all systems have the same ones, and all are numbers.
+    If one system has all runs, equal names are equal runs on the board, and numbers if all names
+    are. Otherwise each system's runs are numbered in the order of their names.
     """
     import pandas as pd
 
     if unit not in names:
         return np.zeros_like(codes["system"]), (0,)
     labels = sorted(names[unit], key=lambda name: (len(name), name))
-    rank = np.array([labels.index(name) for name in names[unit]])
-    of_system = pd.Series(rank[codes[unit]]).groupby(codes["system"])
-    units = of_system.rank("dense").to_numpy(np.int64) - 1
+    units = np.array([labels.index(name) for name in names[unit]])[codes[unit]]
+    of_system = pd.Series(units).groupby(codes["system"])
+    most = int(of_system.nunique().max())
+    if most < len(labels):
+        return of_system.rank("dense").to_numpy(np.int64) - 1, tuple(range(most))
     are_numbers = all(label.isascii() and label.isdigit() for label in labels)
-    alike = units.max() + 1 == len(labels)
-    return units, tuple(map(int, labels) if alike and are_numbers else range(units.max() + 1))
+    return units, tuple(map(int, labels) if are_numbers else range(most))
 
 
 def _task(
@@ -249,7 +197,7 @@ def _task(
     names: Mapping[str, Sequence[str]],
     values: NDArray[np.float64],
     shared: bool,
-) -> _Task:
+) -> Task:
     """Return the scores of one task, averaged over the seeds of a run; raises DataError."""
     of = {name: column[lines] for name, column in codes.items()}
     name = names["task"][of["task"][0]]
@@ -269,127 +217,64 @@ def _task(
     counts = np.bincount(place, minlength=size).reshape(shape)
     sums = np.bincount(place, values[lines], minlength=size).reshape(shape)
     full = counts == np.maximum(1, counts.max(-1, keepdims=True))  # with all seeds of the run
-    common = (full | ~counts.any(-1, keepdims=True)).all((0, 1))
-    kept = common if shared else np.ones(len(used), bool)
     groups = np.arange(len(used)) if "group" not in of else of["group"][first]
     if "group" in of and (groups[example] != of["group"]).any():
         raise DataError(f"task {name}: an example is in two groups: give it one everywhere")
-    return _Task(
-        name,
-        names["metric"][of["metric"][0]] if "metric" in of else "score",
-        np.unique(groups[kept], return_inverse=True)[1],
-        np.where(full, sums / np.maximum(1, counts), np.nan)[..., kept],
-        full[..., kept].sum(-1),
-        int(common.sum()),
-    )
+    metric = names["metric"][of["metric"][0]] if "metric" in of else "score"
+    scores = np.where(full, sums / np.maximum(1, counts), np.nan)
+    whole = Task(name, metric, np.unique(groups, return_inverse=True)[1], scores)
+    if not shared:
+        return whole
+    groups = np.unique(groups[whole.common], return_inverse=True)[1]
+    return Task(name, metric, groups, scores[..., whole.common])
 
 
-def _judged(columns: Sequence[_Column], runs: int) -> list[list[Comparison]]:
-    """Test the pairs of all columns as one family; return the comparisons of each column."""
-    if not columns:
-        return []
-    rows = len({*np.concatenate([(c.first, c.second) for c in columns], axis=1).flat}) - 1
-    tested = [column.of(column.varies) for column in columns if column.varies.any()]
-    single = [column.pair for column in tested if not column.is_average]
-    means = [column.pair for column in tested if column.is_average]
-    verdicts = stats.assess_together(single, means, rows)
-    failing = stats.assess_together(single, means, rows, stats.FAILING)
-    tests = sum(len(column.first) for column in tested)
-    judged = {c.name: np.full(len(c.first), Comparison(runs, reason=SAME)) for c in columns}
-    for column, verdict, worse in zip(tested, verdicts, failing, strict=True):
-        mean, error = 100 * column.pair.mean, 100 * verdict.error
-        half = stats.interval(0.0, 1.0, verdict.freedom)[1] * error
-        ends = np.clip((mean - half, mean + half), -100, 100)
-        finds = error * stats.detectable(verdict.freedom, tests)
-        numbers = (mean, *ends, verdict.p, finds, verdict.p_holm, worse.p_holm)
-        groups, is_average = column.pair.groups, column.is_average
-        varies = next(each.varies for each in columns if each.name == column.name)
-        judged[column.name][varies] = [
-            Comparison(
-                runs, Estimate(d, low, high, p, groups, least), p_holm, worst, is_average=is_average
-            )
-            for d, low, high, p, least, p_holm, worst in np.transpose(numbers).tolist()
-        ]
-    return [judged[column.name].tolist() for column in columns]
+def _in_order(tasks: Sequence[Task]) -> NDArray[np.int64]:
+    """Return the systems with any example, those with most tasks first, then by their mean."""
+    there = np.any([task.has.any(1) for task in tasks], axis=0)
+    scored = np.sum([task.whole.any(1) for task in tasks], axis=0)
+    means = np.sum([task.means.mean(1) for task in tasks], axis=0)
+    order = np.lexsort((-means, -scored))
+    found: NDArray[np.int64] = order[there[order]]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Scored:
-    """All tasks and systems of a board."""
+    """The systems of a board, and the differences of their pairs."""
 
-    tasks: Sequence[_Task]
+    tasks: Sequence[Task]
     systems: Sequence[str]
-    numbers: Sequence[int]  # of the runs, for each place in `_Task.scores`
+    numbers: Sequence[int]  # of the runs, for each place in `Task.scores`
     base: int  # the system with which others are compared
-    runs: int  # that tests compare
-    apart: bool  # no group of examples is in two tasks
     unit: str  # what a run is called: run or seed
+    pairs: Sequence[Pairs]
 
-    def in_order(self) -> list[int]:
-        """Return the systems with any example, those with most tasks first, then by their mean."""
-        there = np.any([task.has.any(1) for task in self.tasks], axis=0)
-        scored = np.array([task.whole.any(1) for task in self.tasks])
-        means = np.array([task.tested(self.runs).mean((1, 2)) for task in self.tasks])
-        means = np.where(scored, means, 0)
-        keys = zip(-scored.sum(0), -means.sum(0), range(len(self.systems)), strict=True)
-        return [at for _, _, at in sorted(keys) if there[at]]
-
-    def columns(self, told: Callable[[str], object]) -> list[_Column]:
-        """Return the differences of all pairs on all tasks and on the mean of several tasks.
-
-        Raises DataError if there are too many.
-        """
-        order = self.in_order()
-        every = [np.array([at for at in order if t.whole[at].any()]) for t in self.tasks]
-        tests = sum(len(each) * (len(each) - 1) // 2 for each in every)
-        if tests > MOST:
-            raise DataError(
-                f"{tests:,} pairs of systems are too many to test together, at most {MOST:,}: "
-                "leave systems or tasks out"
-            )
-        columns = []
-        for number, (task, scored) in enumerate(zip(self.tasks, every, strict=True), 1):
-            told(f"task {number} of {len(self.tasks)}: {task.name}")
-            first, second = (scored[side] for side in np.triu_indices(len(scored), 1))
-            if task.groups.any() and len(first):
-                parts = _differences(task, task.tested(self.runs), first, second)
-                columns.append(_Column(task.name, first, second, *parts))
-        everywhere = np.all([task.whole.any(1) for task in self.tasks], axis=0)
-        if 1 < len(self.tasks) == len(columns) and everywhere.sum() > 1:
-            whole = [c.of(everywhere[c.first] & everywhere[c.second]) for c in columns]
-            mean = stats.average([column.pair for column in whole], apart=self.apart)
-            varies = np.any([c.varies for c in whole], axis=0)
-            label = average_label(ALL)
-            columns.append(_Column(label, whole[0].first, whole[0].second, mean, varies, True))
-        return columns
-
-    def rows(self, columns: Sequence[_Column]) -> tuple[BoardRow, ...]:
+    def rows(self, order: NDArray[np.int64]) -> tuple[BoardRow, ...]:
         """Return the rows, each compared with the baseline; all of these tests are one family."""
-        kept = [(c.first == self.base) | (c.second == self.base) for c in columns]
+        kept = [(each.first == self.base) | (each.second == self.base) for each in self.pairs]
         against = [
-            column.of(mask, np.where(column.second[mask] == self.base, 1.0, -1.0))
-            for column, mask in zip(columns, kept, strict=True)
+            each.of(mask, np.where(each.second[mask] == self.base, 1.0, -1.0))
+            for each, mask in zip(self.pairs, kept, strict=True)
             if mask.any()
         ]
         tests = {
-            (column.name, int(first + second - self.base)): comparison
-            for column, compared in zip(against, _judged(against, self.runs), strict=True)
-            for first, second, comparison in zip(column.first, column.second, compared, strict=True)
+            (each.column, int(first + second - self.base)): (comparison, 100 * float(delta))
+            for each, compared in zip(against, judged(against), strict=True)
+            for first, second, comparison, delta in zip(
+                each.first, each.second, compared, each.difference.mean, strict=True
+            )
         }
-        means = {task.name: 100 * task.tested(self.runs).mean((1, 2)) for task in self.tasks}
-        return tuple(self._row(at, tests, means) for at in self.in_order())
+        return tuple(self._row(at, tests) for at in order.tolist())
 
-    def _row(
-        self, at: int, tests: Mapping[tuple[str, int], Comparison], means: Mapping[str, Any]
-    ) -> BoardRow:
+    def _row(self, at: int, tests: Mapping[tuple[str, int], tuple[Comparison, float]]) -> BoardRow:
         label, base = self.systems[at], self.systems[self.base]
         cells, scores = dict[tuple[str, int], Result](), dict[str, Score | None]()
         for task in self.tasks:
             own = self._cells(task, at)
             cells |= {(task.name, cell.seed): cell for cell in own}
             seeds = {cell.seed: cell.percent for cell in own if cell.metrics}
-            test, mean = tests.get((task.name, at)), means[task.name]
-            delta = None if test is None else float(mean[at] - mean[self.base])
+            test, delta = tests.get((task.name, at), (None, None))
             score = Score(task.metric, seeds, len(task.groups), delta, test)
             scores[task.name] = score if seeds else None
         lacking = {task.name for task in self.tasks} - {task for task, _ in cells}
@@ -398,20 +283,20 @@ class _Scored:
         gaps += [
             Gap(c.task, c.seed if several else None, c.error) for c in cells.values() if c.error
         ]
-        mean_test = tests.get((average_label(ALL), at))
+        mean_test, _ = tests.get((average_label(ALL), at), (None, None))
         averages = {ALL: mean_test} if mean_test else {}
         return BoardRow(label, {"name": label}, scores, None, cells, tuple(gaps), base, averages)
 
-    def _cells(self, task: _Task, at: int) -> list[Result]:
-        """Return the results of the runs of a system that count, and of its incomplete ones."""
+    def _cells(self, task: Task, at: int) -> list[Result]:
+        """Return the results of the runs of a system, also of incomplete ones."""
         config = {"policy": {"name": self.systems[at]}, "task": {"name": task.name}}
         cells = []
         hint = f"{_APART}, so --shared cannot help"
-        hint = f"--shared compares the {task.common} that all have" if task.common else hint
-        used = task.used(self.runs)[at]
-        for place in np.flatnonzero(used | (~task.whole[at] & (task.has[at] > 0))).tolist():
+        shared = int(task.common.sum())
+        hint = f"--shared compares the {shared} that all have" if shared else hint
+        for place in np.flatnonzero(task.has[at]).tolist():
             n, total, error = len(task.groups), None, None
-            if used[place]:
+            if task.whole[at, place]:
                 total = Total(task.metric, float(task.scores[at, place].mean()), n)
             else:
                 error = f"has {task.has[at, place]} of {n} examples ({hint})"
@@ -420,25 +305,37 @@ class _Scored:
         return cells
 
     def notes(self) -> list[str]:
-        """Return notes on differences that have no test, and on runs that are left out."""
+        """Return notes on differences that have no test, and on systems that lack runs."""
         mean = f" and on the {average_label(ALL)}" if len(self.tasks) > 1 else ""
-        base, runs, whole = self.systems[self.base], self.runs, [t.whole for t in self.tasks]
+        base, unit = self.systems[self.base], self.unit
         one_group = listed([task.name for task in self.tasks if not task.groups.any()])
         lacking = listed([t.name for t in self.tasks if not t.whole[self.base].any()])
+        everywhere = "; on the mean, on those that both have on all tasks" if mean else ""
         texts = {
             f"no test on {one_group}{mean}: all examples share one group": one_group,
             f"no difference on {lacking}{mean}: {base}, the baseline, has no complete score there; "
             "--baseline names another system": lacking,
-            f"scores and tests are of the first {runs} complete {self.unit}s of each system, and "
-            f"others are left out: {self._with_fewer(runs + 1)}": runs > 1
-            and max(each.sum(1).max() for each in whole) > runs,
+            f"{self._with_fewer(self.most)}: two systems are compared on the complete {unit}s that "
+            f"both have{everywhere}; with fewer than {FEWEST}, there is no test": (
+                self.draws_seeds and self._with_fewer(self.most)
+            ),
         }
         return [text for text, holds in texts.items() if holds]
+
+    @cached_property
+    def most(self) -> int:
+        """The largest number of complete runs of a system on a task."""
+        return max(int(task.whole.sum(1).max()) for task in self.tasks)
+
+    @property
+    def draws_seeds(self) -> bool:
+        """Whether the tests generalise to other runs."""
+        return any(each.seeds >= FEWEST for each in self.pairs)
 
     def _with_fewer(self, most: int) -> str:
         """Return which systems have fewer complete runs on which tasks, in words."""
         places = [
-            f"{self.systems[at]} has {count} on {task.name}"
+            f"{self.systems[at]} has {count} of {self.most} {self.unit}s on {task.name}"
             for task in self.tasks
             for at, count in enumerate(task.whole.sum(1))
             if 0 < count < most
@@ -449,21 +346,30 @@ class _Scored:
         """Return what the tests generalise to, and which differences they find, in words."""
         unit, why = self.unit, "Each system has one run"
         if len(self.numbers) > 1:
+            fewer = self._with_fewer(FEWEST)
             why = (
-                f"Tests with {unit}s need {FEWEST} complete ones of every system and task "
-                f"({self._with_fewer(FEWEST)}), so {unit}s are averaged"
+                f"Tests with {unit}s need {FEWEST} complete ones that two systems have"
+                f"{f' ({fewer})' if fewer else ''}, so {unit}s are averaged"
             )
-        words = _DRAWN if self.runs > 1 else _HELD
-        said = words.format(why=why, unit=unit, runs=self.runs)
+        each = f"each system has {self.most} {unit}s"
+        if self._with_fewer(self.most):
+            each = f"two systems are compared on the {unit}s that both have"
+        said = (_DRAWN if self.draws_seeds else _HELD).format(why=why, unit=unit, each=each)
         scores = [(task, score) for row in rows for task, score in row.scores.items() if score]
-        tests = [(task, s.comparison.estimate) for task, s in scores if s.comparison]
-        finds = sorted((min(100.0, test.detectable), task) for task, test in tests if test)
+        tests = [
+            (min(100.0, score.comparison.estimate.detectable), task, score.comparison.seeds)
+            for task, score in scores
+            if score.comparison and score.comparison.estimate
+        ]
+        finds = sorted((least, task) for least, task, _ in tests)
         base, chance = self.systems[self.base], f"with a probability of {100 * stats.POWER:.0f}%"
         if not finds:
             return (said,)
         if finds[0][0] == 100:
             return said, f"This board is too small to mark any difference to {base} {chance}."
-        runs = f"With {self.runs} {unit}s, this" if self.runs > 1 else "This"
+        seeds = sorted({seeds for _, _, seeds in tests})
+        numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+        runs = f"With {numbers} {unit}s, this" if self.draws_seeds else "This"
         ends = dict.fromkeys(
             f"{least:.1f} points ({task})" for least, task in (finds[0], finds[-1])
         )
@@ -483,20 +389,5 @@ class _Scored:
             for groups in [int(task.groups.max(initial=-1)) + 1]
         ]
         facts = {"scores": f"given, of single examples: {title}", "examples": listed(sizes)}
-        return facts | ({f"{self.unit}s": str(len(self.numbers))} if len(self.numbers) > 1 else {})
-
-
-def _differences(
-    task: _Task, scores: NDArray[np.float64], first: NDArray[Any], second: NDArray[Any]
-) -> tuple[Difference, NDArray[np.bool_]]:
-    """Return the differences of pairs of systems, and which of them vary at all."""
-    parts, varies = [], []
-    step = max(1, _AT_ONCE // scores[0].size)
-    for at in range(0, len(first), step):
-        mine, other = scores[first[at : at + step]], scores[second[at : at + step]]
-        parts.append(stats.weighted([(1.0, mine), (-1.0, other)], task.groups, ("", "")))
-        varies.append(np.ptp(mine - other, (-1, -2)) > 0)
-    whole: dict[str, Any] = {}
-    for name in ("of_seed", "chance", "interaction", "slope"):
-        whole[name] = np.concatenate([getattr(part, name) for part in parts])
-    return parts[0]._replace(**whole), np.concatenate(varies)
+        runs = len(self.numbers)
+        return facts | ({f"{self.unit}s": str(runs)} if runs > 1 else {})

@@ -208,7 +208,7 @@ class _KnownPart:
     cell: Result
 
     def differences(self, other: _KnownPart) -> list[str]:
-        """Return what differs in a row of another run, but for what the labels of both name."""
+        """Return what differs in a row of another run, without what both labels name."""
         both = self.own & other.own
         mine, its = (compatibility.without(each.part, self.name, both) for each in (self, other))
         return compatibility.differences(self.name, mine, its)

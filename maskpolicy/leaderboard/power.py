@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maskpolicy.core.errors import MaskpolicyError
 from maskpolicy.core.types import Json
+from maskpolicy.data.taskfiles import examples
+from maskpolicy.experiment.definition import HUB, WORLD
 from maskpolicy.experiment.task_kinds import PAIRS, kind_of
 from maskpolicy.leaderboard import comparisons, stats
 from maskpolicy.leaderboard.comparisons import FEWEST, WHOLE
@@ -24,7 +27,7 @@ from maskpolicy.leaderboard.stats import Difference
 from maskpolicy.plugins.discovery import find_metric, find_plugin
 
 if TYPE_CHECKING:
-    from maskpolicy.experiment.definition import Experiment
+    from maskpolicy.experiment.definition import Experiment, TaskBlock
     from maskpolicy.pipeline.stages import Graph
     from maskpolicy.pipeline.store.artifacts import Store
 
@@ -38,7 +41,7 @@ EXAMPLES = 300  # in a test split, each in a group of its own
 # Noise vanishes at scores of 0 or 1, but not at the score after a difference from there.
 EDGE = 0.05  # scores are clamped to this distance from 0 and 1
 RUNS = "runs in the store"
-CLAMPED = f"{RUNS}, scores taken as {100 * EDGE:.0f} to {100 - 100 * EDGE:.0f}"
+CLAMPED = f"{RUNS}, scores counted as {100 * EDGE:.0f} to {100 - 100 * EDGE:.0f}"
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     rows = [label for label, base in against.items() if label != base]
     if not rows:
         return []
+    blocks = {block.label: block for block in experiment.tasks}
     limits = {block.label: block.limit.test for block in experiment.tasks}
     shares = {block.label: _share(block.name) for block in experiment.tasks}
     stored = {task: _stored(experiment, graph, store, task) for task in labels}
@@ -108,7 +112,8 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     for task in labels:
         cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
         split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
-        parts = _parts(stored[task], noise, split, bool(noisy), limits[task], shares[task])
+        groups = _groups(blocks[task], split)
+        parts = _parts(stored[task], noise, groups, bool(noisy), limits[task], shares[task])
         find = partial(finds, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(parts, n))
@@ -207,7 +212,7 @@ def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> CellAnsw
 def _parts(
     stored: Sequence[StoredDifference],
     noise: float,
-    split: Path | None,
+    names: Sequence[str] | None,
     any_stored: bool,
     limit: int = 0,
     share: float = SHARE,
@@ -216,8 +221,7 @@ def _parts(
         return stored_parts(stored, noise)
     assumed = min(limit or EXAMPLES, EXAMPLES)
     groups = np.ones(assumed)  # examples in each group
-    if split is not None:
-        names = [json.loads(line)["group"] for _, line in predictions.lines(split)]
+    if names is not None:
         groups = np.unique(names, return_counts=True)[1].astype(np.float64)
     weights = groups / groups.sum()
     spread = share * (1 - share)
@@ -225,11 +229,26 @@ def _parts(
         2 * (noise * spread**2 + spread / 2 / groups.sum()),
         float(2 * (NOISE * spread) ** 2 * (weights**2).sum()),
         stats.effective_groups(weights) - 1,
-        int(groups.sum()) if split is not None else None,
+        None if names is None else len(names),
         "noise of other tasks' runs in the store" if any_stored else "defaults",
         assumed,
         share,
     )
+
+
+def _groups(block: TaskBlock, split: Path | None) -> list[str] | None:
+    """Return the group of each test example: of those in the store, or of the task's local files.
+
+    None if they are neither, or if the files cannot be used: a run then says why.
+    """
+    if split is not None:
+        return [json.loads(line)["group"] for _, line in predictions.lines(split)]
+    if block.data in (HUB, WORLD):
+        return None
+    try:
+        return [one.group for _, one in examples.opened(block, "test", Path(block.data)).kept]
+    except MaskpolicyError:
+        return None
 
 
 def _share(task: str) -> float:

@@ -125,7 +125,7 @@ def _averages(board: Board, row: BoardRow) -> dict[str, Json]:
 
 
 def _given(board: Board, given: Given) -> Json:
-    """Return what only a board of given scores has, with which `stored_board` reads it again."""
+    """Return what only a board of given scores has; `stored_board` reads it again."""
     gaps = [[r.label, gap.task, gap.seed, gap.reason] for r in board.rows for gap in r.gaps]
     return {"title": board.runs[0].experiment, "above": list(given.above), "gaps": gaps}
 
@@ -280,7 +280,7 @@ def _csv(lines: Iterable[Iterable[Json]]) -> bytes:
 
 
 def _no_formula(cell: Json) -> Json:
-    """Return a cell that spreadsheets do not take for a formula: such texts get a leading '."""
+    """Return a cell that spreadsheets show as text: one that looks like a formula gets a '."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r")) else cell
 
 
@@ -400,7 +400,7 @@ def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]
 def escape(text: str) -> str:
     """Return text on one line with the special characters of LaTeX escaped.
 
-    A [ or * at its begin is put in braces: behind the end of a row it would be an argument of that.
+    A leading [ or * is put in braces, because LaTeX reads it as an argument of the row's end.
     """
     made = "".join(_ESCAPES.get(sign, sign) for sign in " ".join(text.split()))
     return f"{{{made[0]}}}{made[1:]}" if made[:1] in ("[", "*") else made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 PREDICTION, REFERENCE = "prediction", "reference"  # of a file whose answers have no scores yet
 NAMES = (*COLUMNS, PREDICTION, REFERENCE)
-_TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
+_SIGNS = {".csv": ",", ".tsv": "\t"}
+_TABLES = (*_SIGNS, ".parquet", ".jsonl")
 _KNOWN = (
     f"name a table ({', '.join(_TABLES)}), a folder of lm-evaluation-harness (--log_samples), or "
     "logs of inspect_ai (.eval)"
@@ -102,10 +104,10 @@ def named(
             raise ConfigError(f"--column {name}={own}: choose from {', '.join(NAMES)}")
         if own not in frame:
             raise DataError(f"{where}no column {own} (there are: {', '.join(map(str, frame))})")
-    taken = {columns.get(name, name): name for name in NAMES if columns.get(name, name) in frame}
+    renamed = {columns.get(name, name): name for name in NAMES if columns.get(name, name) in frame}
     if not frame.columns.is_unique:
         raise DataError(f"{where}two columns have the same name: rename one")
-    frame = frame[list(taken)].rename(columns=taken)
+    frame = frame[list(renamed)].rename(columns=renamed)
     if path is not None and "system" not in frame:
         if not {"task", "example"} & {*frame}:
             frame["example"] = range(len(frame))
@@ -129,8 +131,9 @@ def named(
 def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
     """Return the table in a file; raises DataError."""
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import csv as tables
     from pyarrow import json as lines
+    from pyarrow import parquet
 
     wanted = {name: columns.get(name, name) for name in NAMES}
     try:
@@ -139,21 +142,51 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
             return _checked(parquet.read_table(path, columns=there))
         if path.suffix == ".jsonl":
             return _checked(lines.read_json(path, lines.ReadOptions(block_size=_BLOCK)))
-        read = csv.ReadOptions(block_size=_BLOCK)
-        sign = "\t" if path.suffix == ".tsv" else ","
-        parse = csv.ParseOptions(delimiter=sign, newlines_in_values=True)
-        there = csv.open_csv(path, read, parse).schema.names
+        read = tables.ReadOptions(block_size=_BLOCK)
+        parse = tables.ParseOptions(delimiter=_SIGNS[path.suffix], newlines_in_values=True)
+        there = tables.open_csv(path, read, parse).schema.names
         text = pa.dictionary(pa.int32(), pa.string())
-        convert = csv.ConvertOptions(
+        convert = tables.ConvertOptions(
             column_types={own: text for name, own in wanted.items() if name != "score"},
             include_columns=[own for own in dict.fromkeys(there) if own in wanted.values()]
             or there,
         )
         if len(there) > len({*there}):
             raise DataError(f"{path}: two columns have the same name: rename one")
-        return csv.read_csv(path, read, parse, convert).to_pandas()
+        return tables.read_csv(path, read, parse, convert).to_pandas()
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{path}: {cause(error)}") from None
+        raise DataError(f"{path}{_fault(path) or f': {error}'.splitlines()[0]}") from None
+
+
+def _fault(path: Path) -> str:
+    """Return the first line of a table that cannot be read, and what is wrong; "" if unknown."""
+    if not path.stat().st_size:
+        return ": is empty"
+    if path.suffix == ".parquet":
+        return ": is not a Parquet file, or is cut off"
+    number, width, kinds = 0, 0, dict[str, str]()
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                line.decode()
+                for name, value in json.loads(line).items() if path.suffix == ".jsonl" else ():
+                    kind = "text" if isinstance(value, str) else "not text"
+                    if value is not None and kinds.setdefault(name, kind) != kind:
+                        return f", line {number}: {name} is {kind}, but {kinds[name]} before"
+        if path.suffix in _SIGNS:
+            with path.open(encoding="utf-8", newline="") as table:
+                rows = csv.reader(table, delimiter=_SIGNS[path.suffix], strict=True)
+                for cells in rows:
+                    number, width = rows.line_num, width or len(cells)
+                    if cells and len(cells) != width:
+                        return f", line {number}: has {len(cells)} columns, the first line {width}"
+    except UnicodeDecodeError:
+        return f", line {number}: is not UTF-8"
+    except csv.Error as error:
+        return f", after line {number}: {error}"
+    except (AttributeError, ValueError, RecursionError):
+        return f", line {number}: is not a JSON object"
+    return ""
 
 
 def _checked(table: Table) -> DataFrame:

@@ -156,8 +156,8 @@ def assess_family(
 
     With three seeds, a pair's own estimate of run noise has two degrees of freedom and is often
     far too small. It is therefore averaged with the noise of the family on the logit scale, which
-    has SHARED times its weight (Smyth 2004, with fixed weights), but is never lowered: a row or
-    task that is noisier than others keeps its own noise.
+    has SHARED times its weight (Smyth 2004, with fixed weights). The average is only used if it is
+    higher: a row or task that is noisier than others keeps its own noise.
 
     In a small family (see MANY), runs count as differing by `least` logits or more.
     """
@@ -334,8 +334,8 @@ def _shared(rows: int) -> int:
 def _error(pair: Difference, noise: Floats, rows: int, least: float = 0.0) -> tuple[Floats, float]:
     """Return the standard error of a difference, and its degrees of freedom.
 
-    Where every seed has the same mean, the variance between seeds is what single examples explain:
-    a few right answers more or less are the same number in three seeds too often to be trusted.
+    If all seeds have the same mean, the variance that single examples explain replaces 0: with few
+    right answers, three seeds often agree by chance.
     """
     family = noise * pair.slope + pair.chance
     shared = _shared(rows)

@@ -1,4 +1,4 @@
-"""Read a board of given scores again from the leaderboard.json that `maskpolicy board` wrote."""
+"""Seal and read the folder of a board of given scores, which `maskpolicy board` wrote."""
 
 from __future__ import annotations
 
@@ -6,17 +6,50 @@ import math
 from pathlib import Path
 
 from maskpolicy.core.errors import DataError
-from maskpolicy.core.files import read_json
+from maskpolicy.core.files import PART, read_json, sha256, write_file
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.board import Board, BoardRow, Given, Score, average_label
 from maskpolicy.leaderboard.comparisons import Comparison, Estimate, Versus
-from maskpolicy.leaderboard.given_scores import ALL, NOWHERE, UNPRINTED
+from maskpolicy.leaderboard.given_scores import NOWHERE, UNPRINTED
+from maskpolicy.leaderboard.given_tests import ALL
 from maskpolicy.leaderboard.joined_rows import ABSENT, Gap
 from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.pipeline.store import manifest
 
 FILE = "leaderboard.json"
+_KIND = "board"  # the name of a board in its manifest, which does not hold that of its folder
 _ESTIMATE = ("difference", "low", "high", "p", "detectable")
+
+
+def is_board(folder: Path) -> bool:
+    """Return whether a folder holds a board, and not a run."""
+    return (folder / FILE).is_file() and not (folder / "results").is_dir()
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest of a board, with the digests of its files, which `verify` compares."""
+    files = [*folder.glob("leaderboard.*"), *folder.glob("pairs.csv")]
+    plain = sorted(path for path in files if not path.name.endswith(PART))
+    sealed = manifest.describe(folder, plain, {manifest.RUN: _KIND})
+    write_file(folder / manifest.NAME, manifest.encode(sealed))
+
+
+def faults(folder: Path) -> tuple[int, list[str]]:
+    """Return how many scores a board has, and a line for each fault of its files' digests.
+
+    Raises DataError for a file that is not the one of a board.
+    """
+    count = sum(len(row.cells) for row in read_board(folder).rows)
+    try:
+        sealed = manifest.parse(folder / manifest.NAME, **{manifest.RUN: _KIND})
+    except manifest.Damaged as error:
+        return count, [str(error).replace(f"{folder}/", "")]
+    return count, [
+        f"{entry['path']}: was changed or removed since `maskpolicy board` wrote it"
+        for entry in sealed["files"]
+        if not (path := folder / entry["path"]).is_file() or sha256(path) != entry["sha256"]
+    ]
 
 
 def read_board(folder: Path) -> Board:

@@ -232,6 +232,8 @@ def _average(board: Board, row: BoardRow, group: str) -> Cell:
     guess = board.majority_average(group)
     guessed = guess is not None and mean <= guess
     test = row.averages.get(group)
+    if test and test.estimate:  # of the seeds that both rows have on all tasks
+        delta = test.estimate.difference
     compared = _difference(delta, test, test is not None and test.is_significant)
     return Cell(score=f"{mean:.1f}", guessed=guessed, by_score=f"{mean:.6f}", **compared)
 

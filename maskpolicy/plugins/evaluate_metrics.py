@@ -13,7 +13,7 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from maskpolicy.core.errors import ConfigError, cause
+from maskpolicy.core.errors import ConfigError, cause_at
 from maskpolicy.core.metrics import Part, References
 from maskpolicy.plugins import registry
 from maskpolicy.plugins.registry import Registered
@@ -74,16 +74,18 @@ def _register(kind: type, path: Path) -> None:
     from datasets import DownloadConfig
 
     name = f"{PREFIX}{path.stem}"
+    made: Any = None
     try:
-        made: Any = kind(keep_in_memory=True, seed=0)
+        made = kind(keep_in_memory=True, seed=0)
         made.download_and_prepare(DownloadConfig(local_files_only=True))
         right = _figures(made, [_RIGHT, _HALF], [[_RIGHT], [_HALF]])
         both = _figures(made, [_RIGHT, _HALF], [[_RIGHT], [_RIGHT]])
         half = _one(made, _HALF, [_RIGHT])
     except Exception as error:
+        hint = ": metrics of labels and numbers are maskpolicy's own (`maskpolicy list metrics`)"
         raise ConfigError(
-            f"metric {name} fails on two texts and their answers: {cause(error)}: metrics of "
-            "labels and numbers are maskpolicy's own (`maskpolicy list metrics`)"
+            f"metric {name} fails on two texts and their answers: "
+            f"{cause_at(error, str(path))}{hint if _reads_numbers(made) else ''}"
         ) from error
     _entry = partial(Registered, "metric", plugin=kind, facts={}, file=str(path), line=1)
     scales = {key: best for key in right for best in _BEST if math.isclose(right[key], best)}
@@ -130,6 +132,16 @@ def _takes_several(made: Any) -> bool:
 
     forms = made.features if isinstance(made.features, list) else [made.features]
     return any(not isinstance(form["references"], Value) for form in forms)
+
+
+def _reads_numbers(made: Any) -> bool:
+    """Return whether a metric reads labels or numbers instead of texts, as far as it says so."""
+    from datasets import Value
+
+    features = getattr(made, "features", None)
+    forms = features if isinstance(features, list) else [features or {}]
+    kinds = [form.get("predictions") for form in forms]
+    return any(isinstance(kind, Value) and kind.dtype != "string" for kind in kinds)
 
 
 def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:

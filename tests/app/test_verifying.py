@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 import small
+import yaml
 from hostile_zips import HOSTILE
+from pages import DOCS
 
 from maskpolicy.app import packing
 from maskpolicy.leaderboard.results.run_folder import NAMES
@@ -144,3 +147,19 @@ def test_a_hostile_zip_is_lines_and_no_traceback(write, tmp_path, call):
     assert len(out) < 900
     assert all(str(path) in line for line in out.splitlines())
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_workflow_gives_the_commands_of_its_page(finished, tmp_path, monkeypatch, call):
+    text = (DOCS / "site.yml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    assert jobs["publish"]["needs"] == "site"
+    steps = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    given = [line for line in steps if line.startswith("maskpolicy ")]
+    monkeypatch.chdir(tmp_path)
+    packing.pack(finished, Path("results/it.zip"))
+    for line in given:
+        words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', line)[1:]]
+        assert call(*words)[0] == 0, words
+    assert len(given) == 2
+    assert "site.yml" in (DOCS / "site.md").read_text()
+    assert Path("public/it/leaderboard.html").is_file()

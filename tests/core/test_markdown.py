@@ -31,14 +31,19 @@ def test_no_text_becomes_a_link_an_image_or_html(payload):
 
 @pytest.mark.parametrize(
     "text",
-    ["*a*", "a_b", "_a_", "__a__", "`a` b", "~~a~~", "a\\|b", "a\\", "[a]", "2 * 3 *", "a|b"],
+    [
+        *("*a*", "a_b", "_a_", "__a__", "`a` b", "~~a~~", "a\\|b", "a\\", "[a]", "2 * 3 *", "a|b"),
+        *("# a", "- a", "1. a", "12) a", "* a", "---", "-1 to 2", "1.5"),
+    ],
 )
-def test_a_cell_of_a_table_shows_its_text(text):
+def test_a_cell_of_a_table_and_a_note_show_their_text(text):
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     tokens = parser.parse(markdown.plain_table(["name", "n"], [[text, "1"]]))
     cells = [each.children or () for each in tokens if each.type == "inline"]
     assert ["".join(child.content for child in cell) for cell in cells] == ["name", "n", text, "1"]
     assert all(child.type in ("text", "text_special") for cell in cells for child in cell)
+    (item,) = [e for e in parser.parse(f"* {markdown.plain(text)}") if e.type == "inline"]
+    assert "".join(child.content for child in item.children or ()) == text
 
 
 def test_bare_addresses_are_no_links_on_github():

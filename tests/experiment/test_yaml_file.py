@@ -53,6 +53,7 @@ DEEP = 100_000
         ("a: ${b", "not valid YAML"),
         ('a: "\\e[31mred"', "a: holds a control character"),
         ('"\\x07": 1', "holds a control character"),
+        ('a: "x\\u202ey"', "a: holds a control character"),
         ("'1'", "must be a block of keys"),
         ("[1]", "must be a block of keys"),
         ("", "must be a block of keys"),

@@ -119,14 +119,14 @@ def test_a_missing_cell_is_null_with_its_reason():
     assert note in found["notes"]
 
 
-def test_a_single_intermediate_run_is_said():
+def test_a_single_intermediate_run_has_a_note():
     notes = board(result("none", "zsre", 0, 0.1), result("random", "zsre", 0, 0.5))["notes"]
     assert any(note.startswith("intermediate_seeds is 1") for note in notes)
     twice = result("random", "zsre", 0, 0.5, intermediate_seeds=2)
     assert board(result("none", "zsre", 0, 0.1), twice)["notes"] == []
 
 
-def test_the_share_of_the_text_that_was_cut_is_said():
+def test_the_share_of_the_text_that_was_cut_has_a_note():
     counts = {"passage_tokens": 800, "cut_tokens": 96}
     rows = [
         replace(result(name, "zsre", 0, 0.5, intermediate_seeds=2), work=work)
@@ -191,7 +191,7 @@ def test_whether_runs_fit_together_does_not_depend_on_their_order(order, lr, fit
         ({"task": {"name": "zsre", "data": "hub", "context": False}}, "zsre.task.data"),
     ],
 )
-def test_rows_that_differ_in_more_than_the_policy_are_refused_a_ranking(changes, says):
+def test_rows_that_differ_in_more_than_the_policy_are_not_ranked(changes, says):
     runs = [
         run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5)),
         run(result("original", "zsre", 0, 0.5, **changes), name="b"),
@@ -283,7 +283,7 @@ def test_rows_without_a_common_seed_have_no_difference():
         ),
     ],
 )
-def test_a_cell_with_two_results_is_refused(one, other, says):
+def test_a_cell_with_two_results_is_an_error(one, other, says):
     cells = [result("random", "zsre", 0, **{"score": 0.5, **each}) for each in (one, other)]
     runs = [run(cell, name=name, baseline="random") for cell, name in zip(cells, "ab", strict=True)]
     with pytest.raises(ConfigError, match=says):
@@ -328,7 +328,7 @@ def test_rows_are_joined_by_their_configuration_and_a_given_name_wins(names, sho
         assert build_leaderboard(runs, baseline=label).baseline == shown
 
 
-def test_two_policies_of_one_given_name_are_refused():
+def test_two_policies_of_one_given_name_are_an_error():
     one, other = named("mine", 0, ratio=0.3), named("mine", 1, ratio=0.5)
     runs = [run(one, baseline="mine"), run(other, name="b")]
     with pytest.raises(ConfigError, match=r"call two rows 'mine', with policy.ratio: 0.3 -> 0.5"):

@@ -1,4 +1,4 @@
-"""Files of results and of predictions: what is read, and what is refused by name."""
+"""Files of results and of predictions: how they are read, and which file an error names."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_file_that_is_no_result_is_named(tmp_path, text):
         ({"metrics": {"metric": "f1", "n": 2.5, "score": 1}}, "metrics.n: must be"),
     ],
 )
-def test_control_characters_and_foreign_types_are_refused_and_named(tmp_path, changes, says):
+def test_control_characters_and_foreign_types_are_errors_that_name_them(tmp_path, changes, says):
     metrics = Total("f1", 0.5, 2)
     one = cell.Result("none", "zsre", 0, "closed-book", CONFIG, {}, metrics)
     found = json.loads(result_bytes(one)) | changes

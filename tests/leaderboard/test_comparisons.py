@@ -194,7 +194,7 @@ def test_a_board_names_a_seed_that_lies_apart(tmp_path, scores, apart):
     assert (f"seed {apart} of random on zsre lies apart" in notes) == ("lies apart" in notes)
 
 
-def test_one_seed_of_two_general_models_is_refused(tmp_path):
+def test_one_seed_of_two_general_models_is_an_error(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.1, "random": 0.8}, seeds=3)
     other = folders.write(tmp_path / "other", {"none": 0.1, "span": 0.8}, seeds=3, general_seeds=3)
     with pytest.raises(ConfigError, match=r"seed 1\.general_seed: 0 -> 1"):

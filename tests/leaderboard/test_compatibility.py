@@ -1,4 +1,4 @@
-"""What rows of several runs may differ in: every setting is harmless by a rule, or refused."""
+"""What rows of several runs may differ in: each setting is harmless by a rule, or an error."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def joined(one: Result, other: Result) -> Board:
 
 
 @given(st.sampled_from(PLACES))
-def test_a_setting_that_differs_is_harmless_by_a_rule_or_refused_by_name(place):
+def test_a_setting_that_differs_is_harmless_by_a_rule_or_named_in_an_error(place):
     section, _, key = place.partition(".")
     settings = whole()
     settings[section][key] = changed(settings[section][key])
@@ -185,7 +185,7 @@ def test_columns_may_have_a_fine_tuning_of_their_own(tmp_path):
         build_leaderboard([run(*results()), other])
 
 
-def test_rows_of_one_run_are_never_refused():
+def test_rows_of_one_run_are_always_ranked():
     other = whole()
     other["train_on"][0]["data"] = "hub"
     rows = [cell(whole()), replace(cell(other), policy="another")]
@@ -205,7 +205,7 @@ def test_the_same_files_may_lie_elsewhere_and_other_files_not_in_the_same_place(
 
 
 @pytest.mark.parametrize("corpus", [{"name": "world"}, {"name": "mine", "files": ["a.txt"]}])
-def test_a_corpus_of_another_world_is_put_down_to_its_setting(corpus):
+def test_a_corpus_of_another_world_differs_by_its_setting(corpus):
     runs = []
     for seed in (0, 1):
         block = {**plain(Settings()), "seed": seed}
@@ -222,7 +222,7 @@ def test_a_corpus_of_another_world_is_put_down_to_its_setting(corpus):
     assert ("other files" in about[0]) is (corpus["name"] != "world")
 
 
-def test_results_of_other_versions_of_the_code_are_refused():
+def test_results_of_other_versions_of_the_code_are_not_ranked():
     one = cell(whole(), code={"versions": {"finetune": 1, "fit": 1}, "policy": None})
     other = cell(whole(), code={"versions": {"finetune": 2}, "policy": None})
     with pytest.raises(ConfigError, match="version of finetune: 1 -> 2"):

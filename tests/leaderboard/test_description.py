@@ -131,7 +131,7 @@ def test_a_mixed_board_says_which_rows_were_measured_on_what(tmp_path, form):
     assert "nq (world)" in text  # some of its questions are
 
 
-def test_a_model_built_from_scratch_is_told_with_its_shape(tmp_path):
+def test_a_model_built_from_scratch_has_its_shape(tmp_path):
     model = {"name": "mini", "kind": "encoder", "layers": 6, "decoder_layers": 4}
     found = description.facts(board(folders.write(tmp_path, POLICIES, model=model)))
     assert found["model"] == "mini encoder (layers 6), built from scratch on the embedded world"
@@ -223,7 +223,7 @@ def notes(*results: Result) -> list[str]:
     return [note for note in board.notes if "tuned" in note or "tried" in note]
 
 
-def test_a_choice_is_told_with_the_score_of_each_value():
+def test_a_choice_has_the_score_of_each_value():
     assert description.choice(tuned("random", 1)) == (
         "intermediate.lr=0.2 (mean scores: 0.1: 12.5; 0.2: 25.0; 0.3: 12.5)"
     )
@@ -247,7 +247,7 @@ def test_rows_that_were_tuned_alike_need_no_note():
     assert notes(tuned("random", 1), tuned("span", 1)) == []
 
 
-def test_rows_that_were_not_tuned_alike_are_told():
+def test_rows_that_were_not_tuned_alike_have_a_note():
     fewer, none = tuned("span", 0, [0.1, 0.2]), result("mass", "zsre", 0, 0.5)
     assert notes(tuned("random", 1), fewer, none) == [
         "rows were not tuned alike, which is part of their differences (random: intermediate.lr of "
@@ -267,6 +267,6 @@ def test_a_row_without_the_stage_is_tuned_alike_by_the_same_values_of_fine_tunin
     assert not [note for note in board.notes if "alike" in note]
 
 
-def test_a_best_value_at_an_end_of_the_list_is_told():
+def test_a_best_value_at_an_end_of_the_list_has_a_note():
     (note,) = notes(tuned("random", 2), tuned("span", 1))
     assert note.startswith("intermediate.lr=0.3, chosen for random, is at an end of the values")

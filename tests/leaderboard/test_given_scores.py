@@ -128,11 +128,10 @@ def test_the_words_above_the_table_say_what_the_tests_generalise_to(tmp_path):
     assert page.index(drawn.given.above[0]) < page.index('<table id="board"')
     assert "masked" not in page[: page.index("<script>")].split("</style>")[1]
     two = build_board(scores(2)).given.above[0]
-    assert "need 3 complete ones of every system and task (base has 2 on nli, near has 2" in two
-    lone = build_board(without(scores(4), "near", "qa", seeds=(1, 2)))
-    assert "(near has 2 on qa), so seeds are averaged" in lone.given.above[0]
-    assert "over examples, after Holm" in report.to_markdown(lone)
-    assert "over examples, after Holm" in render(lone)
+    assert "need 3 complete ones that two systems have (base has 2 of 2 seeds on nli, near" in two
+    assert "has 2 of 2 seeds on nli and 3 more), so seeds are averaged" in two
+    assert "over examples, after Holm" in report.to_markdown(build_board(scores(2)))
+    assert "over examples, after Holm" in render(build_board(scores(2)))
     assert "over seeds and examples, after Holm" in text
 
 
@@ -145,16 +144,58 @@ def test_a_run_is_the_mean_of_its_seeds():
     assert all(a.comparison.estimate.p == b.comparison.estimate.p for a, b in pairs)
 
 
-def test_seeds_of_other_names_are_numbered_and_the_fewest_are_compared():
+def test_a_pair_is_compared_on_the_seeds_that_both_systems_have():
+    frame, of_pair = scores(4), lambda name: frozenset((name, "base"))
+    whole, lacking = build_board(frame), build_board(without(frame, "near", "qa", seeds=(1,)))
+    columns = (*TASKS, "mean of all tasks")
+    for column, seeds in zip(columns, (4, 3, 3), strict=True):
+        found, before = compared(lacking, column), compared(whole, column)
+        assert (found[of_pair("near")].seeds, found[of_pair("far")].seeds) == (seeds, 4)
+        far, of_all = found[of_pair("far")].estimate, before[of_pair("far")].estimate
+        assert far.difference == pytest.approx(of_all.difference)
+    near = [array(frame, "near", task)[[0, 2, 3]] for task in TASKS]
+    base = [array(frame, "base", task)[[0, 2, 3]] for task in TASKS]
+    mean = compared(lacking, columns[2])[of_pair("near")].estimate
+    assert mean.difference == pytest.approx(100 * (np.mean(near) - np.mean(base)), abs=1e-9)
+    row = next(row for row in lacking.rows if row.label == "near")
+    assert [*row.scores["qa"].seeds] == [0, 2, 3] and [*row.scores["nli"].seeds] == [0, 1, 2, 3]
+    assert "near has 3 of 4 seeds on qa: two systems are compared on the complete seeds that" in (
+        " ".join(lacking.notes)
+    )
+    assert "near, qa, seed 1: has 39 of 40 examples (--shared compares the 39 that all have)" in (
+        lacking.notes
+    )
+    assert "two systems are compared on the seeds that both have" in lacking.given.above[0]
+    assert lacking.given.above[1].startswith("With 3 to 4 seeds, this board")
+    gone = build_board(frame[(frame.system != "near") | (frame.seed > 0)])
+    assert [*next(row for row in gone.rows if row.label == "near").scores["qa"].seeds] == [1, 2, 3]
+
+
+def test_a_pair_with_too_few_seeds_is_not_tested_and_the_others_are():
+    frame = without(scores(3), "near", "qa", seeds=(1,))
+    board = build_board(frame)
+    whole = build_board(frame[frame.system != "near"])
+    for column in (*TASKS, "mean of all tasks"):
+        found, tests = compared(board, column), column == "nli"
+        for other in ("base", "far"):
+            assert (found[frozenset(("near", other))].estimate is not None) == tests
+        far, alone = (compared(each, column)[frozenset(("far", "base"))] for each in (board, whole))
+        assert far.seeds == 3 and far.estimate.difference == alone.estimate.difference
+    assert "qa (near): 2 complete seeds in both systems: a test needs 3" in board.untested
+    assert (
+        not board.rows[[row.label for row in board.rows].index("near")]
+        .averages["all tasks"]
+        .estimate
+    )
+
+
+def test_seeds_of_other_names_are_numbered_for_each_system():
     frame = scores(4)
     names = {"base": "abcd", "near": "efgh", "far": "ijkl"}
     named = [names[s][seed] for s, seed in zip(frame.system, frame.seed, strict=True)]
-    board = build_board(frame.assign(seed=named)[~((frame.system == "near") & (frame.seed == 3))])
-    note = "scores and tests are of the first 3 complete seeds of each system, and others are left"
-    assert f"{note} out: near has 3 on nli, near has 3 on qa" in board.notes
-    three = report.to_json(build_board(frame[frame.seed < 3]))
-    assert report.to_json(board)["rows"] == three["rows"]
-    assert report.to_json(board)["pairs"] == three["pairs"]
+    assert report.to_json(build_board(frame.assign(seed=named))) == report.to_json(
+        build_board(frame)
+    )
 
 
 def test_a_system_that_lacks_examples_has_no_score_there_unless_they_are_left_out():
@@ -180,26 +221,6 @@ def test_equal_systems_and_tasks_of_one_group_have_no_test():
     alike = build_board(frame.assign(score=1.0))
     assert {str(each) for each in alike.standings["qa"].values()} == {"1-3"}
     assert alike.untested == ("qa: the difference is the same for every seed and example",)
-
-
-def test_a_seed_that_counts_is_in_score_mean_and_test():
-    frame = without(scores(4), "near", "qa", seeds=[1])
-    board = build_board(frame)
-    near = next(row for row in board.rows if row.label == "near")
-    assert [*near.scores["qa"].seeds] == [0, 2, 3] and [*near.scores["nli"].seeds] == [0, 1, 2]
-    for row in board.rows:
-        for score in row.scores.values():
-            if not row.is_baseline:
-                assert score.delta == pytest.approx(score.comparison.estimate.difference)
-    means = [board.average(row, "all tasks") for row in board.rows]
-    base = next(mean for row, mean in zip(board.rows, means, strict=True) if row.is_baseline)
-    for row, mean in zip(board.rows, means, strict=True):
-        if not row.is_baseline:
-            test = row.averages["all tasks"].estimate
-            assert mean - base == pytest.approx(test.difference)
-    assert "near, qa, seed 1: has 39 of 40 examples (--shared compares the 39 that all have)" in (
-        board.notes
-    )
 
 
 def test_where_shared_cannot_help_a_line_says_so():
@@ -294,7 +315,7 @@ BAD = {
     "score nan is not from 0 to 1": lambda frame: frame.assign(score=np.nan),
     "score inf is not from 0 to 1 (and 239 more)": lambda frame: frame.assign(score=np.inf),
     "--scale MAX divides": lambda frame: frame.assign(score=100 * frame.score),
-    "scores are numbers": lambda frame: frame.assign(score="good"),
+    "score 'good' is not a number": lambda frame: frame.assign(score="good"),
     "no column example": lambda frame: frame.drop(columns="example"),
     "the table has no lines": lambda frame: frame[:0],
     "has 2 scores: drop rows that stand twice": lambda frame: pd.concat([frame, frame[:1]]),

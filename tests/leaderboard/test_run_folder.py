@@ -40,13 +40,13 @@ def its_own_file(mark: str, folder: Path) -> None:
         partial(its_own_file, run_folder.BEING_WRITTEN),
     ],
 )
-def test_a_folder_with_files_of_the_user_is_not_taken(tmp_path, made):
+def test_a_run_does_not_write_to_a_folder_with_files_of_the_user(tmp_path, made):
     made(tmp_path)
     with pytest.raises(StoreError, match="holds other files: choose another --out"):
         run_folder.check(tmp_path)
 
 
-def test_the_folder_of_a_run_is_taken_again(tmp_path):
+def test_a_run_writes_to_its_folder_again(tmp_path):
     folder, mine = tmp_path / "run", tmp_path / "mine.yaml"
     mine.write_text("model: mini\n")
     half = folder / ".experiment.yaml.7.part"  # of a command that was killed
@@ -66,7 +66,7 @@ def test_the_folder_of_a_run_is_taken_again(tmp_path):
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 512])
-def test_the_folder_of_a_run_that_lost_power_is_taken_again(tmp_path, left):
+def test_a_run_writes_to_a_folder_again_that_lost_power(tmp_path, left):
     (tmp_path / "results").mkdir()
     (tmp_path / verbatim.WRITTEN).write_bytes(left)
     run_folder.check(tmp_path)
@@ -76,7 +76,7 @@ def test_the_folder_of_a_run_that_lost_power_is_taken_again(tmp_path, left):
     assert verbatim.is_saved(tmp_path)
 
 
-def test_a_folder_that_a_run_was_writing_is_taken_again(tmp_path):
+def test_a_run_writes_to_a_half_written_folder_again(tmp_path):
     (tmp_path / run_folder.BEING_WRITTEN).touch()
     (tmp_path / "results").mkdir()
     run_folder.check(tmp_path)
@@ -91,7 +91,7 @@ def test_all_that_a_run_leaves_has_a_name_of_a_runs_folder():
         assert any(fnmatch(name, pattern) for pattern in run_folder.NAMES)
 
 
-def test_the_folder_of_another_files_experiment_is_not_taken(tmp_path, monkeypatch):
+def test_a_run_does_not_write_to_the_folder_of_another_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "run"
     mine, other = tmp_path / "it.yaml", tmp_path / "others" / "it.yaml"
@@ -119,7 +119,7 @@ def test_a_shipped_experiment_is_named_as_run_takes_it(tmp_path):
     assert run_folder.owner_of(tmp_path / "none", asked) == ""
 
 
-def test_labels_that_differ_in_case_alone_are_told_where_the_disk_cannot(tmp_path, monkeypatch):
+def test_labels_that_differ_in_case_alone_need_a_disk_that_tells_case_apart(tmp_path, monkeypatch):
     labels = ["none", "MLM", "mlm"]
     run_folder.check_labels(tmp_path / "new", labels)
 

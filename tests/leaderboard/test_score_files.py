@@ -72,15 +72,36 @@ def test_files_with_and_without_seeds_and_groups_are_joined(tmp_path):
 
 
 BAD = {
-    "nothing.csv": ("", "nothing.csv: "),
-    "half.csv": ('system,task,example,score\na,t,1,1\n"b', "half.csv: "),
-    "wide.csv": ("system,task,example,score\na,t,1\n", "wide.csv: "),
+    "nothing.csv": ("", "nothing.csv: is empty"),
+    "half.csv": (
+        'system,task,example,score\na,t,1,1\n"b',
+        "half.csv, after line 2: unexpected end",
+    ),
+    "wide.csv": (
+        "system,task,example,score\na,t,1,1\na,t,1\n",
+        "wide.csv, line 3: has 3 columns, the first line 4",
+    ),
+    "word.csv": (
+        "system,task,example,score\na,t,1,1\na,t,2,good\n",
+        "system a, task t, example 2: score 'good' is not a number",
+    ),
+    "kinds.jsonl": (
+        '{"system":"a","example":1,"score":1}\n{"system":"a","example":2,"score":"x"}\n',
+        "kinds.jsonl, line 2: score is text, but not text before",
+    ),
+    "list.jsonl": ('{"system":"a"}\n[1]\n', "list.jsonl, line 2: is not a JSON object"),
     "twice.csv": ("system,system,score\na,b,1\n", "two columns have the same name"),
-    "binary.parquet": ("PAR1 and nothing", "binary.parquet: "),
-    "cut.jsonl": ('{"system": "a", "sco', "cut.jsonl: "),
+    "binary.parquet": ("PAR1 and nothing", "binary.parquet: is not a Parquet file, or is cut off"),
+    "cut.jsonl": ('{"system": "a", "sco', "cut.jsonl, line 1: is not a JSON object"),
     "other.csv": ("x,y\n1,2\n", "no column score: --column score=NAME"),
-    "latin.csv": (b"system,task,example,score\n\xe9,t,1,1\n", "latin.csv: "),
-    "latin.jsonl": (b'{"system":"\xe9","task":"t","example":1,"score":1}\n', "latin.jsonl: "),
+    "latin.csv": (
+        b"system,task,example,score\n\xe9,t,1,1\n",
+        "latin.csv, line 2: is not UTF-8",
+    ),
+    "latin.jsonl": (
+        b'{"system":"\xe9","task":"t","example":1,"score":1}\n',
+        "latin.jsonl, line 1: is not UTF-8",
+    ),
     "notes.txt": ("no table", "holds no scores of single examples"),
     "samples_x_2026.jsonl": ('{"doc_id": 0}\n', "line 1: cut off, or not written by lm-eval"),
 }
@@ -90,7 +111,8 @@ BAD = {
 def test_a_file_that_cannot_be_read_is_one_line(name, tmp_path, refused):
     text, message = BAD[name]
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert message in refused("board", tmp_path / name)
+    line = refused("board", tmp_path / name)
+    assert message in line and "Arrow" not in line
 
 
 def test_the_command_writes_all_forms(tmp_path, call, refused):
@@ -101,6 +123,7 @@ def test_the_command_writes_all_forms(tmp_path, call, refused):
     assert code == 0 and out.startswith("The tests generalise to other examples") and "1-2 =" in out
     forms = {path.suffix for path in (tmp_path / "out").iterdir()}
     assert forms == {".html", ".json", ".md", ".csv", ".tex"}
+    assert call("verify", tmp_path / "out")[:2] == (0, f"2 results, 0 faults: {tmp_path / 'out'}\n")
     code, out, _ = call(*words, "--json")
     assert json.loads(out) == json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert "choose from" in refused(*words[:-1], "three")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from dataclasses import replace
 from functools import partial
 
@@ -103,7 +104,7 @@ def test_the_interval_and_p_are_of_one_test():
 
 
 def test_noise_of_the_family_counts_twice_and_never_makes_less_of_a_pair():
-    """The quiet row is taken for noisier than it looks; the loud one is not taken for less."""
+    """The quiet row counts as noisier than it looks; the loud one keeps its noise."""
     quiet, loud, middle = (np.outer([-1, 0, 1], np.full(9, size)) for size in (0.001, 0.2, 0.02))
     rows = {"quiet": quiet + 0.1, "loud": loud, "middle": middle}
     family = [one(table, np.arange(9), name) for name, table in rows.items()]
@@ -194,7 +195,7 @@ def test_a_weighted_sum_of_two_rows_is_their_difference():
 
 
 @pytest.mark.parametrize(("rows", "tasks", "is_small"), [(1, 1, True), (6, 4, True), (7, 3, False)])
-def test_small_families_may_be_taken_to_have_runs_that_fail(rows, tasks, is_small):
+def test_small_families_may_count_as_having_runs_that_fail(rows, tasks, is_small):
     rng = np.random.default_rng(3)
     groups, names = np.repeat(np.arange(20), 3), [str(row) for row in range(rows)]
     base = rng.random((5, 60)) < 0.3
@@ -252,10 +253,8 @@ def test_more_seeds_rows_and_examples_find_less():
     assert power.finds(few, 50, 7, 21) > 100 * few.interaction**0.5
 
 
-def test_defaults_are_named_where_nothing_was_run(tmp_path):
-    split = tmp_path / "test.jsonl"
-    split.write_text("".join(f'{{"group": "page {i // 2}"}}\n' for i in range(40)))
-    found = power._parts([], power.NOISE**2, split, False)
+def test_defaults_are_named_where_nothing_was_run():
+    found = power._parts([], power.NOISE**2, [f"page {i // 2}" for i in range(40)], False)
     assert (found.examples, found.source) == (40, "defaults")
     assert found.group_freedom == pytest.approx(19)
     unknown = power._parts([], power.NOISE**2, None, False)
@@ -300,6 +299,12 @@ def test_half_of_pairs_are_assumed_to_be_right(tmp_path):
     assert [each.parts.share for each in found] == [0.5, 0.3]
     assert found[0].finds > found[1].finds
     assert power.lines(found, made)[-1].endswith("30% or 50% right answers, 300 test examples")
+    rows = [{"sentence_good": f"a {n}", "sentence_bad": f"b {n}", "UID": "u"} for n in range(19)]
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (tmp_path / "blimp" / "island.jsonl").write_text(text)
+    made = load_experiment(path)
+    local = power.plan(made, stages.build(made), Store(tmp_path / "store"))
+    assert [each.parts.examples for each in local] == [19, None]
 
 
 def test_seeds_that_share_some_general_models_will_not_be_tested(tmp_path):
@@ -326,7 +331,7 @@ def stored(mine: stats.Floats, other: stats.Floats) -> StoredDifference:
     return StoredDifference(pair, (float(mine.mean()), float(other.mean())))
 
 
-def test_noise_of_runs_that_are_there_is_taken():
+def test_a_plan_uses_the_noise_of_stored_runs():
     rng = np.random.default_rng(0)
     mine, other = ((rng.random((3, 60)) < 0.5).astype(float) for _ in range(2))
     known = stored(mine, other)
@@ -338,14 +343,14 @@ def test_noise_of_runs_that_are_there_is_taken():
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_noise_does_not_vanish_at_floor_and_ceiling(share):
-    """The noise of a share of 5% or 95% is taken, not that of all or no answers right."""
+    """A plan uses the noise at 5% or 95%, not the noise of all or no right answers."""
     known = [seen(share, share), seen(share, share)]
     assert not any(each.shows_noise for each in known)
     found = power._parts(known, power.NOISE**2, None, False)
     assert found.source == power.CLAMPED
     assert power.finds(found, 3, 2, 6) > 5
     table = [power.Power("zsre", found, 3, power.finds(found, 3, 2, 6), None)]
-    assert "scores taken as 5 to 95" in power.to_rows(table)[0]["noise from"]
+    assert "scores counted as 5 to 95" in power.to_rows(table)[0]["noise from"]
 
 
 def test_a_plan_from_few_runs_gives_a_range():

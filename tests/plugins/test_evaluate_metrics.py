@@ -193,6 +193,9 @@ def test_metrics_of_labels_are_refused_and_failures_later_name_the_metric(write,
     write("return {'a': 1.0}", ONE.replace("texts", "Value('int32')"))
     with pytest.raises(ConfigError, match="metrics of labels and numbers are maskpolicy's own"):
         experiment(tmp_path, "evaluate:mine.py")
+    write("return {'a': nothing}", ONE, "typo")
+    with pytest.raises(ConfigError, match=r"name 'nothing' is not defined \(.*typo.py:\d+\)$"):
+        experiment(tmp_path, "evaluate:typo.py")
     body = f"assert 'x' not in predictions, 'no x'\n        {EXACT}"
     discovery.load_file(write(body, ONE, "later"))
     with pytest.raises(PluginError, match=r"'evaluate:later' failed: .*no x"):

@@ -190,21 +190,21 @@ def pack(
 def verify(
     *,
     runs: Annotated[
-        list[str], Argument(metavar="ZIP...", help="Zips of `pack`, folders, or hf://datasets/..")
+        list[str],
+        Argument(metavar="ZIP...", help="Zips, folders of `run` or `board`, or hf://datasets/.."),
     ],
 ) -> None:
-    """Check the digests of runs: a line for each fault, and exit code 1 if there is one."""
-    from maskpolicy.app import packing
-    from maskpolicy.leaderboard.results import verification
+    """Check that the digests of runs and boards hold: a line for each fault, and exit code 1."""
+    from maskpolicy.app import packing, site
 
     results, lines = 0, list[str]()
     for place in runs:
         try:
             with packing.opened([place]) as opened:
                 for folder in opened.folders:
-                    count, faults = verification.faults(folder, packed=opened.is_packed(folder))
+                    count, faults = site.faults(opened, folder)
                     results += count
-                    lines += [f"{opened.called(folder)}: {fault}" for fault in faults]
+                    lines += faults
         except MaskpolicyError as error:
             lines.append(str(error))
     for line in lines:
@@ -222,11 +222,14 @@ def site(
     ],
     out: Annotated[Path, Option(metavar="DIR", help="A new folder, or a site to write again.")],
     title: Annotated[str, Option(metavar="TEXT", help="The heading.")] = "Leaderboards",
+    unverified: Annotated[
+        bool, Option("--unverified", help="Do not check digests, as `verify` does.")
+    ] = False,
 ) -> None:
     """Write a static site of runs and boards: an index with search and filters, and all pages."""
     from maskpolicy.app.site import write
 
     with console(err=True).status("reading", refresh_per_second=2) as status:
-        count = write(runs, out, title, status.update)
+        count = write(runs, out, title, status.update, unverified=unverified)
     s = "s"[: count != 1]
     console().print(f"{count} leaderboard{s}, written to {out / 'index.html'}", soft_wrap=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from maskpolicy.core.files import write_file
 from maskpolicy.core.types import Json
 from maskpolicy.data.majority import LABEL, SENTENCE
-from maskpolicy.leaderboard import description, report
+from maskpolicy.leaderboard import description, report, stored_board
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.page import differences, embedded_analyses, page_data
 from maskpolicy.leaderboard.stats import LEVEL, POWER
@@ -38,9 +38,14 @@ def save_page(board: Board, path: Path, option: str = "--out", home: str = "") -
 
 
 def save_forms(board: Board, out: Path, home: str = "") -> None:
-    """Write leaderboard.html, .json, .md, .csv and .tex; raises StoreError."""
+    """Write leaderboard.html, .json, .md, .csv and .tex; raises StoreError.
+
+    A board of given scores also has a manifest with their digests.
+    """
     report.save_report(board, out)
     save_page(board, out / "leaderboard.html", home=home)
+    if board.given is not None:
+        stored_board.seal(out)
 
 
 def render(board: Board, home: str = "") -> str:
@@ -179,8 +184,8 @@ def load_reported() -> Json:
 def templates(package: str) -> Environment:
     """Return the templates in a package's `assets`.
 
-    They escape what they are given, and an unknown name is an error. To compile them takes longer
-    than to fill them, so that they are kept.
+    They escape their values, and an unknown name is an error. They are cached, because compiling
+    takes longer than rendering.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -22,7 +22,7 @@ VERSION = 1
 SETTINGS = "experiment.json"  # all resolved settings
 LEFT_OUT = "left_out"  # key of SETTINGS with the cells that --only left out
 _CORPUS = "corpus intermediate "  # begins the names of a row's corpora, with a blank at the end
-# what strangers, or another version, may have written otherwise
+# the types of what a stranger, or another version, may have written
 _FORMS: Mapping[str, Any] = {
     **dict.fromkeys(("policy", "task", "group", "origin"), str),
     **{"seed": int, "error": str | None, "config": dict, "stages": dict[str, str]},
@@ -340,7 +340,7 @@ def read_result(path: Path) -> Result:
 
 
 def _check(values: Json, forms: Mapping[str, Any], path: Path, place: str = "") -> None:
-    """Raise DataError for a value that is not of the form that a file of a run has it in."""
+    """Raise DataError for a value that has another type than in a run's file."""
     for name, form in forms.items():
         try:
             if name in values:

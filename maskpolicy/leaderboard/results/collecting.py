@@ -153,15 +153,15 @@ def _result(
     """
     policy = next(block for block in experiment.policies if block.label == cell[0])
     task = next(block for block in experiment.tasks if block.label == cell[1])
-    taken = chosen(experiment, policy, task, stage, store)
-    behind = topological([stage]) if taken is None else [*topological([taken.stage]), stage]
-    config = cell_config(experiment, policy if taken is None else taken.block, task, cell[2])
+    choice = chosen(experiment, policy, task, stage, store)
+    behind = topological([stage]) if choice is None else [*topological([choice.stage]), stage]
+    config = cell_config(experiment, policy if choice is None else choice.block, task, cell[2])
     result = Result(
         *cell,
         sources.facts(find_plugin("task", task.name)).group,
-        {**(config if taken is None else candidate_config(policy, config)), **more},
+        {**(config if choice is None else candidate_config(policy, config)), **more},
         {each.name: each.key for each in behind if each.kind not in SHARD_KINDS},
-        tuning=None if taken is None else taken.tuning,
+        tuning=None if choice is None else choice.tuning,
         origin=_origin(task.data),
         code=_code(behind),
         majority=_about_task(graph.majority.get(task.label), FILE, store),

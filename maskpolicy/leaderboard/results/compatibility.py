@@ -213,7 +213,7 @@ def notes(results: Iterable[Result]) -> list[str]:
 def _finetuning(result: Result, left_out: Container[str]) -> tuple[Json, Json]:
     """Return the settings of a result's fine-tuning that all columns share, and its column's own.
 
-    Those of a row come before its columns' own.
+    A setting that the row has for itself is not its column's own.
     """
     settings = _settings("finetune", result.config["finetune"], left_out)
     of_task = result.config.get("task", {}).get("finetune")

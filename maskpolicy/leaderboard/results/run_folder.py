@@ -109,9 +109,9 @@ def _ignores_case(folder: Path) -> bool:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Mark a folder while its files are replaced: if the block fails or is killed, it stays so.
+    """Mark a folder while its files are replaced; the mark stays if the block does not end.
 
-    A command that writes the same folder waits, so that all files are those of one of both.
+    A second command that writes the folder waits, so all files come from one of the two.
     """
     mark = folder / BEING_WRITTEN
     claim_folder(folder)
@@ -146,10 +146,8 @@ def save_record(
 ) -> None:
     """Write run.json: `timing`, the machine, each stage's seconds, and what `tuned` rows chose.
 
-    `policies` has the first sentence of each policy's docstring.
-
-    The path of the store is relative to the folder, so that both can be moved together; the URL of
-    a bucket stays as it is.
+    `policies` has the first sentence of each policy's docstring. The path of the store is relative
+    to the folder, so that both can be moved together; the URL of a bucket stays as it is.
     """
     from maskpolicy.core import hardware
 

@@ -305,7 +305,7 @@ def test_the_keyboard_reaches_everything(browser, strong):
     assert labels(browser)[0] == "best"
 
 
-def test_a_screen_reader_is_told_what_colours_and_arrows_say(browser, strong):
+def test_a_screen_reader_reads_what_colours_and_arrows_say(browser, strong):
     browser.open(strong.as_uri())
     names = browser.names()
     buttons = [name for role, name in names if role == "button"]

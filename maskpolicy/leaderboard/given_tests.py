@@ -1,0 +1,191 @@
+"""Compare systems by given scores of single examples: all pairs, on each task and on their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.core.errors import DataError
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.board import average_label
+from maskpolicy.leaderboard.comparisons import FEWEST, SAME, Comparison, estimates
+from maskpolicy.leaderboard.stats import Difference
+
+ALL = "all tasks"  # the group over which tasks are averaged
+MOST = 400_000  # tests of pairs of systems, for which memory suffices
+_AT_ONCE = 4_000_000  # differences of examples in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """The scores of one task; arrays are in the order of all systems."""
+
+    name: str
+    metric: str
+    groups: NDArray[np.int64]  # (examples,) numbered from 0
+    scores: NDArray[np.float64]  # (systems, seeds, examples); NaN where a seed lacks an example
+
+    @cached_property
+    def has(self) -> NDArray[np.int64]:
+        """(systems, seeds) how many examples have scores."""
+        found: NDArray[np.int64] = (~np.isnan(self.scores)).sum(-1)
+        return found
+
+    @cached_property
+    def common(self) -> NDArray[np.bool_]:
+        """(examples,) which have a score of each system and seed that has any."""
+        lacks = np.isnan(self.scores)
+        found: NDArray[np.bool_] = np.all(~lacks | lacks.all(-1, keepdims=True), axis=(0, 1))
+        return found
+
+    @cached_property
+    def whole(self) -> NDArray[np.bool_]:
+        """(systems, seeds) whether all examples have scores."""
+        found: NDArray[np.bool_] = (self.has == len(self.groups)) & (self.has > 0)
+        return found
+
+    @cached_property
+    def means(self) -> NDArray[np.float64]:
+        """(systems, examples) the mean over complete seeds; 0 for a system without any."""
+        total = np.where(self.whole[..., None], self.scores, 0).sum(1)
+        found: NDArray[np.float64] = total / np.maximum(1, self.whole.sum(1))[:, None]
+        return found
+
+    def compare(
+        self, seeds: NDArray[np.bool_], first: NDArray[np.int64], second: NDArray[np.int64]
+    ) -> tuple[Difference, NDArray[np.bool_]]:
+        """Return the differences of pairs of systems on some seeds, and which of them vary.
+
+        Without any seed, they are the differences of the systems' means over their own seeds.
+        """
+        scores = self.scores[:, seeds] if seeds.any() else self.means[:, None]
+        parts, varies = [], []
+        step = max(1, _AT_ONCE // scores[0].size)
+        for at in range(0, len(first), step):
+            mine, other = scores[first[at : at + step]], scores[second[at : at + step]]
+            parts.append(stats.pair(mine, other, self.groups, ("", "")))
+            varies.append(np.ptp(mine - other, (-1, -2)) > 0)
+        whole: dict[str, Any] = {}
+        for name in ("of_seed", "chance", "interaction", "slope"):
+            whole[name] = np.concatenate([getattr(part, name) for part in parts])
+        return parts[0]._replace(**whole), np.concatenate(varies)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of systems on one task or average; the arrays have the axis of the pairs."""
+
+    column: str
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    difference: Difference
+    seeds: int  # that both systems have; 1 if seeds are averaged
+    tested: NDArray[np.bool_]  # which of the pairs
+    reason: str  # why others are not
+    is_average: bool = False
+
+    def of(self, kept: NDArray[np.bool_], signs: Any = 1.0) -> Pairs:
+        """Return the `kept` pairs, with their differences times `signs`."""
+        arrays = {name: getattr(self, name)[kept] for name in ("first", "second", "tested")}
+        return replace(self, **arrays, difference=self.difference.of(kept, signs))
+
+
+def compare_all(
+    tasks: Sequence[Task],
+    order: NDArray[np.int64],
+    told: Callable[[str], object],
+    *,
+    apart: bool,
+    unit: str = "seed",
+) -> list[Pairs]:
+    """Compare all systems, in this order, on all tasks and on the mean of several tasks.
+
+    A pair is compared on the seeds that both systems have: on each task, and for the mean on all
+    tasks. With fewer than FEWEST it is not tested, unless no pair has as many: then the seeds of
+    each system are averaged. `apart`: no group of examples is in two tasks. Raises DataError for
+    too many pairs.
+    """
+    whole = np.stack([task.whole for task in tasks], 1)  # (systems, tasks, seeds)
+    some: NDArray[np.bool_] = np.any(whole, axis=2)
+    first, second = _pairs(some[order], order)
+    shared = whole[first] & whole[second]
+    draws = shared.sum(2).max(initial=0) >= FEWEST
+    scored = some[first] & some[second]
+    alike = np.concatenate([shared & draws, scored[..., None]], 2)  # equal for pairs of one kind
+    kinds, kind_of = np.unique(alike, axis=0, return_inverse=True)
+    found = list[Pairs]()
+
+    def add(column: str, seeds: NDArray[np.bool_], part: Any, is_average: bool = False) -> None:
+        count, (difference, varies) = int(seeds.sum()) if draws else 1, part
+        few = draws and count < FEWEST
+        units = f"{unit}{'s'[: count != 1]}"
+        why = f"{count} complete {units} in both systems: a test needs {FEWEST}" if few else SAME
+        parts = (*pairs, difference, count, varies & (not few), why, is_average)
+        found.append(Pairs(column, *parts))
+
+    for number, kind in enumerate(kinds):
+        pairs = first[kind_of.ravel() == number], second[kind_of.ravel() == number]
+        everywhere: NDArray[np.bool_] = np.all(kind[:, :-1], axis=0)
+        parts = []
+        for task, (*_, is_scored), seeds in zip(tasks, kind, kind[:, :-1], strict=True):
+            if is_scored and task.groups.any():
+                told(f"task {tasks.index(task) + 1} of {len(tasks)}: {task.name}")
+                part = task.compare(seeds, *pairs)
+                add(task.name, seeds, part)
+                same = (seeds == everywhere).all()
+                parts.append(part if same else task.compare(everywhere, *pairs))
+        if 1 < len(tasks) == len(parts):
+            mean = stats.average([part for part, _ in parts], apart=apart)
+            varies = np.any([each for _, each in parts], axis=0)
+            add(average_label(ALL), everywhere, (mean, varies), is_average=True)
+    places = [*(task.name for task in tasks), average_label(ALL)]
+    return sorted(found, key=lambda each: places.index(each.column))
+
+
+def _pairs(
+    scored: NDArray[np.bool_], order: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return both systems of each pair with a common task; raises DataError for too many pairs.
+
+    `scored` (systems, tasks) says whether a system of `order` has a score on a task.
+    """
+    counts = scored.sum(0)
+    tests = int((counts * (counts - 1) // 2).sum())
+    if tests > MOST:
+        raise DataError(
+            f"{tests:,} pairs of systems are too many to test together, at most {MOST:,}: leave "
+            "systems or tasks out"
+        )
+    numbers = scored.astype(np.float32)
+    first, second = np.nonzero(np.triu(numbers @ numbers.T, 1))
+    return order[first], order[second]
+
+
+def judged(found: Sequence[Pairs]) -> list[list[Comparison]]:
+    """Test all pairs as one family; return the comparisons of each."""
+    if not found:
+        return []
+    rows = len({*np.concatenate([(each.first, each.second) for each in found], axis=1).flat}) - 1
+    order = [at for at, each in enumerate(found) if each.tested.any()]
+    order.sort(key=lambda at: found[at].is_average)
+    tested = [found[at].of(found[at].tested) for at in order]
+    single = [each.difference for each in tested if not each.is_average]
+    means = [each.difference for each in tested if each.is_average]
+    verdicts = stats.assess_together(single, means, rows)
+    failing = stats.assess_together(single, means, rows, stats.FAILING)
+    tests = sum(len(each.first) for each in tested)
+    comparisons = [
+        np.full(len(each.first), Comparison(each.seeds, reason=each.reason)) for each in found
+    ]
+    for at, each, verdict, worse in zip(order, tested, verdicts, failing, strict=True):
+        numbers = estimates(each.difference, verdict, tests), verdict.p_holm, worse.p_holm
+        comparisons[at][found[at].tested] = [
+            Comparison(each.seeds, one, float(p_holm), float(worst), is_average=each.is_average)
+            for one, p_holm, worst in zip(*numbers, strict=True)
+        ]
+    return [each.tolist() for each in comparisons]
