@@ -238,13 +238,8 @@ def cost(result: Result) -> str:
     return f"{task}{' and '.join([*parts, f'{evaluated} evaluations on dev'])}"
 
 
-def tuning_notes(rows: Sequence[BoardRow]) -> list[str]:
-    """Return notes on comparisons that tuning makes unequal, and on values at an end of a list."""
-    return [*_unequal(rows), *_at_an_end(rows)]
-
-
-def _unequal(rows: Sequence[BoardRow]) -> list[str]:
-    """Name what rows chose from, if they did not choose from the same values.
+def tuned_unlike(rows: Sequence[BoardRow]) -> list[str]:
+    """Return a note on what rows chose from, unless all chose from the same values.
 
     A row without an intermediate stage need only have the same values of fine-tuning.
     """
@@ -270,8 +265,8 @@ def _has_stage(row: BoardRow) -> bool:
     return any("intermediate" in cell.config for cell in row.cells.values())
 
 
-def _at_an_end(rows: Sequence[BoardRow]) -> list[str]:
-    """Say where the best of three or more numbers is the smallest or the largest one."""
+def chosen_at_an_end(rows: Sequence[BoardRow]) -> list[str]:
+    """Return notes on choices of the smallest or the largest of three or more numbers."""
     found: dict[str, list[str]] = {}
     for row in rows:
         for cell in row.cells.values():

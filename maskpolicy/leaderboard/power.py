@@ -101,8 +101,6 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     if not rows:
         return []
     blocks = {block.label: block for block in experiment.tasks}
-    limits = {block.label: block.limit.test for block in experiment.tasks}
-    shares = {block.label: _share(block.name) for block in experiment.tasks}
     stored = {task: _stored(experiment, graph, store, task) for task in labels}
     noisy = [each.pair for known in stored.values() for each in known if each.shows_noise]
     noise = float(stats.run_noise(noisy)) if noisy else NOISE**2
@@ -112,8 +110,9 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     for task in labels:
         cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
         split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
-        groups = _groups(blocks[task], split)
-        parts = _parts(stored[task], noise, groups, bool(noisy), limits[task], shares[task])
+        groups, block = _groups(blocks[task], split), blocks[task]
+        about = (bool(noisy), block.limit.test, _share(block.name))
+        parts = _parts(stored[task], noise, groups, *about)
         find = partial(finds, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(parts, n))
@@ -325,16 +324,13 @@ def to_rows(powers: Sequence[Power]) -> list[Mapping[str, str]]:
         {
             "task": each.task,
             "test examples": str(each.parts.examples or f"{each.parts.assumed}?"),
-            f"{each.seeds} seeds find": f"±{each.finds:.1f} points{_range(each.between)}",
+            f"{each.seeds} seeds find": f"±{each.finds:.1f} points"
+            + (" ({:.1f} to {:.1f})".format(*each.between) if each.between else ""),
             f"seeds for {WANTED:g} points": str(each.needed or f"more than {MOST}"),
             "noise from": each.parts.source,
         }
         for each in powers
     ]
-
-
-def _range(between: tuple[float, float] | None) -> str:
-    return "" if between is None else " ({:.1f} to {:.1f})".format(*between)
 
 
 def to_json(powers: Sequence[Power]) -> list[dict[str, Json]]:

@@ -15,7 +15,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.data.majority import LABEL, SENTENCE
 from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.leaderboard import description
-from maskpolicy.leaderboard.board import VERSION, WORK, Board, BoardRow, Given, Score, average_label
+from maskpolicy.leaderboard.board import VERSION, WORK, Board, BoardRow, Score, average_label
 from maskpolicy.leaderboard.comparisons import Comparison, Versus
 from maskpolicy.leaderboard.stats import LEVEL, POWER
 from maskpolicy.leaderboard.table import MISSING, SIGNIFICANT, table
@@ -67,10 +67,15 @@ def to_json(board: Board, *, work: bool = False) -> Json:
     `work` adds the work of the intermediate stage to each row.
     """
     columns = [board.column(task) for task in board.tasks]
+    given: Json = {}
+    if board.given is not None:  # `stored_board` reads it again
+        gaps = [[r.label, gap.task, gap.seed, gap.reason] for r in board.rows for gap in r.gaps]
+        title, above = board.runs[0].experiment, list(board.given.above)
+        given = {"given": {"title": title, "above": above, "gaps": gaps}}
     return {
         "version": VERSION,
         "baseline": board.baseline,
-        **({} if board.given is None else {"given": _given(board, board.given)}),
+        **given,
         "measured": {
             "settings": description.facts(board, most=None),
             "tasks": {
@@ -122,12 +127,6 @@ def _averages(board: Board, row: BoardRow) -> dict[str, Json]:
         about = {"delta": compared and compared["difference"], "comparison": compared}
         averages[average_label(group)] = mean and {"mean": round(mean, _DIGITS), **about}
     return averages
-
-
-def _given(board: Board, given: Given) -> Json:
-    """Return what only a board of given scores has; `stored_board` reads it again."""
-    gaps = [[r.label, gap.task, gap.seed, gap.reason] for r in board.rows for gap in r.gaps]
-    return {"title": board.runs[0].experiment, "above": list(given.above), "gaps": gaps}
 
 
 def tied_with_best(board: Board) -> dict[str, list[str]]:

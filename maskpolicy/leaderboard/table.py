@@ -256,10 +256,5 @@ def _difference(delta: float | None, comparison: Comparison | None, significant:
         return tested
     text = f"{delta:+.1f}"
     shown = {"delta": text if float(text) else "0.0", "by_delta": f"{delta:.6f}"}
-    return shown | tested | {"effect": _effect(delta) if significant else 0}
-
-
-def _effect(delta: float) -> int:
-    """Return the step of colour of a difference."""
-    size = sum(abs(delta) >= step for step in STEPS)
-    return size if delta > 0 else -size
+    size = sum(abs(delta) >= step for step in STEPS) if significant else 0
+    return shown | tested | {"effect": size if delta > 0 else -size}

@@ -83,9 +83,10 @@ def _register(kind: type, path: Path) -> None:
         half = _one(made, _HALF, [_RIGHT])
     except Exception as error:
         hint = ": metrics of labels and numbers are maskpolicy's own (`maskpolicy list metrics`)"
+        reads_text = made is None or "string" in str(made.features)
         raise ConfigError(
             f"metric {name} fails on two texts and their answers: "
-            f"{cause_at(error, str(path))}{hint if _reads_numbers(made) else ''}"
+            f"{cause_at(error, str(path))}{'' if reads_text else hint}"
         ) from error
     _entry = partial(Registered, "metric", plugin=kind, facts={}, file=str(path), line=1)
     scales = {key: best for key in right for best in _BEST if math.isclose(right[key], best)}
@@ -132,16 +133,6 @@ def _takes_several(made: Any) -> bool:
 
     forms = made.features if isinstance(made.features, list) else [made.features]
     return any(not isinstance(form["references"], Value) for form in forms)
-
-
-def _reads_numbers(made: Any) -> bool:
-    """Return whether a metric reads labels or numbers instead of texts, as far as it says so."""
-    from datasets import Value
-
-    features = getattr(made, "features", None)
-    forms = features if isinstance(features, list) else [features or {}]
-    kinds = [form.get("predictions") for form in forms]
-    return any(isinstance(kind, Value) and kind.dtype != "string" for kind in kinds)
 
 
 def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:

@@ -175,16 +175,9 @@ def _result(
         known = read_result(path) if path.is_file() else None
         if known is None or known.metrics is None or known.stages.get(stage.name) != stage.key:
             return None
-        return replace(
-            result,
-            metrics=known.metrics,
-            work=known.work,
-            tuning=result.tuning or known.tuning,
-            majority=result.majority or known.majority,
-            audit=result.audit or known.audit,
-            shrunk=result.shrunk or known.shrunk,
-            weights=result.weights or known.weights,
-        )
+        names = ("tuning", "majority", "audit", "shrunk", "weights")
+        kept: Json = {name: getattr(result, name) or getattr(known, name) for name in names}
+        return replace(result, metrics=known.metrics, work=known.work, **kept)
     # verified again, and fetched again from a bucket: other commands may prune local copies
     found = None if outcome.artifact is None else store.file(stage.key, "result.json")
     metrics = None if found is None else Total.from_json(read_json(found))

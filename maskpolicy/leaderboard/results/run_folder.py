@@ -177,22 +177,24 @@ def read_record(folder: Path) -> dict[str, Json] | None:
     return record
 
 
+def _known(folder: Path) -> dict[str, Json]:
+    """Return the contents of run.json; {} for a damaged one, which the results do not need."""
+    try:
+        return read_record(folder) or {}
+    except DataError:
+        return {}
+
+
 def policy_summaries(folder: Path) -> dict[str, str]:
     """Return the first sentence of each policy's docstring, by its name, as far as it is known."""
-    try:
-        found = (read_record(folder) or {}).get("policies")
-    except DataError:  # a damaged run.json; the results do not need it
-        return {}
+    found = _known(folder).get("policies")
     known = found.items() if isinstance(found, dict) else ()
     return {str(name): str(sentence) for name, sentence in known}
 
 
 def versions_of(folder: Path) -> dict[str, dict[str, str]]:
     """Return the versions that each stage of a run was computed with, by key, as far as known."""
-    try:
-        record = read_record(folder) or {}
-    except DataError:  # a damaged run.json; the results do not need it
-        return {}
+    record = _known(folder)
     found: dict[str, dict[str, str]] = {}
     stages = record.get("stages")
     for stage in stages if isinstance(stages, list) else ():
