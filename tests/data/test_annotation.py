@@ -26,15 +26,17 @@ from maskpolicy.plugins import discovery
 from maskpolicy.plugins.statistics import Statistics
 
 PLUGIN = """
+import logging
 from dataclasses import dataclass
 from maskpolicy.plugins.registry import policy
 from maskpolicy.core.types import as_spans
 
-@policy("last-word-of-test-annotate")
+@policy("{name}")
 @dataclass(frozen=True)
 class LastWord:
     def annotate(self, passages, fitted=None):
-        return {"last": [passage.words[-1:] for passage in passages]}
+        logging.getLogger("maskpolicy.test").info("a note")
+        return {{"last": [passage.words[-1:] for passage in passages]}}
     def select(self, passage, rng):
         return as_spans(passage.columns["last"])
 """
@@ -46,7 +48,13 @@ def passage(number: int) -> Passage:
     start = np.arange(count, dtype=np.int32)
     offsets = np.stack([2 * start, 2 * start + 1], axis=1)
     words = np.stack([start, start + 1], axis=1)
-    return Passage(f"p{number}", "a " * count, start, offsets, words, as_spans([(0, count)]))
+    columns = {"marked": words}
+    return Passage(
+        f"p{number}", "a " * count, start, offsets, words, as_spans([(0, count)]), columns
+    )
+
+
+TAKEN = ("tokens", "words", "ids", "marked")
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,6 @@ class FirstWord:
     fail: str = ""
 
     def annotate(self, passages, fitted=None):
-        logging.getLogger("maskpolicy.test").info("a note")
         last = passages[-1].id == "p9"
         if self.fail == "error" and last:
             raise ValueError("bad text\nand more")
@@ -67,6 +74,8 @@ class FirstWord:
         rows = [p.words[:1] for p in passages]
         if self.fail == "short":
             rows = rows[1:]
+        if self.fail in TAKEN:
+            return {self.fail: rows}
         return {"other" if self.fail == "names" and last else "first": rows}
 
 
@@ -76,25 +85,19 @@ def passages(monkeypatch):
     return [passage(number) for number in range(10)]
 
 
-def same(left, right):
-    """Return whether two results of annotate are equal."""
-    return left.keys() == right.keys() and all(
-        np.array_equal(a, b) for name in left for a, b in zip(left[name], right[name], strict=True)
-    )
-
-
-def test_rows_come_in_order_whatever_the_number_of_processes(passages):
-    alone = annotation.annotate(FirstWord(), passages)
-    assert [row.tolist() for row in alone["first"]] == [[[0, 1]]] * 10
-    assert same(alone, annotation.annotate(FirstWord(), passages, workers=2))
-
-
-def test_processes_know_the_plugin_file_of_a_user(passages, tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_rows_come_in_order_and_processes_know_the_plugin_file_of_a_user(
+    passages, tmp_path, caplog, workers
+):
     file = tmp_path / "last_word.py"
-    file.write_text(PLUGIN, encoding="utf-8")
+    file.write_text(PLUGIN.format(name=f"last-word-of-{workers}"), encoding="utf-8")
     policy = discovery.load_file(file).LastWord()
-    found = annotation.annotate(policy, passages, workers=2)
+    with caplog.at_level(logging.INFO, "maskpolicy"):
+        found = annotation.annotate(policy, passages, workers=workers)
     assert [row.tolist() for row in found["last"]] == [p.words[-1:].tolist() for p in passages]
+    # notes of several processes are logged once
+    notes = [record.getMessage() for record in caplog.records]
+    assert notes == ["a note"] * (1 if workers > 1 else 3)
 
 
 FAILED = "^policy FirstWord: annotating passages 'p8' to 'p9' failed: ValueError: bad text \\("
@@ -109,29 +112,16 @@ FAILED = "^policy FirstWord: annotating passages 'p8' to 'p9' failed: ValueError
         ("killed", 2, StageError, "killed"),
         ("short", 1, StageError, "FirstWord"),
         ("names", 1, StageError, "FirstWord"),
+        *(
+            (name, 1, ConfigError, f"its column '{name}' has the name of an array")
+            for name in TAKEN
+        ),
     ],
 )
 def test_a_failure_is_one_line(passages, fail, workers, kind, said):
     with pytest.raises(kind, match=said) as caught:
         annotation.annotate(FirstWord(fail), passages, workers=workers)
     assert "\n" not in str(caught.value)
-
-
-def test_what_processes_log_is_said_once(passages, caplog):
-    with caplog.at_level(logging.INFO, "maskpolicy"):
-        annotation.annotate(FirstWord(), passages, workers=2)
-    assert [record.getMessage() for record in caplog.records] == ["a note"]
-
-
-@pytest.mark.parametrize("name", ["tokens", "words", "ids", "marked"])
-def test_a_column_named_like_an_array_of_the_corpus_is_refused(name):
-    class Taken:
-        def annotate(self, passages, fitted=None):
-            return {name: [passage.words for passage in passages]}
-
-    made = small.passage(small.TEXTS[0], marked=[[0, 4]])
-    with pytest.raises(ConfigError, match=f"its column '{name}' has the name of an array"):
-        annotation.annotate(Taken(), [made])
 
 
 ORPHANS = """

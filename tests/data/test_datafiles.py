@@ -18,13 +18,7 @@ from pyarrow import parquet
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.data.datafiles import fields, readers
 from maskpolicy.data.datafiles import rows as cuts
-from maskpolicy.data.datafiles.rows import (
-    WHOLE,
-    Layout,
-    Part,
-    existing,
-    opened,
-)
+from maskpolicy.data.datafiles.rows import WHOLE, Layout, Part, existing, opened
 
 
 def write(folder, name, content: str | bytes):

@@ -24,17 +24,11 @@ from tests.experiment.conftest import plugin
 DOCS = Path(__file__).parents[2] / "docs" / "experiments.md"
 SHOWN = DOCS.read_text("utf-8").partition("## Sweeps and tuning")[2]
 EXAMPLES = re.findall(r"```yaml\n(.*?)```.*?```text\n(.*?)```", SHOWN, re.DOTALL)
-HEAD = "model: mini\ncorpus: world\ntasks: [triviaqa]\n"
 
 
 @pytest.fixture
-def load_rows(tmp_path):
-    def load_rows(policies: str, *more: str) -> Experiment:
-        path = tmp_path / "it.yaml"
-        path.write_text(f"{HEAD}policies: {policies}\n" + "\n".join(more), "utf-8")
-        return load_experiment(path)
-
-    return load_rows
+def load_rows(load):
+    return lambda policies, *more: load(f"policies={policies}", *more)
 
 
 def labels(experiment: Experiment) -> list[str]:
@@ -65,7 +59,7 @@ def test_a_value_on_the_command_line_is_added_to_the_grid(load):
 
 def test_a_row_that_cannot_have_a_key_of_the_top_stays_one_row(load_rows):
     learned = "{name: supervised, train_on: [triviaqa]}"
-    found = load_rows(f"[none, random, {learned}]", "grid: {fit.lr: [1e-4, 1e-3], target: [full]}")
+    found = load_rows(f"[none, random, {learned}]", "grid={fit.lr: [1e-4, 1e-3], target: [full]}")
     assert labels(found) == [
         "none",
         "random target=full",
@@ -76,29 +70,29 @@ def test_a_row_that_cannot_have_a_key_of_the_top_stays_one_row(load_rows):
 
 def test_the_objective_at_the_top_reaches_the_members_of_a_mixture(load_rows):
     found = load_rows(
-        "[none, {name: mixture, members: [mass, span]}]", "grid: {target: [full, spans]}"
+        "[none, {name: mixture, members: [mass, span]}]", "grid={target: [full, spans]}"
     )
     targets = [{each["target"] for each in row.fields["members"]} for row in found.policies[1:]]
     assert targets == [{"full"}, {"spans"}]
 
 
 def test_checkpoints_are_those_of_the_longest_row(load_rows):
-    steps = "grid: {intermediate.steps: [10, 100]}"
-    assert load_rows("[none, random]", steps, "checkpoint_steps: [50]").checkpoint_steps == (50,)
+    steps = "grid={intermediate.steps: [10, 100]}"
+    assert load_rows("[none, random]", steps, "checkpoint_steps=[50]").checkpoint_steps == (50,)
     with pytest.raises(ConfigError, match=r"checkpoint_steps\[0\]: 100 must be smaller"):
-        load_rows("[none, random]", steps, "checkpoint_steps: [100]")
+        load_rows("[none, random]", steps, "checkpoint_steps=[100]")
 
 
 def test_the_baseline_may_be_several_rows_that_differ_in_trainings(load_rows):
-    assert load_rows("[none, random]", "grid: {finetune.lr: [1e-4, 1e-3]}").baseline == "none"
+    assert load_rows("[none, random]", "grid={finetune.lr: [1e-4, 1e-3]}").baseline == "none"
     labelled = "[none, {name: random, label: MLM}]"
-    more = ("baseline: MLM", "grid: {finetune.lr: [1e-4, 1e-3]}")
+    more = ("baseline=MLM", "grid={finetune.lr: [1e-4, 1e-3]}")
     assert load_rows(labelled, *more).baseline == "MLM"
     with pytest.raises(ConfigError, match=r"unknown row 'random'.*; name the row that"):
-        load_rows("[none, {name: random, grid: {ratio: [0.1, 0.2]}}]", "baseline: random")
+        load_rows("[none, {name: random, grid: {ratio: [0.1, 0.2]}}]", "baseline=random")
 
 
-TUNE = "tune: {intermediate.lr: [1e-4, 1e-3], on: dev}"
+TUNE = "tune={intermediate.lr: [1e-4, 1e-3], on: dev}"
 
 
 def tried(experiment: Experiment) -> dict[str, list[str]]:
@@ -113,7 +107,7 @@ def test_all_rows_with_an_intermediate_stage_choose_from_the_same_values(load_ro
         "S": ["S intermediate.lr=0.0001", "S intermediate.lr=0.001"],
         "mass intermediate.lr=0.1": [],
     }
-    assert tried(load_rows("[none]", "tune: {finetune.lr: [1e-4]}")) == {
+    assert tried(load_rows("[none]", "tune={finetune.lr: [1e-4]}")) == {
         "none": ["none finetune.lr=0.0001"]
     }
 
@@ -134,7 +128,7 @@ def test_a_row_of_its_own_may_choose_any_of_its_settings(load_rows):
 def test_the_order_of_the_keys_changes_no_candidate(load_rows):
     keys = ["intermediate.lr: [1e-4, 1e-3]", "finetune.lr: [1e-3, 1e-4]"]
     one, other = (
-        load_rows("[none, random]", f"tune: {{{', '.join(k)}}}") for k in (keys, keys[::-1])
+        load_rows("[none, random]", f"tune={{{', '.join(k)}}}") for k in (keys, keys[::-1])
     )
     assert one == other
 

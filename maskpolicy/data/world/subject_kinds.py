@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.data.world.entries import (
-    HE,
-    IT,
-    SHE,
-    Entry,
-    Fact,
-    Relation,
-    Subject,
-    entries,
-)
+from maskpolicy.data.world.entries import HE, IT, SHE, Entry, Fact, Relation, Subject, entries
 from maskpolicy.data.world.pools import WORDINGS, Pools, Value, draw
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, Settings
 
