@@ -91,8 +91,8 @@ def card(history: ModelHistory) -> str:
     factory = history.auto_class or MODEL_KINDS[history.kind].auto_class
     if history.head:
         factory = TASK_KINDS[history.head].auto_class
-    known = history.manifest["versions"]
-    names = [name for name in ("maskpolicy", "torch", "transformers") if name in known]
+    recorded = history.manifest["versions"]
+    names = [name for name in ("maskpolicy", "torch", "transformers") if name in recorded]
     template = templates("maskpolicy.app").overlay(autoescape=False).get_template("card.md")
     text = template.render(
         it=history,
@@ -104,7 +104,7 @@ def card(history: ModelHistory) -> str:
         choices=[plain(choice) for choice in history.choices],
         of_world=any(score.source == "world" for score in history.scores),
         scores=_scores(history.scores),
-        versions=", ".join(f"{name} {known[name]}" for name in names),
+        versions=", ".join(f"{name} {recorded[name]}" for name in names),
     )
     return str(ModelCard(f"{text}\n", ignore_metadata_errors=False))
 

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """An experiment as it was asked for, read and planned, and where its results go."""
+    """A planned experiment, the options that it came from, and the folder for its results."""
 
     asked: ExperimentOptions
     written: WrittenExperiment
@@ -161,10 +161,10 @@ def _warn_of_edited_plugins(order: Iterable[Stage], store: Store) -> None:
     digest = cache(code_digest)  # many stages have one policy
     edited: Counter[str] = Counter()
     for stage in order:
-        known = store.peek(stage.key) if store.path(stage.key).exists() else None
-        if known is None or known["versions"]["maskpolicy"] != VERSION:
+        manifest = store.peek(stage.key) if store.path(stage.key).exists() else None
+        if manifest is None or manifest["versions"]["maskpolicy"] != VERSION:
             continue
-        before = known["record"]["facts"].get(BUILTIN_FACT, {})
+        before = manifest["record"]["facts"].get(BUILTIN_FACT, {})
         now = builtin_code(stage.params, digest) if before else {}
         edited.update(name for name in before if before[name] != now.get(name))
     for name, count in edited.items():

@@ -119,9 +119,9 @@ def board(
         )
     table = named(pandas_frame, columns or {})
     base = None if baseline is None else str(baseline)
-    made = build_board(table, title="a frame", baseline=base, scale=scale, shared=shared)
-    runs = Runs(made.runs, no_store)
-    vars(runs)["board"] = made  # the property would build it from results, and there are none
+    leaderboard = build_board(table, title="a frame", baseline=base, scale=scale, shared=shared)
+    runs = Runs(leaderboard.runs, no_store)
+    vars(runs)["board"] = leaderboard  # the property would need results
     return runs
 
 

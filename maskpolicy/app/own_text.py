@@ -56,7 +56,7 @@ _OURS = {
 
 @dataclass(frozen=True)
 class Request:
-    """What the command `pretrain` is asked for."""
+    """The arguments of the command `pretrain`."""
 
     model: str  # a preset, a folder, or a name on the Hub
     policy: str

@@ -130,13 +130,13 @@ def _answered(cell: Result, path: Path) -> Answered:
     """Return the answers in a file: sentences, or numbers of labels."""
     task = cell.config["task"]["name"]
     labels = sources.facts(find_plugin("task", task)).labels
-    found: dict[str, list[tuple[Json, float]]] = defaultdict(list)
+    answers: dict[str, list[tuple[Json, float]]] = defaultdict(list)
     for row in predictions.rows(path):
         name, said = row["group"] if task in ZERO_SHOT else task, row["prediction"]
-        found[name].append((said if task in ZERO_SHOT else labels.index(said), row["score"]))
+        answers[name].append((said if task in ZERO_SHOT else labels.index(said), row["score"]))
     for name, place, sentence in _equal(cell):
-        found[name].insert(place, (sentence, 1.0))
-    return found
+        answers[name].insert(place, (sentence, 1.0))
+    return answers
 
 
 def _equal(cell: Result) -> Iterator[tuple[str, int, str]]:

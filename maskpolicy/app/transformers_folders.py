@@ -321,11 +321,11 @@ def cells_of(run: Run, policy: str, task: str | None, seed: int | None) -> list[
     own = list(run.results)
     for field, name in (("policy", policy), ("task", task)):
         if name is not None:
-            known = [getattr(result, field) for result in own]
+            labels = [getattr(result, field) for result in own]
             own = [result for result in own if getattr(result, field) == name]
             if not own:
                 what = "row" if field == "policy" else field
-                raise ConfigError(f"{run.folder}: {unknown(what, name, known)}")
+                raise ConfigError(f"{run.folder}: {unknown(what, name, labels)}")
     seeds = sorted({result.seed for result in own})
     chosen = seeds[0] if seed is None else seed
     if chosen not in seeds:

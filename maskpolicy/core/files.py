@@ -43,16 +43,16 @@ def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> list[Path
     cannot be read.
     """
     above |= {folder.resolve()}
-    found: list[Path] = []
+    files: list[Path] = []
     try:
         for path in sorted(folder.iterdir()):
             if path.is_file():
-                found.append(path)
+                files.append(path)
             elif path.is_dir() and path.resolve() not in above:
-                found += files_below(path, above)
+                files += files_below(path, above)
     except OSError as error:
         raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
-    return found
+    return files
 
 
 def weights_in(folder: Path) -> list[Path]:
@@ -61,20 +61,20 @@ def weights_in(folder: Path) -> list[Path]:
     These are at its top, or named by an index or by `transformers_weights` in config.json. Raises
     ConfigError for a name that leads out of the folder.
     """
-    known = {*folder.glob("*.safetensors"), *folder.glob("*.bin")}
+    weights = {*folder.glob("*.safetensors"), *folder.glob("*.bin")}
     indexes = (*folder.glob("*.safetensors.index.json"), *folder.glob("*.bin.index.json"))
     sources = sorted(indexes)
     config = json_or_none(folder / "config.json")  # Transformers names what is wrong with it
     name = config.get("transformers_weights") if isinstance(config, dict) else None
     if isinstance(name, str):
         sources.append(_inside(folder, name, folder / "config.json"))
-    known |= {path for path in sources if path.suffix != ".json" and path.is_file()}
+    weights |= {path for path in sources if path.suffix != ".json" and path.is_file()}
     for index in sources:
         content = json_or_none(index) if index.suffix == ".json" else None
         shards = content.get("weight_map") if isinstance(content, dict) else None
         names = shards.values() if isinstance(shards, dict) else ()
-        known |= {_inside(folder, str(name), index) for name in names}
-    return sorted(path for path in known if path.is_file())
+        weights |= {_inside(folder, str(name), index) for name in names}
+    return sorted(path for path in weights if path.is_file())
 
 
 def _inside(folder: Path, name: str, index: Path) -> Path:
@@ -285,10 +285,10 @@ def json_bytes(value: Json) -> bytes:
 
 def slug(label: str) -> str:
     """Return a label for use in a file name; adds a digest if it had to replace characters."""
-    made = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
-    if made == label and "--" not in label and not label.startswith("."):
+    safe = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
+    if safe == label and "--" not in label and not label.startswith("."):
         return label
-    return f"{made.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    return f"{safe.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
 def relative_paths(value: Json, home: Path) -> Json:
@@ -297,7 +297,7 @@ def relative_paths(value: Json, home: Path) -> Json:
     A path near the folder `home` becomes relative to it; any other is reduced to its name.
     """
     if isinstance(value, str):
-        return _ABSOLUTE.sub(lambda found: _relative(found[0], home), value)
+        return _ABSOLUTE.sub(lambda match: _relative(match[0], home), value)
     if isinstance(value, list | tuple):
         return [relative_paths(each, home) for each in value]
     if isinstance(value, dict):
@@ -306,7 +306,7 @@ def relative_paths(value: Json, home: Path) -> Json:
 
 
 def _relative(path: str, home: Path) -> str:
-    found, start = Path(path.removeprefix("file://")), home.resolve()
-    shared = os.path.commonpath([found, start])
+    target, start = Path(path.removeprefix("file://")), home.resolve()
+    shared = os.path.commonpath([target, start])
     is_near = len(Path(shared).parts) > 2  # deeper than /home or /tmp
-    return os.path.relpath(found, start) if is_near else f"…/{found.name}"
+    return os.path.relpath(target, start) if is_near else f"…/{target.name}"

@@ -53,19 +53,19 @@ def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None
     unreachable: tuple[type[Exception], ...] = (ConnectionError, *_http_errors("TransportError"))
     try:
         with access():
-            found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
+            sha = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
     except unreachable:
         _, noted = _places(kind, name, revision)  # by the last download
         commit = noted.read_text().strip() if noted.is_file() else ""
-        found = commit if _COMMIT.fullmatch(commit) else None
+        sha = commit if _COMMIT.fullmatch(commit) else None
         why = "the Hub cannot be reached, and its cache here holds no copy"
     except failures() as error:
-        found, why = None, reason(error)
+        sha, why = None, reason(error)
     else:
         why = "the Hub names none"
-    if found is None:
+    if sha is None:
         raise LookupError(why)
-    return found
+    return sha
 
 
 def model_config(name: str, revision: str | None = None) -> dict[str, Any]:
@@ -130,11 +130,11 @@ def dataset(
     """
     import datasets
 
-    given = {"split": split, "revision": revision, "streaming": stream}
+    options = {"split": split, "revision": revision, "streaming": stream}
     if Path(name).is_dir():
-        return datasets.load_dataset(name, subset, **given)
+        return datasets.load_dataset(name, subset, **options)
     with access():
-        loaded = datasets.load_dataset(name, subset, **given)
+        loaded = datasets.load_dataset(name, subset, **options)
         if datasets.config.HF_HUB_OFFLINE and revision and _COMMIT.fullmatch(revision):
             _check(loaded, revision)
     return loaded

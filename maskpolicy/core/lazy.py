@@ -35,9 +35,9 @@ def offers(package: str) -> tuple[list[str], Callable[[str], object], Callable[[
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if modules[name] == package:
             return import_module(f"{package}.{name}")
-        found = getattr(import_module(modules[name]), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        value = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     def __dir__() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules})

@@ -100,8 +100,8 @@ def is_scheduled(value: object) -> bool:
 
 def scheduled_fields(instance: object) -> list[str]:
     """Return the names of a dataclass's fields that hold a schedule."""
-    known = dataclasses.fields(instance) if dataclasses.is_dataclass(instance) else ()
-    return [each.name for each in known if is_scheduled(getattr(instance, each.name))]
+    fields = dataclasses.fields(instance) if dataclasses.is_dataclass(instance) else ()
+    return [each.name for each in fields if is_scheduled(getattr(instance, each.name))]
 
 
 def at_progress(value: T, progress: float) -> T:
@@ -318,13 +318,13 @@ def at(where: str, key: object) -> str:
 
 def wrong(value: Any, wanted: str, where: str) -> ConfigError:
     """Return the error for a value of a wrong type."""
-    found = _NAMES.get(type(value), type(value).__name__)
+    actual = _NAMES.get(type(value), type(value).__name__)
     shown = "" if isinstance(value, (dict, list)) else f" {value!r:.60}"
     if isinstance(value, bool):
-        found, shown = str(value).lower(), ""
+        actual, shown = str(value).lower(), ""
     elif value is None:
         shown = ": leave it out, or give a value"
-    return ConfigError(f"{where.rstrip(': ')}: must be {wanted}, not {found}{shown}")
+    return ConfigError(f"{where.rstrip(': ')}: must be {wanted}, not {actual}{shown}")
 
 
 def _check_range(value: Any, bounds: Range, where: str) -> None:

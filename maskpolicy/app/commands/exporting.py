@@ -159,9 +159,9 @@ def submission(
     discovery.load_files(plugin or (), fresh=True)
     with packing.opened(runs) as opened:
         artifacts = store.open(opened.kept)
-        found = [read_run(folder) for folder in opened.folders]
+        results = [read_run(folder) for folder in opened.folders]
         with opened.naming(artifacts):
-            path, missing = entries.write(found, row, seed, artifacts, out / name)
+            path, missing = entries.write(results, row, seed, artifacts, out / name)
     if missing:
         console(err=True).print(f"not in it: {', '.join(missing)}", soft_wrap=True)
     console().print(f"written to {path}", soft_wrap=True)

@@ -191,10 +191,10 @@ def _askable(corpus: Path) -> Json:
     with corpus.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line, _ in zip(lines, range(SAMPLE), strict=False)]
     mentions = asked = 0
-    for row, found in zip(rows, policy.entities([row["text"] for row in rows]), strict=True):
-        wanted = {row["text"][start:end] for start, end, _ in row["asked"]}
-        drawn = {row["text"][start:end] for start, end, _ in found}
-        mentions += len(drawn)
-        asked += len(drawn & wanted)
+    for row, spans in zip(rows, policy.entities([row["text"] for row in rows]), strict=True):
+        answers = {row["text"][start:end] for start, end, _ in row["asked"]}
+        mentioned = {row["text"][start:end] for start, end, _ in spans}
+        mentions += len(mentioned)
+        asked += len(mentioned & answers)
     share = asked / mentions if mentions else 0.0
     return {"documents": len(rows), "mentions": mentions, "asked_share": share}

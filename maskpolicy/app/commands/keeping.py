@@ -59,8 +59,8 @@ def verify(store: StorePlace = STORE, cache: Cache = None) -> None:
     log_to(console(err=True))
     artifacts = _existing(store, cache)
     keys = sorted(artifacts.committed())
-    found = [artifacts.verify(key) for key in _tracked("verifying")(keys)]
-    damages = [damage for damage in found if damage is not None]
+    checks = [artifacts.verify(key) for key in _tracked("verifying")(keys)]
+    damages = [damage for damage in checks if damage is not None]
     for damage in damages:
         typer.echo(damage)
     typer.echo(f"{len(keys)} artifacts, {len(damages)} damaged: {artifacts.place}")
@@ -80,10 +80,10 @@ def du(store: StorePlace = STORE, cache: Cache = None) -> None:
         if size:
             screen.print(f"{name:<12} {size_text(size):>10}")
     counts, sizes = Counter[str](), Counter[str]()
-    for known in artifacts.records(dropped=False):
-        kind = str(known["record"].get("kind", "?"))
+    for manifest in artifacts.records(dropped=False):
+        kind = str(manifest["record"].get("kind", "?"))
         counts[kind] += 1
-        sizes[kind] += sum(entry["size"] for entry in known["files"])
+        sizes[kind] += sum(entry["size"] for entry in manifest["files"])
     shown = table("kind", "artifacts", "size")
     for kind, size in sizes.most_common():
         shown.add_row(kind, str(counts[kind]), size_text(size))

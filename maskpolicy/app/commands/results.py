@@ -105,14 +105,14 @@ def board(
     with console(err=True).status("reading", refresh_per_second=2) as status:
         frame, notes = read_scores(files, columns, metric)
         asked: dict[str, Any] = {"baseline": baseline, "scale": scale, "shared": shared}
-        made = build_board(frame, title=title, notes=notes, told=status.update, **asked)
+        tested = build_board(frame, title=title, notes=notes, told=status.update, **asked)
         if out is not None:
             status.update("writing")
-            save_forms(made, out)
+            save_forms(tested, out)
     if as_json:
-        print_json(report.to_json(made))
+        print_json(report.to_json(tested))
     else:
-        printed.leaderboard(made, console(), pairs=pairs)
+        printed.leaderboard(tested, console(), pairs=pairs)
     if out is not None:
         console(err=as_json).print(f"written to {out}", soft_wrap=True)
 

@@ -270,8 +270,8 @@ def gallery(
         if lacking := "" if words else _lacking(name):
             others.append(f"`{name}` {lacking}")
         else:
-            given = _block(name, words, None)
-            blocks[row] = policy_blocks.policy_block(given, "policy", {}, kind)
+            fields = _block(name, words, None)
+            blocks[row] = policy_blocks.policy_block(fields, "policy", {}, kind)
     artifacts = store.open_writable([])
     masked = {
         row: preview.Masking.of(block, model, artifacts, ENGLISH)(text, seed)

@@ -50,9 +50,9 @@ class Total:
 
     def to_json(self) -> dict[str, Json]:
         """Return the JSON of result.json and of a cell's file."""
-        known = {"metric": self.metric, "score": self.score, "n": self.n}
-        other = {"version": self.version, "mean": self.mean, "parts": dict(self.parts) or None}
-        return known | {name: value for name, value in other.items() if value is not None}
+        required = {"metric": self.metric, "score": self.score, "n": self.n}
+        optional = {"version": self.version, "mean": self.mean, "parts": dict(self.parts) or None}
+        return required | {name: value for name, value in optional.items() if value is not None}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Json]) -> Total:
@@ -141,10 +141,10 @@ def score(name: str, predictions: Sequence[str], references: References) -> list
 def total(name: str, predictions: Sequence[str], references: References) -> Total:
     """Return the score of all predictions; `references` holds the answers of each example."""
     about, scores = metric(name), score(name, predictions, references)
-    found = {part: of(predictions, references) for part, of in about.parts.items()}
-    values = list(found.values()) or scores
-    other = {part: of(predictions, references) for part, of in about.besides.items()}
-    shown = (found if len(found) > 1 else {}) | other
+    parts = {part: of(predictions, references) for part, of in about.parts.items()}
+    values = list(parts.values()) or scores
+    besides = {part: of(predictions, references) for part, of in about.besides.items()}
+    figures = (parts if len(parts) > 1 else {}) | besides
     mean = sum(scores) / len(scores) if about.parts else None
     overall = sum(values) / len(values)
-    return Total(about.name, overall, len(scores), about.version, mean, shown, scores)
+    return Total(about.name, overall, len(scores), about.version, mean, figures, scores)

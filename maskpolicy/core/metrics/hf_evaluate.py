@@ -33,6 +33,6 @@ class AnswerMetric(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[str], references: list[list[str]]) -> dict[str, Any]:
-        found = metrics.total(self.config_name, predictions, references)
-        values = {self.config_name: found.score, **found.parts}
+        total = metrics.total(self.config_name, predictions, references)
+        values = {self.config_name: total.score, **total.parts}
         return {name: 100 * value for name, value in values.items()}

@@ -106,14 +106,14 @@ def entities(tags: str) -> set[tuple[int, int, str]]:
 
     An entity begins at B or S, or at I after another type or O; it ends after E or S.
     """
-    found: set[tuple[int, int, str]] = set()
-    begin, known, was = 0, "", "O"
+    spans: set[tuple[int, int, str]] = set()
+    begin, kind_before, mark_before = 0, "", "O"
     for place, tag in enumerate([*tags.split(), "O"]):
         mark, _, kind = tag.partition("-")
-        is_new = mark in ("B", "S", "O") or was in ("E", "S", "O") or kind != known
-        if is_new and was != "O":
-            found.add((begin, place, known))
+        is_new = mark in ("B", "S", "O") or mark_before in ("E", "S", "O") or kind != kind_before
+        if is_new and mark_before != "O":
+            spans.add((begin, place, kind_before))
         if is_new:
             begin = place
-        was, known = mark, kind
-    return found
+        mark_before, kind_before = mark, kind
+    return spans
