@@ -29,6 +29,12 @@ def run_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return run_tiny
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the store that the tests of a module share."""
+    return tmp_path_factory.mktemp("store")
+
+
 class Hub:
     """Keeps repositories as the Hub does: their files by kind and name, such as "models/me/it"."""
 

@@ -17,11 +17,6 @@ SIZES = ("model.layers=1", "model.width=32", "model.heads=2", "model.vocabulary=
 STEPS = ("intermediate.steps=2", "intermediate.batch_size=4")
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("store")
-
-
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """A working directory with the text."""

@@ -27,11 +27,6 @@ def bart(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("store")
-
-
 @pytest.fixture
 def texts(tmp_path) -> Path:
     """A folder with two text files."""

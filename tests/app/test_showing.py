@@ -79,12 +79,6 @@ def bart(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def store(tmp_path_factory) -> Path:
-    """A store that keeps mini's tokenizer once it is made."""
-    return tmp_path_factory.mktemp("store")
-
-
 @pytest.fixture
 def shown(call, bart):
     """Show a policy on TEXT; returns the JSON."""
