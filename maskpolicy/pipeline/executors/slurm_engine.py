@@ -92,15 +92,13 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
                 waiting, self._waiting = self._waiting, []
             arrays: dict[Room, list[tuple[Call, Future[Answer], Report]]] = defaultdict(list)
             for each in waiting:
-                arrays[self._room(each[0].kind)].append(each)
+                resources, has_gpus = self._experiment.resources, self._experiment.slurm.gpus
+                arrays[room_of(resources, each[0].kind, has_gpus)].append(each)
             for room, array in arrays.items():
                 self._submit(room, array)
             if time.monotonic() - checked > (_POLL if self._cluster == SLURM else _GATHER):
                 self._jobs = [job for job in self._jobs if not self._settle(job)]
                 checked = time.monotonic()
-
-    def _room(self, kind: str) -> Room:
-        return room_of(self._experiment.resources, kind, self._experiment.slurm.gpus)
 
     def _submit(self, room: Room, array: list[tuple[Call, Future[Answer], Report]]) -> None:
         submitit: Any = import_module("submitit")

@@ -198,8 +198,20 @@ class _Builder:
     def _general(self, number: int) -> Stage:
         """A model built from scratch, pre-trained on the general corpus."""
         spec, model = self.experiment.general, self.experiment.model
+        objective: dict[str, Any] = {"policy": GENERAL_POLICY, "fields": {}}
+        objective["how"] = self.kind.general
+        inputs: dict[str, Stage | None] = {
+            "tokenizer": self.inputs.tokenizer,
+            "corpus": self.inputs.general_text.corpus,
+        }
+        if (block := self.experiment.general_policy) is not None:
+            objective = {**policy_params(block), "how": block.denoising}
+            objective["code"] = objective["code"] or None
+            general = self.inputs.general_text
+            own = PolicyInputs(self.inputs, self.base, lambda leaf: general)
+            inputs |= own.annotations(block, number) | own.select_statistics(block)
         params = GeneralParams(
-            **self._general_objective(),
+            **objective,
             preset=model.name,
             spec=settled(replace(spec, seed=spec.seed + number), "general"),
             layers=model.layers if model.is_preset else None,
@@ -209,25 +221,9 @@ class _Builder:
             whole_targets=self._has_short_targets(spec),
             **self.inputs.of_kind(),
         )
-        inputs: dict[str, Stage | None] = {
-            "tokenizer": self.inputs.tokenizer,
-            "corpus": self.inputs.general_text.corpus,
-        }
-        if (block := self.experiment.general_policy) is not None:
-            general = self.inputs.general_text
-            own = PolicyInputs(self.inputs, self.base, lambda leaf: general)
-            inputs |= own.annotations(block, number) | own.select_statistics(block)
         name = Path(model.name).name
         label = f"{name}, model {number}" if number else name
         return self.inputs.resumable(self.inputs.stage("general", label, params, **inputs), spec)
-
-    def _general_objective(self) -> dict[str, Any]:
-        """The fields of `GeneralParams` for the policy and the denoising objective."""
-        block = self.experiment.general_policy
-        if block is None:
-            return {"policy": GENERAL_POLICY, "fields": {}, "how": self.kind.general}
-        found = policy_params(block)
-        return {**found, "code": found["code"] or None, "how": block.denoising}
 
     def pretrained(self, block: PolicyBlock, run: int, until: int = 0) -> Stage:
         """The model that a row fine-tunes, after its intermediate stage if it has one.
@@ -289,23 +285,18 @@ class _Builder:
         return self.experiment.model.kind != ENCODER and spec.max_target < spec.max_source
 
     def training_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
-        """The inputs of each part of an intermediate training."""
+        """The inputs of each part of an intermediate training, with those of its validation."""
+        validation: dict[str, Stage | None] = {}
+        if (text := self.inputs.validation) is not None:
+            validation = {"corpus": text.corpus, **self.row_inputs.annotations(block, run, text)}
         return {
             "model": self.base(run),
             "tokenizer": self.inputs.tokenizer,
             "corpus": self.inputs.text(block).corpus,
             **self.row_inputs.annotations(block, run),
             **self.row_inputs.select_statistics(block),
-            **self.validation_inputs(block, run),
+            **{f"{VALIDATION_PREFIX}{name}": stage for name, stage in validation.items()},
         }
-
-    def validation_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
-        """The text that an intermediate training is validated on, with the policy's columns."""
-        text = self.inputs.validation
-        if text is None:
-            return {}
-        found = {"corpus": text.corpus, **self.row_inputs.annotations(block, run, text)}
-        return {f"{VALIDATION_PREFIX}{name}": made for name, made in found.items()}
 
     def feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
         """The inputs from earlier parts, for the part of a training that begins at step `first`.

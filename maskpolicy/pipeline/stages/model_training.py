@@ -125,6 +125,7 @@ def _pretrain(
     if validation is not None and not has_new_head:
         run.progress(first, spec.steps, "measures the loss before")
         before = validation(module.to(hardware.device()))
+    asked = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}  # by `reannotate`
     keep = {int(name): _keeping(kind, params, commit) for name, commit in run.byproducts.items()}
     done = run.train(
         module,
@@ -136,7 +137,7 @@ def _pretrain(
         validate_last=True,
         until=until,
         keep=keep,
-        start=_start(first, inputs),
+        start=Start(first, inputs.get("state"), asked),
         state=out if is_part else None,
     )
     if validation is not None:
@@ -167,12 +168,6 @@ def _loss(
     layers, state = params.decoder_layers, inputs.get("state")
     reference = in_training(kind, model, params.how, layers, spec, state)
     return smoothed(kind, reference, share)
-
-
-def _start(first: int, inputs: Folders) -> Start:
-    """Return the start of a part, with the work of `reannotate` before it."""
-    work = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}
-    return Start(first, inputs.get("state"), work)
 
 
 def _check_steps(

@@ -59,8 +59,7 @@ class PolicyInputs:
         fit = self.fit(block, run) if learned_policies.is_learned(block) else None
         reads = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
         statistics = self.statistics(block) if reads else None
-        fields = reader_params(block)
-        params = ReaderParams(**fields, depends=hooks.DEPENDS.of(policy)())
+        params = reader(block)
         label = block.label if fit is None else f"{block.label}, run {run}"
         label = f"{label}, {text.label}" if text.label else label
         return self.inputs.over("annotate", label, params, text, fit=fit, statistics=statistics)
@@ -75,12 +74,9 @@ class PolicyInputs:
 
     def statistics(self, block: PolicyBlock) -> Stage | None:
         """The statistics of the corpus that a policy reads, or None."""
-        policy = block.policy
-        if not hooks.reads_statistics(policy):
+        if not hooks.reads_statistics(block.policy):
             return None
-        fields = reader_params(block)
-        params = ReaderParams(**fields, depends=hooks.DEPENDS.of(policy)())
-        return self.inputs.statistics(block.label, policy, params, self.text(block))
+        return self.inputs.statistics(block.label, block.policy, reader(block), self.text(block))
 
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
         """The training of a learned policy; `of` begins its label if another one starts from it."""
@@ -161,3 +157,8 @@ def reader_params(block: PolicyBlock) -> dict[str, Any]:
     """Return the fields of `PolicyParams` for a stage that masks nothing."""
     fields = learned_policies.fitted_fields(block)
     return {**policy_params(block), "fields": fields, "versions": None}
+
+
+def reader(block: PolicyBlock) -> ReaderParams:
+    """Return the policy of a row as one that reads a corpus."""
+    return ReaderParams(**reader_params(block), depends=hooks.DEPENDS.of(block.policy)())
