@@ -19,18 +19,7 @@ from faults.corruption import DAMAGES, Corruption
 from faults.kills import EXPERIMENT, SHORT, Kills, Wrong, outputs, workers
 
 ROOT = Path(__file__).parents[2]
-_TASKS = (
-    "triviaqa",
-    "zsre",
-    "wow",
-    "nq",
-    "webquestions",
-    "aidayago2",
-    "cola",
-    "squad",
-    "blimp",
-    "ner",
-)
+_TASKS = str.split("triviaqa zsre wow nq webquestions aidayago2 cola squad blimp ner")
 _AT_ONCE = 10  # fuzzed files
 _RANKS = "resources: {intermediate: {processes: 2}}\n"
 _JOBS, _JOB = ("--jobs", "2"), ("--jobs", "1")
@@ -107,21 +96,33 @@ class Campaign:
         yield Kind(name, "kills", partial(self._bucket, spoilt="0.15"), 0.03)
 
     def _fuzzing(self) -> Iterator[Kind]:
+        run, mutated = self.deep / "run", self.folder / "mutated"
+        shipped = sorted((ROOT / "experiments").rglob("*.yaml"))
+        experiments = mutated / "it.yaml", [self.kills.file, *shipped]
+        names = [path.relative_to(run).as_posix() for path in sorted(run.glob("*/*.json*"))]
+        documents = sorted(self.corpora.iterdir())
+        scores = sorted((self.deep / "scores").iterdir()), self.folder / "board"
+        text = (self.corpora / "text.txt").read_text()
         fuzz = {
-            "mutated experiment files": (self._experiment, 0.3),
-            "models of odd sizes": (self._shape, 0.05),
-            "mutated command lines": (self._command, 0.1),
-            "mutated files of tasks": (self._rows, 0.25),
-            "mutated corpora": (self._documents, 0.1),
-            "mutated text, cut or learned from by a tokenizer": (self._text, 0.05),
-            "mutated scores of other programs": (self._scores, 0.05),
-            "mutated files of a run": (self._results, 0.1),
+            "mutated experiment files": (0.3, fuzzing.experiment, *experiments),
+            "models of odd sizes": (0.05, fuzzing.shape, mutated / "shape.yaml"),
+            "mutated command lines": (0.1, fuzzing.command, self.deep),
+            "mutated files of tasks": (0.25, fuzzing.rows, self.deep / "tasks", _TASKS),
+            "mutated corpora": (0.1, fuzzing.documents, documents),
+            "mutated text, cut or learned from by a tokenizer": (0.05, fuzzing.text, text),
+            "mutated scores of other programs": (0.05, fuzzing.scores, *scores),
+            "mutated files of a run": (
+                *(0.1, fuzzing.results, run),
+                ["run.json", "experiment.json", *names],
+            ),
         }
-        for name, (trial, share) in fuzz.items():
-            many = partial(_several, trial)
+        for name, (share, refuses, *words) in fuzz.items():
+            many = partial(_several, partial(refuses, *words))
             yield Kind(name, "files", many, share, counts="trials", place="files")
 
     def _write_originals(self) -> None:
+        import pandas
+
         from maskpolicy.data import world
         from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 
@@ -140,11 +141,11 @@ class Campaign:
         (self.corpora / "text.txt").write_text("\n\n".join(texts))
         (self.corpora / "rows.jsonl").write_text("\n".join(lines))
         (self.corpora / "list.json").write_text(json.dumps([json.loads(line) for line in lines]))
+        pandas.DataFrame({"text": texts}).to_parquet(self.corpora / "rows.parquet")
         cells = [text.replace('"', '""') for text in texts]
         for name, mark in (("rows.csv", ","), ("rows.tsv", "\t")):
             table = "".join(f'{i}{mark}"{cell}"\n' for i, cell in enumerate(cells))
             (self.corpora / name).write_text(f"id{mark}text\n{table}")
-        _write_parquet(self.corpora / "rows.parquet", texts)
 
     def _finished(self) -> Corruption:
         """Return the trials of a finished store, which the reference's command repairs."""
@@ -163,12 +164,12 @@ class Campaign:
         found = self.corruption.trial(index, how, rng)
         return Counter({**found, "kills": found["trials"]})
 
+    def _ranks(self, number: int, rng: random.Random) -> Counter[str]:
+        return self.ranks.grouped(number, rng, _JOB)
+
     def _measure_ranks(self) -> None:
         self.ranks = Kills(self.folder / "ranks", SHORT + _RANKS)
         self.ranks.measure(*_JOB)
-
-    def _ranks(self, number: int, rng: random.Random) -> Counter[str]:
-        return self.ranks.grouped(number, rng, _JOB)
 
     def _tiny(self, number: int, rng: random.Random) -> Counter[str]:
         import tiny
@@ -205,50 +206,9 @@ class Campaign:
         # it prints the first moment that its run does not reach
         return Counter(trials=1, kills=int(done.stdout.strip() != moment))
 
-    def _experiment(self, number: int, rng: random.Random) -> Counter[str]:
-        shipped = sorted((ROOT / "experiments").rglob("*.yaml"))
-        path = self.folder / "mutated" / "it.yaml"
-        return _counted(fuzzing.experiment(path, [self.kills.file, *shipped], rng))
-
-    def _command(self, number: int, rng: random.Random) -> Counter[str]:
-        with fuzzing.below(self.deep):
-            return _counted(fuzzing.give(fuzzing.command_line(rng)) == 2)
-
-    def _rows(self, number: int, rng: random.Random) -> Counter[str]:
-        return _counted(fuzzing.rows(self.deep / "tasks", _TASKS, rng))
-
-    def _documents(self, number: int, rng: random.Random) -> Counter[str]:
-        return _counted(fuzzing.documents(sorted(self.corpora.iterdir()), rng))
-
-    def _shape(self, number: int, rng: random.Random) -> Counter[str]:
-        return _counted(fuzzing.shape(self.folder / "mutated" / "shape.yaml", rng))
-
-    def _text(self, number: int, rng: random.Random) -> Counter[str]:
-        return _counted(fuzzing.text((self.corpora / "text.txt").read_text(), rng))
-
-    def _scores(self, number: int, rng: random.Random) -> Counter[str]:
-        originals = sorted((self.deep / "scores").iterdir())
-        return _counted(fuzzing.scores(originals, self.folder / "board", rng))
-
-    def _results(self, number: int, rng: random.Random) -> Counter[str]:
-        run = self.deep / "run"
-        names = [path.relative_to(run).as_posix() for path in sorted(run.glob("*/*.json*"))]
-        return _counted(fuzzing.results(run, ["run.json", "experiment.json", *names], rng))
-
 
 def _several(
-    trial: Callable[[int, random.Random], Counter[str]], number: int, rng: random.Random
+    refuses: Callable[[random.Random], bool], number: int, rng: random.Random
 ) -> Counter[str]:
-    """Make several trials in one process, because each takes less time than a fork."""
-    return sum((trial(number, rng) for _ in range(_AT_ONCE)), Counter())
-
-
-def _counted(was_refused: bool) -> Counter[str]:
-    return Counter(trials=1, refused=int(was_refused))
-
-
-def _write_parquet(path: Path, texts: list[str]) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    parquet.write_table(pyarrow.table({"text": texts}), path)
+    """Mutate several files in one process, because each takes less time than a fork."""
+    return Counter(trials=_AT_ONCE, refused=sum(refuses(rng) for _ in range(_AT_ONCE)))

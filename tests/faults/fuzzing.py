@@ -112,7 +112,7 @@ def _shown(words: Sequence[str]) -> str:
 
 
 def command_line(rng: random.Random) -> list[str]:
-    """Return a command's words with some left out, exchanged, repeated, or replaced by odd ones."""
+    """Return a command's words with some removed, replaced, repeated or mutated."""
     words = list(rng.choice(COMMANDS))
     for _ in range(rng.choice((1, 1, 2, 3))):
         place = rng.randrange(1, len(words)) if len(words) > 1 else 0
@@ -129,8 +129,14 @@ def command_line(rng: random.Random) -> list[str]:
     return [words[0], *(word.replace("\x00", "") for word in words[1:])]
 
 
+def command(folder: Path, rng: random.Random) -> bool:
+    """Give a mutated command line in a folder; return whether it is refused."""
+    with below(folder):
+        return give(command_line(rng)) == 2
+
+
 def refuses(call: Callable[[], object]) -> bool:
-    """Return whether a call raises an error of one line of ours; raises Wrong for any other."""
+    """Return whether a call raises a MaskpolicyError of one line; raises Wrong for other errors."""
     try:
         call()
     except MaskpolicyError as error:
@@ -145,7 +151,7 @@ def refuses(call: Callable[[], object]) -> bool:
 
 
 def experiment(path: Path, originals: Sequence[Path], rng: random.Random) -> bool:
-    """Write a mutated experiment file to `path`, and load it; returns whether it was refused."""
+    """Write a mutated experiment file to `path`, and load it; return whether it is refused."""
     from maskpolicy.experiment.parse import load_experiment
 
     path.write_bytes(mutated(rng.choice(originals).read_bytes(), rng))
@@ -216,7 +222,7 @@ def scores(originals: Sequence[Path], to: Path, rng: random.Random) -> bool:
 
 
 def shape(path: Path, rng: random.Random) -> bool:
-    """Write a model of odd sizes, and load it, without its weights; is it refused?"""
+    """Write a model of odd sizes, and plan with it; return whether it is refused."""
     from maskpolicy.experiment.parse import load_experiment
     from maskpolicy.pipeline import stages
 
@@ -237,7 +243,7 @@ def shape(path: Path, rng: random.Random) -> bool:
 
 
 def text(original: str, rng: random.Random) -> bool:
-    """Cut a mutated text by a language's rules, or train a tokenizer on it; is it refused?"""
+    """Segment a mutated text, or train a tokenizer on it; return whether it is refused."""
     from maskpolicy.data.corpus import segmentation
     from maskpolicy.experiment.model_and_corpus import check_language
     from maskpolicy.models.scratch import train_tokenizer
@@ -265,7 +271,7 @@ def text(original: str, rng: random.Random) -> bool:
 
 
 def documents(originals: Sequence[Path], rng: random.Random) -> bool:
-    """Mutate a corpus file (restored at the end), and read it; returns whether it was refused."""
+    """Mutate a corpus file (restored at the end), and read it; return whether it is refused."""
     from maskpolicy.data.datafiles import readers
 
     with _mutation(rng.choice(originals), rng) as path:

@@ -1,4 +1,4 @@
-"""Runs that are killed, lose power or share a store end with the bytes of one without faults."""
+"""Runs that are killed, lose power or share a store end with the same bytes as without faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Wrong(Exception):
 
 
 class Kills:
-    """One experiment, as it ends without faults, and trials of it with faults."""
+    """The results of one experiment without faults, and trials with faults."""
 
     def __init__(self, folder: Path, yaml: str = EXPERIMENT) -> None:
         """Run the experiment once without a fault, below a folder."""
@@ -67,23 +67,23 @@ class Kills:
             counted.write_text(str(count()))
             return code
 
-        self._finish(forks.start(call, self._said("reference")), "reference")
+        self._end_well(call, "reference")
         return int(counted.read_text())
 
     def killed(self, number: int, rng: random.Random) -> Counter[str]:
-        """Kill a run before a random change, go on, kill it again, .. until it ends."""
+        """Kill a run before a random change, continue it, kill it again, .. until it ends."""
         there, kills = f"killed{number}", 0
-        while self._kill(there, rng, self._run(there)):
+        while self._was_killed(self._start(there, rng, self._run(there)), there):
             kills += 1
-        self._finish(forks.start(self._run(there), self._said(there)), there)
+        self._end_well(self._run(there), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
 
     def powerless(self, number: int, rng: random.Random, flushes: bool = True) -> Counter[str]:
         """Kill a run, and empty all files that it had not flushed to the disk.
 
-        Without `flushes`, the disk has dropped these too: any file may be empty, also of artifacts
-        that the run does not read again, which --verify finds.
+        Without `flushes`, any file may be empty, because the disk has dropped flushes too; --verify
+        finds those that the run does not read again.
         """
         there = f"{'powerless' if flushes else 'unflushed'}{number}"
         record = self.folder / f"{there}.flushed"
@@ -92,15 +92,15 @@ class Kills:
             calls.record_flushes(record)
             return self._run(there)()
 
-        kills = int(self._kill(there, rng, call))
+        kills = int(self._was_killed(self._start(there, rng, call), there))
         lost = calls.lose(self.folder / there, record if flushes else None, rng)
         words = ("--jobs", "1") if flushes else ("--jobs", "1", "--verify")
-        self._finish(forks.start(self._run(there, *words), self._said(there)), there)
+        self._end_well(self._run(there, *words), there)
         self._compare(there, spotless=flushes)
         return Counter(trials=1, kills=kills, lost=lost)
 
     def shared(self, number: int, rng: random.Random, hosts: bool) -> Counter[str]:
-        """Let two commands use a store over two paths; kill, end or stop both, and go on.
+        """Let two commands use a store by two paths; kill, end or stop both, and continue.
 
         As two `hosts`, they share no locks, and their clocks are an hour apart.
         """
@@ -115,20 +115,20 @@ class Kills:
             running.append(self._start(there, rng, call, rng.choice(SIGNALS)))
         while not all(map(forks.has_ended, running)):
             time.sleep(0.5)
-            for child in running:  # one that was stopped goes on
+            for child in running:  # a stopped one continues
                 os.kill(child, signal.SIGCONT)
         for child in running:
             kills += self._was_killed(child, there)
         for hours in (1, 0) if hosts else (0,):  # each host removes what it has left
             call = partial(calls.as_host, hours, self._run(there), has_locks=True)
-            self._finish(forks.start(call, self._said(there)), there)
+            self._end_well(call, there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
 
     def full(self, number: int, rng: random.Random) -> Counter[str]:
-        """Let the disk be full from a random change of the file system on; make room, and go on.
+        """Fill the disk at a random change of the file system; then make room, and continue.
 
-        Where a file system can be mounted, every other trial fills a small one.
+        Every other trial fills a small file system, if one can be mounted.
         """
         there, small = f"full{number}", f"{self.folder}/full{number}"
         (self.folder / there).mkdir()
@@ -148,7 +148,7 @@ class Kills:
                 raise Wrong(f"{there}: exit code {code}: {said[-600:]}")
             if is_small:
                 _mount(small, "remount,size=1g")
-            self._finish(forks.start(self._run(f"{there}/it"), self._said(there)), there)
+            self._end_well(self._run(f"{there}/it"), there)
             self._compare(f"{there}/it")
         finally:
             if is_small:
@@ -165,10 +165,10 @@ class Kills:
         others: Callable[[int], Sequence[int]],
         prepare: Callable[[], object] = lambda: None,
     ) -> Counter[str]:
-        """Kill, end or stop random processes of a command at random times, and go on.
+        """Kill, end or stop random processes of a command at random times, and continue.
 
-        `others` returns the processes of a command but its own, groups as negative numbers;
-        `prepare` is called in the command's process.
+        `others` returns further processes of a command, groups as negative numbers; `prepare` is
+        called in the command's process.
         """
         there, signals = f"{name}{number}", 0
 
@@ -186,7 +186,7 @@ class Kills:
                 victim = rng.choice(found) if found and rng.random() < 0.7 else child
                 signals += not forks.has_ended(child) and _send(victim, rng)
             self._was_killed(child, there)
-        self._finish(forks.start(call, self._said(there)), there)
+        self._end_well(call, there)
         self._compare(there)
         return Counter(trials=1, kills=signals)
 
@@ -206,10 +206,10 @@ class Kills:
             return self.signalled(number, rng, "ray", words, others)
         finally:
             address.unlink(missing_ok=True)
-            self._finish(cluster, f"ray{number}")  # Ray's processes would survive a kill
+            self._was_killed(cluster, f"ray{number}", codes=(0,))  # or Ray's processes survive
 
     def on_slurm(self, number: int, rng: random.Random) -> Counter[str]:
-        """Kill, end or stop jobs and the command of a run on commands that stand for Slurm's."""
+        """Kill, end or stop jobs and the command of a run on Slurm's stand-in."""
         import clusters
 
         folder = self.folder / f"slurm{number}.commands"
@@ -234,27 +234,26 @@ class Kills:
                     os.kill(job, signal.SIGKILL)
 
     def measure(self, *words: str) -> None:
-        """Run with these options and without a fault, once, and note how long that takes."""
+        """Run once with these options and without a fault, and note the seconds."""
         if words in self._seconds:
             return
         began = time.monotonic()
-        self._finish(forks.start(self._run("measured", *words), self._said("measured")), "measured")
+        self._end_well(self._run("measured", *words), "measured")
         self._seconds[words] = time.monotonic() - began
         self._compare("measured")
 
     def grouped(self, number: int, rng: random.Random, words: tuple[str, ...]) -> Counter[str]:
-        """Kill a command of several processes at a random time, all of them at once.
-
-        The time is within that of a run with these options, which was measured before.
-        """
+        """Kill all processes of a command at once, at a random time within a measured run."""
         there, kills = f"grouped{number}", 0
         for _ in range(2):
             until = time.monotonic() + rng.uniform(0.05, 1) * self._seconds[words]
             child = forks.start(self._run(there, *words), self._said(there))
             while time.monotonic() < until and not forks.has_ended(child):
                 time.sleep(0.05)
-            kills += self._kill_group(child, there)
-        self._finish(forks.start(self._run(there, *words), self._said(there)), there)
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+            kills += self._was_killed(child, there)
+        self._end_well(self._run(there, *words), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
 
@@ -264,13 +263,9 @@ class Kills:
         return forks.command("run", self.file, *places, *(words or ("--jobs", "1")))
 
     def _start(
-        self,
-        there: str,
-        rng: random.Random,
-        call: Callable[[], int],
-        number: int = signal.SIGKILL,
+        self, there: str, rng: random.Random, call: Callable[[], int], number: int = signal.SIGKILL
     ) -> int:
-        """Start a call that gets a signal before one of its changes, if it makes so many."""
+        """Start a call that gets a signal before one of its changes, unless it makes fewer."""
         moment = rng.randrange(self.changes)
 
         def killed() -> int:
@@ -279,32 +274,23 @@ class Kills:
 
         return forks.start(killed, self._said(there))
 
-    def _kill(self, there: str, rng: random.Random, call: Callable[[], int]) -> bool:
-        """Return whether a call was killed; it may have ended before."""
-        return self._was_killed(self._start(there, rng, call), there)
-
-    def _kill_group(self, child: int, there: str) -> bool:
-        """Kill a command with all of its processes; return whether it had not ended before."""
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        return self._was_killed(child, there)
-
-    def _was_killed(self, child: int, there: str) -> bool:
-        """Wait for a command, and return whether it was ended; raises Wrong if it failed."""
+    def _was_killed(self, child: int, there: str, codes: Sequence[int] = _ENDED) -> bool:
+        """Wait for a command; return whether a signal has ended it. Raises Wrong if it failed."""
         code = forks.wait(child)
-        if code not in _ENDED:
-            raise Wrong(f"{there}: exit code {code}: {self._last(there)}")
+        if code not in codes:
+            said = self._said(there).read_text(errors="replace")
+            raise Wrong(f"{there}: exit code {code}: {said[-600:]}")
         return code != 0
 
-    def _finish(self, child: int, there: str) -> None:
-        if code := forks.wait(child):
-            raise Wrong(f"{there}: exit code {code}: {self._last(there)}")
+    def _end_well(self, call: Callable[[], int], there: str) -> None:
+        """Run a call in a forked process; raises Wrong if it fails."""
+        self._was_killed(forks.start(call, self._said(there)), there, codes=(0,))
 
     def _compare(self, there: str, spotless: bool = True) -> None:
         found = outputs(self.folder / there)
         store = Store(self.folder / there / "store")
         damaged = {key for key in store.committed() if store.verify(key)}
-        if not spotless:  # masks that only analyses read are verified when one does
+        if not spotless:  # masks for analyses are verified when an analysis reads them
             reference = Store(self.folder / "reference" / "store")
             records = {key: (reference.peek(key) or {"record": {}})["record"] for key in damaged}
             unread = {key for key, record in records.items() if record.get("kind") in _UNREAD}
@@ -324,12 +310,9 @@ class Kills:
     def _said(self, there: str) -> Path:
         return self.folder / f"{there}.said"
 
-    def _last(self, there: str) -> str:
-        return self._said(there).read_text(errors="replace")[-600:]
-
 
 def _send(process: int, rng: random.Random) -> bool:
-    """Send a signal to a process, or to a group; one that is stopped goes on after a moment."""
+    """Send a signal to a process or a group; a stopped one continues after a moment."""
     try:
         os.kill(process, number := rng.choice(SIGNALS))
         if number == signal.SIGSTOP:
@@ -357,7 +340,7 @@ def _mount(folder: str, options: str) -> bool:
 
 
 def _nodes(address: Path, raylets: Path) -> int:
-    """Keep a Ray cluster of two nodes, which replaces those that end, while `address` is there."""
+    """Keep a Ray cluster of two nodes, and replace nodes that end, until `address` is removed."""
     from benchmarks import raylets as ray
 
     parent = os.getppid()

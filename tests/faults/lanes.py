@@ -1,4 +1,4 @@
-"""Trials in several processes at once, all kinds equally far, which end before a deadline."""
+"""Trials in several processes at once; all kinds advance together, and end before a deadline."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from faults import forks
 from faults.campaign import Kind
 from faults.kills import Wrong
 
-_LONGEST = 600.0  # seconds of one trial: one that takes longer is wrong
+_LONGEST = 600.0  # seconds; a trial that takes longer is wrong
 
 
 @dataclass
 class _Trial:
-    """A trial under way."""
+    """A running trial."""
 
     kind: int
     name: str
@@ -31,10 +31,10 @@ class _Trial:
 
 
 class Lanes:
-    """The kinds of trials, some of them under way, and what they have given so far."""
+    """The kinds of trials, the running ones, and the results so far."""
 
     def __init__(self, kinds: Sequence[tuple[Kind, int]], count: int, seed: int) -> None:
-        """Take the kinds, each with the number that is wanted, for `count` trials at a time."""
+        """Prepare the kinds, each with the wanted number, for `count` trials at a time."""
         self.kinds, self.count, self.seed = kinds, count, seed
         self.found = [Counter[str]() for _ in kinds]
         self.wrong: list[str] = []
@@ -45,91 +45,80 @@ class Lanes:
     def run(self, until: float, tell: Callable[[str], object] = lambda line: None) -> None:
         """Make the trials; those that have not ended by `until` are stopped, and do not count.
 
-        None begins that is known to take longer. `tell` gets a line every minute, and one for each
-        trial that was wrong.
+        A trial does not begin if one of its kind took longer than the time left. `tell` gets a line
+        for every minute, and for each wrong trial.
         """
-        told, told_wrong = time.monotonic(), 0
+        told = time.monotonic()
         with TemporaryDirectory() as folder:
             while self._begin(until, Path(folder)):
                 time.sleep(0.01)
                 for child in [*self._running]:
-                    self._look(child, until)
+                    if wrong := self._look(child, until):
+                        self.wrong.append(wrong)
+                        tell(f"WRONG, {wrong}")
                 if time.monotonic() > told + 60:
-                    told = time.monotonic()
-                    shares = [self._progress(index) for index in range(len(self.kinds))]
-                    tell(
-                        f"{min(shares):.0%} to {max(shares):.0%} of each kind, "
-                        f"{len(self.wrong)} wrong"
-                    )
-                for line in self.wrong[told_wrong:]:
-                    tell(f"WRONG, {line}")
-                told_wrong = len(self.wrong)
+                    told, shares = time.monotonic(), [*map(self._progress, range(len(self.kinds)))]
+                    tell(f"{min(shares):.0%} to {max(shares):.0%}, {len(self.wrong)} wrong")
 
     def missing(self) -> list[str]:
-        """Return a line for each kind of which there were fewer trials than wanted."""
+        """Return a line for each kind with fewer trials than wanted."""
         return [
-            f"{kind.name}: {self.found[index][kind.counts]} of {wanted}"
-            for index, (kind, wanted) in enumerate(self.kinds)
-            if self.found[index][kind.counts] < wanted
+            f"{kind.name}: {found[kind.counts]} of {wanted}"
+            for (kind, wanted), found in zip(self.kinds, self.found, strict=True)
+            if found[kind.counts] < wanted
         ]
 
     def _begin(self, until: float, folder: Path) -> bool:
-        """Begin trials of the kinds that are furthest behind; return whether any is under way."""
+        """Begin trials of the kinds that are furthest behind; return whether any is running."""
         while len(self._running) < self.count and (waiting := self._waiting(until)):
             index = min(waiting, key=self._progress)
             kind, number = self.kinds[index][0], self._begun[index]
             self._begun[index] += 1
-            trial = _Trial(index, f"{kind.name} {number}", folder / f"{index}-{number}", _now())
-            rng = random.Random(f"{self.seed} {trial.name}")
-            call = partial(_answer, kind, number, rng, trial.answer)
-            self._running[forks.start(call, trial.answer.with_suffix(".said"))] = trial
+            name, answer = f"{kind.name} {number}", folder / f"{index}-{number}"
+            rng = random.Random(f"{self.seed} {name}")
+            child = forks.start(partial(_answer, kind, number, rng, answer), folder / "said")
+            self._running[child] = _Trial(index, name, answer, time.monotonic())
         return bool(self._running)
 
     def _waiting(self, until: float) -> list[int]:
-        taken = {self.kinds[trial.kind][0].place for trial in self._running.values()}
+        taken = {self.kinds[trial.kind][0].place for trial in self._running.values()} - {""}
+        left = until - time.monotonic()
         return [
             index
             for index, (kind, _) in enumerate(self.kinds)
-            if self._progress(index) < 1
-            and (not kind.place or kind.place not in taken)
-            and _now() + self._longest[index] < until
+            if kind.place not in taken and self._longest[index] < left and self._progress(index) < 1
         ]
 
     def _progress(self, index: int) -> float:
-        """Return the share of what is wanted of a kind, with trials under way."""
+        """Return the share of the wanted number of a kind, including running trials."""
         kind, wanted = self.kinds[index]
-        under_way = sum(trial.kind == index for trial in self._running.values())
-        return (self.found[index][kind.counts] + under_way) / wanted if wanted else 1.0
+        running = sum(trial.kind == index for trial in self._running.values())
+        return (self.found[index][kind.counts] + running) / wanted if wanted else 1.0
 
-    def _look(self, child: int, until: float) -> None:
-        """Add what a trial has given, if it has ended; stop it when its time is over."""
-        trial, now = self._running[child], _now()
+    def _look(self, child: int, until: float) -> str:
+        """Count a trial if it has ended, or stop it if its time is over; return what is wrong."""
+        trial, now = self._running[child], time.monotonic()
         has_ended = forks.has_ended(child)
         if not has_ended and now < min(until, trial.began + _LONGEST):
-            return
+            return ""
         del self._running[child]
-        kind, wrong = self.kinds[trial.kind][0], f"did not end within {_LONGEST:g} s"
-        found = Counter({"wrong": 1, "trials": 1, kind.counts: 1})
+        given, wrong = Counter[str](), f"did not end within {_LONGEST:g} s"
         if has_ended:
             wrong = f"its process ended with {forks.wait(child)}"
             if trial.answer.exists():
                 given, wrong = pickle.loads(trial.answer.read_bytes())
-                found = found if wrong else given
         else:
             forks.kill(child)
             if now >= until:
-                return
-        self.found[trial.kind] += found
-        self.wrong += [f"{trial.name}: {wrong}"] if wrong else []
+                return ""
+        counts = self.kinds[trial.kind][0].counts
+        self.found[trial.kind] += Counter({"wrong": 1, "trials": 1, counts: 1}) if wrong else given
         self._longest[trial.kind] = max(self._longest[trial.kind], now - trial.began)
-
-
-def _now() -> float:
-    return time.monotonic()
+        return f"{trial.name}: {wrong}" if wrong else ""
 
 
 def _answer(kind: Kind, number: int, rng: random.Random, to: Path) -> int:
-    """Make one trial with random numbers of its own; write what it gives, and what is wrong."""
+    """Make one trial, and write its counts and what is wrong."""
     found, wrong = Counter[str](), ""
     try:
         found = kind.trial(number, rng)
