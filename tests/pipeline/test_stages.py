@@ -184,6 +184,22 @@ def keys(tmp_path):
     return keys
 
 
+def graph(folder, text=YAML, changes=()):
+    """Return the graph of an experiment, whose file is written to a folder."""
+    (folder / "it.yaml").write_text(text)
+    return stages.build(load_experiment(folder / "it.yaml", changes))
+
+
+def computed(store, wanted, **more):
+    """Compute stages without an error."""
+    outcomes = execute(wanted, store, **more)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+
+
+def result(store, cell):
+    return json.loads((store.path(cell.key) / "result.json").read_text())
+
+
 def moved(before, after):
     """Return the (kind, first word of the label) of the stages whose keys differ."""
     assert before.keys() == after.keys()
@@ -330,9 +346,8 @@ def test_a_cell_of_a_sweep_has_the_key_of_the_cell_with_its_settings(keys):
 
 
 def test_a_row_has_the_checkpoints_before_its_end(tmp_path):
-    (tmp_path / "it.yaml").write_text(YAML)
     overrides = ("grid.intermediate.steps=[3, 6]", "checkpoint_steps=[2, 4]", "tasks=[zsre]")
-    built = stages.build(load_experiment(tmp_path / "it.yaml", overrides))
+    built = graph(tmp_path, YAML, overrides)
     found = {(row, step) for row, _, _, step in built.early if row.startswith("random")}
     assert found == {
         ("random intermediate.steps=3", 2),
@@ -342,12 +357,11 @@ def test_a_row_has_the_checkpoints_before_its_end(tmp_path):
 
 
 def test_the_members_and_the_start_of_a_learned_row_are_fitted_with_its_budget(tmp_path):
-    (tmp_path / "it.yaml").write_text(YAML)
     learned = "{name: supervised, train_on: [zsre]}"
     start = f"{{name: meta-learned, train_on: [zsre], init: {learned}}}"
     rows = f"policies=[none, {{name: mixture, members: [span, {learned}]}}, {start}]"
     overrides = (rows, "grid.fit.lr=[1e-3, 1e-4]", "finetune.steps=2")
-    built = stages.build(load_experiment(tmp_path / "it.yaml", overrides))
+    built = graph(tmp_path, YAML, overrides)
     found = {}
     for (row, _, _), cell in built.cells.items():
         found[row] = {s.params.spec.lr for s in topological([cell]) if s.kind == "fit"}
@@ -370,18 +384,11 @@ LEARNT = "policies=[none, random, {name: supervised, train_on: [triviaqa]}]"
 
 def models_behind(*overrides, folder):
     """Return by row, seed and step the numbers of the general models behind each cell."""
-    path = folder / "models.yaml"
-    path.write_text(YAML)
-    made = load_experiment(path, [LEARNT, *overrides])
-    built = stages.build(made)
+    built = graph(folder, YAML, [LEARNT, *overrides])
     cells = {(row, seed, 0): stage for (row, _, seed), stage in built.cells.items()}
     cells |= {(row, seed, step): stage for (row, _, seed, step), stage in built.early.items()}
     return {
-        cell: {
-            each.params.spec.seed - made.general.seed
-            for each in topological([stage])
-            if each.kind == "general"
-        }
+        cell: {each.params.spec.seed for each in topological([stage]) if each.kind == "general"}
         for cell, stage in cells.items()
     }
 
@@ -596,39 +603,23 @@ HEAD, BODY = "RobertaForMaskedLM", "RobertaModel"
 
 
 def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
-    path = tmp_path / "it.yaml"
-    path.write_text(ENCODER)
-    store = Store(tmp_path / "store")
-    built = stages.build(load_experiment(path))
-    outcomes = execute(built.stages, store)
-    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    store, built = Store(tmp_path / "store"), graph(tmp_path, ENCODER)
+    computed(store, built.stages)
     kinds = {stage.kind for stage in topological(built.stages)}
-    assert kinds == {stage.kind for stage in topological(seq2seq(tmp_path).stages)}
+    assert kinds == {stage.kind for stage in topological(graph(tmp_path).stages)}
     for row, saved in {"none": BODY, "mlm": HEAD, "mae": BODY, "delta 1": BODY}.items():
         folder = store.path(built.pretrained[row, 0].key)
         names = {each.name for each in folder.iterdir()}
         assert names == {"config.json", "model.safetensors", "work.json", "MANIFEST.json"}
         assert json.loads((folder / "config.json").read_text())["architectures"] == [saved]
-    results = {
-        cell[:2]: json.loads((store.path(stage.key) / "result.json").read_text())
-        for cell, stage in built.cells.items()
-    }
+    results = {cell[:2]: result(store, stage) for cell, stage in built.cells.items()}
     assert results["mae", "cola"]["metric"] == "matthews"
     assert 0 <= results["mae", "squad_v2"]["parts"]["exact_match"] <= 1
     assert len(results) == 8
 
 
-def seq2seq(tmp_path):
-    """Return the graph of an experiment of today's other kind of model."""
-    path = tmp_path / "other.yaml"
-    path.write_text(YAML)
-    return stages.build(load_experiment(path))
-
-
 def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
-    path = tmp_path / "it.yaml"
-    path.write_text(ENCODER.replace("steps: 2", "steps: 6"))
-    stage = stages.build(load_experiment(path)).pretrained["mae", 0]
+    stage = graph(tmp_path, ENCODER.replace("steps: 2", "steps: 6")).pretrained["mae", 0]
     whole, broken = Store(tmp_path / "whole"), Store(tmp_path / "broken")
     execute([stage], whole)
     execute(list(stage.inputs.values()), broken)
@@ -652,18 +643,22 @@ def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+FEW = """
+corpus: world
+policies: [none, random]
+tasks: [zsre]
+world: {people: 8, general_people: 6}
+intermediate: {steps: 2, batch_size: 4}
+finetune: {steps: 2, batch_size: 4, eval_every: 1}
+"""
+
+
 def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
     made = {}
     for share in (0.0, 1.0):
-        path = tmp_path / "it.yaml"
-        path.write_text(
-            f"model: {folder}\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n"
-            "world: {people: 8, general_people: 6}\nintermediate: {steps: 2, batch_size: 4}\n"
-            f"corruption: token\nmask_exclusion: {share}\n"
-        )
-        store = Store(tmp_path / "store")
-        stage = stages.build(load_experiment(path)).pretrained["random", 0]
-        execute([stage], store)
+        text = FEW + f"model: {folder}\ncorruption: token\nmask_exclusion: {share}\n"
+        store, stage = Store(tmp_path / "store"), graph(tmp_path, text).pretrained["random", 0]
+        computed(store, [stage])
         files = store.path(stage.key)
         made[share] = {
             each.name: each.read_bytes()
@@ -692,35 +687,18 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
     ],
 )
 def test_what_the_model_cannot_do_is_one_line(tmp_path, text, change, says):
-    path = tmp_path / "it.yaml"
-    path.write_text(text)
     with pytest.raises(ConfigError, match=says):
-        stages.build(load_experiment(path, [change]))
+        graph(tmp_path, text, [change])
 
 
 def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_path):
-    path = tmp_path / "it.yaml"
-    path.write_text(
-        f"model: {folder}\n"
-        "corpus: world\n"
-        "policies: [none, random]\n"
-        "tasks: [zsre]\n"
-        "keep_models: [finetune]\n"
-        "world: {people: 8, general_people: 6}\n"
-        "intermediate: {steps: 2, batch_size: 4}\n"
-        "finetune: {steps: 2, batch_size: 4, eval_every: 1}\n"
-        "target: full\n"
-    )
-    store = Store(tmp_path / "store")
-    built = stages.build(load_experiment(path))
-    outcomes = execute(built.stages, store)
-    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
-    evaluated = store.path(built.cells["random", "zsre", 0].key)
-    result = json.loads((evaluated / "result.json").read_text())
-    lines = (evaluated / "predictions.jsonl").read_text().splitlines()
-    inputs = built.cells["random", "zsre", 0].inputs
-    test = read_examples(store.path(inputs["examples"].key), "test")
-    assert result["n"] == len(lines) == len(test)
+    more = f"model: {folder}\nkeep_models: [finetune]\ntarget: full\n"
+    store, built = Store(tmp_path / "store"), graph(tmp_path, FEW + more)
+    computed(store, built.stages)
+    cell = built.cells["random", "zsre", 0]
+    lines = (store.path(cell.key) / "predictions.jsonl").read_text().splitlines()
+    test = read_examples(store.path(cell.inputs["examples"].key), "test")
+    assert result(store, cell)["n"] == len(lines) == len(test)
     assert [json.loads(line)["id"] for line in lines] == [example.id for example in test]
     work = json.loads((store.path(built.pretrained["random", 0].key) / "work.json").read_text())
     assert work["passages"] == 8
@@ -728,16 +706,11 @@ def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_pa
 
 
 def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):
-    path = tmp_path / "it.yaml"
-    path.write_text(
-        YAML.replace("[triviaqa, zsre]", "[{name: wow, metrics: [contains, f1]}]")
-        .replace("seeds: [0, 1]", "seeds: [0]")
-        .replace("general_people: 6}", "general_people: 6, wow_values: true}")
-    )
-    store, built = Store(tmp_path / "store"), stages.build(load_experiment(path))
+    changes = ("tasks=[{name: wow, metrics: [contains, f1]}]", "seeds=[0]", "world.wow_values=true")
+    store, built = Store(tmp_path / "store"), graph(tmp_path, YAML, changes)
     (stage,) = (stage for (row, _, _), stage in built.cells.items() if row == "none")
-    execute([stage, *built.majority.values()], store)
-    found = json.loads((store.path(stage.key) / "result.json").read_text())
+    computed(store, [stage, *built.majority.values()])
+    found = result(store, stage)
     lines = (store.path(stage.key) / "predictions.jsonl").read_text().splitlines()
     answers = [json.loads(line) for line in lines]
     predictions, targets = ([row[name] for row in answers] for name in ("prediction", "targets"))

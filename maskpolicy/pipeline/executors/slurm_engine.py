@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class _Job:
     call: Call
     future: Future[Answer]
     report: Report
-    job: Any
+    job: Any = None  # submitit's
     reported: str = ""  # the last report
 
 
@@ -63,7 +63,7 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
         self._experiment = experiment
         self._folder = logs.absolute() / "slurm"
         self._cluster = cluster
-        self._waiting: list[tuple[Call, Future[Answer], Report]] = []
+        self._waiting: list[_Job] = []
         self._jobs: list[_Job] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -81,7 +81,7 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
         """Compute a stage in a job."""
         future: Future[Answer] = Future()
         with self._lock:
-            self._waiting.append((call, future, report))
+            self._waiting.append(_Job(call, future, report))
         return future
 
     def _poll(self) -> None:
@@ -90,17 +90,20 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
         while not self._ended.wait(_GATHER):
             with self._lock:
                 waiting, self._waiting = self._waiting, []
-            arrays: dict[Room, list[tuple[Call, Future[Answer], Report]]] = defaultdict(list)
-            for each in waiting:
-                resources, has_gpus = self._experiment.resources, self._experiment.slurm.gpus
-                arrays[room_of(resources, each[0].kind, has_gpus)].append(each)
+            arrays: dict[Room, list[_Job]] = defaultdict(list)
+            resources, has_gpus = self._experiment.resources, self._experiment.slurm.gpus
+            for job in waiting:
+                arrays[room_of(resources, job.call.kind, has_gpus)].append(job)
             for room, array in arrays.items():
                 self._submit(room, array)
             if time.monotonic() - checked > (_POLL if self._cluster == SLURM else _GATHER):
                 self._jobs = [job for job in self._jobs if not self._settle(job)]
                 checked = time.monotonic()
 
-    def _submit(self, room: Room, array: list[tuple[Call, Future[Answer], Report]]) -> None:
+    def _note(self, call: Call) -> Path:
+        return self._folder / f"{call.key[:16]}.json"
+
+    def _submit(self, room: Room, array: list[_Job]) -> None:
         submitit: Any = import_module("submitit")
         slurm = self._experiment.slurm
         try:
@@ -108,23 +111,20 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
                 self._folder / "%j", self._cluster, slurm_max_num_timeout=slurm.requeues
             )
             executor.update_parameters(**_for_slurm(slurm, room, self._experiment.name))
-            notes = [self._folder / f"{call.key[:16]}.json" for call, _, _ in array]
-            tasks = [
-                Task(call, room.cpus, note) for (call, _, _), note in zip(array, notes, strict=True)
-            ]
+            tasks = [Task(each.call, room.cpus, self._note(each.call)) for each in array]
             jobs = executor.submit_array(tasks)
         except Exception as error:  # noqa: BLE001 - what sbatch says, as submitit raises it
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-            for _, future, _ in array:
-                future.set_exception(ConfigError(f"--executor slurm: {reason[0]}"))
+            for each in array:
+                each.future.set_exception(ConfigError(f"--executor slurm: {reason[0]}"))
             return
-        self._jobs += [_Job(*each, job) for each, job in zip(array, jobs, strict=True)]
+        self._jobs += [replace(each, job=job) for each, job in zip(array, jobs, strict=True)]
 
     def _settle(self, job: _Job) -> bool:
         """Pass the report of a job on, or set its future if it has ended; return whether it has."""
         if not job.job.done():
             with suppress(OSError, ValueError):
-                text = (self._folder / f"{job.call.key[:16]}.json").read_text()
+                text = self._note(job.call).read_text()
                 if text != job.reported:
                     job.report(*json.loads(text))
                     job.reported = text

@@ -33,7 +33,7 @@ from maskpolicy.pipeline.stages.params import (
     Split,
 )
 from maskpolicy.pipeline.stages.policy_inputs import PolicyInputs, policy_params
-from maskpolicy.pipeline.stages.task_inputs import Columns, TaskInputs
+from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 from maskpolicy.pipeline.stages.training_text import FEEDBACK, VALIDATION_PREFIX
 from maskpolicy.pipeline.stages.tuned_rows import TunedRow
 from maskpolicy.plugins import hooks
@@ -128,7 +128,6 @@ class _Builder:
         self.models: dict[tuple[str, int, int], Stage] = {}
         self.feedback_inputs: dict[tuple[str, int, int], dict[str, Stage]] = {}
         self.general: dict[int, Stage] = {}
-        self.columns = Columns(inputs, self.tasks)
         self.tuned: dict[str, TunedRow] = {}
 
     def graph(self) -> Graph:
@@ -146,9 +145,9 @@ class _Builder:
             for seed in self.experiment.seeds
         }
         early = self.early()
-        trained = [each for each in self.experiment.tasks if not self.columns.is_zero_shot(each)]
-        majority = {task.label: self.columns.majority(task) for task in trained}
-        audits = {task.label: self.columns.audit(task) for task in trained}
+        trained = [each for each in self.experiment.tasks if not self.tasks.is_zero_shot(each)]
+        majority = {task.label: self.tasks.majority(task) for task in trained}
+        audits = {task.label: self.tasks.audit(task) for task in trained}
         every = (*cells.values(), *early.values())
         return Graph(every, cells, pretrained, early, majority, audits)
 
@@ -340,10 +339,10 @@ class _Builder:
         self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str, split: Split
     ) -> Stage:
         """The answers of a row's model to a split, after fine-tuning if the task needs it."""
-        column, spec, tokenizer = self.columns.column(task), ZERO_SHOT, self.inputs.tokenizer
+        column, spec, tokenizer = self.tasks.column(task), ZERO_SHOT, self.inputs.tokenizer
         metric, *others = column.metrics
-        if self.columns.is_zero_shot(task):
-            self.columns.check_head(task, block)
+        if self.tasks.is_zero_shot(task):
+            self.tasks.check_head(task, block)
         else:
             budget = self.experiment.budget("finetune", block, task)
             spec = settled(replace(budget, seed=seed), "finetune")
@@ -362,7 +361,7 @@ class _Builder:
 
     def finetune(self, task: TaskBlock, model: Stage, spec: Training, label: str) -> Stage:
         """A model that is fine-tuned on a task."""
-        column, chooses = self.columns.column(task), bool(spec.eval_every)
+        column, chooses = self.tasks.column(task), bool(spec.eval_every)
         metric = column.metrics[0]  # chooses the weights if there is a choice
         finetune = FinetuneParams(
             **column.params,

@@ -31,12 +31,22 @@ from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 
 
+@dataclass(frozen=True)
+class Column:
+    """The parameters and metrics that the cells of a task share."""
+
+    params: dict[str, Any]
+    own_metric: str  # of the task, even if its block names others
+    metrics: tuple[Metric, ...]  # the first one ranks
+
+
 class TaskInputs:
-    """The stages that read the files of tasks."""
+    """The stages of tasks that all rows share."""
 
     def __init__(self, inputs: Inputs) -> None:
         self.experiment, self.inputs = inputs.experiment, inputs
         self.known: dict[tuple[str, str], Stage] = {}  # by the task's label and kind
+        self.columns: dict[str, Column] = {}  # by the task's label
 
     def contexts(self, block: TaskBlock, text: Text) -> Stage:
         """The contexts of a task's train and dev for learned policies, looked up in `text`.
@@ -118,41 +128,6 @@ class TaskInputs:
         made = self.inputs.stage(kind, block.label, params, **inputs).adjusted(files=found)
         return self.inputs.located(made, folder=block.data)
 
-
-def _asked_about(block: TaskBlock, where: str) -> str:
-    """Return the kind of subjects that a task of the world asks about; "" for any.
-
-    Raises ConfigError if the world has no files of the task.
-    """
-    from maskpolicy.data.world import KINDS_BY_FILE
-
-    task = sources.task(block)
-    names = [path.as_posix() for path in sources.paths(task)]
-    kinds = [KINDS_BY_FILE[name] for name in names if name in KINDS_BY_FILE]
-    if not kinds:
-        raise ConfigError(
-            f"{where}: {block.label}: the embedded world has no files of task {task.name!r}, which "
-            "`tasks` or a policy's `train_on` names: set data to their folder, or to hub"
-        )
-    return kinds[0]
-
-
-@dataclass(frozen=True)
-class Column:
-    """The parameters and metrics that the cells of a task share."""
-
-    params: dict[str, Any]
-    own_metric: str  # of the task, even if its block names others
-    metrics: tuple[Metric, ...]  # the first one ranks
-
-
-class Columns:
-    """The stages of each task that all rows share."""
-
-    def __init__(self, inputs: Inputs, tasks: TaskInputs) -> None:
-        self.experiment, self.inputs, self.tasks = inputs.experiment, inputs, tasks
-        self.columns: dict[str, Column] = {}
-
     def column(self, task: TaskBlock) -> Column:
         """The column of a task, which is made once."""
         if task.label not in self.columns:
@@ -212,7 +187,7 @@ class Columns:
             task.label,
             params,
             tokenizer=self.inputs.tokenizer,
-            **self.examples(task),
+            **self.all_examples(task),
             model=None if model.is_scratch else self.inputs.weights,
         )
 
@@ -227,11 +202,11 @@ class Columns:
             keep=facts.keep,
             unanswerable=facts.unanswerable,
         )
-        return self.inputs.stage("majority", task.label, params, **self.examples(task))
+        return self.inputs.stage("majority", task.label, params, **self.all_examples(task))
 
-    def examples(self, task: TaskBlock) -> dict[str, Stage]:
+    def all_examples(self, task: TaskBlock) -> dict[str, Stage]:
         """All examples of a task, as inputs of a stage."""
-        return {split: self.tasks.examples(task, split) for split in ("train", "test")}
+        return {"train": self.examples(task, "train"), "test": self.examples(task, "test")}
 
     def check(self, task: TaskBlock, kind: str) -> None:
         """Raise ConfigError if the model cannot be fine-tuned on the task as configured."""
@@ -251,3 +226,21 @@ class Columns:
                 f"{place}: {task.label} is a {kind} task, which a model of kind {model.kind} "
                 f"cannot do (it does {known} tasks): set model.kind: {able}{or_else}"
             )
+
+
+def _asked_about(block: TaskBlock, where: str) -> str:
+    """Return the kind of subjects that a task of the world asks about; "" for any.
+
+    Raises ConfigError if the world has no files of the task.
+    """
+    from maskpolicy.data.world import KINDS_BY_FILE
+
+    task = sources.task(block)
+    names = [path.as_posix() for path in sources.paths(task)]
+    kinds = [KINDS_BY_FILE[name] for name in names if name in KINDS_BY_FILE]
+    if not kinds:
+        raise ConfigError(
+            f"{where}: {block.label}: the embedded world has no files of task {task.name!r}, which "
+            "`tasks` or a policy's `train_on` names: set data to their folder, or to hub"
+        )
+    return kinds[0]
