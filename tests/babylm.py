@@ -1,4 +1,4 @@
-"""A small slice of what BabyLM offers: its corpus and its pipeline's data, in their formats."""
+"""A small slice of BabyLM's corpus and of its evaluation data, in their formats."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def find() -> str | None:
 
 
 class Browser:
-    """One process with one tab; `errors` and `requests` are what it said and asked for."""
+    """One process with one tab, and its errors and requests."""
 
     def __init__(self, program: str, profile: Path) -> None:
         """Start it, with a profile of its own."""
@@ -99,7 +99,7 @@ class Browser:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def run(self, script: str) -> Any:
-        """Return the value of a JavaScript expression, awaited; raises what it throws."""
+        """Await a JavaScript expression, and return its value; raises its exceptions."""
         how = {"returnByValue": True, "awaitPromise": True}
         done = self.send("Runtime.evaluate", expression=script, **how)
         if "exceptionDetails" in done:
@@ -157,7 +157,7 @@ class Browser:
         self.send("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def names(self) -> list[tuple[str, str]]:
-        """Return role and name of everything that a screen reader is told of."""
+        """Return role and name of everything that a screen reader reads."""
         nodes = self.send("Accessibility.getFullAXTree")["nodes"]
         return [
             (node["role"]["value"], node.get("name", {}).get("value", ""))

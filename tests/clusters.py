@@ -1,4 +1,4 @@
-"""An experiment that tells what it computes, and commands that run it."""
+"""An experiment that notes its computations, and commands that run it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def start(file: Path, out: Path, *words: str, **variables: str) -> subprocess.Po
 
 
 def finish(running: subprocess.Popen[str], codes: tuple[int, ...] = (0,)) -> str:
-    """Wait for a command, and return what it said."""
+    """Wait for a command, and return its output."""
     try:
         said, _ = running.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -134,7 +134,7 @@ def finish(running: subprocess.Popen[str], codes: tuple[int, ...] = (0,)) -> str
 
 
 def until(happened: Callable[[], Any], running: subprocess.Popen[str] | None = None) -> Any:
-    """Wait for a moment and return what `happened` returns then."""
+    """Wait until `happened` returns a true value, and return it."""
     last = time.monotonic() + PATIENCE
     while not (found := happened()):
         assert running is None or running.poll() is None, running.communicate()[0]

@@ -1,4 +1,4 @@
-"""What several test modules share."""
+"""Fixtures of several test modules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plugin_files_of_a_module() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def log_of_a_test() -> Iterator[None]:
-    """Undo what commands set of the library's log: `-q` would hide lines from later tests."""
+    """Restore the library's log: `-q` of a command would hide lines from later tests."""
     logger = logging.getLogger("maskpolicy")
     level, propagates, handlers = logger.level, logger.propagate, [*logger.handlers]
     yield

@@ -130,7 +130,7 @@ def _pieces(cased: bool) -> dict[str, int]:
 
 
 def _sentencepiece(name: str, special: tuple[str, ...]) -> Callable[[], Any]:
-    """Return what makes a tokenizer of a class whose special tokens come first, in this order."""
+    """Return a function that makes a tokenizer of a class; its first tokens are `special`."""
 
     def make() -> Any:
         import transformers

@@ -169,7 +169,7 @@ def put_analysis(folder: Path, name: str, size: int = 0, **found: Json) -> Path:
 
 
 def put_viewer(folder: Path, text: str = "Ada met Bob in Rome.", label: str = "random") -> Path:
-    """Write what the viewer finds: a text that two rows, one of them `label`, masked."""
+    """Write findings of the viewer: a text with the masks of two rows, one of them `label`."""
     marks = [[0, 3, 1.0], [8, 11, 0.0]]
     first = {"kind": "marked", "label": f"{label} — passage 7-1", "text": text, "marks": marks}
     other = first | {"label": "salient-span", "marks": [[15, 19, 1.0]]}
@@ -211,7 +211,7 @@ DEAD = 2**22 + 1  # larger than the number of any process
 
 
 def half_written(path: Path, process: int) -> Path:
-    """Write what a process of this machine leaves if it is killed while it writes a file."""
+    """Write the leftover of a process of this machine that was killed while it wrote a file."""
     ours = part_of(path)
     part = ours.with_name(ours.name.replace(f".{os.getpid()}.", f".{process}."))
     part.parent.mkdir(parents=True, exist_ok=True)

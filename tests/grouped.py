@@ -22,7 +22,7 @@ class Sum:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLocal(Local):
-    """What goes wrong: `how` at the step `at` in process 1, `times` times; `notes` counts them."""
+    """A fault: `how` at step `at` of process 1, `times` times; a folder of `notes` counts them."""
 
     how: str = ""
     at: int = 0

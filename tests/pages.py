@@ -19,7 +19,7 @@ PAGES = [
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code; `file` is what its first line, a comment, names: # my_policy.py."""
+    """A block of code; its first line may name a file: # my_policy.py."""
 
     page: Path
     line: int
@@ -42,7 +42,7 @@ class Block:
         """Yield the words of each command of a shell block."""
         for line in re.sub(r"\\\n\s*", "", self.text).splitlines():
             words = shlex.split(line, comments=True)
-            if words and words[0] not in ("for", "done"):  # what a loop repeats is checked once
+            if words and words[0] not in ("for", "done"):  # the commands of a loop are checked once
                 yield words
 
 

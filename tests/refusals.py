@@ -1,4 +1,4 @@
-"""Calls that must be refused with one line that a user can act on."""
+"""Errors of one line that a user can act on."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def refused(call: Callable[..., object], *arguments: object) -> str:
         call(*arguments)
     message = str(caught.value)
     assert len(message.splitlines()) == 1
-    assert len(message) < 700  # the names of all policies have room
+    assert len(message) < 700  # enough for the names of all policies
     return message

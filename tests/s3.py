@@ -36,7 +36,7 @@ class Bucket:
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and object
     denied: set[str] = field(default_factory=set)  # methods that the credentials do not allow
-    truncated: set[str] = field(default_factory=set)  # objects of which half is sent, once
+    truncated: set[str] = field(default_factory=set)  # objects whose answer is cut in half, once
     lost_answers: set[str] = field(default_factory=set)  # PUTs that succeed with a 500, once
     outage: float = 0.0  # until this time of `time.monotonic`, all requests are spoilt
     spoilt: float = 0.0  # the share of the other requests that are: see `_spoil`
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(204, b"")
 
     def _parse(self) -> tuple[str | None, dict[str, str]]:
-        """Return the object's name, "" for the bucket; None if the request was refused."""
+        """Return the object's name, "" for the bucket; None if an error was answered."""
         parts = urlsplit(self.path)
         query = {k: v[0] for k, v in parse_qs(parts.query, keep_blank_values=True).items()}
         bucket, _, name = unquote(parts.path).lstrip("/").partition("/")
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         return name, query
 
     def _spoil(self) -> bool:
-        """Spoil a request, if that is its lot: answer 503, reset its connection, or do so late.
+        """Perhaps spoil a request: answer 503, or reset its connection before or after it.
 
         With the last, the request is carried out, and the connection reset instead of an answer.
         """

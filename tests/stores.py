@@ -1,4 +1,4 @@
-"""What tests of stores share: commits, damage, and the tiny graph in processes of its own."""
+"""Commits, damage, and processes that run the tiny graph, for tests of stores."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def below(bucket, prefix=""):
 
 
 def start(script, *words, **environment):
-    """Start tiny.py or tiny_bucket.py, or code that is given as text, in a process of its own."""
+    """Start tiny.py, tiny_bucket.py, or the text of a script in a new process."""
     command = ["-c", script] if "\n" in script else [TESTS / script]
     path = os.pathsep.join((str(TESTS.parent), str(TESTS)))
     return subprocess.Popen(

@@ -163,7 +163,7 @@ _BARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "nllb": ("M2M100", {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}),
     "marian": ("Marian", {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}),
 }
-"""Transformers' names of families with BART's settings, and what each sets besides."""
+"""Transformers' names of families with BART's settings, and their own settings."""
 
 
 def model(name: str, seed: int = 0, **settings: Any) -> Any:

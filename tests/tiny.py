@@ -44,7 +44,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Failure:
-    """What a stage fails with."""
+    """The message of a stage that fails."""
 
     message: str
 
@@ -94,7 +94,7 @@ def write(x, trace, out):
 
 @stage("tiny-check", urgent=True)
 def check(params: Nothing, inputs, out, run):
-    """Look at what is there."""
+    """Write the names of the inputs."""
     count(run)
     (out / "names.json").write_text(json.dumps(sorted(inputs)))
 
@@ -202,7 +202,7 @@ def run(root, count_file=None, pause="0"):
 
 
 def no_locks(*_):
-    """Raise what the system raises where locks are missing."""
+    """Raise the error of a file system without locks."""
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 

@@ -104,7 +104,7 @@ def kill_at(moment):
 
 
 def check(there):
-    """Compare what a third machine fetches with a run in a folder; nothing may be left over."""
+    """Compare a third machine's artifacts with those of a run in a folder; look for leftovers."""
     stages = tiny.line()
     kept = [stages[0], stages[2]]  # the other one is dropped
     reference, store = Store(there / "reference"), store_of(there, "three")

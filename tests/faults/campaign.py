@@ -1,4 +1,4 @@
-"""The kinds of trials of `make soak`: what each does, and the folders that it does it in."""
+"""The kinds of trials of `make soak`, and their folders."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Kind:
     """One kind of trial."""
 
     name: str  # in the table
-    unit: str  # what is counted
+    unit: str  # of the wanted number
     trial: Callable[[int, random.Random], Counter[str]]
     share: float = 1.0  # of the kills, or of the fuzzed files, that are asked for
-    counts: str = "kills"  # what is counted towards that number
-    place: str = ""  # what a trial changes in place, so that one of them at a time is made
-    prepare: Callable[[], object] = lambda: None  # what is computed once, before the trials
+    counts: str = "kills"  # the count to compare with that number
+    place: str = ""  # the shared place that trials change, one at a time
+    prepare: Callable[[], object] = lambda: None  # called once, before the trials
 
 
 class Campaign:
     """The trials over one experiment, below one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Run the experiment without faults, and write what the fuzzers change."""
+        """Run the experiment without faults, and write the originals of mutated files."""
         self.folder = folder
         self.kills = Kills(folder / "kills")
         self.short = Kills(folder / "short", SHORT)

@@ -1,4 +1,4 @@
-"""Every file of a finished store is damaged in turn, and the same command repairs what it needs."""
+"""Damage each file of a finished store; the same command repairs the files that it needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _flipped(content: bytes, rng: random.Random) -> bytes:
 
 
 class Corruption:
-    """A finished store, a copy of it, and what its command gives."""
+    """A finished store, a copy of it, and the results of its command."""
 
     def __init__(
         self, store: Path, whole: Path, results: Callable[[], object], again: Callable[[], int]
@@ -63,7 +63,7 @@ class Corruption:
         self.files = files(whole)
 
     def trial(self, index: int, how: str, rng: random.Random) -> Counter[str]:
-        """Damage one file, give the command again, compare what it gives, and restore the store."""
+        """Damage one file, run the command again, compare its results, and restore the store."""
         name = self.files[index]
         other = (self.whole / self.files[(index + 1) % len(self.files)]).read_bytes()
         if not damage(self.store / name, how, other, rng):

@@ -1,4 +1,4 @@
-"""Commands in forked processes, which need no second to import what they use."""
+"""Commands in forked processes, which start without seconds of imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def load() -> None:
-    """Import what commands use, so that forked processes share it."""
+    """Import the modules of commands, so that forked processes share them."""
     import accelerate.utils.memory
     import safetensors.torch
     import torch
@@ -42,7 +42,7 @@ def start(call: Callable[[], int], said: Path) -> int:
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         os.setsid()  # so that all processes of a command can be killed at once
         code = call() or 0
-    except BaseException:  # noqa: BLE001 - the child must not go on as a copy of its parent
+    except BaseException:  # noqa: BLE001 - the child must not continue as its parent
         traceback.print_exc()
     finally:
         with suppress(OSError, ValueError):
@@ -71,14 +71,14 @@ def has_ended(child: int) -> bool:
 
 
 def until(happened: Callable[[], object], child: int, limit: float = 300) -> bool:
-    """Wait until a function returns something that is true, and return whether it does.
+    """Wait until a function returns a true value, or the process ends; return whether it did.
 
-    It does not if the forked process has ended before. Raises TimeoutError after `limit` seconds.
+    Raises TimeoutError after `limit` seconds.
     """
     end = time.monotonic() + limit
     while not (found := happened()) and not has_ended(child):
         if time.monotonic() > end:
-            raise TimeoutError(f"what was waited for did not happen within {limit:g} s")
+            raise TimeoutError(f"nothing happened within {limit:g} s")
         time.sleep(0.02)
     return bool(found)
 

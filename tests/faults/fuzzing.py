@@ -48,7 +48,7 @@ COMMANDS = [
         "analyze|coverage|run|--json",
     )
 ]
-_LONGEST = 600  # characters of an error: those of the message, and what comes before it
+_LONGEST = 600  # characters of an error, including its prefix
 _FAULT = re.compile(r"Traceback|a bug in maskpolicy|a fault of maskpolicy")
 
 
@@ -289,7 +289,7 @@ def results(run: Path, names: Sequence[str], rng: random.Random) -> bool:
 
 @contextlib.contextmanager
 def _mutation(path: Path, rng: random.Random) -> Iterator[Path]:
-    """Mutate a file, or what a gzipped one holds, while the block runs."""
+    """Mutate a file, or the content of a gzipped one, while the block runs."""
     before = path.read_bytes()
     if path.name.endswith(".gz") and rng.random() < 0.8:
         path.write_bytes(gzip.compress(mutated(gzip.decompress(before), rng)))

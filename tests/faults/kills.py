@@ -119,7 +119,7 @@ class Kills:
                 os.kill(child, signal.SIGCONT)
         for child in running:
             kills += self._was_killed(child, there)
-        for hours in (1, 0) if hosts else (0,):  # each host removes what it has left
+        for hours in (1, 0) if hosts else (0,):  # each host removes its own leftovers
             call = partial(calls.as_host, hours, self._run(there), has_locks=True)
             self._end_well(call, there)
         self._compare(there)

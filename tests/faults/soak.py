@@ -77,7 +77,7 @@ def _memory() -> str | None:
 
 
 def is_one_sided(kind: Kind, found: Counter[str]) -> bool:
-    """Return whether many mutated files were all refused, or all read, which shows nothing."""
+    """Return whether all of many mutated files were refused, or none, which shows nothing."""
     refused, trials = found["refused"], found["trials"]
     return kind.unit == "files" and trials >= 50 and refused in (0, trials)
 
@@ -110,7 +110,7 @@ def _page(rows: list[tuple[Kind, Counter[str]]], options: argparse.Namespace, to
 
 
 def _write(page: Path, text: str) -> None:
-    """Replace what an earlier campaign wrote into a page."""
+    """Replace the figures of an earlier campaign in a page."""
     before = page.read_text(encoding="utf-8")
     head, tail = before.index(BEGIN) + len(BEGIN), before.index(END)
     page.write_text(f"{before[:head]}\n\n{text}\n\n{before[tail:]}", encoding="utf-8")

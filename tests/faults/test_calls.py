@@ -1,4 +1,4 @@
-"""Which changes of the file system are counted, and what a loss of power takes."""
+"""Changes of the file system are counted; a loss of power empties unflushed files."""
 
 from __future__ import annotations
 

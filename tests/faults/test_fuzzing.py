@@ -1,4 +1,4 @@
-"""Fuzzers, seeded: a short form of `make soak`, and what they themselves notice."""
+"""Seeded fuzzers: a short form of `make soak`, and the errors that they notice."""
 
 from __future__ import annotations
 

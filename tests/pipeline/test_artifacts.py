@@ -1,4 +1,4 @@
-"""The store gives back what was committed, or nothing; a copy changes nothing where it reads."""
+"""The store returns committed bytes, or nothing; copies do not change their source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.upkeep import copy
 
-# what is committed
+# commits
 
 
 def test_looking_creates_nothing(store):
@@ -88,7 +88,7 @@ def test_a_key_is_a_digest(store, key):
             use(key)
 
 
-# what is read
+# reads
 
 
 def remove(path):
@@ -163,7 +163,7 @@ def test_a_dropped_artifact_leaves_its_manifest(store):
     assert store.drop(KEY) and store.drop(THIRD)
     assert store.get(KEY) is store.get(THIRD) is None
     assert store.recall(KEY)["key"] == KEY
-    assert store.recall(THIRD) is None  # nobody knows what the damaged one was
+    assert store.recall(THIRD) is None  # its manifest was damaged
     assert [each["key"] for each in store.records()] == [OTHER, KEY]
     assert [each["key"] for each in store.records(dropped=False)] == [OTHER]
     assert names(store, "temporary", "checkpoints") == []

@@ -1,4 +1,4 @@
-"""Every kind of bucket has the same objects; what is wrong with one is told in one line."""
+"""All kinds of buckets behave alike; errors are one line."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_request_whose_answer_is_lost_or_breaks_off_is_sent_again(server, tmp_
 
 
 def every_request(bucket, folder, number):
-    """Make every kind of request, and compare what it returns."""
+    """Make every kind of request, and check the answers."""
     content, name = f"{number}".encode(), f"all/{number}"
     assert bucket.write(name, content, new=True)
     assert not bucket.write(name, b"other", new=True)

@@ -1,4 +1,4 @@
-"""A graph computes what is missing and wanted, once, and contains its failures."""
+"""A run computes missing stages once, and a failure stops only the stages behind it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def count(tmp_path):
 
 @pytest.fixture
 def counted(count):
-    """Return a diamond that counts, and what it has counted since it was last asked."""
+    """Return a diamond, and a function that returns the labels computed since its last call."""
     count.write_text("")
 
     def since() -> str:
@@ -59,7 +59,7 @@ def words(events: list[Event]) -> list[str]:
     return [f"{event.stage.label} {state(event)}" for event in events]
 
 
-# what is computed
+# computed stages
 
 
 def test_a_graph_is_computed_in_order_and_then_found(store, counted):

@@ -1,4 +1,4 @@
-"""A training in parts, between which the policy reads what the model predicts: bits and graph."""
+"""A training in parts, between which the policy reads predictions of the model."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_a_process_computes_until_it_is_ended_or_killed():
     ("jobs", "gpus", "starts"), [(2, False, True), (1, False, False), (2, True, False)]
 )
 def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpus, starts):
-    """With GPUs, a process must first be told which."""
+    """With GPUs, a process must know its own ones before it imports PyTorch."""
     monkeypatch.setattr(hardware, "may_have_gpus", lambda: gpus)
     with local.one_early(jobs) as early:
         assert (early is not None) == starts

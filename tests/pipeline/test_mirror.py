@@ -1,4 +1,4 @@
-"""A store with a bucket gives back what was committed from any machine, or nothing."""
+"""A store with a bucket returns the committed bytes on any machine, or nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def spoil(bucket, text):
     bucket.write(name, bytes([text.encode()[0] ^ 1]) + text.encode()[1:])
 
 
-# what is committed
+# commits
 
 
 def test_looking_creates_nothing(host, bucket):

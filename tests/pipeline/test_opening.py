@@ -1,4 +1,4 @@
-"""A store is named by a folder or a URL; what an older version wrote is read as it is."""
+"""A folder or a URL names a store; stores of older versions can be read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_place_that_names_no_store_is_one_line(place, says, tmp_path, monkeypa
         open_store(place)
 
 
-# a store that cannot be written: what is computed goes to a temporary one
+# read-only stores: a temporary store gets the new artifacts
 
 
 def commit(store, key, text):
@@ -145,7 +145,7 @@ KEYS = {path.name for path in (FILES / "store" / "artifacts").iterdir()}
 
 @pytest.fixture(params=["store", "bucket"])
 def place(request, tmp_path, monkeypatch):
-    """Return the folder or the URL of a copy of what the older version wrote.
+    """Return the folder or the URL of a copy of an older version's store.
 
     Its models, corpora and the world are gone: only what is computed anew would need them.
     """
@@ -167,7 +167,7 @@ def test_every_artifact_is_verified_and_every_dropped_one_known(place):
 
 
 def test_what_the_older_version_computed_is_done_or_outdated(place, call):
-    """Trainings have new versions since; what does not rest on them is found by its key."""
+    """Trainings have new versions since; stages that do not depend on them are found."""
     code, out, _ = call("plan", "tiny.yaml", "-v", "--store", place)
     states = {line.split()[1]: line.split()[0] for line in out.splitlines() if " zsre" in line}
     assert code == 0

@@ -164,7 +164,7 @@ def status(store, *stages):
 
 
 def running(store, *stages):
-    """Return what takes the events of a run of these stages, as a context manager."""
+    """Return a context manager with the listener of a run of these stages."""
     return recorded(store.events(plan_digest(topological(stages))), silent)
 
 

@@ -1,4 +1,4 @@
-"""What cannot be a cluster is one line, before any work and without a wait of minutes."""
+"""An executor that cannot be used is one line, before any work and within seconds."""
 
 from __future__ import annotations
 

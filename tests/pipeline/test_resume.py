@@ -55,7 +55,7 @@ def start(folder: Path, name: str, *words: object) -> subprocess.Popen[str]:
 
 
 def killed(folder: Path, pattern: str, *words: object) -> None:
-    """Run the command, and kill it as soon as its folder holds what the pattern says."""
+    """Run the command, and kill it as soon as a file in its folder matches the pattern."""
     running = start(folder, "killed", *words)
     clusters.until(lambda: list((folder / "killed").glob(pattern)), running)
     running.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Several processes share a store: a stage is computed once, and what is lost is taken over."""
+"""Processes share a store: each stage is computed once, and lost stages are resumed."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def preempt(notes, pids):
 
 @pytest.mark.slow
 def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, monkeypatch):
-    """Jobs of submitit's local executor, in the place of Slurm's."""
+    """Jobs of submitit's local executor stand for Slurm's."""
     clusters.finish(clusters.start(file, tmp_path / "alone", "policies=[none]"))
     notes = tmp_path / "notes"
     notes.mkdir()

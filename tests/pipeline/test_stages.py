@@ -1,4 +1,4 @@
-"""What the stages compute is pinned by digests; what their keys depend on, by changes."""
+"""Digests pin the results of stages; changes of settings show what keys depend on."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def annotated():
 
 
 def chosen():
-    """Return what each policy hides, by policy and epoch."""
+    """Return the masks of each policy, by policy and epoch."""
     passages = list(annotated())
     found = {
         (name, epoch): select(

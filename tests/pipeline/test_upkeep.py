@@ -1,4 +1,4 @@
-"""Pruning removes what no command needs, from a folder and from a bucket, and nothing else."""
+"""Pruning removes only what no command needs, from a folder and from a bucket."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_run_touches_what_it_finds(store):
     assert time.time() - path.stat().st_mtime < 1000
 
 
-# what a running process needs
+# running processes
 
 
 def test_what_a_run_needs_stays_with_all_that_it_was_computed_from(store):
@@ -215,7 +215,7 @@ def test_a_run_beside_prune_computes_each_stage_once(store, tmp_path):
 
 
 def later(monkeypatch, days, unless=lambda name: False):
-    """Let the bucket's clock go forward; what `unless` names is written at that time."""
+    """Let the bucket's clock be days ahead, and objects that `unless` names be as young."""
     entries, forward = Bucket.entries, timedelta(days=days)
     monkeypatch.setattr(upkeep, "now", lambda bucket: now(bucket) + forward)
     monkeypatch.setattr(

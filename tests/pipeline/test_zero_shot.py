@@ -1,4 +1,4 @@
-"""Stages of pairs, of tuned rows and of cloze questions: what is computed, chosen and asked."""
+"""Stages of sentence pairs, of tuned rows and of cloze questions."""
 
 from __future__ import annotations
 
