@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("refused", "wrong"), [(0, True), (1, False), (59, False), (60, True)])
-def test_a_fuzzer_must_meet_files_that_are_read_and_files_that_are_refused(refused, wrong):
+def test_a_fuzzer_must_meet_valid_and_invalid_files(refused, wrong):
     kind = Kind("mutated experiment files", "files", lambda number, rng: Counter())
     assert is_one_sided(kind, Counter(trials=60, refused=refused)) == wrong
     assert not is_one_sided(kind, Counter(trials=20, refused=20))

@@ -172,7 +172,7 @@ def test_a_dropped_artifact_leaves_its_manifest(store):
 # errors of the disk
 
 
-def test_an_error_of_the_stage_itself_is_not_taken_for_the_disk(store, tmp_path):
+def test_an_error_of_the_stage_is_not_reported_as_one_of_the_disk(store, tmp_path):
     with pytest.raises(FileNotFoundError), store.write(KEY, {}):
         (tmp_path / "nowhere").read_text()
     with pytest.raises(DataError, match="row 3"), store.write(KEY, {}):

@@ -193,7 +193,7 @@ def test_a_bucket_without_permission_says_what_to_check(server, method):
         prepare(open_bucket(server.url))
 
 
-def test_an_address_that_nobody_answers_is_told(server, monkeypatch):
+def test_an_address_without_a_server_is_one_line(server, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")

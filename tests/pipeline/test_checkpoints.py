@@ -74,7 +74,7 @@ def test_a_damaged_checkpoint_falls_back_and_does_not_stop_the_next_one(store, f
     assert latest(fresh()) is None
 
 
-def test_a_checkpoint_of_another_step_is_not_taken_for_it(tmp_path):
+def test_a_checkpoint_with_the_manifest_of_another_step_is_not_used(tmp_path):
     store = open_store(tmp_path / "store")
     save(store, KEY, 1, 2)
     folder = store.root / "checkpoints" / KEY

@@ -177,7 +177,7 @@ def test_difference_masking_is_fitted_to_its_anchors(folder):
     assert weights.flat.min() >= 0 and weights.flat.max() == pytest.approx(1, abs=1e-6)
 
 
-def test_a_comparison_without_general_text_is_refused_at_its_place(folder):
+def test_a_comparison_without_general_text_is_an_error_at_its_place(folder):
     with pytest.raises(ConfigError) as caught:
         plan(folder, "none", "difference-masking")
     assert str(caught.value).startswith(

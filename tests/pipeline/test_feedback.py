@@ -251,7 +251,7 @@ def test_a_plan_names_the_parts(folder):
     ]
 
 
-def test_an_encoder_that_is_asked_only_before_its_training_is_told_of(folder, caplog):
+def test_an_encoder_that_is_asked_only_before_its_training_gets_a_warning(folder, caplog):
     row = {"name": "entropy-aware", "every": 8}
     for steps, told in ((9, 0), (8, 1)):
         graph = built(folder, row, kind="encoder", intermediate={"steps": steps})
@@ -317,7 +317,7 @@ def test_a_wrong_reannotate_is_one_line(folder, says):
     assert "\n" not in outcome.error
 
 
-def test_what_cannot_be_had_is_refused_before_any_work(folder):
+def test_unsupported_feedback_is_one_line_before_any_work(folder):
     with pytest.raises(ConfigError, match=r"members\[1\]: again annotates again"):
         built(folder, {"name": "mixture", "members": ["random", "again"]})
     with pytest.raises(ConfigError, match="predicts, which a collator does not know: use"):

@@ -185,7 +185,7 @@ def test_a_choice_that_fails_computes_no_option(tmp_path, store):
     assert outcomes.keys() == {each.key for each in topological([made])}
 
 
-def test_a_plan_tells_what_depends_on_the_choice(tmp_path, store):
+def test_a_plan_shows_the_stages_that_depend_on_the_choice(tmp_path, store):
     made = graph(tmp_path)
 
     def planned():

@@ -24,7 +24,7 @@ from maskpolicy.pipeline.store.opening import is_url, open_store, writable
         *((name, False) for name in ("store", "/store", "./s3:", "C:\\store", "a/b://c", "")),
     ],
 )
-def test_urls_are_told_from_folders(place, told):
+def test_urls_are_distinguished_from_folders(place, told):
     assert is_url(place) == told
 
 

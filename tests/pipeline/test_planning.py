@@ -202,7 +202,7 @@ def test_the_time_left_is_estimated_from_stages_of_the_same_kind(store):
     assert found.seconds == pytest.approx(4 * sum(seconds) / 2)  # by one worker
 
 
-def test_a_failure_is_told_with_what_it_stops_until_the_next_run(store):
+def test_a_failure_is_shown_with_the_stages_that_it_blocks_until_the_next_run(store):
     broken = Stage("tiny-fail", "broken", tiny.Failure("bad luck"), {}, tiny.TinyLocal())
     stages = [node("after", 1, {"x": broken}), node("other", 2)]
     execute(stages, store)
@@ -214,7 +214,7 @@ def test_a_failure_is_told_with_what_it_stops_until_the_next_run(store):
         assert (status(store, *stages).failed, status(store, *stages).left) == ((), 2)
 
 
-def test_what_is_under_way_is_told_with_its_progress_and_counts_for_the_time_left(
+def test_running_stages_are_shown_with_their_progress_and_count_for_the_time_left(
     store, monkeypatch
 ):
     monkeypatch.setattr(events, "_INTERVAL", 0.0)

@@ -227,7 +227,7 @@ def test_what_no_shard_has_fails_at_the_merge(folder, tmp_path, content, wanted,
     assert lines[0] == lines[1] and says in lines[0]
 
 
-def test_shards_are_linked_and_copied_where_links_are_refused(folder, tmp_path, monkeypatch):
+def test_shards_are_linked_or_copied_if_links_are_not_possible(folder, tmp_path, monkeypatch):
     path = write(tmp_path, "a.jsonl", JSONL.encode())
     corpus, _, store = plan(folder, [path], 0.0006)
     shards, linked = shards_of(corpus), []

@@ -38,7 +38,7 @@ def asked(tmp_path, refused):
         (("--dry-run",), "maskpolicy plan"),
     ],
 )
-def test_what_no_engine_can_do(words, told, asked):
+def test_options_that_no_engine_supports_are_one_line(words, told, asked):
     assert told in asked(*words)
 
 

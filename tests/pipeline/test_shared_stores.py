@@ -258,7 +258,7 @@ def test_a_byproduct_of_a_training_elsewhere_is_awaited_and_used_at_once(store, 
     assert committed(store, early) < committed(store, long)
 
 
-def test_a_training_is_taken_over_from_a_dead_command_with_its_byproduct(store, count):
+def test_another_command_resumes_the_training_of_a_dead_one_with_its_byproduct(store, count):
     settings = {"count": str(count), "pause": 0.02}
     users = tiny.training(**settings)
     early, long = (user.inputs["x"] for user in users)

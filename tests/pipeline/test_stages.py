@@ -546,14 +546,14 @@ def pretrain(folder, tmp_path, rows, **policy):
     return execute([stage], Store(tmp_path / "store"))[stage.key]
 
 
-def test_a_policy_that_hides_nothing_at_all_is_refused_before_its_training(folder, tmp_path):
+def test_a_training_does_not_start_if_its_policy_masks_nothing(folder, tmp_path):
     for policy in ({"name": "column", "column": "marked"}, {"name": "random", "ratio": 0.0}):
         outcome = pretrain(folder, tmp_path, [(text, []) for text in small.TEXTS], **policy)
         assert isinstance(outcome.exception, DataError)
         assert f"policy {policy['name']}: masks nothing in the 2 steps" in outcome.error
 
 
-def test_a_policy_that_hides_everything_with_exclusion_is_the_users_to_change(folder, tmp_path):
+def test_a_training_with_exclusion_does_not_start_if_its_policy_masks_everything(folder, tmp_path):
     rows = [(text, []) for text in small.TEXTS]
     hidden = {"name": "random", "ratio": 1.0, "corruption": "token", "join": "none"}
     outcome = pretrain(folder, tmp_path, rows, **hidden, mask_exclusion=0.5)
@@ -578,7 +578,7 @@ def test_a_training_that_reads_no_words_or_the_same_ones_over_and_over_is_warned
     assert "lower intermediate.steps" in caplog.text
 
 
-def test_a_policy_that_hides_something_somewhere_is_not_refused(folder, tmp_path):
+def test_a_policy_that_masks_one_passage_is_trained(folder, tmp_path):
     rows = [(text, [[0, 4]] if text == small.TEXTS[0] else []) for text in small.TEXTS]
     assert pretrain(folder, tmp_path, rows, name="column", column="marked").error is None
     outcome = pretrain(folder, tmp_path, rows, name="poisson", insert=0.0)
@@ -720,7 +720,7 @@ def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):
     assert Total.from_json(found).parts == found["parts"]
 
 
-def test_a_metric_without_short_answers_is_told(tmp_path, caplog):
+def test_a_metric_without_short_answers_gets_a_warning(tmp_path, caplog):
     path = tmp_path / "it.yaml"
     path.write_text(
         YAML.replace("[triviaqa, zsre]", "[zsre, {name: wow, metrics: [f1, contains]}]")

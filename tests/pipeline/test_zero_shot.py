@@ -123,7 +123,7 @@ def test_the_best_mean_over_tasks_and_seeds_is_chosen(tmp_path, scores, best, me
     assert len(found["by_task"][0]) == len(scores[0])
 
 
-def test_the_cell_of_the_chosen_candidate_is_taken(tmp_path):
+def test_the_cell_of_the_chosen_candidate_is_copied(tmp_path):
     inputs = {name: tmp_path / name for name in ("choice", "option-000", "option-001")}
     for name, folder in inputs.items():
         folder.mkdir()
