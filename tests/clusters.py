@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from benchmarks import raylets
 
@@ -109,17 +111,22 @@ def write_experiment(folder: Path) -> Path:
     return file
 
 
-def start(file: Path, out: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
-    """Start `maskpolicy run` with a store and notes below `out`."""
-    (out / "notes").mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "maskpolicy", "run", str(file), "--out", str(out / "out")]
+def command(*words: object, **variables: str) -> subprocess.Popen[str]:
+    """Start a command of maskpolicy."""
     return subprocess.Popen(
-        [*command, "--store", str(out / "store"), *words],
+        [sys.executable, "-m", "maskpolicy", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **variables},
     )
+
+
+def start(file: Path, out: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+    """Start `maskpolicy run` with its output, store and notes below `out`."""
+    (out / "notes").mkdir(parents=True, exist_ok=True)
+    places = ("--out", out / "out", "--store", out / "store")
+    return command("run", file, *places, *words, **variables)
 
 
 def finish(running: subprocess.Popen[str], codes: tuple[int, ...] = (0,)) -> str:
@@ -141,3 +148,19 @@ def until(happened: Callable[[], Any], running: subprocess.Popen[str] | None = N
         assert time.monotonic() < last
         time.sleep(0.05)
     return found
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+
+
+def gone(pid: int) -> bool:
+    """Return whether a process has ended; the table of processes may still have its entry."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def all_gone(pids: Iterable[int]) -> None:
+    """Wait until all of these processes have ended."""
+    until(lambda: all(map(gone, pids)))

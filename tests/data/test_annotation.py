@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import ended
+import clusters
 import numpy as np
 import pytest
 import small
@@ -147,7 +147,7 @@ class Endless:
         time.sleep(600)
 
 
-@ended.needs_proc
+@clusters.needs_proc
 def test_processes_do_not_outlive_a_parent_that_is_killed(tmp_path):
     """They would wait for work for ever."""
     folder = tmp_path / "pids"
@@ -165,7 +165,7 @@ def test_processes_do_not_outlive_a_parent_that_is_killed(tmp_path):
     finally:
         parent.kill()
         parent.wait()
-    ended.wait(pids)
+    clusters.all_gone(pids)
 
 
 FILES = {"hashes.u64", "values.i64", "ends.i64", "keys.json"}

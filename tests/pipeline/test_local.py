@@ -14,7 +14,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import clusters
-import ended
 import pytest
 import tiny
 from clusters import until
@@ -136,7 +135,7 @@ def test_control_c_ends_the_processes_after_a_checkpoint(store):
 
     with pytest.raises(KeyboardInterrupt), local.LocalEngine(2) as engine:
         execute([stage], store, listen, engine=engine)
-    assert all(ended.gone(pid_of(process)) for process in engine._processes)
+    assert all(clusters.gone(pid_of(process)) for process in engine._processes)
     assert not list((store.root / "temporary").iterdir())
     assert not store.is_busy(stage.key)
 
@@ -150,7 +149,7 @@ def drive(root, **settings):
         execute(tiny.diamond(**settings), Store(root), engine=engine)
 
 
-@ended.needs_proc
+@clusters.needs_proc
 def test_a_killed_driver_takes_its_processes_along_and_the_same_command_goes_on(store, count):
     settings = {"pause": 0.05, "count": str(count)}
     stages = tiny.diamond(**settings)
@@ -159,7 +158,7 @@ def test_a_killed_driver_takes_its_processes_along_and_the_same_command_goes_on(
     until(lambda: store.checkpoints(stages[0].key).steps())
     driver.kill()
     driver.join()
-    ended.wait(json.loads((store.root.parent / "pids").read_text()))
+    clusters.all_gone(json.loads((store.root.parent / "pids").read_text()))
     execute(stages, store)
     assert count.read_text().split() == ["a", "a", "b", "c", "d"]
     reference = Store(store.root.parent / "reference")
@@ -198,7 +197,7 @@ def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpu
     with local.one_early(jobs) as early:
         assert (early is not None) == starts
     if early is not None:
-        assert ended.gone(pid_of(early))
+        assert clusters.gone(pid_of(early))
 
 
 # the command
@@ -232,7 +231,7 @@ def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
     assert len(set(begun("finetune"))) == 2
     running.send_signal(signal.SIGKILL)
     assert "its process was killed: it starts again" in running.communicate()[0]
-    ended.wait(pids)
+    clusters.all_gone(pids)
     holds[1].unlink()
     clusters.finish(command(tmp_path, 2))
     one, two = (tmp_path / jobs for jobs in "12")

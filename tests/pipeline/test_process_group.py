@@ -9,7 +9,7 @@ import os
 import signal
 from pathlib import Path
 
-import ended
+import clusters
 import grouped
 import pytest
 import torch
@@ -73,17 +73,17 @@ def test_the_error_of_one_process_is_that_of_the_stage(tmp_path):
 
 
 @pytest.mark.slow
-@ended.needs_proc
+@clusters.needs_proc
 def test_the_processes_end_with_the_one_that_started_them(tmp_path):
     spawn = multiprocessing.get_context("spawn")
     running = spawn.Process(target=run, args=(tmp_path,), kwargs={"how": "waits", "at": 2})
     running.start()
     until((tmp_path / "notes" / "failed0").exists)
     pids = [int((tmp_path / "notes" / f"pid{rank}").read_text()) for rank in (0, 1)]
-    assert not any(map(ended.gone, pids))
+    assert not any(map(clusters.gone, pids))
     os.kill(running.pid, signal.SIGKILL)
     running.join()
-    ended.wait(pids)
+    clusters.all_gone(pids)
 
 
 # the training loop

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import clusters
@@ -44,14 +42,8 @@ finetune: {steps: 10, warmup: 5, batch_size: 4, eval_every: 5, checkpoint_every:
 def start(folder: Path, name: str, *words: object) -> subprocess.Popen[str]:
     """Start a command on a store and an output folder of that name; by default it is `run`."""
     words = words or ("run", folder / "it.yaml")
-    words = (*words, "--store", folder / name / "store", "--out", folder / name / "out")
-    return subprocess.Popen(
-        [sys.executable, "-m", "maskpolicy", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
+    place = folder / name
+    return clusters.command(*words, "--store", place / "store", "--out", place / "out")
 
 
 def killed(folder: Path, pattern: str, *words: object) -> None:
