@@ -20,7 +20,7 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from maskpolicy.core.errors import MaskpolicyError, StoreError
-from maskpolicy.core.files import FULL, has_room, sync, temporary_fault
+from maskpolicy.core.files import FULL, has_room, sync, temporary_fault, write_file
 from maskpolicy.core.types import Json
 
 KEY_LENGTH = 64
@@ -170,13 +170,8 @@ class Disk:
 
     def write_note(self, name: str, key: str, note: Mapping[str, Json]) -> None:
         """Write or replace a note atomically; if that fails, the old note stays."""
-        with suppress(StoreError), self.explained():
-            part = self.folder(name) / f".{key}.{uuid4().hex[:12]}"
-            try:
-                part.write_text(json.dumps(note), encoding="utf-8")
-                part.replace(self.root / name / f"{key}.json")
-            finally:
-                part.unlink(missing_ok=True)
+        with suppress(StoreError):
+            write_file(self.folder(name) / f"{key}.json", json.dumps(note).encode())
 
     def remove_note(self, name: str, key: str) -> None:
         """Remove a note, if there is one."""
