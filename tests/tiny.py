@@ -6,7 +6,6 @@ python tests/tiny.py everywhere FOLDER
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -189,7 +188,7 @@ def run(root, count_file=None, pause="0"):
         limit = int(os.environ["TINY_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     if "TINY_NO_LOCKS" in os.environ:  # a file system without locks
-        fcntl.flock = fcntl.lockf = no_locks
+        fcntl.flock = calls.no_locks
     print("ready", flush=True)
     try:
         outcomes = execute(diamond(steps=steps, every=every, **local), Store(root))
@@ -199,11 +198,6 @@ def run(root, count_file=None, pause="0"):
     errors = [outcome.error for outcome in outcomes.values() if outcome.error]
     print(*errors, file=sys.stderr, sep="\n", end="")
     return 1 if errors else 0
-
-
-def no_locks(*_):
-    """Raise the error of a file system without locks."""
-    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def everywhere(folder):

@@ -52,9 +52,6 @@ def as_host(hours: int, call: Callable[[], int], has_locks: bool = False) -> int
         def now(cls, tz=None):
             return datetime.now(tz) + timedelta(hours=hours)
 
-    def missing(*_: object) -> None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
     for module in modules:
         if module.__name__.startswith("maskpolicy.") and hasattr(module, "datetime"):
             module.datetime = Shifted
@@ -62,8 +59,13 @@ def as_host(hours: int, call: Callable[[], int], has_locks: bool = False) -> int
     time.time_ns = lambda: clock_ns() + round(3600e9 * hours)
     Disk.HOST = str(hours) * 8
     if not has_locks:
-        fcntl.flock = missing
+        fcntl.flock = no_locks
     return call()
+
+
+def no_locks(*_: object) -> None:
+    """Raise the error of a file system without locks."""
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def no_room_from(moment: int, folder: Path) -> None:

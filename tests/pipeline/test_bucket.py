@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import os
 import socket
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -242,12 +242,5 @@ def test_a_bucket_in_memory_is_for_one_process():
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest, **more):
-        if name.startswith("obstore"):
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "obstore", None)
     assert "pip install 'maskpolicy[bucket]'" in said("memory://x")

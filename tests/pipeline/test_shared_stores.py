@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import json
 import os
 import shutil
@@ -17,12 +17,12 @@ import clusters
 import pytest
 import tiny
 from clusters import until
+from faults import calls
 from stores import KEY, OTHER, RECORDS, commit, ended, flip, names, start, text_of
 
 from maskpolicy.analyses.cache import derive
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
-from maskpolicy.pipeline.store import disk
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.disk import Disk
 
@@ -93,18 +93,8 @@ def test_kill_9_at_each_change_of_the_file_system_in_turn():
 
 @pytest.fixture
 def no_locks(monkeypatch):
-    """Take the locks from this process's file system."""
-
-    class Missing:
-        is_locked = False
-
-        def __init__(self, *_, **__):
-            pass
-
-        def acquire(self, **_):
-            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-    monkeypatch.setattr(disk, "FileLock", Missing)
+    """Let the file system have no locks."""
+    monkeypatch.setattr(fcntl, "flock", calls.no_locks)
 
 
 @pytest.mark.parametrize("text", ["first", "second"])
