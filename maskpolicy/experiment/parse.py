@@ -177,26 +177,12 @@ def make_experiment(
     plugins = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
     discovery.load_files(plugins, fresh=True)
     model = model_and_corpus.model_block(file.model, at(where, "model"), folders)
-    general_corpus = _general_corpus(file, given, model, at(where, "general"), folders)
-    trainings = budgets.training_blocks(given, model.is_scratch, where)
-    general_steps = trainings["general"].steps
-    if general_steps:
-        policy_blocks.check_scratch(model, f"{where}general.steps")
+    trainings, general = _trainings(file, given, model, where, folders)
     corpus = model_and_corpus.with_mix(file.corpus, at(where, CORPUS), folders)
-
-    def own(stated: Mapping[str, Any], place: str) -> Mapping[str, Mapping[str, Any]]:
-        trained = {key: block for key, block in stated.items() if key != CORPUS}
-        changed = budgets.row_trainings(trained, given, model.is_scratch, place)
-        if CORPUS not in stated:
-            return changed
-        text = stated[CORPUS]
-        row = model_and_corpus.row_corpus(text, corpus, at(place, CORPUS), folders)
-        return {**changed, CORPUS: row}
-
-    place = at(where, "policies")
-    rows = sweeps.rows(file.policies, place, given, where)
+    own = _own(given, model, corpus, folders)
+    rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
     of_file = row_blocks.OfFile(shared, model.kind, {**trainings, CORPUS: corpus}, own)
-    policies = row_blocks.row_blocks(rows, place, of_file)
+    policies = row_blocks.row_blocks(rows, at(where, "policies"), of_file)
     data = task_blocks.data_source(file.data, at(where, "data"), folders)
     for key in needs:
         if not getattr(file, key):
@@ -207,9 +193,6 @@ def make_experiment(
         contrast = model_and_corpus.corpus_block(contrast, at(where, "contrast_corpus"), folders)
     world = keys.to_json(world_settings.make(file.world, at(where, WORLD)))
     task_blocks.warn_of_missing_answers(tasks, world, at(where, "tasks"))
-    general_policy = policy_blocks.general_policy(
-        file.general, model, general_steps, at(where, "general")
-    )
     runs, general_seeds = _runs(file, model, where)
     made = Experiment(
         name=name,
@@ -225,12 +208,7 @@ def make_experiment(
         intermediate_runs=file.intermediate_runs,
         general_seeds=general_seeds,
         baseline=row_blocks.baseline_row(file.baseline, policies, at(where, "baseline")),
-        general=trainings["general"],
-        intermediate=trainings["intermediate"],
-        finetune=trainings["finetune"],
-        fit=trainings["fit"],
-        general_corpus=general_corpus,
-        general_policy=general_policy,
+        **general,
         plugins=plugins,
         keep_models=file.keep_models,
         checkpoint_steps=_checkpoint_steps(file, policies, trainings, where),
@@ -241,6 +219,49 @@ def make_experiment(
     )
     _check_texts(made, rows)
     return made
+
+
+def _trainings(
+    file: File, given: dict[str, Any], model: ModelBlock, where: str, folders: Sequence[Path]
+) -> tuple[dict[str, Training], dict[str, Any]]:
+    """Return the budgets of the file, and with them the corpus and policy of the general stage.
+
+    By default, an architecture has no general steps unless the block `general` names a corpus.
+    """
+    place, block = at(where, "general"), file.general
+    corpus = block.get(CORPUS) if isinstance(block, Mapping) else None
+    if corpus is not None:
+        policy_blocks.check_scratch(model, at(place, CORPUS))
+        if model.is_preset:
+            raise ConfigError(
+                f"{at(place, CORPUS)}: {model.name} is trained on the general text of the world: "
+                f"choose an architecture, e.g. {ARCHITECTURES[model.kind][-1]}"
+            )
+        corpus = model_and_corpus.corpus_block(corpus, at(place, CORPUS), folders)
+    elif isinstance(block, Mapping) and model.is_scratch and not model.is_preset:
+        given["general"] = {"steps": 0, **block}
+    trainings = budgets.training_blocks(given, model.is_scratch, where)
+    steps = trainings["general"].steps
+    if steps:
+        policy_blocks.check_scratch(model, f"{where}general.steps")
+    policy = policy_blocks.general_policy(block, model, steps, place)
+    return trainings, {**trainings, "general_corpus": corpus, "general_policy": policy}
+
+
+def _own(
+    given: Mapping[str, Any], model: ModelBlock, corpus: CorpusBlock, folders: Sequence[Path]
+) -> budgets.Own:
+    """Return the function that checks the blocks of a row or column which replace the file's."""
+
+    def own(stated: Mapping[str, Any], place: str) -> Mapping[str, Mapping[str, Any]]:
+        trained = {key: block for key, block in stated.items() if key != CORPUS}
+        changed = budgets.row_trainings(trained, given, model.is_scratch, place)
+        if CORPUS in stated:
+            where = at(place, CORPUS)
+            changed[CORPUS] = model_and_corpus.row_corpus(stated[CORPUS], corpus, where, folders)
+        return changed
+
+    return own
 
 
 def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
@@ -311,27 +332,6 @@ def _plugins(
             raise ConfigError(f"{where}[{index}]: {name}: {fault}")
         paths.append(str(found))
     return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
-
-
-def _general_corpus(
-    file: File, given: dict[str, Any], model: ModelBlock, where: str, folders: Sequence[Path]
-) -> CorpusBlock | None:
-    """Return the corpus that the block `general` at `where` names; None for the default.
-
-    Without one, an architecture has no general steps unless the block states them.
-    """
-    is_block = isinstance(file.general, Mapping)
-    if not is_block or file.general.get(CORPUS) is None:
-        if is_block and model.is_scratch and not model.is_preset:
-            given["general"] = {"steps": 0, **file.general}
-        return None
-    policy_blocks.check_scratch(model, at(where, CORPUS))
-    if model.is_preset:
-        raise ConfigError(
-            f"{at(where, CORPUS)}: {model.name} is trained on the general text of the world: choose"
-            f" an architecture, e.g. {ARCHITECTURES[model.kind][-1]}"
-        )
-    return model_and_corpus.corpus_block(file.general[CORPUS], at(where, CORPUS), folders)
 
 
 def _runs(file: File, model: ModelBlock, where: str) -> tuple[int, int]:
