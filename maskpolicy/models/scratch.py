@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -16,7 +16,7 @@ from maskpolicy.experiment.definition import CONFIG_FILE, SIZES, WIDTH, ModelBlo
 from maskpolicy.experiment.model_and_corpus import check_weights
 
 if TYPE_CHECKING:
-    from transformers import BartForConditionalGeneration, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 
 Algorithm: TypeAlias = Literal["bpe", "wordpiece", "unigram"]
@@ -31,14 +31,14 @@ _OF_TOKENIZER = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset:
     """The shape of a model that is trained from scratch."""
 
-    vocabulary: int  # size of the tokenizer, with special tokens
     config: Mapping[str, Any]  # of its class of configurations in Transformers
-    positions: int  # most tokens of an input
     summary: str
+    vocabulary: int = 8000  # size of the tokenizer, with special tokens
+    positions: int = _POSITIONS  # most tokens of an input
     # of an architecture: its keys for each of `definition.SIZES`, and its tokenizer
     sizes: Mapping[str, tuple[str, ...]] | None = None
     algorithm: Algorithm = "bpe"
@@ -54,17 +54,10 @@ _ENCODER = {
 }
 
 
-def _architecture(
-    config: Mapping[str, Any],
-    algorithm: Algorithm = "bpe",
-    style: Style = "bart",
-    *,
-    sizes: Mapping[str, tuple[str, ...]],
-    positions: int = _POSITIONS,
-) -> Preset:
-    name = str(config["model_type"])
+def _architecture(name: str, sizes: Mapping[str, tuple[str, ...]], **more: Any) -> Preset:
+    config = {"model_type": name, **more.pop("config", {"max_position_embeddings": _POSITIONS})}
     summary = f"{name} with layers, width, heads, .. of `model`, trained from scratch on your text"
-    return Preset(8000, config, positions, summary, sizes, algorithm, style)
+    return Preset(config=config, summary=summary, sizes=sizes, **more)
 
 
 BART_PRESETS: Mapping[str, Preset] = {
@@ -85,13 +78,12 @@ BART_PRESETS: Mapping[str, Preset] = {
             "attention_dropout": 0.0,
             "activation_dropout": 0.0,
         },
-        positions=512,
         summary="2+2 layers of width 128, trained from scratch on the embedded world",
         is_small=True,
     ),
     "bart": _architecture(
-        {"model_type": "bart", "max_position_embeddings": _POSITIONS},
-        sizes={
+        "bart",
+        {
             "layers": ("encoder_layers", "decoder_layers"),
             "width": ("d_model",),
             "heads": ("encoder_attention_heads", "decoder_attention_heads"),
@@ -99,41 +91,25 @@ BART_PRESETS: Mapping[str, Preset] = {
         },
     ),
     "t5": _architecture(
-        {"model_type": "t5"},
-        "unigram",
         "t5",
-        sizes={
+        {
             "layers": ("num_layers", "num_decoder_layers"),
             "width": ("d_model",),
             "heads": ("num_heads",),
             "feed_forward": ("d_ff",),
         },
+        config={},
         positions=_UNLIMITED,
+        algorithm="unigram",
+        style="t5",
     ),
 }
 
 
-def _ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    names = ("pad_token_id", "bos_token_id", "eos_token_id")
-    return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}}
-
-
-def build_bart(
-    preset: str, tokenizer: PreTrainedTokenizerBase, seed: int
-) -> BartForConditionalGeneration:
+def build_bart(preset: str, tokenizer: PreTrainedTokenizerBase, seed: int) -> Any:
     """Return a BART of a preset, its weights drawn from `seed`."""
-    import torch
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    config = BartConfig(
-        **_ids(tokenizer),
-        decoder_start_token_id=tokenizer.eos_token_id,
-        forced_eos_token_id=None,
-        **BART_PRESETS[preset].config,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = BartForConditionalGeneration(config)
+    config = {"model_type": "bart", **BART_PRESETS[preset].config}
+    model = build(config, tokenizer, seed, ("pad", "bos", "eos"))
     model.generation_config.forced_bos_token_id = tokenizer.bos_token_id
     return model
 
@@ -155,7 +131,6 @@ ENCODER_PRESETS: Mapping[str, Preset] = {
             "initializer_range": 0.06,
             **_NO_DROPOUT,
         },
-        positions=512,
         summary="4 layers of width 128, trained from scratch on the embedded world",
         is_small=True,
     ),
@@ -170,29 +145,18 @@ ENCODER_PRESETS: Mapping[str, Preset] = {
             "type_vocab_size": 1,
             "layer_norm_eps": 1e-5,
         },
-        positions=512,
         summary="12 layers of width 768, RoBERTa-base's shape, trained from scratch",
     ),
-    "bert": _architecture(
-        {"model_type": "bert", "max_position_embeddings": _POSITIONS},
-        "wordpiece",
-        "bert-typed",
-        sizes=_ENCODER,
-    ),
-    "modernbert": _architecture(
-        {"model_type": "modernbert", "max_position_embeddings": _POSITIONS},
-        "bpe",
-        "bert",
-        sizes=_ENCODER,
-    ),
+    "bert": _architecture("bert", _ENCODER, algorithm="wordpiece", style="bert-typed"),
+    "modernbert": _architecture("modernbert", _ENCODER, style="bert"),
     "roberta": _architecture(
-        {
-            "model_type": "roberta",
+        "roberta",
+        _ENCODER,
+        config={
             "max_position_embeddings": _POSITIONS + _OFFSET,
             "type_vocab_size": 1,
             "layer_norm_eps": 1e-5,
         },
-        sizes=_ENCODER,
     ),
 }
 
@@ -243,19 +207,23 @@ def config_of(model: ModelBlock, presets: Mapping[str, Preset]) -> dict[str, Jso
     return {**shape.config, **config}
 
 
-def build(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, seed: int) -> Any:
+def build(
+    config: Mapping[str, Any],
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    special: Sequence[str] = _SPECIAL,
+) -> Any:
     """Return the model of a configuration, its weights drawn from `seed`; an encoder has no head.
 
-    The tokenizer decides the special tokens and the vocabulary size. Raises ConfigError for a
-    configuration that Transformers cannot build.
+    The tokenizer decides the ids of the `special` tokens and the vocabulary size. Raises
+    ConfigError for a configuration that Transformers cannot build.
     """
     import torch
     from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
     t = tokenizer
-    special = {f"{name}_token_id": getattr(t, f"{name}_token_id") for name in _SPECIAL}
     try:
-        made = AutoConfig.for_model(**{**config, **special, "vocab_size": len(t)})
+        made = AutoConfig.for_model(**{**config, **_ids(t, special)})
         is_text = made.is_encoder_decoder
         if is_text:
             made.decoder_start_token_id = (
@@ -269,6 +237,11 @@ def build(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, seed: i
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"model: cannot be built: {str(error).splitlines()[0]}") from error
     return model if is_text else model.base_model
+
+
+def _ids(tokenizer: PreTrainedTokenizerBase, special: Sequence[str]) -> dict[str, int]:
+    names = [f"{name}_token_id" for name in special]
+    return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}}
 
 
 def build_encoder(
@@ -295,7 +268,7 @@ def build_encoder(
     shape = dict(ENCODER_PRESETS[preset].config)
     if layers is not None:
         shape["num_hidden_layers"] = layers
-    config = kinds[0](**_ids(tokenizer), **shape)
+    config = kinds[0](**_ids(tokenizer, ("pad", "bos", "eos")), **shape)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return kinds[1](config, add_pooling_layer=False)

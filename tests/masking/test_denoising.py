@@ -1,4 +1,4 @@
-"""What is written of masked passages: nothing is lost and nothing made up; replacements."""
+"""Sources and targets of masked passages: nothing is lost or invented; replacements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASK = 4
 
 
 @given(masked_passages(least=1), DENOISINGS)
-def test_a_full_target_is_the_passage_whatever_else_is_asked_for(given_, how):
+def test_a_full_target_is_the_passage_under_every_objective(given_, how):
     passage, spans = given_
     how = Denoising(**vars(how) | {"target": "full"})
     assert denoising_pair(passage, spans, how, MASK).target.tolist() == passage.tokens.tolist()
@@ -87,7 +87,7 @@ def test_nothing_masked_leaves_the_passage_and_no_target(given_, how):
 
 
 @given(masked_passages(least=1), DENOISINGS)
-def test_the_same_key_hides_the_same_and_touches_nothing(given_, how):
+def test_the_same_key_gives_the_same_masks_and_changes_no_argument(given_, how):
     passage, spans = given_
     before = passage.tokens.copy(), spans.copy()
     first, second = (denoising_pair(passage, spans, how, MASK, 3, 5) for _ in range(2))
@@ -152,7 +152,7 @@ def test_sentinels_are_numbered_in_the_order_of_the_source(drawn, how, epoch):
 
 
 @given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
-def test_the_source_is_that_of_one_mask_token_but_for_the_marks(drawn, how, epoch):
+def test_sentinels_give_the_source_of_one_mask_token_with_other_marks(drawn, how, epoch):
     passage, spans = drawn
     one = denoising_pair(passage, spans, how, 4, 0, epoch)
     many = denoising_pair(passage, spans, how, T5, 0, epoch)
@@ -174,21 +174,6 @@ def test_an_inserted_sentinel_has_no_text(drawn, how, epoch):
     hidden = list(parts(found.target).values())[:-1]
     assert len(hidden) - len(spans) in {len(spans) // 2, (len(spans) + 1) // 2}
     assert sum(map(bool, hidden)) == len(spans)
-
-
-@pytest.mark.parametrize("marks", [4, T5], ids=["one mask", "sentinels"])
-@given(st.lists(masked_passages(), min_size=1, max_size=5), DENOISINGS, st.integers(0, 9))
-def test_what_is_written_does_not_depend_on_the_batch(marks, given_, how, seed):
-    passages = [replace(passage, id=str(i)) for i, (passage, _) in enumerate(given_)]
-    spans = [each for _, each in given_]
-    epochs = list(range(len(passages)))
-    together = denoising_pairs(passages, spans, how, marks, seed, epochs)
-    mixed = mixed_pairs(passages, spans, [how] * len(spans), marks, seed, epochs)
-    for i, (passage, each) in enumerate(zip(passages, spans, strict=True)):
-        alone = denoising_pair(passage, each, how, marks, seed, i)
-        for found in (together[i], mixed[i]):
-            for name in ("source", "target", "excluded"):
-                assert getattr(found, name).tolist() == getattr(alone, name).tolist()
 
 
 @pytest.mark.parametrize("insert", [0.0, 1.0])
@@ -226,6 +211,7 @@ def test_pegasus_masks_whole_sentences_by_a_token_of_their_own():
 
 MARKS = Marks(4, vocabulary=60, special=(0, 1, 4, 7))  # the tokens of passages begin at 100
 BERT = Replacement(mask=0.8, random=0.1, keep=0.1)
+REPLACED = replace(AT_POSITIONS, replacement=BERT)
 SHARES = st.tuples(*[st.integers(0, 5)] * 3).filter(lambda parts: sum(parts[:2]) > 0)
 
 
@@ -234,7 +220,7 @@ def shares(parts):
 
 
 def kinds(tokens, passage, spans):
-    """Return what stands for each span of an encoder's source: mask, random or keep."""
+    """Return the replacement of each span in an encoder's source: mask, random or keep."""
     found = []
     for a, b in spans.tolist():
         part = tokens[a:b]
@@ -267,8 +253,7 @@ def test_each_kind_has_its_share_of_the_spans_rounded_up_or_down(drawn, parts, e
 
 def test_the_shares_are_exact_on_average_for_one_span_too():
     passage, spans = small.ids(range(100, 104)), as_spans([(1, 3)])
-    how = replace(AT_POSITIONS, replacement=BERT)
-    drawn = [denoising_pair(passage, spans, how, MARKS, 0, epoch) for epoch in range(3000)]
+    drawn = [denoising_pair(passage, spans, REPLACED, MARKS, 0, epoch) for epoch in range(3000)]
     standing = [kinds(found.source, passage, spans)[0] for found in drawn]
     for kind, share in vars(BERT).items():
         assert abs(standing.count(kind) / 3000 - share) < 4 * np.sqrt(share * (1 - share) / 3000)
@@ -277,7 +262,7 @@ def test_the_shares_are_exact_on_average_for_one_span_too():
 
 
 @given(masked_passages(least=1), SHARES, st.integers(0, 9))
-def test_of_a_span_stands_one_random_token_or_all_its_text(drawn, parts, epoch):
+def test_one_random_token_or_all_text_replaces_a_span(drawn, parts, epoch):
     """One for each span: BART's `mask_random`."""
     passage, spans = drawn
     how = Denoising(target="full", replacement=shares(parts))
@@ -296,19 +281,24 @@ def test_of_a_span_stands_one_random_token_or_all_its_text(drawn, parts, epoch):
     assert found.target.tolist() == passage.tokens.tolist()
 
 
-@given(st.lists(masked_passages(), min_size=1, max_size=5), st.integers(0, 9))
-def test_what_stands_in_a_passage_does_not_depend_on_the_batch(drawn, seed):
+HOWS = st.one_of(DENOISINGS, st.sampled_from([AT_POSITIONS, REPLACED]))
+
+
+@pytest.mark.parametrize("marks", [MARKS, T5], ids=["one mask", "sentinels"])
+@given(st.lists(masked_passages(), min_size=1, max_size=5), HOWS, HOWS, st.integers(0, 9))
+def test_what_is_written_does_not_depend_on_the_batch(marks, drawn, how, other, seed):
     passages = [replace(passage, id=str(i)) for i, (passage, _) in enumerate(drawn)]
-    spans, epochs = [each for _, each in drawn], [3] * len(drawn)
-    how = replace(AT_POSITIONS, replacement=BERT)
-    hows = [how if i % 2 else AT_POSITIONS for i in range(len(drawn))]
-    together = denoising_pairs(passages, spans, how, MARKS, seed, epochs)
-    mixed = mixed_pairs(passages, spans, hows, MARKS, seed, epochs)
+    spans, epochs = [each for _, each in drawn], list(range(len(drawn)))
+    hows = [other if i % 2 else how for i in epochs]
+    together = denoising_pairs(passages, spans, how, marks, seed, epochs)
+    mixed = mixed_pairs(passages, spans, hows, marks, seed, epochs)
     for i, (passage, each) in enumerate(zip(passages, spans, strict=True)):
-        alone = [denoising_pair(passage, each, one, MARKS, seed, 3) for one in (how, hows[i])]
-        assert together[i].source.tolist() == alone[0].source.tolist()
-        assert mixed[i].source.tolist() == alone[1].source.tolist()
-    assert mixed.masked.tolist() == together.masked.tolist()
+        for found, one in ((together[i], how), (mixed[i], hows[i])):
+            alone = denoising_pair(passage, each, one, marks, seed, i)
+            for name in ("source", "target", "excluded"):
+                assert getattr(found, name).tolist() == getattr(alone, name).tolist()
+    if {how, other} <= {AT_POSITIONS, REPLACED}:
+        assert mixed.masked.tolist() == together.masked.tolist()
 
 
 THREE = Marks(99, None, tuple(range(99, 96, -1)))

@@ -100,7 +100,7 @@ def exact_loss(judge, batch):
     return cross_entropy(logits, labels, reduction="sum").item()
 
 
-def test_gradients_are_those_in_the_entries_of_the_tokens_that_are_there(judge):
+def test_gradients_equal_finite_differences(judge):
     batch = judge.steps(EXAMPLES)(0).batches[0]
     found = judge.gradients(batch)
     assert found.shape == tuple(batch.source.shape)
@@ -172,7 +172,7 @@ def copies(tokenizer, before, text, mask, rest_of_word=False):
 
 @pytest.mark.parametrize("family", encoders.FAMILIES)
 @pytest.mark.parametrize("choose", ["pll", "within_word_l2r"])
-def test_pseudo_log_likelihoods_are_those_of_a_loop(family, choose):
+def test_pseudo_log_likelihoods_equal_those_of_a_plain_loop(family, choose):
     model, tokenizer = encoders.model(family), encoders.tokenizer(family)
     found = pair_scores.scores(model, tokenizer, TEXTS, choose, PAIR_SPEC)
     for score, (before, text) in zip(found, TEXTS, strict=True):
@@ -205,7 +205,7 @@ def test_a_text_to_text_model_fills_a_mask_behind_bos(family):
         assert score == pytest.approx(wanted, abs=1e-4)
 
 
-def test_a_decoder_scores_what_goes_on_from_the_source():
+def test_a_decoder_scores_a_text_after_its_prefix():
     model, tokenizer = text_to_text.model("bart"), text_to_text.tokenizer("bart")
     mask, ends = tokenizer.mask_token_id, (tokenizer.cls_token_id, tokenizer.eos_token_id)
     found = pair_scores.scores(model, tokenizer, TEXTS, "enc_dec_prefix", PAIR_SPEC)
@@ -239,7 +239,7 @@ def score_of(model, tokenizer, text):
     return pair_scores.scores(model, tokenizer, [("", text)], "pll", PAIR_SPEC)[0]
 
 
-def test_texts_that_cannot_be_scored_are_one_line():
+def test_texts_that_cannot_be_scored_raise_one_line():
     model, tokenizer = encoders.model("bert"), encoders.tokenizer("bert")
     spec = Training(max_source=8, micro_tokens=64)
     with pytest.raises(DataError, match=r"the text 'Boats .*' has 9 tokens, and the model reads 8"):
@@ -248,7 +248,7 @@ def test_texts_that_cannot_be_scored_are_one_line():
         pair_scores.scores(model, tokenizer, [("", "\u200b")], "pll", spec)
 
 
-def test_an_encoder_without_its_head_is_one_line(tmp_path):
+def test_an_encoder_without_its_head_raises_one_line(tmp_path):
     encoders.model("bert").base_model.save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"no head for .*: set model.head: own"):
         pair_scores.load(tmp_path)
@@ -290,7 +290,7 @@ def test_every_task_has_contexts_and_marks_the_answers_in_them(world, task):
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
-def test_what_the_papers_policies_learn_from_holds_answers(world, path):
+def test_contexts_of_the_papers_policies_hold_answers(world, path):
     source = world / "tasks" / "kilt_knowledgesource.json"
     files = [f"corpus.files=[{source}]"]
     if path.stem == "multiple-choice":

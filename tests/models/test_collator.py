@@ -1,4 +1,4 @@
-"""The public collator: what its batches hold, and that a plain Trainer learns from them."""
+"""The public collator: its batches, its errors, and its dependencies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def words(ids):
     return TOKENIZER.decode([i for i in ids if i not in (IGNORE, SPECIALS.pad)])
 
 
-def test_a_batch_is_what_our_own_training_makes_of_the_same_passages():
+def test_a_batch_equals_that_of_maskpolicys_own_training():
     documents = [Document(str(i), row["text"]) for i, row in enumerate(ROWS)]
     passages = list(tokenize(documents, TOKENIZER))
     rows = [{"id": i, **row} for i, row in enumerate(ROWS)]
@@ -110,7 +110,7 @@ def test_special_tokens_are_never_masked(texts, seed):
         assert (ids[1 : count - 1] == SPECIALS.mask).all()
 
 
-def test_ids_with_offsets_or_alone_are_as_good_as_their_text():
+def test_ids_give_the_same_batch_as_their_text():
     plain = collator(seed=3)([{"id": i, **row} for i, row in enumerate(ROWS)])
     whole = [{"id": i, **row, **encoded(row["text"])} for i, row in enumerate(ROWS)]
     alone = [{"id": i, "input_ids": torch.tensor(row["input_ids"])} for i, row in enumerate(whole)]
@@ -118,7 +118,7 @@ def test_ids_with_offsets_or_alone_are_as_good_as_their_text():
     assert same(plain, collator(seed=3)(alone))
 
 
-def test_given_ids_are_kept_although_the_tokenizer_would_cut_otherwise():
+def test_ids_are_kept_even_if_the_tokenizer_would_split_otherwise():
     text = "Rome"
     letters = [TOKENIZER.encode(letter, add_special_tokens=False)[-1] for letter in text]
     row = {"text": text, "input_ids": letters, "offset_mapping": [(i, i + 1) for i in range(4)]}
@@ -142,7 +142,7 @@ def test_salient_spans_are_annotated_once_for_each_text():
     assert hidden in ("Anna Kovar", "Rome", "1901", "The Red River", "Red River", "Paris")
 
 
-def test_columns_of_the_rows_are_hidden():
+def test_spans_in_columns_of_the_rows_are_masked():
     row = {"text": small.TEXTS[0], "answers": [[0, 10], [23, 27]]}
     batch = collator(Column("answers", spans="all"), columns=("answers",))([row])
     assert words(batch["labels"][0]) == "<s> Anna Kovar<mask> Rome</s>"
@@ -168,7 +168,7 @@ def test_long_texts_are_cut_before_they_are_masked():
     assert torch.equal(hidden, recovered)
 
 
-def test_words_are_those_of_the_language():
+def test_the_language_decides_where_words_end():
     batches = [
         collator("whole-word", language=one)([{"text": "他在巴黎出生"}]) for one in ("en", "zh")
     ]
@@ -188,7 +188,7 @@ def test_words_are_those_of_the_language():
         ({"text": "a\0"}, "a row's 'text' holds a NUL"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_one_line(row, message):
+def test_a_row_that_cannot_be_used_raises_one_line(row, message):
     with pytest.raises(DataError, match=message):
         collator(columns=("answers",))([row])
 
@@ -213,7 +213,7 @@ def test_a_row_that_cannot_be_used_is_one_line(row, message):
         ("random", {"language": "german"}, "MaskingCollator: language: unknown language 'german'"),
     ],
 )
-def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):
+def test_an_invalid_policy_or_setting_raises(given, keys, message):
     with pytest.raises(ConfigError, match=message):
         collator(given, **keys)
 
@@ -226,7 +226,7 @@ def test_a_block_sets_the_fields_of_a_policy_and_how_it_is_written():
     )
 
 
-def test_no_rows_and_no_tokenizer_are_said_so():
+def test_no_rows_and_no_tokenizer_raise():
     with pytest.raises(ValueError, match="at least one row"):
         collator()([])
     with pytest.raises(ConfigError, match=r"must be a fast one .*not NoneType"):
@@ -264,7 +264,7 @@ def test_a_mixture_masks_each_row_with_its_members_objective():
 
 
 def hidden(batch) -> list[str]:
-    """Return what is masked in each row."""
+    """Return the masked text of each row."""
     return [
         TOKENIZER.decode(row[row >= 0], skip_special_tokens=True).strip() for row in batch["labels"]
     ]
@@ -274,7 +274,7 @@ COUNTED = ["Karl Berg sold the mill"] * 3 + ["the Red River", "the Red River", "
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
-def test_an_encoder_predicts_what_is_masked_at_its_place(family):
+def test_an_encoder_predicts_masked_tokens_at_their_places(family):
     tokenizer, model = encoders.tokenizer(family), encoders.model(family)
     collate = MaskingCollator({"name": "whole-word", "ratio": 0.3}, tokenizer, model=model)
     batch = collate(ROWS)
@@ -320,7 +320,7 @@ def test_statistics_may_be_the_folder_of_an_artifact(tmp_path):
         collator(policy, statistics=tmp_path / "elsewhere")
 
 
-def test_a_policy_without_the_statistics_that_it_reads_is_refused():
+def test_a_policy_without_its_statistics_raises():
     with pytest.raises(ConfigError) as caught:
         collator("pmi")
     assert str(caught.value) == (

@@ -85,7 +85,7 @@ def is_used(monkeypatch):
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("dropout", [{}, DROPOUT], ids=["no dropout", "dropout"])
 @pytest.mark.parametrize("excluded", [False, True], ids=["all seen", "masks excluded"])
-def test_loss_and_gradients_are_those_of_autograd(activation, dropout, excluded, is_used):
+def test_loss_and_gradients_equal_those_of_autograd(activation, dropout, excluded, is_used):
     check([batch(excluded=excluded)] * 2, activation_function=activation, **dropout)
     assert is_used[0] is not None
 
@@ -133,12 +133,12 @@ def test_weights_of_labels(is_used):
     [{"attn_implementation": "sdpa"}, {"encoder_layerdrop": 0.5}, {"activation_function": "tanh"}],
     ids=lambda config: " ".join(config),
 )
-def test_other_barts_are_computed_by_transformers(config, is_used):
+def test_transformers_computes_other_barts(config, is_used):
     check([batch()], **config)
     assert is_used == [None]
 
 
-def test_a_frozen_weight_is_left_to_transformers(is_used):
+def test_transformers_computes_a_model_with_a_frozen_weight(is_used):
     model = bart()
     model.model.encoder.layers[0].fc1.weight.requires_grad_(False)
     values, _ = found(model, training_loss(), [batch()])
@@ -205,7 +205,7 @@ def test_configurations_of_roberta(config, is_used):
 
 
 @pytest.mark.parametrize("kind", ["BART", "encoder"])
-def test_bf16_is_as_near_to_fp32_as_autograd_is(kind, is_used):
+def test_bf16_is_as_close_to_fp32_as_autograd(kind, is_used):
     make, losses = (bart, text_to_text) if kind == "BART" else (module_of, encoders)
     given = [batch() if kind == "BART" else masked_batch()]
     _, exact = found(make(), losses.token_loss, given)
@@ -219,7 +219,7 @@ def test_bf16_is_as_near_to_fp32_as_autograd_is(kind, is_used):
 @pytest.mark.parametrize(
     "settings", [{"family": "bert"}, {"hidden_act": "tanh"}], ids=["BERT", "tanh"]
 )
-def test_other_encoders_are_computed_by_transformers(settings, is_used):
+def test_transformers_computes_other_encoders(settings, is_used):
     check_encoder([masked_batch()], **settings)
     assert is_used == [None]
 
@@ -272,7 +272,7 @@ def gradients(loss, states, weight):
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
-def test_value_and_gradients_are_those_of_the_ordinary_way(dtype, close):
+def test_value_and_gradients_equal_those_of_pytorch(dtype, close):
     states, weight, bias, labels = inputs(dtype)
     ours = crossentropy.summed(states, weight, bias, labels)
     plain = cross_entropy(linear(states, weight, bias).float(), labels, reduction="sum")
@@ -297,7 +297,7 @@ def test_a_label_of_likelihood_zero_has_its_loss():
     assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(found, expected, strict=True))
 
 
-def test_a_second_derivative_is_refused():
+def test_a_second_derivative_raises():
     states, weight, bias, labels = inputs(torch.float32)
     loss = crossentropy.summed(states, weight, bias, labels)
     (first,) = torch.autograd.grad(loss, states, create_graph=True)

@@ -114,7 +114,7 @@ def assert_reproduced(kept, source, target, how, specials):
     st.integers(4, 60),
     st.integers(5, 80),
 )
-def test_source_and_target_make_the_part_that_is_kept(policy, how, tokenizer, limit, of_target):
+def test_source_and_target_hold_the_tokens_that_are_kept(policy, how, tokenizer, limit, of_target):
     how = Denoising(**vars(how) | {"mask_exclusion": 0.0})
     steps, rows = masked(policy, how, tokenizer, limit, of_target)
     for kept, source, target in rows:
@@ -122,7 +122,7 @@ def test_source_and_target_make_the_part_that_is_kept(policy, how, tokenizer, li
 
 
 @given(st.sampled_from(POLICIES), st.integers(4, 60))
-def test_an_encoder_is_asked_for_what_its_source_masks(policy, limit):
+def test_labels_of_an_encoder_are_the_masked_tokens(policy, limit):
     steps, rows = masked(policy, AT_POSITIONS, "bert2bert", limit, encoder=True)
     for kept, source, labels in rows:
         if labels:
@@ -249,7 +249,7 @@ def test_every_collator_makes_pairs_that_reproduce_their_text():
     assert sum(map(assert_pairs_of_collator, range(40))) == 200
 
 
-def test_the_work_counts_what_is_cut():
+def test_the_work_counts_tokens_that_are_cut():
     steps, _ = masked("random", Denoising(), "bart", 10)
     lengths = passages("bart").lengths
     work = steps(0).work

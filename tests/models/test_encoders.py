@@ -56,7 +56,7 @@ def test_auto_keeps_the_head_of_all_but_robertas_three(tmp_path, family):
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_what_is_saved_is_loaded_by_stock_classes_with_the_same_states(tmp_path, family):
+def test_stock_classes_load_a_saved_model_with_the_same_states(tmp_path, family):
     folder = tiny.saved(family, tmp_path / "it")
     for head, factory in (("own", AutoModelForMaskedLM), ("new", AutoModel)):
         model = encoders.load(str(folder), head=head).eval()
@@ -124,7 +124,7 @@ def test_the_head_of_a_released_deberta_is_found(tmp_path):
     assert encoders.is_masked_lm(encoders.load(str(tmp_path / "again")))
 
 
-def test_a_text_to_text_model_and_a_decoder_are_refused(tmp_path):
+def test_a_text_to_text_model_and_a_decoder_raise(tmp_path):
     import small
     from transformers import GPT2Config, GPT2Model
 
@@ -150,7 +150,7 @@ def test_the_longest_source_is_read_by_the_model(family, most):
 
 
 @pytest.mark.parametrize("family", ["longformer", "big_bird", "esm"])
-def test_a_family_without_a_row_reads_no_more_than_it_can(family):
+def test_a_family_without_a_row_has_the_limit_of_its_positions(family):
     from transformers import AutoConfig
 
     for pad in (0, 1):
@@ -190,7 +190,7 @@ def module_of(family, how=MLM, head="own", **settings):
 
 
 @pytest.mark.parametrize("family", EVERY)
-def test_the_loss_is_that_of_the_stock_model_over_masked_positions(family):
+def test_the_loss_equals_that_of_the_stock_model(family):
     module, model = module_of(family).eval(), tiny.model(family)
     for batch in batches(family):
         labels = batch.labels.long()

@@ -1,4 +1,4 @@
-"""MAE-LM: what is left out changes no state of what is left, in each family."""
+"""MAE-LM: excluded masks change no state of the other tokens, in each family."""
 
 from __future__ import annotations
 
@@ -34,16 +34,14 @@ def batch_of(family, *, shown=0):
 
 
 def reference(encoder, batch, kept):
-    """Run the encoder on the whole source; nothing attends to what is left out."""
+    """Run the encoder on the whole source; tokens attend to `kept` ones only."""
     with torch.no_grad():
         return encoder(input_ids=batch.source, attention_mask=kept.long()).last_hidden_state
 
 
 @pytest.mark.parametrize(("shown", "attention"), [(0, "eager"), (2, "sdpa")])
 @pytest.mark.parametrize("family", EVERY)
-def test_visible_states_are_those_of_the_whole_source_without_attention_to_masks(
-    family, shown, attention
-):
+def test_visible_states_equal_those_without_attention_to_masks(family, shown, attention):
     model = tiny.model(family).base_model
     if attention == "sdpa" and not model._supports_sdpa:
         pytest.skip("the family has no such attention")
@@ -59,7 +57,7 @@ def test_visible_states_are_those_of_the_whole_source_without_attention_to_masks
 
 
 @pytest.mark.parametrize("family", REMOVED)
-def test_the_layers_are_fed_a_shorter_source(family):
+def test_the_layers_read_a_shorter_source(family):
     model, widths = tiny.model(family).base_model, []
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
@@ -83,7 +81,7 @@ def test_the_layers_are_fed_a_shorter_source(family):
         {"conv_kernel_size": 3, "conv_act": "gelu"},
     ],
 )
-def test_every_kind_of_position_of_deberta_is_that_of_the_whole_source(settings):
+def test_debertas_positions_are_those_of_the_whole_source(settings):
     if "relative_attention" in settings:
         settings = {**settings, "position_biased_input": True, "pos_att_type": None}
     model = tiny.model("deberta-v2", **settings).base_model
@@ -119,7 +117,7 @@ def bart_batch(*sources):
     return small.batch([(ids, [0, 7, 2], small.excluding(ids)) for ids in sources], 2)
 
 
-def test_the_encoder_is_fed_a_shorter_sequence(model):
+def test_barts_encoder_reads_a_shorter_source(model):
     widths = []
     layer = model.model.encoder.layers[0]
     hook = layer.register_forward_pre_hook(lambda module, args: widths.append(args[0].shape[1]))

@@ -42,7 +42,7 @@ def batch(name, how=None, made=None):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_decoder_reads_what_the_model_makes_of_the_labels(name):
+def test_the_decoders_input_is_the_models_own_shift_of_the_labels(name):
     """The family's own shift of the labels, which its documentation prescribes for training."""
     model, given = text_to_text.model(name), batch(name)
     config = model.config
@@ -57,7 +57,7 @@ def test_the_decoder_reads_what_the_model_makes_of_the_labels(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_loss_is_that_of_the_model(name):
+def test_the_loss_equals_that_of_the_model(name):
     model, given = text_to_text.model(name), batch(name)
     if getattr(model, "final_logits_bias", None) is not None:
         model.final_logits_bias.normal_()
@@ -115,7 +115,7 @@ def test_lengths_are_bounded_by_the_positions_of_each_family():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_dropout_is_that_of_the_setting(name):
+def test_the_setting_decides_dropout(name):
     keys = {"t5gemma": "dropout_rate", "bert2bert": ""}
     key = keys.get(name, "dropout_rate" if name in text_to_text.T5S else "dropout")
     model = text_to_text.model(name, **({key: 0.5} if key else {}))
@@ -159,7 +159,7 @@ def test_a_removed_mask_and_an_unattended_one_give_the_same_states():
 
 
 @pytest.mark.parametrize("name", EXCLUDING)
-def test_a_loss_with_exclusion_is_that_of_the_model_on_its_states(name):
+def test_a_loss_with_exclusion_equals_that_of_the_model_on_its_states(name):
     model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=1.0))
     memory = BaseModelOutput(last_hidden_state=ours.encode(model, given))
     logits = model(
@@ -173,7 +173,7 @@ def test_a_loss_with_exclusion_is_that_of_the_model_on_its_states(name):
     assert total.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_exclusion_is_refused_with_a_reason():
+def test_exclusion_raises_with_a_reason():
     how = Denoising(mask_exclusion=0.5)
     with pytest.raises(ConfigError, match="longt5 models cannot do it"):
         ours.training_module(text_to_text.model("longt5"), how, 1, 0)

@@ -1,4 +1,4 @@
-"""Heads of tasks: what they read, what they learn from, what they answer."""
+"""Heads of tasks: their inputs, losses and answers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_longer_text_is_cut_first(lengths, room, left):
     assert tuple(map(len, encoder_tasks.cut(first, second, room))) == left
 
 
-def test_without_choices_a_number_is_learnt(folder):
+def test_without_choices_the_model_learns_a_number(folder):
     head = TASK_HEADS["label"]
     examples = [labelled("4.5", choices=()), labelled("0.5", "Boats.", choices=())]
     model = head.start(folder, examples, 0)
@@ -88,7 +88,7 @@ def test_without_choices_a_number_is_learnt(folder):
 
 
 @pytest.mark.parametrize(("target", "choices"), [("2", ("0", "1")), ("much", ())])
-def test_a_label_that_is_none_is_one_line(folder, target, choices):
+def test_an_unknown_label_raises_one_line(folder, target, choices):
     head = TASK_HEADS["label"]
     model = head.start(folder, [labelled()], 0)
     with pytest.raises(DataError, match="example 'a': its label"):
@@ -284,7 +284,7 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
     assert head.answer(again, made, examples, PARAMS, BUDGET) == answers
 
 
-def test_a_family_without_a_head_is_refused_with_one_line(tmp_path):
+def test_a_family_without_a_head_raises_one_line(tmp_path):
     folder = tiny.saved("eurobert", tmp_path)
     assert TASK_HEADS["label"].start(folder, [pair_of()], 0).config.num_labels == 2
     with pytest.raises(ConfigError, match="AutoModelForQuestionAnswering knows no eurobert"):
@@ -292,7 +292,7 @@ def test_a_family_without_a_head_is_refused_with_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_rows_that_keep_a_head_and_rows_that_do_not_begin_alike(tmp_path, family):
+def test_a_kept_head_does_not_change_the_first_weights(tmp_path, family):
     folder = tiny.saved(family, tmp_path / "it")
     for head in ("own", "new"):
         encoders.load(str(folder), head=head).save_pretrained(tmp_path / head)
@@ -338,9 +338,7 @@ def plain(model, sources, limit=64):
     return answers
 
 
-def test_answers_are_those_of_a_plain_loop_in_file_order_whatever_the_models_settings(
-    model, sources
-):
+def test_answers_equal_those_of_a_plain_loop_for_any_generation_settings(model, sources):
     expected = plain(model, sources)
     assert generate(model, small.tokenizer(), sources, max_source=64, batch=7) == expected
     assert len(set(expected)) > 5
@@ -353,7 +351,7 @@ def test_answers_are_those_of_a_plain_loop_in_file_order_whatever_the_models_set
     assert {name: getattr(summarizing.generation_config, name) for name in settings} == settings
 
 
-def test_the_end_of_a_source_can_be_what_stays(model):
+def test_truncation_may_keep_the_end_of_a_source(model):
     source = "Anna Kovar was born in Rome in 1901"
     ids = small.tokenizer()(source)["input_ids"]
     with torch.no_grad():
@@ -382,7 +380,7 @@ def mean_loss(model, tokenizer, source, choice):
     return float(total) / count
 
 
-def test_the_chosen_one_has_the_least_mean_training_loss(chooser):
+def test_the_chosen_answer_has_the_lowest_mean_training_loss(chooser):
     model, tokenizer = chooser
     expected = [
         min(given, key=lambda choice: mean_loss(model, tokenizer, source, choice))

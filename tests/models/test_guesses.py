@@ -1,4 +1,4 @@
-"""What a model predicts for each token, by hand, and masks that are filled in steps."""
+"""Predictions for each token, checked by hand, and masks that are filled in steps."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def by_hand(model, passage, rounds, how=HOWS[0]):
 
 
 @pytest.mark.parametrize("target", ["spans", "full"])
-def test_loss_and_entropy_are_those_of_the_label_when_the_token_is_masked(target):
+def test_loss_and_entropy_equal_those_of_the_masked_tokens_label(target):
     how = Denoising(join="none", target=target)
     passages = list(small.passages())
     made = guesser(denoising=how)
@@ -149,7 +149,7 @@ def test_an_encoder_predicts_tokens_at_their_places(exclusion):
     assert min(each.min() for each in found.losses) > 0
 
 
-def test_what_training_cuts_off_has_no_loss():
+def test_tokens_that_training_cuts_off_have_no_loss():
     long = small.ids([5, 6, 7] * 10, name="long")
     found = guesser(spec=replace(SPEC, max_source=12, max_target=12)).guess([long], 1.0, 0)
     assert (found.losses[0] > 0).tolist() == [True] * 10 + [False] * 20
@@ -213,7 +213,7 @@ def test_an_equal_share_of_the_masks_is_filled_in_each_step(steps, masks):
     assert set(filled[source == 4].tolist()) <= {5, 6}
 
 
-def test_tokens_are_drawn_from_what_the_model_predicts():
+def test_tokens_are_drawn_from_the_models_predictions():
     source = np.full(2000, 4, np.int32)
     filled = unmasked(Known(), source, SPECIALS, 2, np.random.default_rng(0))
     assert np.bincount(filled, minlength=8)[5:].tolist() == pytest.approx([500, 1500, 0], abs=60)

@@ -85,7 +85,7 @@ def test_a_span_scores_its_first_tokens_start_and_its_last_tokens_end(lengths, m
 
 @settings(max_examples=50)
 @given(LENGTHS, st.integers(1, 4), st.integers(0, 99), st.integers(1, 7))
-def test_the_best_spans_are_taken_one_after_the_other_and_do_not_overlap(lengths, most, seed, k):
+def test_the_best_spans_are_disjoint_and_in_order(lengths, most, seed, k):
     _, _, scores = scored(lengths, most, seed)
     found, values = best(scores, k)
     for row in range(len(lengths)):
@@ -214,7 +214,7 @@ def test_candidates_are_whole_words_best_first_and_do_not_overlap(narrow_network
         assert (last - first < 3).all()
 
 
-def test_a_step_has_its_windows_in_batches_of_like_length():
+def test_a_step_has_its_windows_in_batches_of_similar_length():
     passages = list(small.passages())
     cuts = [cut(p, p.words[:1], 5)[0] for p in passages]
     spec = Training(batch_size=5, micro_tokens=40)
@@ -276,7 +276,7 @@ def test_it_learns_which_words_are_tagged(tmp_path):
     assert other.texts(found) == ["Oder"]
 
 
-def test_without_a_folder_it_is_refused():
+def test_without_a_folder_the_tagger_raises():
     with pytest.raises(ConfigError, match="policy it: is learned and needs a fitted policy"):
         tagger.tag("it", None, [])
 

@@ -1,4 +1,4 @@
-"""Loading: tokenizers, also those saved with padding, and models; what cannot be loaded."""
+"""Loading of models and of tokenizers, also with saved padding, and the errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ assert "torch" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_tokenizer_of_more_tokens_than_embeddings_is_refused():
+def test_a_tokenizer_with_more_tokens_than_embeddings_raises():
     check_vocabulary(small.tokenizer(), small.roberta())
     few = small.roberta(vocab_size=100)
     said = refused(check_vocabulary, small.tokenizer(), few)
@@ -70,7 +70,7 @@ def test_a_folder_loads_here_and_with_plain_transformers(tmp_path):
     assert type(load_tokenizer(str(tmp_path))) is type(AutoTokenizer.from_pretrained(tmp_path))
 
 
-def test_a_folder_that_is_not_there_says_so(tmp_path):
+def test_a_missing_folder_raises_one_line(tmp_path):
     for call in (text_to_text.load, load_tokenizer):
         assert refused(call, str(tmp_path / "no")) == f"model {tmp_path / 'no'}: no such folder"
 
@@ -84,7 +84,7 @@ def tokenizer_without(name, folder):
 
 
 def bart_with(content, name, folder):
-    """Save a small BART and its tokenizer, one file of which is overwritten."""
+    """Save a small BART and its tokenizer, and overwrite one file."""
     small.saved(folder)
     (folder / name).write_bytes(content)
 
@@ -126,14 +126,14 @@ def bart_said_to_have(folder, **sizes):
         ),
     ],
 )
-def test_what_cannot_be_loaded_is_one_line(tmp_path, call, save, says):
+def test_a_damaged_folder_raises_one_line(tmp_path, call, save, says):
     save(tmp_path)
     line = refused(call, str(tmp_path))
     assert line.startswith(f"model {tmp_path}: ") and says in line
 
 
 @pytest.mark.parametrize("call", [text_to_text.load, load_tokenizer])
-def test_a_hub_name_is_one_line_without_a_network(monkeypatch, call):
+def test_a_hub_name_without_a_network_raises_one_line(monkeypatch, call):
     def unreachable(*given, **more):
         raise OSError("We couldn't connect to 'https://huggingface.co'")
 
@@ -199,7 +199,7 @@ def trained(model):
 
 
 def tokenizer(model, post, padding="none", truncation="none", side="right"):
-    """Return a tokenizer of the `tokenizers` package, with what it would be saved with."""
+    """Return a tokenizer of the `tokenizers` package, with saved settings."""
     raw = Tokenizer.from_str(trained(model))
     if POST[post] is not None:
         raw.post_processor = POST[post]

@@ -88,7 +88,7 @@ def test_the_loss_is_the_weighted_mean():
 
 
 @pytest.mark.parametrize("policy", [ByToken(), ByPassage()], ids=["tokens", "passages"])
-def test_the_gradient_is_the_same_whatever_the_micro_batches(policy):
+def test_the_gradient_does_not_depend_on_the_micro_batches(policy):
     gradients = []
     for budget in (10**6, 100, 1):
         model = small.bart().eval()

@@ -1,4 +1,4 @@
-"""The episode and its inner steps: gradients, noise, and what is left behind."""
+"""Episodes and their inner steps: gradients, noise, and memory."""
 
 from __future__ import annotations
 
@@ -73,28 +73,6 @@ def made(name="functional", episode=EPISODE, inner=INNER, dtype=torch.float64, h
     return EpisodeLoss(model, score, how or Denoising(), episode, inner, name, SPECIALS, SPEC)
 
 
-def gradient(loss, module, episodes):
-    total = torch.zeros(())
-    for group in episodes:
-        value, count = loss(module, group)
-        assert count == len(group.passages)
-        total = total + value
-    module.zero_grad()
-    total.backward()
-    return module.table.weight.grad[:, 0].clone()
-
-
-@pytest.mark.parametrize("sharing", [1, 2])
-@pytest.mark.parametrize("hard", [True, False])
-def test_both_back_ends_have_the_same_gradient_of_the_policy(hard, sharing):
-    episode = replace(EPISODE, hard=hard, sharing=sharing)
-    groups = steps(episode)(0).batches
-    assert len(groups) == 2 // sharing
-    found = [gradient(made(name, episode), Words().double(), groups) for name in BACKENDS]
-    assert found[0].abs().max() > 1e-5
-    torch.testing.assert_close(*found, rtol=1e-7, atol=1e-12)
-
-
 def test_hard_weights_are_one_hot_to_the_last_bit():
     scores = torch.tensor([0.3, 1.7, -0.2, 1.1], requires_grad=True)
     soft, hard = (relaxed(scores, 0.0, 0.7, hard) for hard in (False, True))
@@ -151,7 +129,7 @@ def test_a_context_is_cut_to_what_its_pairs_hold(target, most):
     assert one.passage.text == asked.passage.text[: len(one.passage.text)]
 
 
-def test_contexts_without_anything_to_hide_are_left_out():
+def test_contexts_without_a_word_to_mask_are_left_out():
     empty = replace(questions()[0], passage=small.passage(""))
     assert [one.id for one in usable([empty, questions()[1]], EPISODE)] == ["q1"]
     assert usable([empty], EPISODE) == []
@@ -159,7 +137,7 @@ def test_contexts_without_anything_to_hide_are_left_out():
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_an_outer_loss_that_is_no_number_is_one_line(name):
+def test_an_outer_loss_of_nan_raises_one_line(name):
     loss = made(name, inner=replace(INNER, lr=1e30), dtype=torch.float32)
     with pytest.raises(StageError) as error:
         run(loss)
@@ -294,13 +272,13 @@ def test_both_back_ends_have_the_same_outer_gradient(optimizer, steps, query_ste
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(("steps", "query_steps"), [(1, 1), (2, 3)])
-def test_the_gradient_is_that_of_central_differences(name, steps, query_steps):
+def test_the_gradient_equals_central_differences(name, steps, query_steps):
     inner = Inner("sgd", 0.05, 0.03, steps, query_steps)
     _, found = gradient_of_w(name, SOFT, inner)
     torch.testing.assert_close(found, differences(SOFT, inner), rtol=1e-6, atol=1e-9)
 
 
-def test_masks_that_the_encoder_does_not_see_are_for_the_functional_back_end():
+def test_only_the_functional_back_end_excludes_masks():
     inner, given = Inner("sgd", 0.05, 0.03), lesson(mask_exclusion=1.0)
     assert given.candidates.excluded is not None
     _, found = gradient_of_w("functional", SOFT, inner, given)
@@ -311,7 +289,7 @@ def test_masks_that_the_encoder_does_not_see_are_for_the_functional_back_end():
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_the_value_is_that_of_steps_by_torch_itself(name, optimizer):
+def test_the_value_equals_that_of_torchs_own_optimizers(name, optimizer):
     inner, given, trained = Inner(optimizer, 0.01, 0.02, 2, 2), lesson(), model()
     made = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer](trained.parameters())
     for batch, lr in [(given.candidates, 0.01)] * 2 + [(given.support, 0.02)] * 2:

@@ -1,4 +1,4 @@
-"""Relative positions of an encoder: their bins, their bias, and the folder that is left."""
+"""Relative positions of an encoder: bins, bias, and the saved folder."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_distances_around_removed_tokens_are_the_original_ones(source):
         assert not torch.allclose(gaps, states(made, left)[0, 0], atol=1e-3)
 
 
-def test_embeddings_that_are_given_have_the_same_bias():
+def test_inputs_embeds_have_the_same_bias():
     made, _ = model()
     ids = torch.tensor([[0, 8, 9, 2]])
     with torch.no_grad():
@@ -177,7 +177,7 @@ def test_a_run_trains_fine_tunes_and_exports_the_bias(call, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mini", "{folder}"])
-def test_they_are_for_encoders_built_from_scratch(refused, tmp_path, name):
+def test_relative_positions_need_an_encoder_built_from_scratch(refused, tmp_path, name):
     (tmp_path / "model").mkdir()
     kind = "seq2seq" if name == "mini" else "encoder"
     (tmp_path / "it.yaml").write_text(YAML)

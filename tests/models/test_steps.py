@@ -75,7 +75,7 @@ def test_a_policy_that_masks_late_must_mask_the_same_again():
     assert steps(Rising()).masks_again(1)
 
 
-def test_the_work_of_a_step_is_what_was_hidden_and_learnt():
+def test_the_work_of_a_step_counts_masked_passages_and_tokens():
     made = steps()
     for number in range(5):
         step = made(number)
@@ -200,7 +200,7 @@ def test_a_step_does_not_depend_on_the_steps_before(lengths, size, seed, numbers
         assert walked.step(number) == Order(lengths, size, seed).step(number)
 
 
-def test_items_of_like_length_meet_in_a_step():
+def test_a_step_has_items_of_similar_length():
     lengths = np.random.default_rng(0).integers(1, 100, 320)
     order = Order(lengths, 10, 0)
     spread = [np.ptp([lengths[item] for item, _ in order.step(n)]) for n in range(32)]
@@ -248,14 +248,14 @@ def names(name, ids):
 
 
 @pytest.mark.parametrize("name", text_to_text.NAMES)
-def test_a_source_is_what_the_tokenizer_makes_of_a_text(name):
+def test_a_source_has_the_special_tokens_of_the_tokenizer(name):
     tokenizer = text_to_text.tokenizer(name)
     (row,) = Specials.of(tokenizer).wrap(tokenize([TEXT], tokenizer), 512)
     assert row.tolist() == tokenizer(TEXT)["input_ids"]
 
 
 @pytest.mark.parametrize("name", ["bart", "t5", "mbart", "mbart50", "nllb", "pegasus"])
-def test_a_target_is_what_the_tokenizer_makes_of_one(name):
+def test_a_target_has_the_special_tokens_of_the_tokenizer(name):
     tokenizer = text_to_text.tokenizer(name)
     (row,) = Specials.of(tokenizer).wrap_targets(tokenize([TEXT], tokenizer), 512)
     assert row.tolist() == tokenizer(text_target=TEXT)["input_ids"]

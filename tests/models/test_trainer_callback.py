@@ -1,4 +1,4 @@
-"""MaskingCollator in a Transformers Trainer: each batch is that of its step, however it is read."""
+"""MaskingCollator in a Transformers Trainer: each batch has the masks of its step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TESTS = Path(trainers.__file__).parent
 
 
 def check(family, batches, first=0):
-    """Compare the batches of a training from step `first` on with those of their steps."""
+    """Check that the batches of a training from step `first` on have the masks of their steps."""
     assert len(batches) == trainers.ACCUMULATED * (trainers.STEPS - first)
     for number, batch in enumerate(batches):
         assert batch == trainers.wanted(family, batch, first + number // trainers.ACCUMULATED)
@@ -117,7 +117,7 @@ def test_two_processes_mask_their_rows_as_one_would(tmp_path):
         ({"model": text_to_text.model("bart")}, "the model is text-to-text: give the collator"),
     ],
 )
-def test_a_trainer_that_the_collator_cannot_follow_is_refused(tmp_path, change, says):
+def test_a_trainer_that_the_collator_cannot_follow_raises(tmp_path, change, says):
     given = dict(change)
     collator = trainers.collator_of("bert")
     model = given.pop("model", None) or encoders.model("bert")
@@ -135,7 +135,7 @@ def test_a_trainer_that_the_collator_cannot_follow_is_refused(tmp_path, change, 
     assert says in str(caught.value)
 
 
-def test_one_process_that_reads_for_all_is_refused():
+def test_one_process_that_reads_for_all_raises():
     collator = trainers.collator_of("bert")
     loader = type("DataLoaderDispatcher", (), {"collate_fn": collator})()
     arguments = SimpleNamespace(dataloader_num_workers=0, world_size=2)

@@ -1,4 +1,4 @@
-"""What a GPU needs: the host waits for no value in a micro-batch, and a loss compiles whole."""
+"""On a GPU, the host waits for no value in a micro-batch, and a loss compiles as a whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Waits(TorchDispatchMode):
 
 
 def waits(loss, module, batch):
-    """Return what a step waits for, with what depends on values made before, as `Batch.to` does."""
+    """Return the operations of a step that wait for values, after `Batch.to`."""
     module.set_attn_implementation("eager")
     moved = batch.to(torch.device("cpu"))
     with Waits() as mode:
@@ -52,7 +52,7 @@ def waits(loss, module, batch):
 
 
 def graphs(loss, module, batches):
-    """Return how many graphs a compiled loss has, none of which breaks, and check its values."""
+    """Return the number of graphs of a compiled loss without graph breaks; check its values."""
     counted = CompileCounter()
     compiled = torch.compile(loss, backend=counted, fullgraph=True)
     module.set_attn_implementation("sdpa")
@@ -69,7 +69,7 @@ def graphs(loss, module, batches):
     [Denoising(), Denoising(target="full"), Denoising(mask_exclusion=1.0)],
     ids=["spans", "full", "excluded"],
 )
-def test_bart_waits_for_nothing_and_compiles_to_few_graphs(how):
+def test_bart_never_waits_and_compiles_to_few_graphs(how):
     policy, specials = instance("policy", "random", {}), Specials.of(small.tokenizer(), 2)
     steps = MaskedSteps(small.passages(), policy, how, specials, test_encoders.SPEC)
     batches = [batch for number in range(12) for batch in steps(number).batches]
@@ -82,7 +82,7 @@ def test_bart_waits_for_nothing_and_compiles_to_few_graphs(how):
 
 @pytest.mark.parametrize("how", [test_encoders.MLM, test_encoders.MAE], ids=["MLM", "MAE-LM"])
 @pytest.mark.parametrize("family", ["roberta", "modernbert"])
-def test_encoders_wait_for_nothing_and_compile(family, how):
+def test_encoders_never_wait_and_compile(family, how):
     module, batches = test_encoders.module_of(family, how), test_encoders.batches(family, how)
     assert waits(encoders.token_loss, module, batches[0]) == []
     assert graphs(encoders.token_loss, module.eval(), batches) <= 3

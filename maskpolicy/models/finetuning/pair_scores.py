@@ -9,7 +9,9 @@ pipeline. With `enc_dec_mask` they read such a copy and predict the token after 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -60,11 +62,9 @@ def answer(
 ) -> list[str]:
     """Return the text of each pair that scores higher; of equal scores, the second text."""
     texts = [(one.source, choice) for one in examples for choice in one.choices]
-    found = scores(model, tokenizer, texts, params.choose, spec, progress).reshape(-1, 2)
-    return [
-        one.choices[0 if good > bad else 1]
-        for one, (good, bad) in zip(examples, found, strict=True)
-    ]
+    good, bad = scores(model, tokenizer, texts, params.choose, spec, progress).reshape(-1, 2).T
+    best = np.where(good > bad, 0, 1).tolist()
+    return [one.choices[place] for one, place in zip(examples, best, strict=True)]
 
 
 def scores(
@@ -83,64 +83,133 @@ def scores(
     """
     import torch
 
+    pairs = _Texts(model, tokenizer, texts, spec)
     device, module = next(model.parameters()).device, model.eval()
     logits: Callable[..., torch.Tensor] = text_to_text.label_logits
     if not model.config.is_encoder_decoder:
         from maskpolicy.models.masked_encoder import OwnHead
 
         module, logits = OwnHead(model, None), encoders.label_logits
-    ask = _prefixed if choose == "enc_dec_prefix" else _masked
-    found, done = np.zeros(len(texts)), 0
-    for batch, owners, rows, tokens in ask(model, tokenizer, texts, choose, spec):
+    batches = pairs.prefixed() if choose == "enc_dec_prefix" else pairs.masked(choose)
+    totals, done = np.zeros(len(texts)), 0
+    for batch, owners, rows, tokens in batches:
         with torch.inference_mode():
             likelihoods = logits(module, batch.to(device)).float().log_softmax(-1)
             own = likelihoods[torch.from_numpy(rows), torch.from_numpy(tokens)]
-        np.add.at(found, owners, own.cpu().double().numpy())
+        np.add.at(totals, owners, own.cpu().double().numpy())
         if progress:
             done += len(np.unique(owners))
             progress(min(done, len(texts)), len(texts), "")
-    return found
+    return totals
 
 
-def _masked(
-    model: Any,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[tuple[str, str]],
-    choose: str,
-    spec: Training,
-) -> Iterator[Asked]:
-    """Yield copies of texts, each with one token masked; a batch holds equal copies once."""
-    specials, starts = _specials(model, tokenizer), _decoder_starts(model, tokenizer)
-    encoded = _encoded(
-        [f"{before} {text}" if before else text for before, text in texts], tokenizer
-    )
-    before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
-    ends = len(before) + len(after)
-    lengths = np.asarray([len(one.ids) + ends for one in encoded])
-    _check(lengths, ends, texts, spec)
-    for some in _alike(lengths[:, None], lengths * (lengths - ends), spec.micro_tokens):
-        ids = np.asarray([(*before, *encoded[place].ids, *after) for place in some])
-        stops = np.asarray([[stop for _, stop in encoded[place].offsets] for place in some])
-        # tokens of the text end after the prefix; without a prefix, a token may be empty
-        first = np.asarray([len(texts[place][0]) or -1 for place in some])
-        row, at = np.nonzero(stops > first[:, None])
-        places = np.arange(stops.shape[1])
-        hidden = places == at[:, None]
-        if choose == "within_word_l2r":
-            words = np.asarray([encoded[place].word_ids for place in some], float)[row]
-            same = words == np.take_along_axis(words, at[:, None], 1)  # no word: NaN
-            hidden |= same & (places > at[:, None])
-        at = at + len(before)
-        copies = ids[row]
-        copies[:, len(before) : len(before) + len(places)][hidden] = specials.mask
-        keyed = np.concatenate([copies, at[:, None]], axis=1)
-        different, of_copy = np.unique(keyed, axis=0, return_inverse=True)
-        size = max(1, spec.micro_tokens // copies.shape[1])
-        for begin in range(0, len(different), size):
-            part = different[begin : begin + size]
-            own = (of_copy >= begin) & (of_copy < begin + size)
-            batch = _batch(part[:, :-1], part[:, -1], starts)
-            yield batch, some[row[own]], of_copy[own] - begin, ids[row[own], at[own]]
+@dataclass(frozen=True)
+class _Texts:
+    """The (prefix, text) pairs that a model scores."""
+
+    model: Any
+    tokenizer: PreTrainedTokenizerBase
+    texts: Sequence[tuple[str, str]]
+    spec: Training
+
+    @cached_property
+    def specials(self) -> Specials:
+        """The special tokens for the model's kind."""
+        if self.model.config.is_encoder_decoder:
+            return text_to_text.specials(self.tokenizer, self.model)
+        return Specials.of_encoder(self.tokenizer)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The decoder's input before the first token to score; [] without a decoder."""
+        if self.specials.start is None:
+            return []
+        first = self.tokenizer.bos_token_id
+        return [self.specials.start if first is None else first, self.specials.mask]
+
+    def masked(self, choose: str) -> Iterator[Asked]:
+        """Yield copies of texts, each with one token masked; a batch holds equal copies once."""
+        specials = self.specials
+        encoded = self._encoded(
+            f"{prefix} {text}" if prefix else text for prefix, text in self.texts
+        )
+        before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
+        ends = len(before) + len(after)
+        lengths = np.asarray([len(one.ids) + ends for one in encoded])
+        self._check(lengths, ends)
+        for some in _alike(lengths[:, None], lengths * (lengths - ends), self.spec.micro_tokens):
+            ids = np.asarray([(*before, *encoded[place].ids, *after) for place in some])
+            stops = np.asarray([[stop for _, stop in encoded[place].offsets] for place in some])
+            # tokens of the text end after the prefix; without a prefix, a token may be empty
+            first = np.asarray([len(self.texts[place][0]) or -1 for place in some])
+            row, at = np.nonzero(stops > first[:, None])
+            places = np.arange(stops.shape[1])
+            hidden = places == at[:, None]
+            if choose == "within_word_l2r":
+                words = np.asarray([encoded[place].word_ids for place in some], float)[row]
+                same = words == np.take_along_axis(words, at[:, None], 1)  # no word: NaN
+                hidden |= same & (places > at[:, None])
+            at = at + len(before)
+            copies = ids[row]
+            copies[:, len(before) : len(before) + len(places)][hidden] = specials.mask
+            keyed = np.concatenate([copies, at[:, None]], axis=1)
+            different, of_copy = np.unique(keyed, axis=0, return_inverse=True)
+            size = max(1, self.spec.micro_tokens // copies.shape[1])
+            for begin in range(0, len(different), size):
+                part = different[begin : begin + size]
+                own = (of_copy >= begin) & (of_copy < begin + size)
+                batch = self._batch(part[:, :-1], part[:, -1])
+                yield batch, some[row[own]], of_copy[own] - begin, ids[row[own], at[own]]
+
+    def _batch(self, sources: Ints, places: Ints) -> Batch:
+        """Return a batch with one label a row, at its place in the source or after `starts`."""
+        import torch
+
+        read, count = torch.from_numpy(sources), len(self.starts)
+        labels = torch.full((len(read), count or read.shape[1]), IGNORE)
+        labels[torch.arange(len(read)), count - 1 if count else torch.from_numpy(places)] = 0
+        decoder = torch.tensor([self.starts]).expand(len(read), -1) if count else None
+        return Batch(read, torch.ones_like(read, dtype=torch.bool), decoder, labels)
+
+    def prefixed(self) -> Iterator[Asked]:
+        """Yield the texts as labels of the decoder; the encoder reads their prefixes and a mask."""
+        import torch
+
+        specials, starts = self.specials, self.starts
+        before = self._encoded(prefix for prefix, _ in self.texts)
+        after = self._encoded(f" {text}" if prefix else text for prefix, text in self.texts)
+        sources = Ragged.of([np.asarray([*one.ids, specials.mask]) for one in before], np.int64)
+        wrapped = specials.wrap(sources, 2**31)
+        lengths = np.asarray([len(one.ids) for one in after])
+        self._check(np.maximum(wrapped.lengths, lengths + 1), 1)
+        shapes = np.stack([wrapped.lengths, lengths], axis=1)
+        for some in _alike(shapes, shapes.sum(1), self.spec.micro_tokens):
+            read = torch.from_numpy(wrapped.take(some).padded(specials.pad))
+            tokens = torch.tensor([after[place].ids for place in some])
+            decoder = torch.cat([torch.tensor([starts] * len(some)), tokens[:, :-1]], dim=1)
+            labels = torch.cat([torch.full((len(some), len(starts) - 1), IGNORE), tokens], dim=1)
+            batch = Batch(read, torch.ones_like(read, dtype=torch.bool), decoder, labels)
+            flat = tokens.flatten().numpy()
+            yield batch, np.repeat(some, tokens.shape[1]), np.arange(len(flat)), flat
+
+    def _encoded(self, texts: Iterable[str]) -> list[Any]:
+        """Encode texts with words and offsets; the name of a special token is ordinary text."""
+        backend = backend_of(self.tokenizer)
+        backend.encode_special_tokens = True
+        return backend.encode_batch(list(texts), add_special_tokens=False)
+
+    def _check(self, lengths: Ints, least: int) -> None:
+        limit = self.spec.max_source
+        for length, (_, text) in zip(lengths.tolist(), self.texts, strict=True):
+            if length <= least:
+                raise DataError(
+                    f"the text {text!r:.60} has no token that could be scored: leave it out"
+                )
+            if length > limit:
+                raise DataError(
+                    f"the text {text!r:.60} has {length} tokens, and the model reads {limit}: "
+                    "shorten it, or leave it out"
+                )
 
 
 def _alike(shapes: Ints, costs: Ints, budget: int) -> Iterator[Ints]:
@@ -149,77 +218,3 @@ def _alike(shapes: Ints, costs: Ints, budget: int) -> Iterator[Ints]:
         every = np.flatnonzero((shapes == shape).all(1))
         size = max(1, budget // int(costs[every[0]]))
         yield from np.split(every, range(size, len(every), size))
-
-
-def _batch(sources: Ints, places: Ints, starts: list[int]) -> Batch:
-    """Return a batch whose labels are at the places of the sources, or behind the `starts`."""
-    import torch
-
-    read = torch.from_numpy(sources)
-    labels = torch.full((len(read), len(starts) or read.shape[1]), IGNORE)
-    labels[torch.arange(len(read)), len(starts) - 1 if starts else torch.from_numpy(places)] = 0
-    decoder = torch.tensor([starts]).expand(len(read), -1) if starts else None
-    return Batch(read, torch.ones_like(read, dtype=torch.bool), decoder, labels)
-
-
-def _prefixed(
-    model: Any,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[tuple[str, str]],
-    choose: str,
-    spec: Training,
-) -> Iterator[Asked]:
-    """Yield the texts as labels of the decoder; the encoder reads their prefixes and a mask."""
-    import torch
-
-    specials, starts = _specials(model, tokenizer), _decoder_starts(model, tokenizer)
-    before = _encoded([prefix for prefix, _ in texts], tokenizer)
-    after = _encoded([f" {text}" if prefix else text for prefix, text in texts], tokenizer)
-    sources = [[*one.ids, specials.mask] for one in before]
-    wrapped = specials.wrap(Ragged.of([np.asarray(ids) for ids in sources], np.int64), 2**31)
-    lengths = np.asarray([len(one.ids) for one in after])
-    _check(np.maximum(wrapped.lengths, lengths + 1), 1, texts, spec)
-    shapes = np.stack([wrapped.lengths, lengths], axis=1)
-    for some in _alike(shapes, shapes.sum(1), spec.micro_tokens):
-        read = torch.from_numpy(wrapped.take(some).padded(specials.pad))
-        tokens = torch.tensor([after[place].ids for place in some])
-        decoder = torch.cat([torch.tensor([starts] * len(some)), tokens[:, :-1]], dim=1)
-        labels = torch.cat([torch.full((len(some), len(starts) - 1), IGNORE), tokens], dim=1)
-        batch = Batch(read, torch.ones_like(read, dtype=torch.bool), decoder, labels)
-        flat = tokens.flatten().numpy()
-        yield batch, np.repeat(some, tokens.shape[1]), np.arange(len(flat)), flat
-
-
-def _specials(model: Any, tokenizer: PreTrainedTokenizerBase) -> Specials:
-    if model.config.is_encoder_decoder:
-        return text_to_text.specials(tokenizer, model)
-    return Specials.of_encoder(tokenizer)
-
-
-def _decoder_starts(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the decoder's input before the first token to score; [] without a decoder."""
-    specials = _specials(model, tokenizer)
-    if specials.start is None:
-        return []
-    first = tokenizer.bos_token_id
-    return [specials.start if first is None else first, specials.mask]
-
-
-def _encoded(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
-    """Encode texts with words and offsets; the name of a special token is ordinary text."""
-    backend = backend_of(tokenizer)
-    backend.encode_special_tokens = True
-    return backend.encode_batch(texts, add_special_tokens=False)
-
-
-def _check(lengths: Ints, least: int, texts: Sequence[tuple[str, str]], spec: Training) -> None:
-    for length, (_, text) in zip(lengths.tolist(), texts, strict=True):
-        if length <= least:
-            raise DataError(
-                f"the text {text!r:.60} has no token that could be scored: leave it out"
-            )
-        if length > spec.max_source:
-            raise DataError(
-                f"the text {text!r:.60} has {length} tokens, and the model reads "
-                f"{spec.max_source}: shorten it, or leave it out"
-            )
