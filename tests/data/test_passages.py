@@ -14,18 +14,6 @@ from safetensors.numpy import save_file
 from maskpolicy.core import ragged
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.corpus import passages as corpus
-from maskpolicy.data.corpus.passages import (
-    PASSAGES_FILE,
-    Document,
-    Passages,
-    build_passages,
-    cut_document,
-    encode,
-    packed,
-    passage_rows,
-    tokenize,
-    write_passages,
-)
 from maskpolicy.models.scratch import train_tokenizer
 
 PIECES = (
@@ -37,7 +25,9 @@ BLANKS = (" ", "  ", "\n", "\n\n", "\t", "")
 TEXT = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(BLANKS)), max_size=12).map(
     lambda pairs: "".join(piece + blank for piece, blank in pairs)
 )
-DOCUMENTS = [Document(f"d{n}", text, {"all": [[0, 4]]}) for n, text in enumerate(small.TEXTS)]
+DOCUMENTS = [
+    corpus.Document(f"d{n}", text, {"all": [[0, 4]]}) for n, text in enumerate(small.TEXTS)
+]
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
@@ -103,18 +93,18 @@ def test_sentences_end_at_their_marks_and_at_line_ends():
 def test_text_is_whole_whatever_truncation_its_tokenizer_brings():
     tokenizer = train_tokenizer(small.TEXTS, 300)
     long = "Anna " * 50
-    before = len(encode([long], tokenizer)[0])
+    before = len(corpus.encode([long], tokenizer)[0])
     tokenizer.backend_tokenizer.enable_truncation(8)
     tokenizer.backend_tokenizer.enable_padding(length=80)
-    assert len(encode([long], tokenizer)[0]) == before > 8
-    assert len(encode(["Anna"], tokenizer)[0]) < 8
+    assert len(corpus.encode([long], tokenizer)[0]) == before > 8
+    assert len(corpus.encode(["Anna"], tokenizer)[0]) < 8
 
 
 @given(TEXT | ANY, st.integers(1, 4), st.data())
 def test_cutting_keeps_words_in_order_and_the_text_of_every_column_that_fits(text, words, data):
     span = st.tuples(st.integers(0, len(text)), st.integers(0, len(text))).map(sorted)
     spans = [span for span in data.draw(st.lists(span, max_size=4)) if span[0] < span[1]]
-    pieces = list(cut_document(Document("d", text, {"c": spans}), words))
+    pieces = list(corpus.cut_document(corpus.Document("d", text, {"c": spans}), words))
     assert [word for piece in pieces for word in piece.text.split()] == text.split()
     assert all(0 < len(piece.text.split()) <= words for piece in pieces)
     assert len({piece.id for piece in pieces}) == len(pieces)
@@ -130,10 +120,10 @@ def test_cutting_keeps_words_in_order_and_the_text_of_every_column_that_fits(tex
 def test_packed_documents_have_the_words_and_columns_of_all(texts, most):
     texts = [text for text in texts if text.strip()]
     documents = [
-        Document(f"{'ab'[n // 4]}:{n}", text, {"c": [[0, len(text)]]})
+        corpus.Document(f"{'ab'[n // 4]}:{n}", text, {"c": [[0, len(text)]]})
         for n, text in enumerate(texts)
     ]
-    made = list(packed(documents, most))
+    made = list(corpus.packed(documents, most))
     found = [document.text[a:b] for document in made for a, b in document.columns["c"]]
     assert found == texts
     assert " ".join(document.text for document in made).split() == " ".join(texts).split()
@@ -156,14 +146,16 @@ def test_columns_of_characters_become_spans_of_whole_words():
 def test_mapped_passages_equal_what_was_built(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("corpus")
     documents = [
-        Document(f"d{index}", text, {"all": [[0, len(text)]], "none": []})
+        corpus.Document(f"d{index}", text, {"all": [[0, len(text)]], "none": []})
         for index, text in enumerate(texts)
     ]
-    write_passages(folder / PASSAGES_FILE, passage_rows(documents, small.tokenizer(), words=50))
-    opened = Passages.open(folder)
+    corpus.write_passages(
+        folder / corpus.PASSAGES_FILE, corpus.passage_rows(documents, small.tokenizer(), words=50)
+    )
+    opened = corpus.Passages.open(folder)
     assert set(opened.columns) == {"all", "none"}
     for mapped, document in zip(opened, documents, strict=True):
-        (made,) = tokenize([document], small.tokenizer())
+        (made,) = corpus.tokenize([document], small.tokenizer())
         assert (mapped.id, mapped.text) == (document.id, document.text)
         for name in ("tokens", "offsets", "words", "sentences"):
             assert getattr(mapped, name).tolist() == getattr(made, name).tolist()
@@ -175,10 +167,10 @@ def test_mapped_passages_equal_what_was_built(tmp_path_factory, texts):
 def test_passages_are_a_sequence_with_the_columns_of_annotations(tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "extra").mkdir()
-    small.save(tmp_path / "corpus" / PASSAGES_FILE, dict(small.passages().arrays))
+    small.save(tmp_path / "corpus" / corpus.PASSAGES_FILE, dict(small.passages().arrays))
     column = ragged.Ragged.of_arrays([one.words[:1] for one in small.passages()])
-    small.save(tmp_path / "extra" / PASSAGES_FILE, {"firsts": column})
-    passages = Passages.open(tmp_path / "corpus", tmp_path / "extra")
+    small.save(tmp_path / "extra" / corpus.PASSAGES_FILE, {"firsts": column})
+    passages = corpus.Passages.open(tmp_path / "corpus", tmp_path / "extra")
     assert passages.columns == ("firsts",)
     assert passages[3].columns["firsts"].tolist() == passages[3].words[:1].tolist()
     assert passages[-1].id == passages[len(passages) - 1].id
@@ -190,24 +182,24 @@ def test_passages_are_a_sequence_with_the_columns_of_annotations(tmp_path):
 
 
 def test_a_corpus_has_the_same_bytes_whether_written_row_by_row_or_at_once(tmp_path):
-    rows = passage_rows(DOCUMENTS, small.tokenizer(), words=4)
-    write_passages(tmp_path / PASSAGES_FILE, rows)
-    assert [path.name for path in tmp_path.iterdir()] == [PASSAGES_FILE]
-    columns = build_passages(DOCUMENTS, small.tokenizer(), words=4).items()
+    rows = corpus.passage_rows(DOCUMENTS, small.tokenizer(), words=4)
+    corpus.write_passages(tmp_path / corpus.PASSAGES_FILE, rows)
+    assert [path.name for path in tmp_path.iterdir()] == [corpus.PASSAGES_FILE]
+    columns = corpus.build_passages(DOCUMENTS, small.tokenizer(), words=4).items()
     flat = {name: column.flat for name, column in columns}
     save_file(flat | {f"{n}.bounds": column.bounds for n, column in columns}, tmp_path / "whole")
-    assert (tmp_path / "whole").read_bytes() == (tmp_path / PASSAGES_FILE).read_bytes()
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / corpus.PASSAGES_FILE).read_bytes()
 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path):
     def peak(count):
         """Return the most bytes that Python and numpy held while so many passages were written."""
-        documents = (Document(f"d{n}", f"{n} {small.TEXTS[0]}") for n in range(count))
-        rows = passage_rows(documents, small.tokenizer(), words=100)
+        documents = (corpus.Document(f"d{n}", f"{n} {small.TEXTS[0]}") for n in range(count))
+        rows = corpus.passage_rows(documents, small.tokenizer(), words=100)
         tracemalloc.start()
         try:
-            write_passages(tmp_path / PASSAGES_FILE, rows)
+            corpus.write_passages(tmp_path / corpus.PASSAGES_FILE, rows)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -216,15 +208,15 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
 
 
 def test_a_column_that_some_document_lacks_names_both():
-    documents = [Document("a", "one", {"c": []}), Document("b", "two")]
+    documents = [corpus.Document("a", "one", {"c": []}), corpus.Document("b", "two")]
     with pytest.raises(DataError, match="document 'b': column 'c'"):
-        build_passages(documents, small.tokenizer(), words=9)
+        corpus.build_passages(documents, small.tokenizer(), words=9)
 
 
 @given(st.lists(st.integers(1, 25_000), max_size=8), st.integers(1, 4))
 def test_no_character_of_a_word_is_lost_by_cutting(lengths, words):
     text = " ".join("x" * length for length in lengths)
-    found = list(cut_document(corpus.Document("d", text), words))
+    found = list(corpus.cut_document(corpus.Document("d", text), words))
     assert "".join(each.text for each in found).count("x") == sum(lengths)
     assert all(len(part) <= 10_000 for each in found for part in each.text.split())
     assert all(len(each.text.split()) <= words for each in found)
@@ -247,8 +239,8 @@ def test_texts_without_a_long_word_are_one_piece(text):
         assert (len(found) > 1) == is_long
         assert "".join(text[a:b] for a, b in found) == text
         assert all(len(part) <= 5 for a, b in found for part in text[a:b].split())
-        inside = encode([text], small.tokenizer())[0]
-    whole = encode([text], small.tokenizer())[0]
+        inside = corpus.encode([text], small.tokenizer())[0]
+    whole = corpus.encode([text], small.tokenizer())[0]
     assert covered(text, inside) == covered(text, whole)
     if not is_long:
         assert (inside.ids, inside.offsets) == (whole.ids, whole.offsets)

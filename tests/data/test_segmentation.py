@@ -16,18 +16,11 @@ from languages import SENTENCES, lines
 from benchmarks.sentences import counts
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Passage
+from maskpolicy.data.corpus import passages as corpora
 from maskpolicy.data.corpus import pipeline_identity, stop_words
-from maskpolicy.data.corpus.passages import (
-    Document,
-    Passages,
-    build_passages,
-    cut_by_tokens,
-    cut_document,
-    tokenize,
-)
 from maskpolicy.data.corpus.segmentation import rules_version, segmenter
 from maskpolicy.experiment.definition import CorpusBlock
-from maskpolicy.experiment.model_and_corpus import check_language, corpus_block, mixed_texts
+from maskpolicy.experiment.model_and_corpus import check_language, mixed_texts
 from maskpolicy.plugins.discovery import instance
 
 
@@ -90,7 +83,7 @@ def test_hard_cases_of_other_languages(language, known):
 @pytest.mark.parametrize("language", ["zh", "ja", "th"])
 def test_passages_of_text_without_blanks_are_cut_and_keep_all_of_it(language):
     text = "".join(lines(language)).replace(" ", "") * 50
-    parts = list(cut_document(Document("d", text, language=language), 100))
+    parts = list(corpora.cut_document(corpora.Document("d", text, language=language), 100))
     assert "".join(part.text for part in parts) == text
     assert max(len(part.text) for part in parts) <= 250
     assert {part.language for part in parts} == {language}
@@ -106,10 +99,10 @@ def test_passages_of_tokens_keep_all_text_and_are_full(language, name, most, ran
     blank = "" if language in ("zh", "ja", "th") else random.choice([" ", "\n", " \n "])
     text = blank.join(random.sample(lines(language) * 2, 7))
     tokenizer = text_to_text.tokenizer(name)
-    document = Document("d", text, {"first": [[0, 3]]}, language)
-    parts = list(cut_by_tokens(document, most, tokenizer))
+    document = corpora.Document("d", text, {"first": [[0, 3]]}, language)
+    parts = list(corpora.cut_by_tokens(document, most, tokenizer))
     assert "".join("".join(part.text for part in parts).split()) == "".join(text.split())
-    found = list(tokenize(parts, tokenizer))
+    found = list(corpora.tokenize(parts, tokenizer))
     for one in found:
         assert len(one.tokens) <= most or len(one.text) == 1
     assert {part.language for part in parts} == {language}
@@ -120,15 +113,15 @@ def test_passages_of_tokens_keep_all_text_and_are_full(language, name, most, ran
 
 def test_a_document_with_few_tokens_is_one_passage_as_it_is():
     for text, known in (("  Boats. ", ["  Boats. "]), (" \n", [])):
-        found = cut_by_tokens(Document("d", text), 99, small.tokenizer())
+        found = corpora.cut_by_tokens(corpora.Document("d", text), 99, small.tokenizer())
         assert [part.text for part in found] == known
 
 
 def test_passages_know_their_language_and_english_ones_store_none():
     def built(language: str) -> tuple[Passage, dict]:
-        documents = [Document("d", "Er kam. Überall war Ruhe.", language=language)]
-        arrays = build_passages(documents, small.tokenizer(), 9)
-        return Passages(arrays)[0], arrays
+        documents = [corpora.Document("d", "Er kam. Überall war Ruhe.", language=language)]
+        arrays = corpora.build_passages(documents, small.tokenizer(), 9)
+        return corpora.Passages(arrays)[0], arrays
 
     german, arrays = built("de")
     assert (german.language, len(german.sentences)) == ("de", 2)
@@ -136,24 +129,12 @@ def test_passages_know_their_language_and_english_ones_store_none():
 
 
 def test_policies_read_the_words_of_the_language():
-    document = Document("d", "猫は好き。犬も好き。鳥。", language="ja")
-    passage = Passages(build_passages([document], small.tokenizer(), 99))[0]
+    document = corpora.Document("d", "猫は好き。犬も好き。鳥。", language="ja")
+    passage = corpora.Passages(corpora.build_passages([document], small.tokenizer(), 99))[0]
     (importance,) = instance("policy", "gap-sentences", {}).annotate([passage])["importance"]
     assert importance[0] > importance[2]
     with pytest.raises(ConfigError, match=r"for English, and .* language is ja: set `pipel"):
         instance("policy", "salient-span", {}).annotate([passage])
-
-
-@pytest.mark.parametrize(
-    ("block", "said"),
-    [
-        ({"files": ["a.txt"], "language": "german"}, "corpus.language: .*'german'"),
-        ({"name": "world", "language": "de"}, "corpus.language: the world is written in English"),
-    ],
-)
-def test_a_language_that_cannot_be_had(block, said):
-    with pytest.raises(ConfigError, match=said):
-        corpus_block(block, "corpus", ())
 
 
 def test_texts_that_are_mixed_in_have_the_language_of_the_corpus_unless_they_state_one():

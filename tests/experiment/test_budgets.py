@@ -13,16 +13,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Example
 from maskpolicy.data import majority
 from maskpolicy.data.taskfiles import sources
-from maskpolicy.experiment.budgets import (
-    TRAININGS,
-    Need,
-    Resources,
-    Training,
-    check_machine,
-    resources_block,
-    settled,
-    widest,
-)
+from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TaskKind
@@ -30,10 +21,10 @@ from maskpolicy.models.finetuning import ANSWERING
 from maskpolicy.pipeline.stages import build
 from maskpolicy.plugins.registry import Registered
 
-SPEC = settled(Training(steps=20), "finetune")
+SPEC = budgets.settled(budgets.Training(steps=20), "finetune")
 
 
-ALL, VALIDATED = TRAININGS, ("fit", "finetune")
+ALL, VALIDATED = budgets.TRAININGS, ("fit", "finetune")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +41,7 @@ ALL, VALIDATED = TRAININGS, ("fit", "finetune")
 )
 def test_settings_without_an_effect_are_in_no_key(stages, every, patience, kept):
     for stage in stages:
-        found = settled(replace(SPEC, eval_every=every, patience=patience), stage)
+        found = budgets.settled(replace(SPEC, eval_every=every, patience=patience), stage)
         assert found == replace(SPEC, eval_every=kept[0], patience=kept[1])
 
 
@@ -58,24 +49,26 @@ WHERE = "it.yaml: resources"
 
 
 def test_a_training_has_a_process_for_each_gpu_and_kinds_without_a_block_what_others_have():
-    found = resources_block({"intermediate": {"gpus": 4}, "finetune": {"processes": 2}}, WHERE)
+    found = budgets.resources_block(
+        {"intermediate": {"gpus": 4}, "finetune": {"processes": 2}}, WHERE
+    )
     assert found.intermediate.members == 4
     assert (found.finetune.members, found.general.members) == (2, 1)
     assert found.gpus("intermediate", there=False) == 4
     assert (found.gpus("finetune", there=True), found.gpus("finetune", there=False)) == (2, 0)
     assert (found.gpus("evaluate", there=True), found.gpus("corpus", there=True)) == (1, 0)
-    assert widest(found) == 4
-    found = resources_block({"others": {"cpus": 2}, "annotate": {"cpus": 4}}, WHERE)
+    assert budgets.widest(found) == 4
+    found = budgets.resources_block({"others": {"cpus": 2}, "annotate": {"cpus": 4}}, WHERE)
     assert (found.of("majority").cpus, found.of("annotate").cpus) == (2, 4)
-    assert found.of("corpus") == Need()
+    assert found.of("corpus") == budgets.Need()
 
 
 def test_a_machine_without_the_gpus_is_refused():
-    asked = Resources(intermediate=Need(gpus=2))
-    check_machine(asked, ["intermediate"], gpus=2)
-    check_machine(asked, ["finetune"], gpus=0)
+    asked = budgets.Resources(intermediate=budgets.Need(gpus=2))
+    budgets.check_machine(asked, ["intermediate"], gpus=2)
+    budgets.check_machine(asked, ["finetune"], gpus=0)
     with pytest.raises(ConfigError, match=r"resources\.intermediate: needs 2 GPUs.* has 1"):
-        check_machine(asked, ["intermediate"], gpus=1)
+        budgets.check_machine(asked, ["intermediate"], gpus=1)
 
 
 def test_resources_are_in_no_key_and_in_no_result(tmp_path):

@@ -116,8 +116,6 @@ def test_the_baseline_is_a_label_or_the_only_row_of_a_policy(write):
     assert load_experiment(write(QUICK), [rows, "baseline=random"]).baseline == "random"
     rows = "policies=[none, {name: random, ratio: 0.3}]"
     assert load_experiment(write(QUICK), [rows, "baseline=random"]).baseline == "random ratio=0.3"
-    rows = "policies=[none, {name: random, ratio: 0.3}, {name: random, ratio: 0.5}]"
-    assert "unknown row 'random'" in refused(write(QUICK), rows, "baseline=random")
 
 
 def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(write, caplog):

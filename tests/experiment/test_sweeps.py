@@ -79,8 +79,6 @@ def test_the_objective_at_the_top_reaches_the_members_of_a_mixture(load_rows):
 def test_checkpoints_are_those_of_the_longest_row(load_rows):
     steps = "grid={intermediate.steps: [10, 100]}"
     assert load_rows("[none, random]", steps, "checkpoint_steps=[50]").checkpoint_steps == (50,)
-    with pytest.raises(ConfigError, match=r"checkpoint_steps\[0\]: 100 must be smaller"):
-        load_rows("[none, random]", steps, "checkpoint_steps=[100]")
 
 
 def test_the_baseline_may_be_several_rows_that_differ_in_trainings(load_rows):
@@ -88,8 +86,6 @@ def test_the_baseline_may_be_several_rows_that_differ_in_trainings(load_rows):
     labelled = "[none, {name: random, label: MLM}]"
     more = ("baseline=MLM", "grid={finetune.lr: [1e-4, 1e-3]}")
     assert load_rows(labelled, *more).baseline == "MLM"
-    with pytest.raises(ConfigError, match=r"unknown row 'random'.*; name the row that"):
-        load_rows("[none, {name: random, grid: {ratio: [0.1, 0.2]}}]", "baseline=random")
 
 
 TUNE = "tune={intermediate.lr: [1e-4, 1e-3], on: dev}"

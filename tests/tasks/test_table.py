@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from official import block, carved, groups, read
+from official import block, groups, read
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.taskfiles import sources
@@ -54,12 +54,6 @@ def test_other_columns_hold_group_and_context_and_a_list_several_answers(tmp_pat
     (tmp_path / "json").mkdir()
     (example,) = table(write(tmp_path / "json", "jsonl", rows))
     assert example.targets == ("Ada", "A. Lovelace")
-
-
-def test_dev_is_carved_from_train(tmp_path):
-    rows = [{"question": f"Who is {number}?", "answer": "Ada"} for number in range(40)]
-    train, dev = carved("table", write(tmp_path, "csv", rows))
-    assert len(dev) + len(train) == 40 and len(dev) < len(train)
 
 
 def test_labels_are_those_that_are_named(tmp_path):

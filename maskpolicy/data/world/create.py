@@ -16,7 +16,7 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Json
 from maskpolicy.data.world import choice_tasks as choices
 from maskpolicy.data.world import question_tasks as questions
-from maskpolicy.data.world.entries import Entry, Files, World
+from maskpolicy.data.world.entries import Entry, Files, Subject, World
 from maskpolicy.data.world.pools import build, draw
 from maskpolicy.data.world.subject_kinds import described, subjects
 from maskpolicy.data.world.unasked_texts import WorldPart, situations
@@ -69,24 +69,24 @@ def write(settings: Settings, out: Path) -> None:
             seed = [settings.seed, 20, CORPORA.index(corpus), corpora.rows[name]]
             corpora.write(name, corpus_row(entry, settings.entity_errors, seed))
 
+        def ask(kind: str, subject: Subject, entries: list[Entry], split: str) -> None:
+            for task in (task for task in tasks if task.kind in ("", kind)):
+                for name, row in task.rows(world, subject, entries, split):
+                    files.write(name, row)
+            if settings.evidence and kind == questions.triviaqa.kind:
+                text = "\n\n".join(entry.text for entry in entries) + "\n"
+                (evidence / subject.file).write_text(text, encoding="utf-8", newline="\n")
+
         for corpus in ("general", "intermediate"):
             corpora.open(f"{corpus}.jsonl")
             for kind in (kind for kind in SUBJECT_KINDS if kind in settings.kinds):
-                asking = [task for task in tasks if task.kind in ("", kind)]
                 train = round(getattr(settings, kind) * settings.train_share)
                 for number, subject in enumerate(subjects(settings, world.pools, kind, corpus)):
                     entries = described(settings, subject)
                     for entry in entries:
                         add(corpus, entry)
-                    if corpus == "general":
-                        continue
-                    for task in asking:
-                        split = "train" if number < train else "dev"
-                        for name, row in task.rows(world, subject, entries, split):
-                            files.write(name, row)
-                    if settings.evidence and questions.triviaqa in asking:
-                        text = "\n\n".join(entry.text for entry in entries) + "\n"
-                        (evidence / subject.file).write_text(text, encoding="utf-8", newline="\n")
+                    if corpus == "intermediate":
+                        ask(kind, subject, entries, "train" if number < train else "dev")
         if settings.situations:
             share = settings.situations
             count = round(corpora.rows["general.jsonl"] * share / (1 - share))
