@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from maskpolicy.app import cards
 from maskpolicy.app.arguments import as_typed, policy_keys, repeated
 from maskpolicy.app.cards import ModelHistory, validation_of, validation_sentence
 from maskpolicy.app.file_to_folder import StoreCounter
@@ -290,8 +289,7 @@ def export(prepared: Prepared, name: str = "") -> None:
         work=work,
         validation=validation,
     )
-    parts = (tokenizer.path, artifact.path)
-    place(out, parts, cards.card(about), record, about.limits[0], about.model)
+    place(out, (tokenizer.path, artifact.path), about, record)
 
 
 def validation_line(prepared: Prepared) -> str:

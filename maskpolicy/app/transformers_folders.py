@@ -107,25 +107,24 @@ def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:
 def place(
     out: Path,
     parts: Sequence[Path],
-    card: str,
+    about: ModelHistory,
     record: Json,
-    positions: int | None = None,
-    base: str = "",
     inside: Mapping[str, Sequence[Path]] | None = None,
 ) -> None:
     """Write the files of artifacts, a model card and the record to the folder `out`, atomically.
 
-    The tokenizer's maximum length is lowered to the model's `positions`. What sentence-transformers
-    added to a folder `base` is copied. `inside` has the parts of folders within it, by name. A
-    folder that the same command wrote is replaced. Raises StoreError.
+    Lowers the tokenizer's maximum length to the model's positions, copies what
+    sentence-transformers added to the folder of the model, and replaces a folder that the same
+    command wrote. `inside` has the parts of folders within it, by name. Raises StoreError.
     """
+    card, base = cards.card(about), Path(about.model)
     claim_folder(out.absolute().parent)
     with locked(out.absolute().parent), _replacing(out) as folder:
         for name, own in {"": parts, **(inside or {})}.items():
-            _copy(own, folder / name, positions)
-        for name in _of_sentences(Path(base)):
+            _copy(own, folder / name, about.limits[0])
+        for name in _of_sentences(base):
             (folder / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(Path(base, name), folder / name)
+            shutil.copyfile(base / name, folder / name)
         (folder / CARD).write_text(card, encoding="utf-8")
         (folder / RECORD).write_bytes(json_bytes(record))
 
@@ -226,8 +225,7 @@ def export_model(
         "work": about.work,
     }
     inside = {name: (tokenizer, path) for name, path in kept.items()}
-    card = cards.card(about)
-    place(out, (tokenizer, model.path), card, record, about.limits[0], about.model, inside)
+    place(out, (tokenizer, model.path), about, record, inside)
     return list(inside)
 
 
