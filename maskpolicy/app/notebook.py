@@ -245,8 +245,7 @@ def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | 
     if not all(isinstance(each, str) for each in overrides):
         raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
     for name, count in (("jobs", jobs), ("threads", threads)):
-        if count is not None:
-            schema.check(count, Count, name)
+        schema.check(count, Count | None, name)
     if jobs is not None:
         check_jobs(jobs)
 

@@ -1,4 +1,4 @@
-"""An experiment that the tests of a module share, and a Hub on this machine."""
+"""What the tests of app share: tiny runs, a store, and a Hub on this machine."""
 
 from __future__ import annotations
 

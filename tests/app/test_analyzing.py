@@ -1,4 +1,4 @@
-"""maskpolicy analyze: tables, JSON and pages of finished runs, and what has nothing to show."""
+"""maskpolicy analyze: tables, JSON and pages of finished runs; messages if there is no result."""
 
 from __future__ import annotations
 

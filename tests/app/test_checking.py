@@ -1,4 +1,4 @@
-"""`maskpolicy check`: all data is read and masked, nothing is trained."""
+"""maskpolicy check: it reads and masks all data, and trains nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line itself, and the commands that need no run: list, world, examples, doctor."""
+"""The command line, and the commands without a run: list, world, examples, doctor."""
 
 from __future__ import annotations
 

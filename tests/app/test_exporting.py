@@ -1,4 +1,4 @@
-"""Exported models and entries are read and scored as BabyLM's evaluation pipeline does."""
+"""Exported models and BabyLM entries score in BabyLM's evaluation pipeline as in the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands with text-to-text models of other families than BART, and with what is none."""
+"""Commands with text-to-text models of other families than BART, and with unsuitable models."""
 
 from __future__ import annotations
 

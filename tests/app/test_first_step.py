@@ -1,4 +1,4 @@
-"""The way from `maskpolicy run` to the first step of training crosses few files."""
+"""From `maskpolicy run` to the first step of training, a reader crosses few files."""
 
 from __future__ import annotations
 

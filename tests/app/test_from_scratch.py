@@ -1,4 +1,4 @@
-"""Models of one's own sizes, built from scratch with a tokenizer trained on one's own text."""
+"""Models of your own size, built from scratch with a tokenizer trained on your own text."""
 
 from __future__ import annotations
 

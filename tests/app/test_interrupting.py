@@ -1,4 +1,4 @@
-"""A command that a signal ends says so; a built-in policy that was edited since a run is named."""
+"""Messages of commands that a signal ends, and warnings about edited plugins and what they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores are copied, verified, measured and pruned by commands, and may be URLs of buckets."""
+"""maskpolicy store: copy, verify, measure and prune folders and buckets."""
 
 from __future__ import annotations
 

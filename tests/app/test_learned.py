@@ -1,4 +1,4 @@
-"""What a learned policy cannot be fitted on is one line and exit code 2, in run and pretrain."""
+"""Errors of learned policies that cannot be fitted are one line, in run and pretrain."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every mistake on a command line is one line that says what to do, and leaves nothing behind.
+"""Every mistake on a command line is an error of one line that says what to do.
 
-messages.txt has a case on each line: the words of a command, and a part of the message. Words after
+Each line of messages.txt is a case: the words of a command, and a part of the message. Words after
 ".." follow those of the last line that begins with "#".
 """
 

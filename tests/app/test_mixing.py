@@ -1,4 +1,4 @@
-"""A run whose rows read texts of their own, from the corpus to the board and its analyses."""
+"""A run whose rows read different texts, from the corpus to the board and its analyses."""
 
 from __future__ import annotations
 

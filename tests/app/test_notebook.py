@@ -1,4 +1,4 @@
-"""Experiments run, and their results read, from Python."""
+"""The Python interface: run experiments, load runs and read their results."""
 
 from __future__ import annotations
 

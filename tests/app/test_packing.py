@@ -1,4 +1,4 @@
-"""A packed run is joined by somebody who has neither its folder nor its store."""
+"""Packed runs are read without their folder and store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's folder over several commands: parts, experiments that shrink, the file that it keeps."""
+"""A run's folder after several commands: parts of an experiment, and one that shrank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""maskpolicy pretrain: an ordinary Transformers folder, its card, and what it replaces."""
+"""maskpolicy pretrain: the Transformers folder that it writes, and the card."""
 
 from __future__ import annotations
 

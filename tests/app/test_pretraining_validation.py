@@ -1,4 +1,4 @@
-"""`pretrain --validation`: the loss of text that the model is not trained on."""
+"""`pretrain --validation`: the loss on text that the model is not trained on."""
 
 from __future__ import annotations
 

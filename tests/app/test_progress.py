@@ -1,4 +1,4 @@
-"""What is under way, the time left, and the times of a run: bars on a terminal, lines in a file."""
+"""Progress bars on a terminal, lines elsewhere, times left, and the times of a run's parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/ show is whole: the code of the Python pages, and an own policy, task and metric."""
+"""The code of the docs works: the Python pages, and a policy, task and metric of your own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, what it holds, and how it is verified."""
+"""The folder of a run: its owner, its contents, and how `--verify` checks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""maskpolicy run, plan, leaderboard and export: one small run, and what is made of it."""
+"""maskpolicy run, plan, leaderboard and export with one small run."""
 
 from __future__ import annotations
 

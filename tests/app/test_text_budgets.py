@@ -1,4 +1,4 @@
-"""Budgets in words and epochs: the text is counted, and becomes steps."""
+"""Budgets in words and epochs become steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments with sweeps and with tuned rows: run, planned again with more, and joined."""
+"""Experiments with sweeps and tuned rows: run, planned with more, and joined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verify`: the digests of real results hold, and each change of a packed run is one line."""
+"""maskpolicy verify: digests of real results hold; each change of a packed run is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that are drawn, generators of seeds, and what is chosen from the machine."""
+"""Distributions, random generators, and settings chosen for the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders to write to, and paths in texts that are shared."""
+"""Folders for results, files below folders, weights, and paths in shared texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hub names: pinned to a commit, loaded from a server as from the cache, refused in seconds."""
+"""Hub names become commits, from a server or the cache; errors come within seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: one text for equal values, different ones for different values; ragged arrays."""
+"""Keys: equal values have one text, different values different ones; ragged arrays."""
 
 from __future__ import annotations
 

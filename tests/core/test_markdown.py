@@ -1,4 +1,4 @@
-"""Text of users is text in Markdown: a parser finds no link, image or HTML in it."""
+"""Users' text in Markdown: a parser finds no link, image or HTML in it."""
 
 from __future__ import annotations
 

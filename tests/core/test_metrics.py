@@ -1,4 +1,4 @@
-"""Golden scores, worked by hand, and those of the official scripts."""
+"""Scores worked by hand, and those of the official rules."""
 
 from __future__ import annotations
 

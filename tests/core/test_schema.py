@@ -1,4 +1,4 @@
-"""Blocks of keys and their messages, what a person reads of an error, and types of spans."""
+"""Blocks of keys and their messages, messages of errors, and types of spans."""
 
 from __future__ import annotations
 
