@@ -120,7 +120,7 @@ class DetailOptions:
         bool, Option("--quiet", "-q", help="No progress: only failures and results.")
     ] = False
     verbose: Annotated[
-        bool, Option("--verbose", "-v", help="Also what starts, and what the store has.")
+        bool, Option("--verbose", "-v", help="Also print what starts, and what the store has.")
     ] = False
 
     def notes(self) -> tuple[Console, Detail]:

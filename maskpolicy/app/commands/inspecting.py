@@ -72,7 +72,7 @@ def examples(
         Argument(metavar="[KEY=VALUE]...", help="Fields of the task, e.g. task.prefix=x."),
     ] = None,
     split: Annotated[str, Option(metavar="train|dev|test")] = "test",
-    limit: Annotated[int | None, Option(min=0, help="Print at most so many.")] = None,
+    limit: Annotated[int | None, Option(min=0, help="The most examples to print.")] = None,
     plugin: Plugins = None,
 ) -> None:
     """Print a split of a task as experiments use it, one JSON object per line."""
@@ -125,7 +125,7 @@ def doctor(
     prune: Annotated[bool, Option("--prune", help="Delete what no command needs.")] = False,
     older: Annotated[
         float | None,
-        Option(min=0, metavar="DAYS", help="Also delete what no run has used for so long."),
+        Option(min=0, metavar="DAYS", help="Also delete what no run has used for DAYS days."),
     ] = None,
 ) -> None:
     """Print versions, hardware, chosen precision and attention, pipelines and the store's size."""

@@ -26,7 +26,7 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="TO", help="A folder or a URL.")],
     run: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUN", help="Only what these runs have used; repeatable."),
+        typer.Option(metavar="RUN", help="Only artifacts of these runs; repeatable."),
     ] = None,
     cache: Cache = None,
 ) -> None:
@@ -96,14 +96,14 @@ def prune(
     cache: Cache = None,
     older: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DAYS", help="Also delete what no run has used for so long."),
+        typer.Option(min=0, metavar="DAYS", help="Also delete what no run has used for DAYS days."),
     ] = None,
     cache_size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Shrink a bucket's cache to it, e.g. 20GB; 0: empty it."),
     ] = None,
 ) -> None:
-    """Delete what no command needs from a store; artifacts stay unless --older is given."""
+    """Delete files that no command needs from a store; deletes artifacts only with --older."""
     from maskpolicy.pipeline.store import upkeep
     from maskpolicy.pipeline.store.opening import is_url
 

@@ -82,7 +82,9 @@ def board(
     baseline: Annotated[str | None, Option(metavar="SYSTEM", help="Default: the first.")] = None,
     column: Annotated[
         list[str] | None,
-        Option(metavar="NAME=COLUMN", help="What the tables call system, task, example, score, .."),
+        Option(
+            metavar="NAME=COLUMN", help="Columns of system, task, example, score, ..; repeatable."
+        ),
     ] = None,
     metric: Annotated[
         str | None, Option(metavar="NAME", help="A score of the logs, or the one of predictions.")

@@ -49,13 +49,13 @@ def run(
     threads: Threads = None,
     workers: Workers = 1,
     executor: Annotated[
-        str, Option(metavar="local|ray[=ADDRESS]|slurm", help="Who computes the stages.")
+        str, Option(metavar="local|ray[=ADDRESS]|slurm", help="What computes the stages.")
     ] = "local",
     dry_run: Annotated[
-        bool, Option("--dry-run", help="slurm: print what sbatch would get, and end.")
+        bool, Option("--dry-run", help="slurm: print the scripts for sbatch, and end.")
     ] = False,
     verify: Annotated[
-        bool, Option("--verify", help="First read again all files that the run rests on.")
+        bool, Option("--verify", help="First read all files of the run again.")
     ] = False,
     detail: DetailOptions,
     show_page: Annotated[bool, Option("--open", help="Open the page at the end.")] = False,

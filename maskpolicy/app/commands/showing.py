@@ -62,7 +62,7 @@ def show(
     ] = None,
     run: Annotated[
         str | None,
-        Option(metavar="RUN", help="A run with these rows and what their policies learnt."),
+        Option(metavar="RUN", help="The run of these rows; shows what their policies learnt."),
     ] = None,
     seed: Annotated[int, Option(min=0, help="Seed of the masks.")] = 0,
     seeds: Annotated[int, Option(min=1, help="Number of seeds, from --seed on.")] = 1,
