@@ -200,12 +200,10 @@ def test_processes_that_write_one_folder_do_so_one_after_the_other(tmp_path):
     part.mkdir()
     for number in range(20):
         (part / f"{number}.json").write_text("{}")
-    record = {"version": 1, "stage": "a", "work": {}}
     about = ModelHistory("it", "mini", None, "maskpolicy pretrain", {"versions": {}})
     outs = [tmp_path / "made" / name for name in ("out", "out.b", "out[1]")]
-    outs[0].parent.mkdir()
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda out: place(out, [part], about, record), outs * 8))
+        list(pool.map(lambda out: place(out, [part], about, {"stage": "a"}), outs * 8))
     assert sorted(path.name for path in outs[0].parent.iterdir()) == ["out", "out.b", "out[1]"]
     assert all(len(contents(out)) == 22 for out in outs)
 
