@@ -1,4 +1,4 @@
-"""The rows of an experiment, with their labels and what each has instead of the file's budgets."""
+"""The rows of an experiment, with their labels and the settings that replace the file's."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def task_blocks(
 ) -> tuple[TaskBlock, ...]:
     """Return the columns of an experiment with distinct labels; see `task_block`.
 
-    A column's `finetune` becomes what `own` returns for it: what differs from the file's budget.
+    `own` returns the settings of a column's `finetune` that differ from the file's budget.
     """
     places = [f"{where}[{index}]" for index in range(len(items))]
     given = [named(item, place) for item, place in zip(items, places, strict=True)]

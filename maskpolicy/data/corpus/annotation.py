@@ -73,7 +73,7 @@ def batches(
 
 
 def named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
-    """Return the names of a policy's columns; ConfigError for that of an array of the corpus."""
+    """Return the names of a policy's columns; ConfigError if one is an array of the corpus."""
     for name in sorted(names & {*FIXED, *passages[0].columns}):
         raise ConfigError(
             f"{policy_name(policy)}: its column {name!r} has the name of an array of "
