@@ -126,13 +126,15 @@ class Forgetting:
         """Measure the loss of the model before and after each intermediate stage."""
         rows, notes = rows_of_stages(runs, store, self._rows)
         targets = list(dict.fromkeys(row[TARGET] for row in rows))
-        panels = tuple(
-            _panel([row for row in rows if row[TARGET] == target], target if targets[1:] else "")
-            for target in targets or [""]
-        )
+        columns: tuple[str, ...] = _LOSSES
+        panels = [_panel(rows, "")]
+        if len(targets) > 1:
+            columns = (*_LOSSES[:2], TARGET, *_LOSSES[2:])
+            panels = [
+                _panel([row for row in rows if row[TARGET] == name], name) for name in targets
+            ]
         partial = bool(notes or self.text)  # files may change; each loss is cached by content
-        columns = (*_LOSSES[:2], *[TARGET][: len(targets[1:])], *_LOSSES[2:])
-        return Findings(columns, tuple(rows), tuple(notes), panels, partial=partial)
+        return Findings(columns, tuple(rows), tuple(notes), tuple(panels), partial=partial)
 
     def _rows(self, row: IntermediateStage, store: Store) -> Iterator[Json]:
         """Yield what a stage changed: a row for each target form of the general objective."""
