@@ -130,9 +130,7 @@ class Forgetting:
         panels = [_panel(rows, "")]
         if len(targets) > 1:
             columns = (*_LOSSES[:2], TARGET, *_LOSSES[2:])
-            panels = [
-                _panel([row for row in rows if row[TARGET] == name], name) for name in targets
-            ]
+            panels = [_panel([r for r in rows if r[TARGET] == name], name) for name in targets]
         partial = bool(notes or self.text)  # files may change; each loss is cached by content
         return Findings(columns, tuple(rows), tuple(notes), tuple(panels), partial=partial)
 
