@@ -104,7 +104,7 @@ def test_the_share_of_truncated_passages_is_counted(checked):
 
 def test_what_is_read_and_masked_is_counted(call, checked):
     found = checked()
-    notes = ["dates: 3 of 4 (75%) test questions also stand in train"]
+    notes = ["dates: 3 of 4 (75%) test questions are also in train"]
     examples = {"train": 3, "dev": 1, "test": 4}
     assert found["tasks"] == [{"task": "dates", "examples": examples, "notes": notes}]
     years, every = found["rows"]

@@ -113,12 +113,11 @@ def test_notes_say_what_was_found_and_nothing_of_what_is_well():
         {"split": "train", "what": "sources", "count": 3, "texts": 40, "limit": 64, "key": key}
         for key in ("max_source", "positions")
     ]
-    assert audit.notes("ropes", {"test_in_train": shared, "cuts": cuts}) == [
-        "ropes: 3 of 40 (7.5%) test questions also stand in train",
-        "ropes: 3 of 40 (7.5%) train sources were cut to 64 tokens: finetune.max_source is the "
-        "limit",
-        "ropes: 3 of 40 (7.5%) train sources were cut to 64 tokens: the model has no more "
-        "positions",
+    found = audit.notes("ropes", {"test_in_train": shared, "cuts": cuts})
+    assert [note.removeprefix("ropes: 3 of 40 (7.5%) ") for note in found] == [
+        "test questions are also in train",
+        "train sources were cut to 64 tokens: finetune.max_source is the limit",
+        "train sources were cut to 64 tokens: the model has no more positions",
     ]
     nothing = {"test_in_train": {**shared, "same_text": 0}, "cuts": [{**cuts[0], "count": 0}]}
     assert audit.notes("ropes", nothing) == []

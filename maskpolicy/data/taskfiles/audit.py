@@ -28,7 +28,7 @@ def notes(task: str, found: Json) -> list[str]:
     shared = found["test_in_train"]
     lines = []
     for key, what in (
-        ("same_text", "also stand in train"),
+        ("same_text", "are also in train"),
         ("same_id", "have the id of a train question with another text"),
     ):
         if shared[key]:
