@@ -96,7 +96,7 @@ class Preview:
 
 
 def page(previews: Sequence[Preview]) -> str:
-    """Return an HTML page with a table for each text; previews of a text follow one another."""
+    """Return an HTML page with a table for each text, whose previews must be in a row."""
     texts = [list(each) for _, each in groupby(previews, lambda each: each.masked.text)]
     has_seeds = len({each.seed for each in previews}) > 1
     template = templates("maskpolicy.app").get_template("preview.html")

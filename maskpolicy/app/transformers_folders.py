@@ -60,8 +60,8 @@ _KINDS = ("tokenizer", "pretrained", "intermediate", "finetune")  # stages descr
 def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None:
     """Raise StoreError for an --out that cannot be used, before any work.
 
-    A folder that the same command wrote earlier can be used; it is replaced at the end. That of
-    the `model` cannot.
+    A folder that the same command wrote can be used, and is replaced at the end. The folder of the
+    `model` cannot.
     """
     if model is not None and Path(model).is_dir() and Path(model).resolve() == out:
         raise StoreError(
@@ -90,7 +90,7 @@ def _verb(out: Path) -> str:
 
 
 def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:
-    """Return what a model card says of the architecture: family, limits of texts and so on."""
+    """Return what a model card says about the architecture: family, limits of texts and so on."""
     from transformers import AutoConfig
 
     config = load_weights(AutoConfig, str(folder))
@@ -232,10 +232,9 @@ def export_model(
 def _artifacts(
     run: Run, cell: Result, store: Store, task: str | None
 ) -> tuple[Path, Artifact, dict[str, Json]]:
-    """Return the tokenizer and the model of a cell, and the manifests of what made the model.
+    """Return the tokenizer and the model of a cell, and the manifests of its stages by kind.
 
-    The model is the one that was fine-tuned if there is a `task`. Manifests are by kind of stage;
-    a stage that the store lacks has None.
+    With a `task`, the model is the fine-tuned one. A manifest that the store lacks is None.
     """
     keys = {kind: key for kind in _KINDS if (key := cell.stage_key(kind)) is not None}
     key = keys.get("intermediate" if task is None else "finetune")
