@@ -102,11 +102,9 @@ class DataCheck:
     def trainings(self) -> dict[str, Stage | None]:
         """The first intermediate training of each row that has one; None for a tuned row."""
         experiment, part = self.prepared.experiment, self.prepared.part
-        rows = dict.fromkeys(row for row, _, _ in part.cells)
+        rows, run = dict.fromkeys(row for row, _, _ in part.cells), experiment.runs[0]
         trained = {block.label for block in experiment.policies if block.has_stage}
-        return {
-            row: part.pretrained.get((row, experiment.runs[0])) for row in rows if row in trained
-        }
+        return {row: part.pretrained.get((row, run)) for row in rows if row in trained}
 
     @cached_property
     def deciding(self) -> dict[str, dict[str, Stage]]:

@@ -159,9 +159,7 @@ class Runs:
         document, swept = report.to_json(self.board), _swept_settings(self.board)
         lines = []
         for row, written in zip(self.board.rows, document["rows"], strict=True):
-            first: dict[str, Result] = {}
-            for (task, _), cell in row.cells.items():
-                first.setdefault(task, cell)
+            first = {task: cell for (task, _), cell in reversed([*row.cells.items()])}
             for task in self.board.tasks:
                 columns = _leaderboard_row(document, written, task)
                 lines.append({**columns, **_values(row, first.get(task), swept, columns)})

@@ -263,8 +263,7 @@ def push(
             "run the command again"
         )
     api = HfApi()
-    to: dict[str, Any] = {"repo_id": name, "repo_type": kind}
-    to["commit_message"] = "Made with maskpolicy"
+    to: dict[str, Any] = dict(repo_id=name, repo_type=kind, commit_message="Made with maskpolicy")
     try:
         address = api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
         if path.is_file():
