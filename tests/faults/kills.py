@@ -119,9 +119,12 @@ class Kills:
                 os.kill(child, signal.SIGCONT)
         for child in running:
             kills += self._was_killed(child, there)
-        for hours in (1, 0) if hosts else (0,):  # each host removes its own leftovers
-            call = partial(calls.as_host, hours, self._run(there), has_locks=True)
-            self._end_well(call, there)
+        # each host removes its own leftovers, also those of analyses that the other has finished
+        prune = forks.command("store", "prune", "--store", place / "store")
+        for hours in (1, 0) if hosts else (0,):
+            for command in (self._run(there), prune) if hosts else (self._run(there),):
+                call = partial(calls.as_host, hours, command, has_locks=True)
+                self._end_well(call, there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
 
