@@ -104,7 +104,7 @@ class Kills:
 
         As two `hosts`, they share no locks, and their clocks are an hour apart.
         """
-        there, kills, running = f"shared{hosts:d}-{number}", 0, []
+        there, running = f"shared{hosts:d}-{number}", []
         place = self.folder / there
         (place / "store").mkdir(parents=True)
         (place / "mount").symlink_to("store")  # another path to the same folder
@@ -117,14 +117,12 @@ class Kills:
             time.sleep(0.5)
             for child in running:  # a stopped one continues
                 os.kill(child, signal.SIGCONT)
-        for child in running:
-            kills += self._was_killed(child, there)
+        kills = sum(self._was_killed(child, there) for child in running)
         # each host removes its own leftovers, also those of analyses that the other has finished
-        prune = forks.command("store", "prune", "--store", place / "store")
+        commands = [self._run(there), forks.command("store", "prune", "--store", place / "store")]
         for hours in (1, 0) if hosts else (0,):
-            for command in (self._run(there), prune) if hosts else (self._run(there),):
-                call = partial(calls.as_host, hours, command, has_locks=True)
-                self._end_well(call, there)
+            for command in commands[: 1 + hosts]:
+                self._end_well(partial(calls.as_host, hours, command, has_locks=True), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
 
