@@ -9,8 +9,6 @@ from typing import Any
 import small
 import transformers as modules
 
-from maskpolicy.models.scratch import train_tokenizer
-
 transformers: Any = modules
 
 TEXTS = (*small.TEXTS, "The cute dog walks in the park.", "All dogs walk. Dogs are cute.")
@@ -140,8 +138,15 @@ def _gemma(texts: tuple[str, ...], size: int) -> Any:
 
 
 def _wordpiece(texts: tuple[str, ...], size: int) -> Any:
-    vocabulary = train_tokenizer(texts, size, "wordpiece", "bert").get_vocab()
-    return transformers.BertTokenizer(vocab=vocabulary, do_lower_case=False)
+    """Return BERT's tokenizer, with the pieces of a BPE and all characters of the texts."""
+    vocab, _ = _bpe([], texts, size)
+    ordered = sorted(vocab, key=vocab.get)
+    learned = [piece[1:] if piece[0] == "▁" else f"##{piece}" for piece in ordered]
+    characters = sorted({*"".join(vocab)} - {"▁"})
+    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    every = (*names, *characters, *(f"##{one}" for one in characters), *filter(None, learned))
+    numbered = {piece: number for number, piece in enumerate(dict.fromkeys(every))}
+    return transformers.BertTokenizer(vocab=numbered, do_lower_case=False)
 
 
 _CODED = {"scale_embedding": True}
