@@ -142,9 +142,8 @@ def _wordpiece(texts: tuple[str, ...], size: int) -> Any:
     vocab, _ = _bpe([], texts, size)
     ordered = sorted(vocab, key=vocab.get)
     learned = [piece[1:] if piece[0] == "▁" else f"##{piece}" for piece in ordered]
-    characters = sorted({*"".join(vocab)} - {"▁"})
-    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    every = (*names, *characters, *(f"##{one}" for one in characters), *filter(None, learned))
+    characters = [m + c for c in sorted({*"".join(vocab)} - {"▁"}) for m in ("", "##")]
+    every = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *filter(None, learned)]
     numbered = {piece: number for number, piece in enumerate(dict.fromkeys(every))}
     return transformers.BertTokenizer(vocab=numbered, do_lower_case=False)
 

@@ -87,14 +87,11 @@ def test_nothing_masked_leaves_the_passage_and_no_target(given_, how):
 
 
 @given(masked_passages(least=1), DENOISINGS)
-def test_the_same_key_gives_the_same_masks_and_changes_no_argument(given_, how):
+def test_masking_changes_no_argument(given_, how):
     passage, spans = given_
-    before = passage.tokens.copy(), spans.copy()
-    first, second = (denoising_pair(passage, spans, how, MASK, 3, 5) for _ in range(2))
-    for name in ("source", "target", "excluded"):
-        assert getattr(first, name).tolist() == getattr(second, name).tolist()
-    assert (passage.tokens == before[0]).all()
-    assert (spans == before[1]).all()
+    before = passage.tokens.tolist(), spans.tolist()
+    denoising_pair(passage, spans, how, MASK, 3, 5)
+    assert (passage.tokens.tolist(), spans.tolist()) == before
 
 
 IDS = tuple(range(99, 59, -1))  # <extra_id_0> has the highest id, as in T5

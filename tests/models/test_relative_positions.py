@@ -85,9 +85,8 @@ def test_both_ways_of_attention_give_the_same_gradient():
 
 def batch_of(*sources):
     """A batch in which every <mask> is to be recovered (as 9), and all are excluded."""
-    masks = map(small.excluding, sources)
     return small.batch(
-        [(ids, np.where(own, 9, IGNORE), own) for ids, own in zip(sources, masks, strict=True)]
+        [(ids, np.where(own := small.excluding(ids), 9, IGNORE), own) for ids in sources]
     )
 
 
