@@ -9,6 +9,8 @@ from typing import Any
 import small
 import transformers as modules
 
+from maskpolicy.models.scratch import train_tokenizer
+
 transformers: Any = modules
 
 TEXTS = (*small.TEXTS, "The cute dog walks in the park.", "All dogs walk. Dogs are cute.")
@@ -138,14 +140,8 @@ def _gemma(texts: tuple[str, ...], size: int) -> Any:
 
 
 def _wordpiece(texts: tuple[str, ...], size: int) -> Any:
-    """Return BERT's tokenizer, with the pieces of a BPE and all characters of the texts."""
-    vocab, _ = _bpe([], texts, size)
-    ordered = sorted(vocab, key=vocab.get)
-    learned = [piece[1:] if piece[0] == "▁" else f"##{piece}" for piece in ordered]
-    characters = [m + c for c in sorted({*"".join(vocab)} - {"▁"}) for m in ("", "##")]
-    every = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *filter(None, learned)]
-    numbered = {piece: number for number, piece in enumerate(dict.fromkeys(every))}
-    return transformers.BertTokenizer(vocab=numbered, do_lower_case=False)
+    learned: dict[str, int] = train_tokenizer(texts, size, "wordpiece", "bert").get_vocab()
+    return transformers.BertTokenizer(vocab=learned, do_lower_case=False)
 
 
 _CODED = {"scale_embedding": True}

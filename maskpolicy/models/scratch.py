@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -281,6 +284,9 @@ _NAMES: Mapping[Style, Mapping[str, str]] = {
 }
 _STYLES: Mapping[Style, Style] = {"bert-typed": "bert"}  # styles with the special tokens of another
 _SENTINELS = 100  # of T5
+_CHARACTERS = 1000  # the most single characters in a WordPiece vocabulary
+_DIGITS = 3  # of the scores of a unigram model, whose last digits differ from process to process
+_AT_A_TIME = 1000  # texts
 
 
 def train_tokenizer(
@@ -288,6 +294,7 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Train a cased tokenizer with the special tokens of BART, BERT or T5; BPE is byte-level.
 
+    WordPiece and unigram models read `texts` more than once.
     The first word of a text gets a leading blank like every other word, so an answer has the same
     tokens alone and within a sentence.
     """
@@ -296,8 +303,7 @@ def train_tokenizer(
 
     names = _NAMES[_STYLES.get(style, style)]
     sentinels = [f"<extra_id_{n}>" for n in range(_SENTINELS)] if style == "t5" else []
-    raw, trainer = _untrained(algorithm, vocabulary, [*names.values(), *sentinels], names["unk"])
-    raw.train_from_iterator(training_texts(texts), trainer)
+    raw = _trained(texts, algorithm, vocabulary, [*names.values(), *sentinels], names["unk"])
     if (algorithm, style) == ("bpe", "bart"):
         learned = json.loads(raw.to_str())["model"]
         merges: Any = [tuple(pair) for pair in learned["merges"]]
@@ -316,8 +322,14 @@ def train_tokenizer(
     )
 
 
-def _untrained(algorithm: Algorithm, vocabulary: int, special: list[str], unknown: str) -> Any:
-    """Return a tokenizer without a vocabulary, and its trainer."""
+def _trained(
+    texts: Iterable[str], algorithm: Algorithm, vocabulary: int, special: list[str], unknown: str
+) -> Any:
+    """Return a trained tokenizer, the same in every process, without what surrounds a text.
+
+    The trainers of `tokenizers` read words in an order that differs from process to process, on
+    which vocabularies of WordPiece and scores of unigram models depend.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     settings: dict[str, Any] = {
@@ -329,19 +341,56 @@ def _untrained(algorithm: Algorithm, vocabulary: int, special: list[str], unknow
         raw = Tokenizer(models.BPE())
         raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         raw.decoder = decoders.ByteLevel()
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        return raw, trainers.BpeTrainer(**settings, initial_alphabet=alphabet)
+        settings["initial_alphabet"] = sorted(pre_tokenizers.ByteLevel.alphabet())
+        raw.train_from_iterator(training_texts(texts), trainers.BpeTrainer(**settings))
+        return raw
     if algorithm == "wordpiece":
         raw = Tokenizer(models.WordPiece(unk_token=unknown))
         raw.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
         raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         raw.decoder = decoders.WordPiece()
-        return raw, trainers.WordPieceTrainer(**settings)
-    raw = Tokenizer(models.Unigram())
-    raw.normalizer = normalizers.NFKC()
-    raw.pre_tokenizer = pre_tokenizers.Metaspace()
-    raw.decoder = decoders.Metaspace()
-    return raw, trainers.UnigramTrainer(**settings, unk_token=unknown)
+        alphabet, inner = _alphabet(raw, texts)
+        settings |= {"special_tokens": [*special, *inner], "initial_alphabet": alphabet}
+        settings["limit_alphabet"] = len(alphabet)
+        pieces = _learned(raw, texts, trainers.WordPieceTrainer(**settings))
+        raw.model = models.WordPiece(pieces, unk_token=unknown)
+    else:
+        raw = Tokenizer(models.Unigram())
+        raw.normalizer = normalizers.NFKC()
+        raw.pre_tokenizer = pre_tokenizers.Metaspace()
+        raw.decoder = decoders.Metaspace()
+        learned = _learned(raw, texts, trainers.UnigramTrainer(**settings, unk_token=unknown))
+        rest = sorted((piece, round(score, _DIGITS)) for piece, score in learned[len(special) :])
+        first, unk = [(token, 0.0) for token in special], special.index(unknown)
+        raw.model = models.Unigram([*first, *rest], unk)
+        counts: Counter[str] = Counter()
+        every = training_texts(texts)
+        while batch := list(islice(every, _AT_A_TIME)):
+            for encoded in raw.encode_batch(batch):
+                counts.update(encoded.tokens)
+        scores = [(piece, math.log((counts[piece] + 1) / counts.total())) for piece, _ in rest]
+        raw.model = models.Unigram([*first, *sorted(scores, key=lambda p: (-p[1], p[0]))], unk)
+    raw.add_special_tokens(special)
+    return raw
+
+
+def _learned(raw: Any, texts: Iterable[str], trainer: Any) -> Any:
+    """Return the vocabulary that a copy of a tokenizer learns."""
+    copy = type(raw).from_str(raw.to_str())
+    copy.train_from_iterator(training_texts(texts), trainer)
+    return json.loads(copy.to_str())["model"]["vocab"]
+
+
+def _alphabet(raw: Any, texts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the most frequent characters of texts, and the pieces of those that go on a word."""
+    counts: Counter[str] = Counter()
+    for text in training_texts(texts):
+        counts.update(text)
+    normal = raw.normalizer.normalize_str
+    known = [char for char in sorted(counts) if normal(char) == char and not char.isspace()]
+    alphabet = sorted(sorted(known, key=counts.__getitem__, reverse=True)[:_CHARACTERS])
+    goes_on = [len(raw.pre_tokenizer.pre_tokenize_str(normal(f"a{char}"))) for char in alphabet]
+    return alphabet, [f"##{char}" for char, n in zip(alphabet, goes_on, strict=True) if n == 1]
 
 
 def training_texts(texts: Iterable[str]) -> Iterator[str]:

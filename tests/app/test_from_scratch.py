@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import small
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from maskpolicy.experiment.model_and_corpus import model_block
+from maskpolicy.models.scratch import train_tokenizer
 
 TEXT = "\n\n".join([*small.TEXTS, "Dr. Żuk didn't pay $3.50 in Łódź – naïve café, 東京."] * 4)
 SIZES = ("model.layers=1", "model.width=32", "model.heads=2", "model.vocabulary=500")
@@ -33,6 +37,19 @@ def pretrain(call, store):
         return call("pretrain", *given, *words, "--store", store)
 
     return pretrain
+
+
+@pytest.mark.parametrize(("algorithm", "style"), [("wordpiece", "bert"), ("unigram", "t5")])
+def test_a_tokenizer_is_the_same_in_every_process(algorithm, style):
+    program = (
+        "import small; from maskpolicy.models.scratch import train_tokenizer as train; "
+        f"print(train(small.TEXTS, 400, {algorithm!r}, {style!r}).backend_tokenizer.to_str())"
+    )
+    here = train_tokenizer(small.TEXTS, 400, algorithm, style)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program]
+    there = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert there.stdout.decode().strip() == here.backend_tokenizer.to_str()
 
 
 @pytest.mark.slow

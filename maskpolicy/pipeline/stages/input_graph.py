@@ -118,12 +118,14 @@ class Inputs:
             corpora, corpus = (GENERAL_SOURCE,), unmixed(self.experiment.corpus)
         corpora = (*corpora, self.parts(corpus)[0])
         shape = preset(model)
+        algorithm = cast(Algorithm, model.tokenizer or shape.algorithm)
         params = NewTokenizer(
             vocabulary=model.vocabulary or shape.vocabulary,
             # it is trained on documents, whatever the length of passages
             corpora=tuple(map(_unsized, corpora)),
-            algorithm=cast(Algorithm, model.tokenizer or shape.algorithm),
+            algorithm=algorithm,
             style=shape.style,
+            rules=1 if algorithm == "bpe" else 2,
         )
         of_world = any(isinstance(source, WorldSource) for source in corpora)
         world = self.text_world if of_world else None

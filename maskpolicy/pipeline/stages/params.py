@@ -36,6 +36,7 @@ class NewTokenizer:
     corpora: tuple[Source, ...]
     algorithm: Algorithm = omitted("bpe")
     style: Style = omitted("bart")
+    rules: int = omitted(1)  # of the training: 2 gives the same vocabulary in every process
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from maskpolicy.data.corpus.documents import HubSource, Source
 from maskpolicy.data.corpus.mixing import mix
 from maskpolicy.data.corpus.passages import (
     PASSAGES_FILE,
-    Document,
     Passages,
     open_arrays,
     packed,
@@ -64,14 +64,23 @@ def tokenizer(
         if params.name:
             hub.note("model", params.name, run.local.revision, params.revision)
     else:
-        sources = [documents.read(each, inputs, run.local.corpus) for each in params.corpora]
-        made = train_tokenizer(_texts(sources), params.vocabulary, params.algorithm, params.style)
+        texts = _Texts(params.corpora, inputs, run.local.corpus)
+        made = train_tokenizer(texts, params.vocabulary, params.algorithm, params.style)
     made.save_pretrained(out)
 
 
-def _texts(sources: list[Iterator[Document]]) -> Iterator[str]:
-    for source in sources:
-        yield from (document.text for document in islice(source, _TOKENIZER_TEXTS))
+@dataclass(frozen=True)
+class _Texts:
+    """The texts of the documents that train a tokenizer, which may be read more than once."""
+
+    corpora: Sequence[Source]
+    inputs: Folders
+    located: CorpusBlock | None
+
+    def __iter__(self) -> Iterator[str]:
+        for corpus in self.corpora:
+            found = documents.read(corpus, self.inputs, self.located)
+            yield from (document.text for document in islice(found, _TOKENIZER_TEXTS))
 
 
 @stage("corpus-shard")
