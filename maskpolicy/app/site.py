@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from maskpolicy.app import packing
 from maskpolicy.app.packing import OpenedRuns
-from maskpolicy.core.errors import DataError
+from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.files import check_folder, claim_folder, slug, write_file
 from maskpolicy.leaderboard import stored_board
 from maskpolicy.leaderboard.board import Board
@@ -40,7 +40,7 @@ def write(
             told(f"{number} of {len(places)}: {place}")
             with packing.opened([place]) as opened:
                 for folder in opened.folders:
-                    board, file = _board(folder), packing.default_file(folder)
+                    file = packing.default_file(folder)
                     _, lines = (0, []) if unverified else faults(opened, folder)
                     if lines:
                         raise DataError(
@@ -48,6 +48,7 @@ def write(
                             "leave it out; `maskpolicy verify` lists all faults, and --unverified "
                             "writes the site without a check"
                         )
+                    board = _board(opened, folder)
                     if opened.is_packed(folder):
                         file = Path(opened.called(folder))
                     name = _unused(slug(file.stem), names)
@@ -69,10 +70,15 @@ def faults(opened: OpenedRuns, folder: Path) -> tuple[int, list[str]]:
     return count, [opened.told(f"{opened.called(folder)}: {line}") for line in lines]
 
 
-def _board(folder: Path) -> Board:
+def _board(opened: OpenedRuns, folder: Path) -> Board:
     if stored_board.is_board(folder):
         return stored_board.read_board(folder)
-    return build_leaderboard([read_run(folder)])
+    try:
+        return build_leaderboard([read_run(folder)])
+    except ConfigError as error:
+        raise DataError(
+            f"{opened.called(folder)}: {str(error).partition('; set')[0]}; leave it out"
+        ) from None
 
 
 def _unused(name: str, names: set[str]) -> str:

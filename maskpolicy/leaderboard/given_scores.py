@@ -78,7 +78,7 @@ def build_board(
     if base not in systems:
         raise ConfigError(f"baseline: {unknown('system', base, systems)}")
     unit = "run" if "run" in names else "seed"
-    codes["unit"], numbers = _units(codes, names, unit)
+    codes["unit"], numbers, named_alike = _units(codes, names, unit)
     order = np.argsort(codes["task"], kind="stable")
     starts = np.searchsorted(codes["task"][order], np.arange(1, len(names["task"])))
     every = [_task(each, codes, names, values, shared) for each in np.split(order, starts)]
@@ -89,10 +89,11 @@ def build_board(
         raise DataError(f"no system has all examples of a task: {hint}")
     if not any(task.has[systems.index(base)].any() for task in tasks):
         raise ConfigError(f"baseline: {base} shares no example with all others: name another")
-    pairs = codes.get("group", codes["task"]) * len(every) + codes["task"]
-    apart = len(np.unique(pairs)) == len(names.get("group", names["task"]))
+    subject = "group" if "group" in names else "example"
+    pairs = codes[subject] * len(every) + codes["task"]
+    apart = len(np.unique(pairs)) == len(names[subject])
     order = _in_order(tasks)
-    found = compare_all(tasks, order, told, apart=apart, unit=unit)
+    found = compare_all(tasks, order, told, apart=apart, unit=unit, named_alike=named_alike)
     board = _Scored(tasks, systems, numbers, systems.index(base), unit, found)
     rows = board.rows(order)
     told("ranks")
@@ -171,24 +172,27 @@ def _place(
 
 def _units(
     codes: Mapping[str, NDArray[np.int64]], names: Mapping[str, Sequence[str]], unit: str
-) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-    """Return each line's run as a number from 0, and the runs' numbers on the board.
+) -> tuple[NDArray[np.int64], tuple[int, ...], bool]:
+    """Return each line's run as a number from 0, the runs' numbers, and whether names pair runs.
 
-    If one system has all runs, equal names are equal runs on the board, and numbers if all names
-    are. Otherwise each system's runs are numbered in the order of their names.
+    Equal names are equal runs on the board, and numbers if all names are. Unless two systems share
+    FEWEST names, nothing is paired, and each system's runs are numbered in the order of their
+    names: a table of all names would be large.
     """
     import pandas as pd
 
     if unit not in names:
-        return np.zeros_like(codes["system"]), (0,)
+        return np.zeros_like(codes["system"]), (0,), True
     labels = sorted(names[unit], key=lambda name: (len(name), name))
     units = np.array([labels.index(name) for name in names[unit]])[codes[unit]]
-    of_system = pd.Series(units).groupby(codes["system"])
-    most = int(of_system.nunique().max())
-    if most < len(labels):
-        return of_system.rank("dense").to_numpy(np.int64) - 1, tuple(range(most))
+    has = np.zeros((len(names["system"]), len(labels)), np.float32)
+    has[codes["system"], units] = 1
+    most = int(has.sum(1).max())
+    if most < len(labels) and np.triu(has @ has.T, 1).max() < FEWEST:
+        own = pd.Series(units).groupby(codes["system"]).rank("dense")
+        return own.to_numpy(np.int64) - 1, tuple(range(most)), False
     are_numbers = all(label.isascii() and label.isdigit() for label in labels)
-    return units, tuple(map(int, labels) if are_numbers else range(most))
+    return units, tuple(map(int, labels) if are_numbers else range(len(labels))), True
 
 
 def _task(
@@ -315,9 +319,9 @@ class _Scored:
             f"no test on {one_group}{mean}: all examples share one group": one_group,
             f"no difference on {lacking}{mean}: {base}, the baseline, has no complete score there; "
             "--baseline names another system": lacking,
-            f"{self._with_fewer(self.most)}: two systems are compared on the complete {unit}s that "
-            f"both have{everywhere}; with fewer than {FEWEST}, there is no test": (
-                self.draws_seeds and self._with_fewer(self.most)
+            f"{self._unequal}: two systems are compared on the complete {unit}s that both have"
+            f"{everywhere}; with fewer than {FEWEST}, there is no test": (
+                self.draws_seeds and self._unequal
             ),
         }
         return [text for text, holds in texts.items() if holds]
@@ -331,6 +335,13 @@ class _Scored:
     def draws_seeds(self) -> bool:
         """Whether the tests generalise to other runs."""
         return any(each.seeds >= FEWEST for each in self.pairs)
+
+    @property
+    def _unequal(self) -> str:
+        """Why pairs have fewer runs in common than a system has, in words; "" if none has."""
+        alike = all(each.seeds == self.most for each in self.pairs)
+        named = "" if alike else f"systems have {self.unit}s of different names"
+        return self._with_fewer(self.most) or named
 
     def _with_fewer(self, most: int) -> str:
         """Return which systems have fewer complete runs on which tasks, in words."""
@@ -346,13 +357,13 @@ class _Scored:
         """Return what the tests generalise to, and which differences they find, in words."""
         unit, why = self.unit, "Each system has one run"
         if len(self.numbers) > 1:
-            fewer = self._with_fewer(FEWEST)
+            fewer = self._with_fewer(FEWEST) or self._unequal
             why = (
                 f"Tests with {unit}s need {FEWEST} complete ones that two systems have"
                 f"{f' ({fewer})' if fewer else ''}, so {unit}s are averaged"
             )
         each = f"each system has {self.most} {unit}s"
-        if self._with_fewer(self.most):
+        if self._unequal:
             each = f"two systems are compared on the {unit}s that both have"
         said = (_DRAWN if self.draws_seeds else _HELD).format(why=why, unit=unit, each=each)
         scores = [(task, score) for row in rows for task, score in row.scores.items() if score]
@@ -389,5 +400,4 @@ class _Scored:
             for groups in [int(task.groups.max(initial=-1)) + 1]
         ]
         facts = {"scores": f"given, of single examples: {title}", "examples": listed(sizes)}
-        runs = len(self.numbers)
-        return facts | ({f"{self.unit}s": str(runs)} if runs > 1 else {})
+        return facts | ({f"{self.unit}s": str(self.most)} if len(self.numbers) > 1 else {})

@@ -102,19 +102,21 @@ def compare_all(
     *,
     apart: bool,
     unit: str = "seed",
+    named_alike: bool = True,
 ) -> list[Pairs]:
     """Compare all systems, in this order, on all tasks and on the mean of several tasks.
 
     A pair is compared on the seeds that both systems have: on each task, and for the mean on all
     tasks. With fewer than FEWEST it is not tested, unless no pair has as many: then the seeds of
-    each system are averaged. `apart`: no group of examples is in two tasks. Raises DataError for
-    too many pairs.
+    each system are averaged, as they are if no pair has seeds of the same names (not
+    `named_alike`). `apart`: no group of examples is in two tasks. Raises DataError for too many
+    pairs.
     """
     whole = np.stack([task.whole for task in tasks], 1)  # (systems, tasks, seeds)
     some: NDArray[np.bool_] = np.any(whole, axis=2)
     first, second = _pairs(some[order], order)
     shared = whole[first] & whole[second]
-    draws = shared.sum(2).max(initial=0) >= FEWEST
+    draws = named_alike and shared.sum(2).max(initial=0) >= FEWEST
     scored = some[first] & some[second]
     alike = np.concatenate([shared & draws, scored[..., None]], 2)  # equal for pairs of one kind
     kinds, kind_of = np.unique(alike, axis=0, return_inverse=True)

@@ -113,6 +113,23 @@ def test_missing_answers_are_named(changed):
     assert lines == [f"results/{CELL}.json: its predictions are missing"]
 
 
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        ((f"results/{CELL}.json",), f"results/{CELL}.json: is missing"),
+        (("results/none--zsre--0.json",), "results/none--zsre--0.json: is missing"),
+        (
+            (f"results/{CELL}.json", "experiment.json"),
+            "stages.json: no result depends on some of its stages: results are missing",
+        ),
+    ],
+)
+def test_a_missing_result_is_named(changed, names, line, tmp_path, refused):
+    lines = changed(lambda run: [(run / name).unlink() for name in names], pack=False)
+    assert lines == [line]
+    assert line in refused("site", tmp_path / "copy", "--out", tmp_path / "public")
+
+
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": {"files": [7]}}', '{"a', "{}"])
 def test_malformed_records_are_lines(changed, text):
     lines = changed(lambda run: (run / "stages.json").write_text(text))

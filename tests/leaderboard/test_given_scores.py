@@ -77,9 +77,14 @@ def test_without_seeds_the_test_is_the_paired_t_test_of_examples_and_holm_over_a
         assert (one.estimate.low, one.estimate.high) == pytest.approx((100 * low, 100 * high))
 
 
-@pytest.mark.parametrize(("seeds", "groups"), [(1, 0), (1, 10), (3, 0), (4, 7)])
-def test_all_pairs_are_tested_as_those_of_runs(seeds, groups):
+@pytest.mark.parametrize(
+    ("seeds", "groups", "apart"),
+    [(1, 0, False), (1, 0, True), (1, 10, True), (3, 0, False), (4, 7, True)],
+)
+def test_all_pairs_are_tested_as_those_of_runs(seeds, groups, apart):
     frame = scores(seeds, groups=groups)
+    if apart:
+        frame["example"] = frame["task"] + frame["example"].astype(str)
     board = build_board(frame)
     numbers = np.arange(40) % groups if groups else np.arange(40)
     pairs = {
@@ -90,7 +95,7 @@ def test_all_pairs_are_tested_as_those_of_runs(seeds, groups):
         for both in combinations(SYSTEMS, 2)
     }
     means = {both: [pairs[task, *both] for task in TASKS] for both in combinations(SYSTEMS, 2)}
-    averages = [stats.average(each, apart=True) for each in means.values()]
+    averages = [stats.average(each, apart=apart) for each in means.values()]
     verdicts = stats.assess_family(list(pairs.values()), averages)
     places = [*pairs, *(("mean of all tasks", *both) for both in means)]
     for (column, *both), verdict in zip(places, verdicts, strict=True):
@@ -189,13 +194,38 @@ def test_a_pair_with_too_few_seeds_is_not_tested_and_the_others_are():
     )
 
 
-def test_seeds_of_other_names_are_numbered_for_each_system():
+@pytest.mark.parametrize(
+    ("near", "far", "common"),
+    [("bcde", "efgh", (3, 0)), ("abcd", "efgh", (4, 0)), ("cdef", "efgh", ())],
+)
+def test_seeds_are_paired_by_name(near, far, common):
     frame = scores(4)
-    names = {"base": "abcd", "near": "efgh", "far": "ijkl"}
+    names = {"base": "abcd", "near": near, "far": far}
     named = [names[s][seed] for s, seed in zip(frame.system, frame.seed, strict=True)]
-    assert report.to_json(build_board(frame.assign(seed=named))) == report.to_json(
-        build_board(frame)
-    )
+    board = build_board(frame.assign(seed=named))
+    found = compared(board, "qa")
+    pairs = [found[frozenset(("base", name))] for name in ("near", "far")]
+    assert [each.seeds for each in pairs] == [*(common or (1, 1))]
+    assert board.given.facts["seeds"] == "4"
+    said = "systems have seeds of different names"
+    if not common:
+        assert f"two systems have ({said}), so seeds are averaged" in board.given.above[0]
+        return
+    assert any(note.startswith(f"{said}: two systems are compared") for note in board.notes)
+    assert "qa (far): 0 complete seeds in both systems: a test needs 3" in "; ".join(board.untested)
+    mine, base = (array(frame, name, "qa") for name in ("near", "base"))
+    shift = 4 - common[0]
+    by_name = mine[: common[0]].mean() - base[shift:].mean()
+    assert pairs[0].estimate.difference == pytest.approx(100 * by_name)
+
+
+def test_copies_of_a_task_do_not_narrow_the_mean():
+    frame = scores(tasks=("qa",))
+    copies = pd.concat([frame.assign(task=f"copy {number}") for number in range(6)])
+    board = build_board(copies)
+    one, mean = (compared(board, name) for name in ("copy 0", "mean of all tasks"))
+    pair = frozenset(("far", "base"))
+    assert mean[pair].estimate.p == pytest.approx(one[pair].estimate.p)
 
 
 def test_a_system_that_lacks_examples_has_no_score_there_unless_they_are_left_out():

@@ -254,6 +254,13 @@ def dropped(folder: Path) -> tuple[str, ...]:
     return tuple(name for name in names if known is not None and name not in known)
 
 
+def absent(folder: Path) -> list[str]:
+    """Return the names of the cells of a folder's experiment that have no result and should."""
+    left_out = read_settings(folder).get(LEFT_OUT, ())
+    there = {path.stem for path in (folder / "results").glob("*.json")}
+    return sorted((_cells(folder) or set()) - {*left_out, *there})
+
+
 def _current(folder: Path, kind: str) -> list[Path]:
     """Return the files of results of the experiment's cells that were not left out."""
     known = _cells(folder, early=kind == EARLY)

@@ -20,6 +20,7 @@ from maskpolicy.leaderboard.results.cell import (
     STEP,
     Result,
     Run,
+    absent,
     cell_name,
     early_cell_name,
     read_result,
@@ -65,13 +66,18 @@ def faults(folder: Path, *, packed: bool) -> tuple[int, list[str]]:
         stages = schema.check(read_json(folder / STAGES), dict[str, dict[str, Any]], STAGES)
         for record in stages.values():
             schema.check(record.get("files"), dict[str, str], STAGES)
+        found += (f"results/{name}.json: is missing" for name in absent(folder))
+        unused = {*stages}
         for path in paths:
             name = path.relative_to(folder)
             try:
                 result = replace(read_result(path), folder=folder)
+                unused -= {*result.stages.values()}
                 found += (f"{name}: {line}" for line in _of_result(result, path, stages))
             except DataError as error:
                 found.append(f"{name}: {str(error).replace(f'{path}: ', '')}")
+        if unused and not found:
+            found.append(f"{STAGES}: no result depends on some of its stages: results are missing")
     except MaskpolicyError as error:
         found.append(str(error))
     return len(paths), [line.replace(f"{folder}/", "") for line in found]
