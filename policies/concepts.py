@@ -51,7 +51,9 @@ class Concepts:
 
     graph: str  # file with two concepts and a tab in each line, or ConceptNet's assertions
     ratio: Rate = 0.15  # share of the tokens to mask
-    stage: Weight = CURRICULUM  # 0: random tokens; 1 to `stages`; above: concepts and random tokens
+    # 0: random tokens; 1 to `stages`: concepts of all stages up to this one; above `stages`: all
+    # concepts and random tokens
+    stage: Weight = CURRICULUM
     stages: Count = 3  # of concepts; the last has all concepts of the graph
     hops: Count = 1  # edges between the concepts of one stage and of the next
     connected: Count = 5000  # concepts with the most neighbours, from which the basic ones come

@@ -37,7 +37,8 @@ class InforMask:
     ratio: Rate = 0.15  # share of the tokens to mask
     masks: Count = 30  # random masks; the best one is used
     window: Count = 10  # tokens on either side of a token whose mutual information counts
-    part: Count = omitted(30)  # tokens, roughly, of each part whose best mask is used
+    # roughly how many tokens a part has; the best mask is chosen for each part
+    part: Count = omitted(30)
     # fields that neither count nor annotate reads
     only_select: ClassVar = ("ratio", "masks", "part")
     version: ClassVar = 2  # chooses in parts
@@ -66,7 +67,8 @@ class InforMaskRates:
     ratio: Share = 0.15  # share of the tokens in a mask
     masks: Count = 30  # random masks; the best one is used
     window: Count = 10  # tokens on either side of a token whose mutual information counts
-    part: Count = omitted(30)  # tokens, roughly, of each part whose best mask is used
+    # roughly how many tokens a part has; the best mask is chosen for each part
+    part: Count = omitted(30)
     passes: ClassVar = 2  # pairs first, then masks
 
     def depends(self) -> Json:

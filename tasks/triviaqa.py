@@ -118,7 +118,9 @@ def _documents(row: Json, folders: Sequence[Path]) -> Iterator[str]:
                 with opened(path) as stream:
                     yield stream.read().decode("utf-8")
             except UnicodeDecodeError as error:
-                raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
+                raise DataError(
+                    f"{path}: not UTF-8 at byte {error.start}: convert it to UTF-8"
+                ) from error
 
 
 def _pages(row: Json) -> Iterator[tuple[str, str]]:

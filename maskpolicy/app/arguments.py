@@ -225,7 +225,7 @@ def as_typed(*words: str | Path) -> str:
 
 
 def repeated(option: str, values: Iterable[str | Path] | None) -> list[str | Path]:
-    """Return the words of a command for a repeatable option."""
+    """Return the words of a command; repeat the option before each value."""
     return [word for value in values or () for word in (option, value)]
 
 

@@ -1,4 +1,4 @@
-"""Show what policies mask in texts, also with what they learnt in a finished run."""
+"""Show what policies mask in texts, also with what they learned in a finished run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
-UNLEARNT = "as for a model that has learnt nothing, to which all tokens are equally likely"
+UNLEARNED = "as for a model that has learned nothing, to which all tokens are equally likely"
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,10 @@ class Masking:
         """
         block, reading, specials = self.block, self.reading, Specials.of(self.tokenizer)
         if not block.has_stage:
-            raise ConfigError(f"policy {block.name}: masks nothing: it has no intermediate stage")
+            raise ConfigError(
+                f"policy {block.name}: has no intermediate stage, so it masks nothing: name "
+                "another policy"
+            )
         leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
         most = specials.kept(reading.limits, (leaf.denoising for leaf in leaves))
         passage = _passage(text, self.tokenizer, reading.language, most)

@@ -28,10 +28,10 @@ __all__ = ["FILE", "LABEL", "RULES", "SENTENCE", "Majority", "Material", "best"]
 FILE = "majority.json"  # of the stage's artifact
 LABEL = "majority"  # of the line on a leaderboard
 SENTENCE = (
-    "majority: the score of a guess without a model, learnt from the train split alone by a simple "
-    "rule that cross-validation in train and dev chooses. A score that is not above this line "
-    "shows no learning beyond such a guess; being above it is necessary and not sufficient, and "
-    "the line is an estimate on the same test examples"
+    "majority: the score of a guess without a model, learned from the train split alone by a "
+    "simple rule that cross-validation in train and dev chooses. A score that is not above this "
+    "line shows no learning beyond such a guess; being above it is necessary and not "
+    "sufficient, and the line is an estimate on the same test examples"
 )
 
 
@@ -84,7 +84,7 @@ def _folds(examples: Sequence[Example]) -> list[list[Example]]:
 def _crossed(
     material: Material, rules: Mapping[str, Learn], folds: Sequence[Sequence[Example]]
 ) -> dict[str, list[tuple[Example, str]]]:
-    """Return the guesses of each rule for each example, learnt from the other folds."""
+    """Return the guesses of each rule for each example, learned from the other folds."""
     guessed: dict[str, list[tuple[Example, str]]] = {name: [] for name in rules}
     for fold in folds:
         others = [one for other in folds if other is not fold for one in other]

@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 ROWS = "policies"
 INTERMEDIATE, FINETUNE, STEPS, EPOCHS = "intermediate", "finetune", "steps", "epochs"
 CHECKPOINTS, CHECKPOINT_WORDS = "checkpoint_steps", "checkpoint_words"
-_TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)  # they decide a step
-_TASKS = ("data", "tasks", FINETUNE)  # and a step of fine-tuning
+# keys that decide how many words a step reads: of the intermediate stage, and of fine-tuning
+_TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)
+_TASKS = ("data", "tasks", FINETUNE)
 _UNITS = {"k": 1_000, "M": 1_000_000}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kM])")
 

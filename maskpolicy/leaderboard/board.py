@@ -72,7 +72,7 @@ class BoardRow:
     work: Json = None
     cells: Mapping[tuple[str, int], Result] = field(default_factory=dict)  # by task and seed
     gaps: tuple[Gap, ...] = ()
-    against: str = ""  # label of its baseline: the one of its own run, if that has one
+    against: str = ""  # label of its baseline, which is of the same run if possible
     averages: Mapping[str, Comparison] = field(default_factory=dict)  # by group, if tested
 
     @property

@@ -222,7 +222,8 @@ def _lm_eval(
                 rows.append((row["doc_id"], row["filter"], {n: row[n] for n in row["metrics"]}))
             except (KeyError, TypeError, ValueError, RecursionError):
                 raise DataError(
-                    f"{path}, line {number}: cut off, or not written by lm-evaluation-harness"
+                    f"{path}, line {number}: cut off, or not written by lm-evaluation-harness: "
+                    "write the log again"
                 ) from None
         filters = [each for _, each, _ in rows]
         kept = asked_filter if asked_filter in filters else next(iter(filters), "")

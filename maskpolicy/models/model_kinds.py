@@ -126,4 +126,7 @@ def check_folder(model: ModelBlock) -> None:
     if model.kind == SEQ2SEQ:
         text_to_text.check_architecture(model.name)
     elif tokenizer.mask_token_id is None:
-        raise ConfigError(f"model {model.name}: its tokenizer has no mask token, as an encoder's")
+        raise ConfigError(
+            f"model {model.name}: its tokenizer has no mask token, which an encoder needs: add one "
+            "with tokenizer.add_special_tokens and resize the model's embeddings"
+        )

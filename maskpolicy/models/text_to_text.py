@@ -136,7 +136,7 @@ def label_logits(model: Any, batch: Batch) -> torch.Tensor:
         return logits if bias is None else logits + bias[0].to(logits.dtype)
     every: torch.Tensor = model(
         **_read(model, batch),
-        attention_mask=batch.seen.long(),  # some of these compute with the mask as a number
+        attention_mask=batch.seen.long(),  # ProphetNet subtracts it from 1
         decoder_input_ids=batch.decoder,
         use_cache=False,
     ).logits

@@ -48,7 +48,8 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {  # of papers, for the plugins t
 GROUP = "maskpolicy.plugins"
 NOT_LOADED = "a plugin that only a run names is not loaded"
 _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
-_INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
+# of each plugin of a package: digests of its files, by name
+_INSTALLED: dict[Any, dict[str, str]] = {}
 
 
 def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "") -> Registered:

@@ -100,7 +100,7 @@ def test_a_setting_that_differs_is_harmless_by_a_rule_or_named_in_an_error(place
 
 
 @given(st.sampled_from(sorted(TaskBlock.__dataclass_fields__.keys() - NAMES - {"metrics"})))
-def test_what_a_policy_learnt_from_is_the_same_task(key):
+def test_what_a_policy_learned_from_is_the_same_task(key):
     settings = whole()
     settings["train_on"][0][key] = changed(settings["train_on"][0][key])
     with pytest.raises(ConfigError, match=rf"train_on\.nq\.{key}"):

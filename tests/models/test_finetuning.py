@@ -188,7 +188,7 @@ def test_the_first_token_of_each_word_has_its_tag(folder):
     assert head.steps(model, small.tokenizer(), [example], SPEC, PARAMS)(0).units == 7 * 4
 
 
-def test_tags_are_learnt_and_words_that_are_cut_off_are_outside(folder):
+def test_tags_are_learned_and_words_that_are_cut_off_are_outside(folder):
     head, other = TASK_HEADS["tags"], tagged("Lindau left .", "B-LOC O O")
     examples = [tagged(), other]
     model = learn(head, head.start(folder, examples, 0), examples)

@@ -286,7 +286,7 @@ def test_a_limit_moves_the_keys_of_its_own_task_only(keys):
         assert all("triviaqa" in label for _, label in found)
 
 
-def test_what_is_learnt_depends_on_the_limits_of_train_and_dev_alone(keys):
+def test_what_is_learned_depends_on_the_limits_of_train_and_dev_alone(keys):
     row = "policies=[none, {name: supervised, train_on: [triviaqa]}]"
 
     def fit(limit):

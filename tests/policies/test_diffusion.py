@@ -277,7 +277,7 @@ ENTROPIES = [0.1, 2.0, 0.3, 1.5, 0.2, 1.4, 0.0, 0.5]
 @pytest.mark.parametrize(
     ("policy", "column", "values", "masked"),
     [
-        (SelfEvolution(ratio=0.9), "losses", LOSSES, [1, 3, 5, 7]),  # the others are learnt
+        (SelfEvolution(ratio=0.9), "losses", LOSSES, [1, 3, 5, 7]),  # the others are learned
         (SelfEvolution(ratio=0.9, threshold=2.0), "losses", LOSSES, [1, 7]),
         (SelfEvolution(), "losses", [0.0] * 8, []),
         (EntropyAware(ratio=0.25), "entropies", ENTROPIES, [1, 3]),

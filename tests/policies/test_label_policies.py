@@ -119,7 +119,7 @@ def test_labels_of_the_test_split_change_neither_key_nor_bytes(experiment, made,
     assert all(keys[label] != stage.key for label, stage in before.items())
 
 
-def test_a_pair_of_texts_is_learnt_from(experiment, made, tmp_path):
+def test_a_pair_of_texts_is_learned_from(experiment, made, tmp_path):
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "tasks")
     (folder / "MRPC").mkdir()
     for split, count in (("train", 24), ("dev", 6)):
@@ -321,7 +321,7 @@ def test_a_stop_word_is_judged_and_taken_out_but_never_important():
     assert judged == ["Not great", "Not", "great"]
 
 
-def test_only_texts_whose_label_the_classifier_gets_right_are_learnt_from():
+def test_only_texts_whose_label_the_classifier_gets_right_are_learned_from():
     def log_probabilities(examples):
         return np.log([[0.3, 0.7] if "great" in one.source else [0.6, 0.4] for one in examples])
 

@@ -125,7 +125,7 @@ SHARES = [  # policy, the column that it draws by, how often each of so many tok
     (DifferenceMasking(ratio=0.25), "weights", [0.9, 0.2, 0.3, 0], [1 / 2, 1 / 6, 1 / 3, 0]),
     (PosWeighted("any", ratio=0.25), "weights", [3, 1, 0, 4], [0.375, 0.125, 0, 0.5]),
     (SelfEvolution(ratio=0.25), "losses", [0, 3, 0.1, 0.2], [0, 0.5, 0, 0.5]),
-    (EntropyAware(ratio=0.5), "entropies", [2.0] * 8, [0.5] * 8),  # nothing learnt yet
+    (EntropyAware(ratio=0.5), "entropies", [2.0] * 8, [0.5] * 8),  # nothing learned yet
     (PartOfSpeech("any"), "tagged", [(0, 1), (2, 3)], [0.5, 0, 0.5, 0]),
     (SalientSpan(), "entities", [(0, 1), (2, 3), (4, 5)], [1 / 3, 0, 1 / 3, 0, 1 / 3, 0]),
 ]

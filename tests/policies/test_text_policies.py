@@ -118,7 +118,7 @@ POS = ["DET", "ADJ", "NOUN", "VERB", "NUM", "ADJ", "NOUN", "ADP", "PROPN", "PUNC
 
 @pytest.fixture(scope="module")
 def parser(tmp_path_factory):
-    """A pipeline whose parser has learnt one sentence, with rules for entities."""
+    """A pipeline whose parser has learned one sentence, with rules for entities."""
     import spacy
     from spacy.training import Example
 

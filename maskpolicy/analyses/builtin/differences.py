@@ -1,4 +1,4 @@
-"""Differences to a row: on tasks that a policy was not learnt on, and over several worlds."""
+"""Differences to a row: on tasks that a policy was not learned on, and over several worlds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TRANSFER_COLUMNS = (
 )
 
 
-@analysis("transfer", heading="What policies learnt on one task do on others", place=30)
+@analysis("transfer", heading="What policies learned on one task do on others", place=30)
 @dataclass(frozen=True)
 class Transfer:
-    """Scores of policies learnt on some tasks (`train_on`), on every task, against a reference row.
+    """Scores on every task of policies learned on some (`train_on`), against a reference row.
 
     `difference` is that of the mean scores over shared seeds, in percentage points; `own` is "yes"
-    for tasks that the policy was learnt on.
+    for tasks that the policy was learned on.
     """
 
     reference: str = "salient-span"  # label of a row, or name of its policy
@@ -59,7 +59,7 @@ class Transfer:
                     [one["difference"] for one in found if one["policy"] == row] for row in learned
                 ]
                 title = f"difference to {label} (points)"
-                panels.append(Grid(title, names, run.tasks, values, "used for", "learnt on", True))
+                panels.append(Grid(title, names, run.tasks, values, "used for", "learned on", True))
         return Findings.of_runs(runs, _TRANSFER_COLUMNS, rows, notes, panels)
 
     def _reference(self, run: Run) -> str | None:

@@ -47,7 +47,7 @@ def _luminance(color: str) -> float:
 
 
 def color(place: int) -> str:
-    """Return the colour of a colour index; no two indices have the same."""
+    """Return the colour of a colour index; no two indices share a colour."""
     if place == GREY:
         return "#8a8a8a"
     return COLORS[place] if place < len(COLORS) else _further(place)

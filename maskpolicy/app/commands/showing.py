@@ -62,7 +62,7 @@ def show(
     ] = None,
     run: Annotated[
         str | None,
-        Option(metavar="RUN", help="The run of these rows; shows what their policies learnt."),
+        Option(metavar="RUN", help="The run of these rows; shows what their policies learned."),
     ] = None,
     seed: Annotated[int, Option(min=0, help="Seed of the masks.")] = 0,
     seeds: Annotated[int, Option(min=1, help="Number of seeds, from --seed on.")] = 1,
@@ -208,7 +208,7 @@ def _masking(
     block = replace(block, label=of_run.label) if of_run else block
     if block.has_stage and hooks.REANNOTATE.of(block.policy) is not None:
         log.info(
-            "%s masks by what the model in training predicts: shown %s", policy, preview.UNLEARNT
+            "%s masks by what the model in training predicts: shown %s", policy, preview.UNLEARNED
         )
     if of_run is None:
         return preview.Masking.of(block, model_name, artifacts, language or ENGLISH)
@@ -289,7 +289,7 @@ def gallery(
     typer.echo(markdown.table(["policy", "source", "target"], cells))
     asking = [f"`{row}`" for row, b in blocks.items() if hooks.REANNOTATE.of(b.policy)]
     if asking:
-        typer.echo(f"\n{', '.join(asking)}: {preview.UNLEARNT}.")
+        typer.echo(f"\n{', '.join(asking)}: {preview.UNLEARNED}.")
     if others:
         typer.echo(f"\nNot here: {'; '.join(others)}.")
 

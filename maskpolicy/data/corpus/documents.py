@@ -147,7 +147,7 @@ def _settings(kind: type[_Texts], corpus: CorpusBlock) -> dict[str, Any]:
 
 
 def digests(source: Source | ShardSource, corpus: CorpusBlock) -> dict[Path, str]:
-    """Return the files of a corpus or a shard, with their digests in its key."""
+    """Return the files of a corpus or a shard, with their digests in the source's key."""
     if isinstance(source, WorldSource):
         return {}
     if isinstance(source, HubSource):

@@ -19,7 +19,7 @@ class Frame:
     """The sentences of a situation: `told` answers `question` by `fact` and `law`."""
 
     pool: str  # of the values
-    label: str  # of the values, one of spaCy's
+    label: str  # spaCy's entity label of the values
     law: str
     fact: str
     question: str

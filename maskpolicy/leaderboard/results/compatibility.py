@@ -102,7 +102,7 @@ def parts(result: Result) -> dict[str, ComparedPart]:
         found[f"seed {result.seed}"] = ComparedPart({"general_seed": config.get("general_seed", 0)})
     for kind, version in (result.code or {}).get("versions", {}).items():
         found[f"version of {kind}"] = ComparedPart(version)
-    return {**found, **_questions(result), **_learnt_from(result)}
+    return {**found, **_questions(result), **_learned_from(result)}
 
 
 def identity(result: Result) -> dict[str, Json]:
@@ -122,7 +122,7 @@ def identity(result: Result) -> dict[str, Json]:
     if tune:
         found["policy"] = untuned(result.config["policy"], tune)
     found["tokenizer"] = result.stage_key("tokenizer")
-    found |= {name: part.identity for name, part in _learnt_from(result).items()}
+    found |= {name: part.identity for name, part in _learned_from(result).items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -239,7 +239,7 @@ def _questions(result: Result) -> dict[str, ComparedPart]:
     return found
 
 
-def _learnt_from(result: Result) -> dict[str, ComparedPart]:
+def _learned_from(result: Result) -> dict[str, ComparedPart]:
     """Return the tasks that a learned policy was fitted on, by their names in `train_on`.
 
     The names are a field of the policy and may differ; the data of each name may not.

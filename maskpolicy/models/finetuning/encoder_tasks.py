@@ -158,7 +158,7 @@ class EncoderTask(ABC):
 
     @abstractmethod
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the same logits, given the body's last states, (b, n, d)."""
+        """Return what `logits` returns, from the body's last states, (b, n, d)."""
 
     @abstractmethod
     def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
@@ -224,7 +224,7 @@ class LabelTask(EncoderTask):
         return ExampleSteps(Pairs(_sources(examples, tokenizer, marks, spec), labels), marks, spec)
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the same logits, given the body's last states, (b, n, d)."""
+        """Return the logits of the classes, from the body's last states, (b, n, d)."""
         logits: torch.Tensor = model.classifier(states).float()
         return logits
 
@@ -358,7 +358,7 @@ class SpanTask(EncoderTask):
         return _without_padding(torch.stack([out.start_logits, out.end_logits], dim=2), batch)
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the same logits, given the body's last states, (b, n, d)."""
+        """Return the logits of start and end, from the body's last states, (b, n, d)."""
         return _without_padding(model.qa_outputs(states), batch)
 
     def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:

@@ -53,7 +53,7 @@ class TagTask(EncoderTask):
         return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the same logits, given the body's last states, (b, n, d)."""
+        """Return the logits of the tags, from the body's last states, (b, n, d)."""
         logits: torch.Tensor = model.classifier(model.dropout(states)).float()
         return logits
 

@@ -396,7 +396,7 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
     elif hooks.REANNOTATE.of(policy) is not None:
         why = " masks by what the model in training predicts, which a collator does not know"
     elif fitted is None and hooks.FIT.of(policy) is not None:
-        why = ": learns before it masks: give the folder of what it learnt in a run as `fitted`"
+        why = ": learns before it masks: give the folder of what it learned in a run as `fitted`"
         raise ConfigError(f"{_WHERE}{name}{why}")
     else:
         return

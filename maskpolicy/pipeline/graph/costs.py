@@ -77,8 +77,8 @@ def known_costs(
 ) -> Costs:
     """Return the costs of the kinds of the `missing` stages.
 
-    They are learnt from finished stages of `order`, including dropped ones. If there are none of a
-    kind, they are learnt from manifests of the store, which `elsewhere` returns: those of the same
+    They are learned from finished stages of `order`, including dropped ones. If there are none of a
+    kind, they are learned from manifests of the store, which `elsewhere` returns: those of the same
     experiment, or else those of all.
     """
     costs = Costs()

@@ -95,7 +95,7 @@ class Digests:
         self._reads_notes = True
 
     def distrust(self) -> None:
-        """Ignore all notes, so that this process reads each file once."""
+        """Ignore stored digests; read each file again, once."""
         self._known.clear()
         self._reads_notes = False
 
