@@ -85,7 +85,7 @@ def _register(kind: type, path: Path) -> None:
         hint = ": metrics of labels and numbers are maskpolicy's own (`maskpolicy list metrics`)"
         reads_text = made is None or "string" in str(made.features)
         raise ConfigError(
-            f"metric {name} fails on two texts and their answers, a trial call: "
+            f"metric {name} fails in a trial call on two texts and their answers: "
             f"{cause_at(error, str(path))}{'' if reads_text else hint}"
         ) from error
     _entry = partial(Registered, "metric", plugin=kind, facts={}, file=str(path), line=1)

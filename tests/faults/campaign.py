@@ -71,7 +71,7 @@ class Campaign:
         yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.04)
         dropped = partial(run.powerless, flushes=False)
         yield Kind(f"{power}: flushes dropped, any files empty", "kills", dropped, 0.04)
-        name = "disk full from a change of the file system on"
+        name = "disk fills at some write"
         yield Kind(name, "disks", short.full, 0.05, counts="trials")
         for name, hosts in (
             ("two runs on one host killed, stopped or ended", False),

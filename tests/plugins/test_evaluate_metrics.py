@@ -174,8 +174,8 @@ REFUSED = {
     "return {'wer': 1.0 - (predictions == references)}": "must be 1 or 100 for right answers",
     "return {'n': 1.0}": "and lower for others",
     "return {'n': 'good'}": "gives {} for right answers",
-    "return 1 / 0": "fails on two texts and their answers: ZeroDivisionError",
-    "return None": "fails on two texts",
+    "return 1 / 0": "fails in a trial call on two texts and their answers: ZeroDivisionError",
+    "return None": "fails in a trial call on two texts",
     "import none_such": "No module named 'none_such'",
 }
 
