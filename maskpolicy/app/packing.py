@@ -233,9 +233,7 @@ def _extract(file: Path, target: Path) -> None:
             for entry in entries:
                 name = PurePosixPath(entry.filename)
                 if name.is_absolute() or ".." in name.parts or "\\" in entry.filename:
-                    raise DataError(
-                        f"{file}: {entry.filename!r} leads out of its folder: do not use this file"
-                    )
+                    raise DataError(f"{file}: do not use it: {entry.filename!r} leads outside")
             packed.extractall(target)  # which writes links as files, and no more than file_size
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, *_BROKEN) as error:
         raise DataError(f"{file}: cannot be read as a zip file: {error}") from error

@@ -156,10 +156,7 @@ class Masking:
         """
         block, reading, specials = self.block, self.reading, Specials.of(self.tokenizer)
         if not block.has_stage:
-            raise ConfigError(
-                f"policy {block.name}: has no intermediate stage, so it masks nothing: name "
-                "another policy"
-            )
+            raise ConfigError(f"policy {block.name}: masks nothing: name another policy")
         leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
         most = specials.kept(reading.limits, (leaf.denoising for leaf in leaves))
         passage = _passage(text, self.tokenizer, reading.language, most)

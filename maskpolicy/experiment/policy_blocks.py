@@ -316,9 +316,7 @@ def general_policy(
     place = at(where, "policy")
     check_scratch(model, place)
     if not steps:
-        raise ConfigError(
-            f"{place}: the stage has no steps: raise general.steps, or leave `policy` out"
-        )
+        raise ConfigError(f"{place}: general.steps is 0: raise it, or leave `policy` out")
     given = named(general["policy"], place)
     if given["name"] == NONE:
         raise ConfigError(f"{place}: {NONE} masks nothing: set general.steps: 0")

@@ -23,9 +23,8 @@ log = logging.getLogger(__name__)
 ROWS = "policies"
 INTERMEDIATE, FINETUNE, STEPS, EPOCHS = "intermediate", "finetune", "steps", "epochs"
 CHECKPOINTS, CHECKPOINT_WORDS = "checkpoint_steps", "checkpoint_words"
-# keys that decide how many words a step reads: of the intermediate stage, and of fine-tuning
-_TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)
-_TASKS = ("data", "tasks", FINETUNE)
+_TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)  # decide a step's words
+_TASKS = ("data", "tasks", FINETUNE)  # decide the words of a step of fine-tuning
 _UNITS = {"k": 1_000, "M": 1_000_000}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kM])")
 

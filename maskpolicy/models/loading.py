@@ -197,10 +197,7 @@ def load_tokenizer(
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ConfigError(f"model {name}: has no tokenizer: save one to the same folder")
     if not tokenizer.is_fast:
-        raise ConfigError(
-            f"model {name}: its tokenizer is not a fast one (no character offsets): choose another "
-            "model"
-        )
+        raise ConfigError(f"model {name}: its tokenizer is not a fast one: choose another model")
     if not has_masks(tokenizer):
         raise ConfigError(
             f"model {name}: its tokenizer has neither a mask token nor sentinels such as "

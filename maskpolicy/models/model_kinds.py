@@ -126,7 +126,4 @@ def check_folder(model: ModelBlock) -> None:
     if model.kind == SEQ2SEQ:
         text_to_text.check_architecture(model.name)
     elif tokenizer.mask_token_id is None:
-        raise ConfigError(
-            f"model {model.name}: its tokenizer has no mask token, which an encoder needs: add one "
-            "with tokenizer.add_special_tokens and resize the model's embeddings"
-        )
+        raise ConfigError(f"model {model.name}: has no mask token: add one to tokenizer and model")

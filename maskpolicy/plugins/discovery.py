@@ -48,8 +48,7 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {  # of papers, for the plugins t
 GROUP = "maskpolicy.plugins"
 NOT_LOADED = "a plugin that only a run names is not loaded"
 _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
-# of each plugin of a package: digests of its files, by name
-_INSTALLED: dict[Any, dict[str, str]] = {}
+_INSTALLED: dict[Any, dict[str, str]] = {}  # of a package's plugin: digests of its files, by name
 
 
 def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "") -> Registered:

@@ -152,5 +152,5 @@ def test_a_tokenizer_that_cannot_mask_is_an_error_before_any_work(refused, capfd
     BlenderbotSmallTokenizer("vocab.json", "merges.txt").save_pretrained("slow")
     capfd.readouterr()
     line = refused(*words("slow"))
-    assert "its tokenizer is not a fast one (no character offsets)" in line
+    assert "its tokenizer is not a fast one: choose another model" in line
     assert not list(Path().glob("store/artifacts/*"))

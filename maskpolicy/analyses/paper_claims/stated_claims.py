@@ -109,8 +109,7 @@ YE_2021 = (
     ),
     Claim(
         "F7",
-        "A learned policy can transfer: it beats salient spans on tasks that it was not learned "
-        "on.",
+        "A learned policy can transfer: it beats salient spans on tasks it was not learned on.",
         f"{_YE}, learned policies used for other tasks",
         on_each(("webquestions", "nq"), "closed-book", _SUPERVISED, "salient-span"),
         counts="any",

@@ -449,9 +449,7 @@ def _specials(
         if all(getattr(tokenizer, f"{name}_token_id") is None for name in names):
             raise ConfigError(f"MaskingCollator: the tokenizer has no {names[0]} token: set one")
     if not has_masks(tokenizer):
-        raise ConfigError(
-            "MaskingCollator: the tokenizer has no mask token and no sentinels: set a mask token"
-        )
+        raise ConfigError("MaskingCollator: the tokenizer has no mask token: set a mask token")
     if kind == ENCODER:
         return Specials.of_encoder(tokenizer)
     if start is None and model is not None:

@@ -47,10 +47,7 @@ _TIMEOUT = timedelta(minutes=30)  # to wait for a member, e.g. while the first o
 
 
 class Lost(BrokenProcessPool):
-    """The process that computed a stage ended without an answer.
-
-    Process pools raise BrokenProcessPool, its base class.
-    """
+    """A stage's process ended without an answer; pools raise BrokenProcessPool, its base class."""
 
 
 @dataclass(frozen=True, kw_only=True)
