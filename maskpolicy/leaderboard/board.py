@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -148,6 +149,7 @@ class Given:
 
     above: tuple[str, ...]  # sentences above the table: what the tests generalise to and find
     facts: Mapping[str, str]
+    unit: str = "seed"  # what a run of a system is called: seed or run
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,14 @@ class Board:
         return "policy" if self.given is None else "system"
 
     @property
-    def one_seed(self) -> str:
-        """How to call the scores of a single seed."""
+    def unit(self) -> str:
+        """What the single scores of a cell are of."""
+        return "seed" if self.given is None else self.given.unit
+
+    def shown(self, spread: str) -> str:
+        """Return what a cell shows: one score, or the mean of several and their `spread`."""
+        if self.seeds != 1:
+            return f"{spread} over {self.unit}s"
         return "one seed" if self.given is None else "one run of each system"
 
     @cached_property
@@ -218,7 +226,7 @@ class Board:
         """What the tests treat as random, in words."""
         compared = (score.comparison for score in self._scores)
         most = max((each.seeds for each in compared if each and each.estimate), default=0)
-        return "seeds and examples" if most > 1 else "examples"
+        return f"{self.unit}s and examples" if most > 1 else "examples"
 
     @property
     def condition(self) -> str:
@@ -239,16 +247,15 @@ class Board:
         If only some rows lack the test on a task, their labels follow the task.
         """
         rows_by_reason: dict[str, dict[str, list[str]]] = {}
-        compared: dict[str, int] = dict.fromkeys(self.tasks, 0)
-        for task in self.tasks:
-            for row in self.rows:
-                score = row.scores[task]
-                if score is None or score.comparison is None:
-                    continue
-                compared[task] += 1
-                if score.comparison.reason:
-                    tasks = rows_by_reason.setdefault(score.comparison.reason, {})
-                    tasks.setdefault(task, []).append(row.label)
+        compared: Counter[str] = Counter()
+        for row in self.rows:
+            found = {task: score and score.comparison for task, score in row.scores.items()}
+            found |= {average_label(group): each for group, each in row.averages.items()}
+            for column, comparison in found.items():
+                compared[column] += comparison is not None
+                if comparison and comparison.reason:
+                    tasks = rows_by_reason.setdefault(comparison.reason, {})
+                    tasks.setdefault(column, []).append(row.label)
         reasons = []
         for reason, tasks in rows_by_reason.items():
             whole = {task for task, rows in tasks.items() if len(rows) == compared[task]}
@@ -256,7 +263,7 @@ class Board:
                 self.title(task) + ("" if task in whole else f" ({', '.join(rows)})")
                 for task, rows in tasks.items()
             ]
-            where = "all tasks" if len(whole) == len(self.tasks) > 1 else ", ".join(names)
+            where = "all tasks" if whole >= {*self.tasks} and self.tasks[1:] else ", ".join(names)
             reasons.append(f"{where}: {reason}")
         return tuple(reasons)
 
@@ -294,6 +301,21 @@ class Board:
         if any(score is None or not score.is_complete for score in scores):
             return None
         return statistics.fmean(score.mean for score in scores if score is not None)
+
+    def average_delta(self, row: BoardRow, group: str) -> float | None:
+        """Return the mean difference to the baseline over a group's tasks, or None without one.
+
+        If it is tested, it is that of the seeds that both rows have on all tasks.
+        """
+        test = row.averages.get(group)
+        if test and test.estimate:
+            return test.estimate.difference
+        scores = map(row.scores.get, self.groups[group])
+        deltas = [None if score is None else score.delta for score in scores]
+        known = [delta for delta in deltas if delta is not None]
+        return (
+            statistics.fmean(known) if len(known) == len(deltas) and not row.is_baseline else None
+        )
 
     def majority_average(self, group: str) -> float | None:
         """Return the mean majority score over a group's tasks, or None if one is unknown."""

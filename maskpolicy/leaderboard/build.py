@@ -297,7 +297,7 @@ def needs_steady_runs(rows: Sequence[BoardRow]) -> list[str]:
     ]
 
 
-def lying_apart(rows: Sequence[BoardRow]) -> list[str]:
+def lying_apart(rows: Sequence[BoardRow], unit: str = "seed") -> list[str]:
     """Return a note with the seeds that are far from all others of their row: 1 logit, 10 points.
 
     The others must differ by less than half of that.
@@ -309,11 +309,11 @@ def lying_apart(rows: Sequence[BoardRow]) -> list[str]:
             known = sorted((value, seed) for seed, value in seeds.items() if value is not None)
             for alone, others in ((known[:1], known[1:]), (known[-1:], known[-2::-1])):
                 if len(others) > 1 and _lies_apart(alone[0][0], others[0][0], others[-1][0]):
-                    places.append(f"seed {alone[0][1]} of {row.label} on {task}")
+                    places.append(f"{unit} {alone[0][1]} of {row.label} on {task}")
     if not places:
         return []
     return [
-        f"{listed(places)} {'lies' if len(places) == 1 else 'lie'} apart from the other seeds of "
+        f"{listed(places)} {'lies' if len(places) == 1 else 'lie'} apart from the other {unit}s of "
         "the row: if runs either learn or fail, marks are wrong more often than 1 in 20 boards"
     ]
 

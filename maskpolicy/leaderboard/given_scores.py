@@ -33,6 +33,7 @@ NOWHERE = Path(os.devnull)  # the folder of scores that no run computed
 # what no name may have
 UNPRINTED = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u061c\u200e\u200f\u2028\u2029]")
 _APART = "no example has scores of all systems"
+_ONE_GROUP = "all examples share one group"
 _HELD = (
     "The tests generalise to other examples of the same kind, and to nothing else. {why}: what "
     "another training or sampling of the same system would score is not part of any interval, and "
@@ -106,7 +107,7 @@ def build_board(
         notes=(
             *(*notes, *missing(rows), *board.notes()),
             *([f"left out: {listed(gone)}: {_APART}"] if gone else []),
-            *(*needs_steady_runs(rows), *lying_apart(rows)),
+            *(*needs_steady_runs(rows), *lying_apart(rows, unit)),
         ),
         groups={ALL: tuple(task.name for task in tasks)} if len(tasks) > 1 else {},
         pairs=tuple(
@@ -116,7 +117,7 @@ def build_board(
         ),
         compared_with=base,
         runs=(Run(NOWHERE, (), base, experiment=title),),
-        given=Given(board.above(rows), board.facts(title)),
+        given=Given(board.above(rows), board.facts(title), unit),
     )
 
 
@@ -316,7 +317,7 @@ class _Scored:
         lacking = listed([t.name for t in self.tasks if not t.whole[self.base].any()])
         everywhere = "; on the mean, on those that both have on all tasks" if mean else ""
         texts = {
-            f"no test on {one_group}{mean}: all examples share one group": one_group,
+            f"no test on {one_group}{mean}: {_ONE_GROUP}": one_group,
             f"no difference on {lacking}{mean}: {base}, the baseline, has no complete score there; "
             "--baseline names another system": lacking,
             f"{self._unequal}: two systems are compared on the complete {unit}s that both have"
@@ -355,6 +356,8 @@ class _Scored:
 
     def above(self, rows: Sequence[BoardRow]) -> tuple[str, ...]:
         """Return what the tests generalise to, and which differences they find, in words."""
+        if not any(each.tested.any() for each in self.pairs):
+            return (self._without_test(len(rows)),)
         unit, why = self.unit, "Each system has one run"
         if len(self.numbers) > 1:
             fewer = self._with_fewer(FEWEST) or self._unequal
@@ -390,6 +393,15 @@ class _Scored:
             f"{runs} board marks a true difference to {base} {chance} if it is at least "
             f"{' to '.join(ends)}{middle}.",
         )
+
+    def _without_test(self, systems: int) -> str:
+        """Return that there is no test, and why, in words."""
+        reasons = [each.reason for each in self.pairs]
+        if not reasons:
+            grouped = any(task.groups.any() for task in self.tasks)
+            reasons = ["two systems need a task in common" if grouped else _ONE_GROUP]
+        why = "there is only one system" if systems == 1 else listed([*dict.fromkeys(reasons)])
+        return f"This board has no test, so it says nothing about other examples: {why}."
 
     def facts(self, title: str) -> dict[str, str]:
         """Return what the scores are, by name."""

@@ -71,7 +71,7 @@ def to_json(board: Board, *, work: bool = False) -> Json:
     if board.given is not None:  # `stored_board` reads it again
         gaps = [[r.label, gap.task, gap.seed, gap.reason] for r in board.rows for gap in r.gaps]
         title, above = board.runs[0].experiment, list(board.given.above)
-        given = {"given": {"title": title, "above": above, "gaps": gaps}}
+        given = {"given": {"title": title, "above": above, "gaps": gaps, "unit": board.unit}}
     return {
         "version": VERSION,
         "baseline": board.baseline,
@@ -124,7 +124,8 @@ def _averages(board: Board, row: BoardRow) -> dict[str, Json]:
     for group in board.groups if board.given else ():
         mean, test = board.average(row, group), row.averages.get(group)
         compared = test and _comparison(test, test.is_significant)
-        about = {"delta": compared and compared["difference"], "comparison": compared}
+        delta = board.average_delta(row, group)
+        about = {"delta": None if delta is None else round(delta, _DIGITS), "comparison": compared}
         averages[average_label(group)] = mean and {"mean": round(mean, _DIGITS), **about}
     return averages
 
@@ -142,8 +143,15 @@ def to_pairs(board: Board) -> Table | str:
     tests = sum(each.comparison.estimate is not None for each in board.pairs)
     if not tests:
         reasons = dict.fromkeys(filter(None, (each.comparison.reason for each in board.pairs)))
-        return f"no pair of rows can be tested: {'; '.join(reasons) or 'there is only one row'}"
+        none = "no two share a task with two groups of examples"
+        reason = "; ".join(reasons) or (none if board.rows[1:] else "there is only one row")
+        return f"no pair of rows can be tested: {reason}"
     adjusted = f"p adjusted for {tests} test{'s'[: tests != 1]} (Holm)"
+    if any(each.comparison.seeds > 1 for each in board.pairs):
+        adjusted += (
+            "; noise between runs is estimated from all pairs, and on the leaderboard from "
+            "differences to the baseline, so intervals differ a little"
+        )
     head = ("column", "row", "minus", "difference", "95% interval", "p", "p (Holm)", "finds")
     rows = [
         [board.title(each.column), each.row, each.other, *_pair(each.comparison)]
@@ -205,7 +213,7 @@ def _pair(comparison: Comparison) -> list[str]:
 def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, followed by facts, notes, tests and ranks."""
     head, body = cells(board, work)
-    shown = board.one_seed if board.seeds == 1 else "mean ± standard deviation over seeds"
+    shown = board.shown("mean ± standard deviation")
     about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over {board.over}, after Holm.")
@@ -243,7 +251,16 @@ def to_csv(board: Board, *, work: bool = False) -> str:
     seeds = sorted(
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
     )
-    head = ["policy", "task", "metric", "mean", "std", "delta", "n", *(f"seed {n}" for n in seeds)]
+    head = [
+        "policy",
+        "task",
+        "metric",
+        "mean",
+        "std",
+        "delta",
+        "n",
+        *(f"{board.unit} {n}" for n in seeds),
+    ]
     about: tuple[str, ...] = () if board.given else ("data", "model", *TRAININGS)
     if any(row.tuning for row in board.rows):
         about += ("tuned", "tuning cost")
@@ -293,7 +310,7 @@ def to_table(board: Board, *, work: bool = False) -> Group:
     from rich.text import Text
 
     head, body = cells(board, work)
-    shown = board.one_seed if board.seeds == 1 else "mean ± std over seeds"
+    shown = board.shown("mean ± std")
     facts = [f"{name}: {fact}" for name, fact in description.facts(board).items()]
     about = [f"{SENTENCE}."] if board.majority else []
     title = Text(f"percent, {shown} (difference to {board.compared_with})", style="italic")
@@ -423,8 +440,8 @@ def to_latex(board: Board) -> str:
         texts = [cell.to_latex() for cell in cells[:tasks]]
         texts += [cell.to_latex() if cell.delta else cell.score or "--" for cell in cells[tasks:]]
         lines.append(" & ".join([escape(row.label), *texts]) + r" \\")
-    shown = board.one_seed if board.seeds == 1 else "mean and standard deviation over seeds"
-    about = f"% percent, {shown}; bold: best of its column\n"
+    shown = board.shown("mean and standard deviation")
+    about = f"% percent, {shown}; bold: best of a task\n"
     about += f"% (difference to {escape(board.compared_with)}; dagger: p < {LEVEL} after Holm)\n"
     about += f"% {SENTENCE}\n" if board.majority else ""
     said = () if board.given is None else board.given.above

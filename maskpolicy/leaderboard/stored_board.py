@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from maskpolicy.core.errors import DataError
-from maskpolicy.core.files import PART, read_json, sha256, write_file
+from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.core.files import PART, check_folder, read_json, sha256, write_file
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.board import Board, BoardRow, Given, Score, average_label
@@ -25,6 +25,13 @@ _ESTIMATE = ("difference", "low", "high", "p", "detectable")
 def is_board(folder: Path) -> bool:
     """Return whether a folder holds a board, and not a run."""
     return (folder / FILE).is_file() and not (folder / "results").is_dir()
+
+
+def check(folder: Path) -> None:
+    """Raise StoreError unless a board can be written to a folder: an empty one, or a board's."""
+    check_folder(folder, (FILE,))
+    if folder.is_dir() and any(folder.iterdir()) and not is_board(folder):
+        raise StoreError(f"{folder}: holds the results of a run: choose another --out")
 
 
 def seal(folder: Path) -> None:
@@ -93,6 +100,7 @@ def read_board(folder: Path) -> Board:
             given=Given(
                 tuple(map(_text, given["above"])),
                 {_text(name): _text(fact) for name, fact in settings.items()},
+                _text(given.get("unit", "seed")),
             ),
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -93,14 +92,14 @@ class Table:
     def in_order(self) -> Table:
         """Return the table with columns as on the board, then averages.
 
-        Averages have differences if these are tested.
+        Averages of a run have differences if these are tested.
         """
         tasks = {column.index: at for at, column in enumerate(self.columns)}
         means = [at for at, column in enumerate(self.columns) if column.index is None]
         order = [*(tasks[index] for index in range(len(self.board.tasks))), *means]
 
         def shown(cell: Cell) -> Cell:
-            return cell if cell.interval else replace(cell, delta="")
+            return cell if cell.interval or self.board.given else replace(cell, delta="")
 
         rows = [
             (row, [shown(cell) if i in means else cell for i, cell in enumerate(cells)])
@@ -117,7 +116,8 @@ class Table:
     def summary(self) -> str:
         """The size, e.g. "4 policies × 3 tasks × 2 seeds"."""
         tasks = sum(column.index is not None for column in self.columns)
-        numbers = ((len(self.rows), self.board.noun), (tasks, "task"), (self.board.seeds, "seed"))
+        seeds = (self.board.seeds, self.board.unit)
+        numbers = ((len(self.rows), self.board.noun), (tasks, "task"), seeds)
         return " × ".join(
             f"{n} {word if n == 1 else word.replace('policy', 'policie') + 's'}"
             for n, word in numbers
@@ -181,7 +181,7 @@ def _cell(board: Board, row: BoardRow, column: Column, best: dict[str, set[str]]
     score = row.scores[task]
     gaps = [gap for gap in row.gaps if gap.task == task]
     missing = "; ".join(
-        gap.reason if gap.seed is None else f"seed {gap.seed}: {gap.reason}" for gap in gaps
+        gap.reason if gap.seed is None else f"{board.unit} {gap.seed}: {gap.reason}" for gap in gaps
     )
     if score is None:
         return Cell(incomplete=missing or "not in these results")
@@ -225,16 +225,11 @@ def _average(board: Board, row: BoardRow, group: str) -> Cell:
     mean = board.average(row, group)
     if mean is None:
         return Cell(incomplete=f"no average: {group} is not complete in this row")
-    scores = [row.scores[task] for task in board.groups[group]]
-    deltas = [score.delta for score in scores if score is not None and score.delta is not None]
-    whole = len(deltas) == len(scores) and not row.is_baseline
-    delta = statistics.fmean(deltas) if whole else None
     guess = board.majority_average(group)
     guessed = guess is not None and mean <= guess
     test = row.averages.get(group)
-    if test and test.estimate:  # of the seeds that both rows have on all tasks
-        delta = test.estimate.difference
-    compared = _difference(delta, test, test is not None and test.is_significant)
+    significant = test is not None and test.is_significant
+    compared = _difference(board.average_delta(row, group), test, significant)
     return Cell(score=f"{mean:.1f}", guessed=guessed, by_score=f"{mean:.6f}", **compared)
 
 

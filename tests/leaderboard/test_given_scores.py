@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations
 
 import numpy as np
@@ -145,7 +146,11 @@ def test_a_run_is_the_mean_of_its_seeds():
     runs = frame.assign(run=frame.seed // 2)
     means = frame.groupby(["system", "task", "example", frame.seed // 2], sort=False).score.mean()
     whole = build_board(means.reset_index())
-    pairs = zip(build_board(runs).pairs, whole.pairs, strict=True)
+    board = build_board(runs)
+    for form in (report.to_markdown, report.to_csv, report.to_latex, render):
+        text = re.sub(r"<(script|style).*?</\1>|<[^>]*>", "", form(board), flags=re.DOTALL)
+        assert "seed" not in text
+    pairs = zip(board.pairs, whole.pairs, strict=True)
     assert all(a.comparison.estimate.p == b.comparison.estimate.p for a, b in pairs)
 
 
@@ -186,7 +191,8 @@ def test_a_pair_with_too_few_seeds_is_not_tested_and_the_others_are():
             assert (found[frozenset(("near", other))].estimate is not None) == tests
         far, alone = (compared(each, column)[frozenset(("far", "base"))] for each in (board, whole))
         assert far.seeds == 3 and far.estimate.difference == alone.estimate.difference
-    assert "qa (near): 2 complete seeds in both systems: a test needs 3" in board.untested
+    reason = "2 complete seeds in both systems: a test needs 3"
+    assert f"qa (near), mean of all tasks (near): {reason}" in board.untested
     assert (
         not board.rows[[row.label for row in board.rows].index("near")]
         .averages["all tasks"]
@@ -212,7 +218,8 @@ def test_seeds_are_paired_by_name(near, far, common):
         assert f"two systems have ({said}), so seeds are averaged" in board.given.above[0]
         return
     assert any(note.startswith(f"{said}: two systems are compared") for note in board.notes)
-    assert "qa (far): 0 complete seeds in both systems: a test needs 3" in "; ".join(board.untested)
+    lacks = "0 complete seeds in both systems: a test needs 3"
+    assert f"qa (far), mean of all tasks (far): {lacks}" in "; ".join(board.untested)
     mine, base = (array(frame, name, "qa") for name in ("near", "base"))
     shift = 4 - common[0]
     by_name = mine[: common[0]].mean() - base[shift:].mean()
@@ -247,10 +254,24 @@ def test_equal_systems_and_tasks_of_one_group_have_no_test():
     assert sum(v.comparison.estimate is not None for v in board.pairs) == 5
     one = build_board(frame.assign(group="g"))
     assert not one.pairs and "no test on qa: all examples share one group" in one.notes
+    no_test = "This board has no test, so it says nothing about other examples: "
+    assert one.given.above == (f"{no_test}all examples share one group.",)
+    assert "two groups of examples" in str(report.to_pairs(one))
+    alone = build_board(frame[frame.system == "base"])
+    assert alone.given.above == (f"{no_test}there is only one system.",)
+    assert "there is only one row" in str(report.to_pairs(alone))
     assert one.given.facts["examples"] == "qa 40 in 1 group"
     alike = build_board(frame.assign(score=1.0))
     assert {str(each) for each in alike.standings["qa"].values()} == {"1-3"}
     assert alike.untested == ("qa: the difference is the same for every seed and example",)
+
+
+def test_a_mean_without_a_test_has_its_difference_and_the_reason():
+    board = build_board(scores().assign(score=1.0))
+    means = [row["averages"]["mean of all tasks"]["delta"] for row in report.to_json(board)["rows"]]
+    assert means == [None, 0, 0]
+    assert report.to_markdown(board).count("100.0 (0.0) |") == 6
+    assert board.untested == ("all tasks: the difference is the same for every seed and example",)
 
 
 def test_where_shared_cannot_help_a_line_says_so():

@@ -97,11 +97,13 @@ def board(
     as_json: AsJson = False,
 ) -> None:
     """Test scores of single examples, which another program computed, as a leaderboard."""
-    from maskpolicy.leaderboard import report
+    from maskpolicy.leaderboard import report, stored_board
     from maskpolicy.leaderboard.given_scores import build_board
     from maskpolicy.leaderboard.page import save_forms
     from maskpolicy.leaderboard.score_files import read_scores
 
+    if out is not None:
+        stored_board.check(out)
     columns = dict(word.partition("=")[::2] for word in column or ())
     title = ", ".join(dict.fromkeys(path.name for path in files))
     with console(err=True).status("reading", refresh_per_second=2) as status:

@@ -40,8 +40,10 @@ def save_page(board: Board, path: Path, option: str = "--out", home: str = "") -
 def save_forms(board: Board, out: Path, home: str = "") -> None:
     """Write leaderboard.html, .json, .md, .csv and .tex; raises StoreError.
 
-    A board of given scores also has a manifest with their digests.
+    A board of given scores also has a manifest with their digests, and a folder of its own.
     """
+    if board.given is not None:
+        stored_board.check(out)
     report.save_report(board, out)
     save_page(board, out / "leaderboard.html", home=home)
     if board.given is not None:
