@@ -152,6 +152,7 @@ class Runs:
     def leaderboard(self) -> DataFrame:
         """Return one row for each policy and task, with its test against the baseline.
 
+        Given scores have rows for the mean of all tasks, too.
         Scores and differences are in percent. `low` and `high` bound the difference (95%); `p_holm`
         is adjusted over the whole board; `rank_low` and `rank_high` are the possible ranks. All
         are missing without a test. Swept and tuned settings have columns as in `scores`.
@@ -160,7 +161,7 @@ class Runs:
         lines = []
         for row, written in zip(self.board.rows, document["rows"], strict=True):
             first = {task: cell for (task, _), cell in reversed([*row.cells.items()])}
-            for task in self.board.tasks:
+            for task in (*self.board.tasks, *written.get("averages", ())):
                 columns = _leaderboard_row(document, written, task)
                 lines.append({**columns, **_values(row, first.get(task), swept, columns)})
         return _frame(lines, tuple(lines[0]) if lines else ())
@@ -173,6 +174,8 @@ class Runs:
         unknown policy or task, and DataError for a damaged file.
         """
         rows, names = self._chosen(policy), self._names()
+        if self.board.given is not None:
+            raise ConfigError("given scores have no answers: your own file has them")
         if task is not None and task not in self.board.tasks:
             raise ConfigError(unknown("task", task, self.board.tasks))
         lines = [
@@ -317,7 +320,7 @@ def _column(setting: str, others: Collection[str]) -> str:
 
 
 def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict[str, Json]:
-    score = row["scores"][task] or {}
+    score = {**row["scores"], **row.get("averages", {})}[task] or {}
     test = score.get("comparison") or {}
     low, high = document["ranks"].get(task, {}).get(row["policy"], (None, None))
     return {

@@ -32,6 +32,7 @@ COLUMNS = (*NEEDED, "seed", "run", "group", "metric")
 NOWHERE = Path(os.devnull)  # the folder of scores that no run computed
 # what no name may have
 UNPRINTED = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u061c\u200e\u200f\u2028\u2029]")
+_UNSEEN = re.compile(f"{UNPRINTED.pattern}|[\u00ad\u200b-\u200d\u2060\ufeff]")
 _APART = "no example has scores of all systems"
 _ONE_GROUP = "all examples share one group"
 _HELD = (
@@ -116,7 +117,7 @@ def build_board(
             for first, second, comparison in zip(each.first, each.second, compared, strict=True)
         ),
         compared_with=base,
-        runs=(Run(NOWHERE, (), base, experiment=title),),
+        runs=(Run(NOWHERE, (), base, experiment=title, alias=title),),
         given=Given(board.above(rows), board.facts(title), unit),
     )
 
@@ -129,11 +130,12 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
     if (codes < 0).any():
         line = int(np.flatnonzero(codes < 0)[0]) + 1
         raise DataError(f"line {line} of the table has no {column}: give it one, or remove it")
-    places, names = pd.factorize(np.array([str(each) for each in found], dtype=object))
+    places, names = pd.factorize(np.array([str(each).strip(" ") for each in found], dtype=object))
     for name in names if column not in ("example", "group") else ():  # these are not shown
-        if not name.strip() or UNPRINTED.search(name):
+        if not name.strip() or _UNSEEN.search(name):
             raise DataError(
-                f"{column} {name!r}: is empty or has control characters or line breaks: rename it"
+                f"{column} {name!r}: is empty or has control characters, line breaks or "
+                "signs without width: rename it"
             )
         if column == "task" and name == average_label(ALL):
             raise DataError(f"task {name!r}: this is the board's name of an average: rename it")
@@ -150,7 +152,9 @@ def _values(
     texts = np.flatnonzero(numbers.isna() & frame["score"].notna())
     if len(texts):
         where, text = _place(NEEDED[:3], texts[0], codes, names), frame["score"].iloc[texts[0]]
-        raise DataError(f"{where}: score {text!r} is not a number")
+        comma = re.fullmatch(r"\s*\d*,\d+\s*", str(text))
+        advice = ": write a point for the comma" if comma else ""
+        raise DataError(f"{where}: score {text!r} is not a number{advice}")
     values: NDArray[np.float64] = numbers.to_numpy("float64", na_value=np.nan) / scale
     bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
     if not len(bad):
@@ -224,7 +228,8 @@ def _task(
     full = counts == np.maximum(1, counts.max(-1, keepdims=True))  # with all seeds of the run
     groups = np.arange(len(used)) if "group" not in of else of["group"][first]
     if "group" in of and (groups[example] != of["group"]).any():
-        raise DataError(f"task {name}: an example is in two groups: give it one everywhere")
+        which = _place(["example"], (groups[example] != of["group"]).argmax(), of, names)
+        raise DataError(f"task {name}, {which}: is in two groups: give it one everywhere")
     metric = names["metric"][of["metric"][0]] if "metric" in of else "score"
     scores = np.where(full, sums / np.maximum(1, counts), np.nan)
     whole = Task(name, metric, np.unique(groups, return_inverse=True)[1], scores)

@@ -125,7 +125,7 @@ def _averages(board: Board, row: BoardRow) -> dict[str, Json]:
         mean, test = board.average(row, group), row.averages.get(group)
         compared = test and _comparison(test, test.is_significant)
         delta = board.average_delta(row, group)
-        about = {"delta": None if delta is None else round(delta, _DIGITS), "comparison": compared}
+        about = {"delta": _rounded(delta), "comparison": compared}
         averages[average_label(group)] = mean and {"mean": round(mean, _DIGITS), **about}
     return averages
 
@@ -384,10 +384,15 @@ def _score(score: Score | None) -> Json:
             for seed, value in score.seeds.items()
         },
         "n": score.n,
-        "delta": None if score.delta is None else round(score.delta, _DIGITS),
+        "delta": _rounded(score.delta),
         "comparison": comparison_json(score),
         **({"parts": parts} if parts else {}),
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return a rounded number, without a minus before 0."""
+    return None if value is None else round(value, _DIGITS) + 0.0
 
 
 def comparison_json(score: Score) -> Json:
@@ -400,9 +405,9 @@ def comparison_json(score: Score) -> Json:
 def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]:
     test = comparison.estimate
     return {
-        "difference": test and round(test.difference, _DIGITS),
-        "low": test and round(test.low, _DIGITS),
-        "high": test and round(test.high, _DIGITS),
+        "difference": test and _rounded(test.difference),
+        "low": test and _rounded(test.low),
+        "high": test and _rounded(test.high),
         "p": test and float(f"{test.p:.{_DIGITS}g}"),
         "p_holm": None if comparison.p_holm is None else float(f"{comparison.p_holm:.{_DIGITS}g}"),
         "significant": is_significant,

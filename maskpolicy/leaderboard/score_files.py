@@ -63,8 +63,10 @@ def read_scores(
     }
     scores = joined["metric"].categories if "metric" in joined else []
     if metric and not any(name.split(",")[0] == metric.split(",")[0] for name in scores):
-        there = ", ".join(scores) or "nothing: tables have one score"
-        raise ConfigError(f"--metric {metric}: no task has this score: choose from {there}")
+        there = (
+            f"choose from {', '.join(scores)}" if len(scores) else "a table has one, leave it out"
+        )
+        raise ConfigError(f"--metric {metric}: no task has this score: {there}")
     return pd.DataFrame({**joined, "score": pd.concat([f["score"] for f in frames]).array}), notes
 
 
@@ -108,6 +110,8 @@ def named(
     if not frame.columns.is_unique:
         raise DataError(f"{where}two columns have the same name: rename one")
     frame = frame[list(renamed)].rename(columns=renamed)
+    if path is not None and not len(frame):
+        raise DataError(f"{where}the table has no lines")
     if path is not None and "system" not in frame:
         if not {"task", "example"} & {*frame}:
             frame["example"] = range(len(frame))
@@ -138,17 +142,25 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
     wanted = {name: columns.get(name, name) for name in NAMES}
     try:
         if path.suffix == ".parquet":
-            there = [n for n in parquet.read_schema(path).names if n in wanted.values()]
+            there = parquet.read_schema(path).names
+            if {*columns.values()} <= {*there}:
+                there = [name for name in there if name in wanted.values()]
             return _checked(parquet.read_table(path, columns=there))
         if path.suffix == ".jsonl":
             return _checked(lines.read_json(path, lines.ReadOptions(block_size=_BLOCK)))
         read = tables.ReadOptions(block_size=_BLOCK)
         parse = tables.ParseOptions(delimiter=_SIGNS[path.suffix], newlines_in_values=True)
         there = tables.open_csv(path, read, parse).schema.names
+        if len(there) == 1 and ";" in there[0]:
+            raise DataError(f"{path}: its columns are separated by semicolons: write commas")
         text = pa.dictionary(pa.int32(), pa.string())
         convert = tables.ConvertOptions(
             column_types={own: text for name, own in wanted.items() if name != "score"},
-            include_columns=[own for own in dict.fromkeys(there) if own in wanted.values()]
+            include_columns=[
+                own
+                for own in dict.fromkeys(there)
+                if own in wanted.values() or not {*columns.values()} <= {*there}
+            ]
             or there,
         )
         if len(there) > len({*there}):
@@ -181,7 +193,7 @@ def _fault(path: Path) -> str:
                     if cells and len(cells) != width:
                         return f", line {number}: has {len(cells)} columns, the first line {width}"
     except UnicodeDecodeError:
-        return f", line {number}: is not UTF-8"
+        return f", line {number}: is not UTF-8: convert it to UTF-8"
     except csv.Error as error:
         return f", after line {number}: {error}"
     except (AttributeError, ValueError, RecursionError):

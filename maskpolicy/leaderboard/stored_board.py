@@ -96,7 +96,7 @@ def read_board(folder: Path) -> Board:
             groups={ALL: tasks} if len(tasks) > 1 else {},
             pairs=pairs,
             compared_with=base,
-            runs=(Run(NOWHERE, (), base, experiment=_text(given["title"])),),
+            runs=(Run(NOWHERE, (), base, experiment=_text(given["title"]), alias=given["title"]),),
             given=Given(
                 tuple(map(_text, given["above"])),
                 {_text(name): _text(fact) for name, fact in settings.items()},

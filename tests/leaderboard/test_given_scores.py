@@ -373,10 +373,14 @@ BAD = {
     "line 1 of the table has no task": lambda frame: frame.assign(task=None),
     "is empty or has control characters": lambda frame: frame.assign(system="a\x1b[2J"),
     r"task 'a\nb': is empty or has": lambda frame: frame.assign(task="a\nb"),
+    r"system 'a\u200bb': is empty": lambda frame: frame.assign(system="a\u200bb"),
+    "example 0, seed 0: has 2 scores": lambda frame: frame.assign(
+        system=frame.system.map({"base": "a", "near": "a "}), seed=0
+    )[frame.system != "far"],
     r"system 'a\u202eb': is empty": lambda frame: frame.assign(system="a\u202eb"),
     "this is the board's name of an average": lambda frame: frame.assign(task="mean of all tasks"),
     "example a b: has 2 scores": lambda frame: frame.assign(example="a\nb", task="t")[::40],
-    "an example is in two groups": lambda frame: frame.assign(group=range(len(frame))),
+    "task nli, example 0: is in two groups": lambda frame: frame.assign(group=range(len(frame))),
     "are too many to test together": lambda frame: pd.DataFrame(
         {"system": range(1000), "task": "t", "example": 0, "score": 1.0}
     ),
@@ -394,8 +398,13 @@ def test_python_takes_frames_of_pandas_and_polars(tmp_path):
     frame = scores(3).rename(columns={"system": "model"})
     found = mp.board(frame, columns={"system": "model"}, baseline="near")
     assert found.board.baseline == "near"
-    assert set(found.leaderboard()["policy"]) == set(SYSTEMS)
-    assert len(found.scores()) == 3 * 3 * 2
+    table = found.leaderboard()
+    assert set(table["policy"]) == set(SYSTEMS)
+    assert [*table["task"]] == [*TASKS, "mean of all tasks"] * 3
+    assert table["p_holm"].notna().sum() == 6
+    assert len(found.scores()) == 3 * 3 * 2 and {*found.scores()["run"]} == {"a frame"}
+    with pytest.raises(ConfigError, match="have no answers"):
+        found.answers()
     assert "leaderboard.html" in {path.name for path in found.save(tmp_path).iterdir()}
     with pytest.raises(ConfigError, match="have no store"):
         found.masks("near")

@@ -90,13 +90,19 @@ BAD = {
         "kinds.jsonl, line 2: score is text, but not text before",
     ),
     "list.jsonl": ('{"system":"a"}\n[1]\n', "list.jsonl, line 2: is not a JSON object"),
+    "comma.csv": (
+        'system,task,example,score\na,t,1,"0,5"\n',
+        "score '0,5' is not a number: write a point for the comma",
+    ),
+    "semi.csv": ("system;task;example;score\na;t;1;1\n", "semi.csv: its columns are separated by"),
+    "head.csv": ("system,task,example,score\n", "head.csv: the table has no lines"),
     "twice.csv": ("system,system,score\na,b,1\n", "two columns have the same name"),
     "binary.parquet": ("PAR1 and nothing", "binary.parquet: is not a Parquet file, or is cut off"),
     "cut.jsonl": ('{"system": "a", "sco', "cut.jsonl, line 1: is not a JSON object"),
     "other.csv": ("x,y\n1,2\n", "no column score: --column score=NAME"),
     "latin.csv": (
         b"system,task,example,score\n\xe9,t,1,1\n",
-        "latin.csv, line 2: is not UTF-8",
+        "latin.csv, line 2: is not UTF-8: convert it",
     ),
     "latin.jsonl": (
         b'{"system":"\xe9","task":"t","example":1,"score":1}\n',
@@ -128,7 +134,13 @@ def test_the_command_writes_all_forms(tmp_path, call, refused):
     assert json.loads(out) == json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert "choose from" in refused(*words[:-1], "three")
     assert "choose from system, task" in refused(*words, "--column", "x=y")
-    assert "has this score" in refused(*words, "--metric", "acc")
+    assert "has this score: a table has one" in refused(*words, "--metric", "acc")
+    line = refused("board", tmp_path / "scores.csv", "--column", "system=foo")
+    assert f"no column foo (there are: {', '.join(LINES[0])})" in line
+    assert (
+        f"0 results, 1 fault: {tmp_path / 'scores.csv'}"
+        in (call("verify", tmp_path / "scores.csv")[1])
+    )
     assert "no such file or folder" in refused("board", tmp_path / "none.csv")
 
 

@@ -209,7 +209,9 @@ def verify(
             lines.append(str(error))
     for line in lines:
         console().print(line, soft_wrap=True)
-    console().print(f"{results} results, {len(lines)} faults: {', '.join(runs)}", soft_wrap=True)
+    pairs = ((results, "result"), (len(lines), "fault"))
+    counts = ", ".join(f"{count} {word}{'s'[: count != 1]}" for count, word in pairs)
+    console().print(f"{counts}: {', '.join(runs)}", soft_wrap=True)
     if lines:
         raise typer.Exit(1)
 

@@ -59,7 +59,7 @@ def faults(folder: Path, *, packed: bool) -> tuple[int, list[str]]:
     """
     paths = sorted([*folder.glob("results/*.json"), *folder.glob(f"{EARLY}/*.json")])
     if not paths:
-        raise DataError(f"{folder}: no results/*.json: name a folder that `run` wrote")
+        raise DataError(f"{folder}: no results/*.json: name a folder of `run` or `board`, or a zip")
     found = list[str]()
     try:
         found += _of_files(folder) if packed else []
