@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.core import keys, schema
-from maskpolicy.core.errors import ConfigError, unknown
-from maskpolicy.core.metrics import METRICS
+from maskpolicy.core.errors import ConfigError, PluginError, unknown
+from maskpolicy.core.metrics import METRICS, Metric
 from maskpolicy.core.schema import at
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import Own
@@ -29,6 +29,7 @@ SHORT_ANSWERS = (
     "{metric} looks for a short answer, which the rows of this world do not name, so that it "
     "compares with whole sentences and gives 0: set world.wow_values: true"
 )
+_TRIED = "a text"  # prediction and answer of a trial call
 _HUB_NAME = re.compile(r"(hf://datasets/)?\w[\w.-]*/[\w.-]+")
 log = logging.getLogger(__name__)
 
@@ -130,6 +131,21 @@ def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: s
             what, are = ("texts", "numbers") if has_numbers else ("numbers", "not numbers")
             said = f"compares {what}, and the answers of this task are {are}: {instead}"
             raise ConfigError(f"{place}: {name} {said}")
+    for name in () if TASK_KINDS[kind].has_classes else names or (usual,):
+        if name in registry.names("metric") and not name.startswith(PREFIX):
+            _try(METRICS[name], where)
+
+
+def _try(metric: Metric, where: str) -> None:
+    """Raise ConfigError for a metric of a plugin whose code is broken, or scores beyond 0 to 1.
+
+    Other errors may be those of a metric that expects answers of another form.
+    """
+    try:
+        metric.score(_TRIED, [_TRIED])
+    except PluginError as error:
+        if isinstance(error.__cause__, NameError | TypeError | None):
+            raise ConfigError(f"{where}: {error} (a trial call)") from error
 
 
 def _check_labels(names: Sequence[Any], labels: Sequence[str], where: str) -> None:

@@ -56,6 +56,7 @@ class Parts:
     assumed: int = EXAMPLES  # examples, where their number is unknown
     share: float = SHARE  # of right answers, where it is unknown
     freedom: float = 0.0  # degrees of freedom of `runs`; 0: assumed, not measured
+    fault: str = ""  # of the task's local files, why their examples are not counted
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,9 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     for task in labels:
         cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
         split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
-        groups, block = _groups(blocks[task], split), blocks[task]
+        (groups, fault), block = _groups(blocks[task], split), blocks[task]
         about = (bool(noisy), block.limit.test, _share(block.name))
-        parts = _parts(stored[task], noise, groups, *about)
+        parts = replace(_parts(stored[task], noise, groups, *about), fault=fault)
         find = partial(finds, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(parts, n))
@@ -235,19 +236,20 @@ def _parts(
     )
 
 
-def _groups(block: TaskBlock, split: Path | None) -> list[str] | None:
+def _groups(block: TaskBlock, split: Path | None) -> tuple[list[str] | None, str]:
     """Return the group of each test example: of those in the store, or of the task's local files.
 
-    None if they are neither, or if the files cannot be used: a run then says why.
+    They are None if there are neither, or if the files cannot be used, with the reason.
     """
     if split is not None:
-        return [json.loads(line)["group"] for _, line in predictions.lines(split)]
+        return [json.loads(line)["group"] for _, line in predictions.lines(split)], ""
     if block.data in (HUB, WORLD):
-        return None
+        return None, ""
     try:
-        return [one.group for _, one in examples.opened(block, "test", Path(block.data)).kept]
-    except MaskpolicyError:
-        return None
+        kept = examples.opened(block, "test", Path(block.data)).kept
+        return [one.group for _, one in kept], ""
+    except MaskpolicyError as error:
+        return None, str(error)
 
 
 def _share(task: str) -> float:
@@ -304,6 +306,7 @@ def lines(powers: Sequence[Power], experiment: Experiment) -> list[str]:
             f"assumed as at {100 * EDGE:.0f} or {100 - 100 * EDGE:.0f}"
             f" ({NOISE} logits between runs if no run shows them)"
         )
+    remarks += [f"{p.task} cannot be read: {p.parts.fault}" for p in powers if p.parts.fault]
     if default := [each.parts for each in powers if each.parts.source == "defaults"]:
         unknown = sorted({each.parts.assumed for each in powers if each.parts.examples is None})
         examples = f", {' or '.join(map(str, unknown))} test examples" if unknown else ""

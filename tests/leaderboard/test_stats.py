@@ -298,7 +298,9 @@ def test_half_of_pairs_are_assumed_to_be_right(tmp_path):
     found = power.plan(made, stages.build(made), Store(tmp_path / "store"))
     assert [each.parts.share for each in found] == [0.5, 0.3]
     assert found[0].finds > found[1].finds
-    assert power.lines(found, made)[-1].endswith("30% or 50% right answers, 300 test examples")
+    *_, fault, last = power.lines(found, made)
+    assert last.endswith("30% or 50% right answers, 300 test examples")
+    assert f"blimp cannot be read: {tmp_path / 'blimp'}: no usable row" in fault
     rows = [{"sentence_good": f"a {n}", "sentence_bad": f"b {n}", "UID": "u"} for n in range(19)]
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     (tmp_path / "blimp" / "island.jsonl").write_text(text)

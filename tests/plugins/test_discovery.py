@@ -295,6 +295,13 @@ def planned(write, tmp_path):
     return planned
 
 
+@pytest.mark.parametrize("body", ["return 7", "return None", "return undefined"])
+def test_a_metric_that_is_broken_is_refused_before_anything_is_computed(planned, body):
+    with pytest.raises(ConfigError, match=r"metric 'last_word' .*\(a trial call\)"):
+        planned(body)
+    assert planned("return int(answers[0])")  # an answer that only this trial has
+
+
 def test_a_task_names_it_and_its_code_is_in_the_keys_of_the_scores(planned):
     first, second = ({each.kind: each.key for each in planned(body)} for body in (LAST, "return 0"))
     assert {kind for kind in first if first[kind] != second[kind]} == {"evaluate", "majority"}
