@@ -337,10 +337,12 @@ class Board:
         if len(complete) < 2:
             return set()
         shared = set.intersection(*(set(score.seeds) for score in complete.values()))
-        if not shared:
+        if not shared and self.given is None:
             return set()
-        means = {
-            label: round(statistics.fmean(score.seeds[seed] or 0.0 for seed in shared), _SAME)
+        means = {  # of given scores without a shared seed, over the seeds of each row
+            label: round(
+                statistics.fmean(score.seeds[seed] or 0.0 for seed in shared or score.seeds), _SAME
+            )
             for label, score in complete.items()
         }
         highest = max(means.values())

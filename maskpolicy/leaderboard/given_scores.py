@@ -197,7 +197,8 @@ def _units(
         own = pd.Series(units).groupby(codes["system"]).rank("dense")
         return own.to_numpy(np.int64) - 1, tuple(range(most)), False
     are_numbers = all(label.isascii() and label.isdigit() for label in labels)
-    return units, tuple(map(int, labels) if are_numbers else range(len(labels))), True
+    numbers = tuple(map(int, labels)) if are_numbers else ()
+    return units, numbers if len({*numbers}) == len(labels) else tuple(range(len(labels))), True
 
 
 def _task(

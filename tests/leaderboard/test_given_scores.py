@@ -218,12 +218,19 @@ def test_seeds_are_paired_by_name(near, far, common):
         assert f"two systems have ({said}), so seeds are averaged" in board.given.above[0]
         return
     assert any(note.startswith(f"{said}: two systems are compared") for note in board.notes)
+    assert board.best()["qa"] == {"far"}
     lacks = "0 complete seeds in both systems: a test needs 3"
     assert f"qa (far), mean of all tasks (far): {lacks}" in "; ".join(board.untested)
     mine, base = (array(frame, name, "qa") for name in ("near", "base"))
     shift = 4 - common[0]
     by_name = mine[: common[0]].mean() - base[shift:].mean()
     assert pairs[0].estimate.difference == pytest.approx(100 * by_name)
+
+
+def test_seeds_1_and_01_are_two():
+    frame = scores(3)
+    board = build_board(frame.assign(seed=frame.seed.map({0: "1", 1: "01", 2: "2"})))
+    assert all([*row.scores["qa"].seeds] == [0, 1, 2] for row in board.rows)
 
 
 def test_copies_of_a_task_do_not_narrow_the_mean():
