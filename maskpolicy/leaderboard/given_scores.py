@@ -130,7 +130,10 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
     if (codes < 0).any():
         line = int(np.flatnonzero(codes < 0)[0]) + 1
         raise DataError(f"line {line} of the table has no {column}: give it one, or remove it")
-    places, names = pd.factorize(np.array([str(each).strip(" ") for each in found], dtype=object))
+    texts = [str(each).strip(" ") for each in found]
+    if column in ("seed", "run"):  # a column with empty cells has numbers such as 1.0
+        texts = [re.sub(r"^(\d+)\.0$", r"\1", text) for text in texts]
+    places, names = pd.factorize(np.array(texts, dtype=object))
     for name in names if column not in ("example", "group") else ():  # these are not shown
         if not name.strip() or _UNSEEN.search(name):
             raise DataError(
@@ -177,8 +180,8 @@ def _place(
 
 def _units(
     codes: Mapping[str, NDArray[np.int64]], names: Mapping[str, Sequence[str]], unit: str
-) -> tuple[NDArray[np.int64], tuple[int, ...], bool]:
-    """Return each line's run as a number from 0, the runs' numbers, and whether names pair runs.
+) -> tuple[NDArray[np.int64], dict[int, str], bool]:
+    """Return each line's run, from 0, the runs' names by number, and whether names pair runs.
 
     Equal names are equal runs on the board, and numbers if all names are. Unless two systems share
     FEWEST names, nothing is paired, and each system's runs are numbered in the order of their
@@ -187,7 +190,7 @@ def _units(
     import pandas as pd
 
     if unit not in names:
-        return np.zeros_like(codes["system"]), (0,), True
+        return np.zeros_like(codes["system"]), {0: "0"}, True
     labels = sorted(names[unit], key=lambda name: (len(name), name))
     units = np.array([labels.index(name) for name in names[unit]])[codes[unit]]
     has = np.zeros((len(names["system"]), len(labels)), np.float32)
@@ -195,10 +198,10 @@ def _units(
     most = int(has.sum(1).max())
     if most < len(labels) and np.triu(has @ has.T, 1).max() < FEWEST:
         own = pd.Series(units).groupby(codes["system"]).rank("dense")
-        return own.to_numpy(np.int64) - 1, tuple(range(most)), False
+        return own.to_numpy(np.int64) - 1, {at: str(at) for at in range(most)}, False
     are_numbers = all(label.isascii() and label.isdigit() for label in labels)
-    numbers = tuple(map(int, labels)) if are_numbers else ()
-    return units, numbers if len({*numbers}) == len(labels) else tuple(range(len(labels))), True
+    numbers = dict(zip(map(int, labels), labels, strict=True)) if are_numbers else {}
+    return units, numbers if len(numbers) == len(labels) else dict(enumerate(labels)), True
 
 
 def _task(
@@ -256,7 +259,7 @@ class _Scored:
 
     tasks: Sequence[Task]
     systems: Sequence[str]
-    numbers: Sequence[int]  # of the runs, for each place in `Task.scores`
+    numbers: Mapping[int, str]  # of the runs, for each place in `Task.scores`, and their names
     base: int  # the system with which others are compared
     unit: str  # what a run is called: run or seed
     pairs: Sequence[Pairs]
@@ -305,13 +308,14 @@ class _Scored:
         hint = f"{_APART}, so --shared cannot help"
         shared = int(task.common.sum())
         hint = f"--shared compares the {shared} that all have" if shared else hint
+        numbers = [*self.numbers]
         for place in np.flatnonzero(task.has[at]).tolist():
             n, total, error = len(task.groups), None, None
             if task.whole[at, place]:
                 total = Total(task.metric, float(task.scores[at, place].mean()), n)
             else:
                 error = f"has {task.has[at, place]} of {n} examples ({hint})"
-            names = (self.systems[at], task.name, self.numbers[place], ALL)
+            names = (self.systems[at], task.name, numbers[place], ALL)
             cells.append(Result(*names, config, {}, total, error=error, folder=NOWHERE))
         return cells
 
@@ -418,4 +422,6 @@ class _Scored:
             for groups in [int(task.groups.max(initial=-1)) + 1]
         ]
         facts = {"scores": f"given, of single examples: {title}", "examples": listed(sizes)}
-        return facts | ({f"{self.unit}s": str(self.most)} if len(self.numbers) > 1 else {})
+        named = [f"{at} is {name}" for at, name in self.numbers.items() if name != str(at)]
+        count = f"{self.most}{f' ({listed(named, most=20)})' if named else ''}"
+        return facts | ({f"{self.unit}s": count} if len(self.numbers) > 1 else {})

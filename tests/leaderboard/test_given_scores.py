@@ -212,7 +212,8 @@ def test_seeds_are_paired_by_name(near, far, common):
     found = compared(board, "qa")
     pairs = [found[frozenset(("base", name))] for name in ("near", "far")]
     assert [each.seeds for each in pairs] == [*(common or (1, 1))]
-    assert board.given.facts["seeds"] == "4"
+    named = {"bcde": " (0 is a, 1 is b, 2 is c, ", "abcd": " (0 is a, 1 is b, 2 is c, "}
+    assert board.given.facts["seeds"].startswith(f"4{named.get(near, '')}")
     said = "systems have seeds of different names"
     if not common:
         assert f"two systems have ({said}), so seeds are averaged" in board.given.above[0]
@@ -231,6 +232,8 @@ def test_seeds_1_and_01_are_two():
     frame = scores(3)
     board = build_board(frame.assign(seed=frame.seed.map({0: "1", 1: "01", 2: "2"})))
     assert all([*row.scores["qa"].seeds] == [0, 1, 2] for row in board.rows)
+    far = frame.seed.astype(str).where(frame.system != "far", frame.seed.astype(float).astype(str))
+    assert report.to_json(build_board(frame.assign(seed=far))) == report.to_json(build_board(frame))
 
 
 def test_copies_of_a_task_do_not_narrow_the_mean():
