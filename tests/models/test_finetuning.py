@@ -262,7 +262,8 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
     }[kind]
     model = head.start(folder, examples, 0)
     steps = head.steps(model, made, examples, BUDGET, PARAMS)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    torch.manual_seed(0)  # of dropout
     losses = []
     for _ in range(8):
         optimizer.zero_grad()
