@@ -184,13 +184,13 @@ def _printed(
 def ranks_of(board: Board, row: BoardRow) -> list[str]:
     """Return the possible ranks of one row for each column, e.g. "1-3 =".
 
-    "=" marks a tie with the best. "–" means that the row has no score, "" that it has no test.
+    "=" marks a tie with the best. "–" means that the row has no score.
     """
     texts = []
     for column, ranks in board.standings.items():
         one = ranks.get(row.label)
         if one is None:
-            texts.append("" if board.has_score(row, column) else MISSING)
+            texts.append("no test" if board.has_score(row, column) else MISSING)
         else:
             texts.append(f"{one}{' =' if one.is_tied_with_best else ''}")
     return texts

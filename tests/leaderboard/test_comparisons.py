@@ -365,5 +365,5 @@ def test_a_row_with_scores_but_no_test_counts_and_has_no_rank(tmp_path):
     assert max(one.high for one in ranks.values()) == 4
     by_label = {row.label: row for row in board.rows}
     assert board.has_score(by_label["random"], "triviaqa")
-    assert report.ranks_of(board, by_label["random"]) == [""]
-    assert report.ranks_of(board, by_label["none"]) != [""]
+    assert report.ranks_of(board, by_label["random"]) == ["no test"]
+    assert report.ranks_of(board, by_label["none"]) != ["no test"]

@@ -193,6 +193,8 @@ def test_a_pair_with_too_few_seeds_is_not_tested_and_the_others_are():
         assert far.seeds == 3 and far.estimate.difference == alone.estimate.difference
     reason = "2 complete seeds in both systems: a test needs 3"
     assert f"qa (near), mean of all tasks (near): {reason}" in board.untested
+    ranks = {row.label: report.ranks_of(board, row) for row in board.rows}
+    assert ranks["near"][1:] == ["no test", "no test"]
     assert (
         not board.rows[[row.label for row in board.rows].index("near")]
         .averages["all tasks"]
