@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.core.distribution import at_draw, drawn_fields
-from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import at_progress, scheduled_fields
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, LossWeight, Passage, Policy, Spans, as_spans
 from maskpolicy.experiment.policy_blocks import member_blocks
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import policy_error, policy_name, statistics_for
+from maskpolicy.plugins.registry import policy_errors, policy_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
 
 
@@ -154,18 +154,12 @@ def select(
         more["progress"] = progress
     drawn = _Drawn.of(policy, progress, seed, streams)
     numbers = examples if hooks.EXAMPLE_NUMBER in hooks.SELECT.extra(policy) else None
-    for i, (passage, epoch) in enumerate(zip(passages, epochs, strict=True)):
-        if numbers is not None:
-            more[hooks.EXAMPLE_NUMBER] = numbers[i]
-        now = drawn.at(passage, epoch)
-        rng = streams.at(seed, epoch, passage.id)
-        try:
-            spans.append(now.select(passage, rng, **more))
-        except MaskpolicyError:
-            raise
-        except Exception as error:
-            doing = f"select of passage {passage.id!r}"
-            raise policy_error(policy, doing, error) from error
+    with policy_errors(policy, lambda: f"select of passage {passage.id!r}"):
+        for i, (passage, epoch) in enumerate(zip(passages, epochs, strict=True)):
+            if numbers is not None:
+                more[hooks.EXAMPLE_NUMBER] = numbers[i]
+            rng = streams.at(seed, epoch, passage.id)
+            spans.append(drawn.at(passage, epoch).select(passage, rng, **more))
     check(spans, passages, policy)
     return spans
 
@@ -217,22 +211,19 @@ def loss_weights(
     """
     weigh, drawn = hooks.WEIGH.of(policy), _Drawn.of(policy, progress, seed, streams)
     weights: list[Any] = []
-    for passage, spans, epoch in zip(*selected, strict=True):
-        of_objective = drawn.loss_weight(denoising.loss_weight, passage, epoch)
-        own: Any = 1.0
-        if weigh is not None:
-            try:
+    with policy_errors(policy, lambda: f"weigh of passage {passage.id!r}"):
+        for passage, spans, epoch in zip(*selected, strict=True):
+            of_objective = drawn.loss_weight(denoising.loss_weight, passage, epoch)
+            own: Any = 1.0
+            if weigh is not None:
                 own = np.asarray(drawn.at(passage, epoch).weigh(passage, spans), np.float64)
-            except Exception as error:
-                doing = f"weigh of passage {passage.id!r}"
-                raise policy_error(policy, doing, error) from error
-            is_valid = (np.isfinite(own) & (own >= 0)).all()
-            if own.shape not in ((), passage.tokens.shape) or not is_valid:
-                raise ConfigError(
-                    f"{policy_name(policy)}, passage {passage.id!r}: weigh must return "
-                    f"a number from 0, or one for each of its {len(passage.tokens)} tokens"
-                )
-        weights.append(own * of_objective)
+                is_valid = (np.isfinite(own) & (own >= 0)).all()
+                if own.shape not in ((), passage.tokens.shape) or not is_valid:
+                    raise ConfigError(
+                        f"{policy_name(policy)}, passage {passage.id!r}: weigh must return "
+                        f"a number from 0, or one for each of its {len(passage.tokens)} tokens"
+                    )
+            weights.append(own * of_objective)
     return weights
 
 
@@ -400,21 +391,16 @@ class Masker:
         policy = at_progress(self.policy, progress)
         more = dict.fromkeys(hooks.CHOOSE_MEMBER.extra(policy), progress)
         drawn = []
-        for passage, epoch in zip(passages, epochs, strict=True):
-            rng = streams.at(seed, epoch, passage.id, f"member {self.level}")
-            try:
+        with policy_errors(policy, lambda: f"choose_member of passage {passage.id!r}"):
+            for passage, epoch in zip(passages, epochs, strict=True):
+                rng = streams.at(seed, epoch, passage.id, f"member {self.level}")
                 number = policy.choose_member(passage, rng, **more)
-            except MaskpolicyError:
-                raise
-            except Exception as error:
-                doing = f"choose_member of passage {passage.id!r}"
-                raise policy_error(policy, doing, error) from error
-            if not isinstance(number, int | np.integer) or not 0 <= number < len(self.members):
-                raise ConfigError(
-                    f"{policy_name(policy)}, passage {passage.id!r}: choose_member must "
-                    f"return a number from 0 to {len(self.members) - 1}, not {number!r:.60}"
-                )
-            drawn.append(int(number))
+                if not isinstance(number, int | np.integer) or not 0 <= number < len(self.members):
+                    raise ConfigError(
+                        f"{policy_name(policy)}, passage {passage.id!r}: choose_member must "
+                        f"return a number from 0 to {len(self.members) - 1}, not {number!r:.60}"
+                    )
+                drawn.append(int(number))
         return np.asarray(drawn, np.int64)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -349,6 +350,17 @@ def policy_error(policy: Any, doing: str, error: BaseException) -> StageError:
     It is a PluginError for a user's policy, and a StageError for a built-in one.
     """
     return policy_fault(policy, f"{doing} failed: {cause_in(policy, error)}")
+
+
+@contextmanager
+def policy_errors(policy: Any, doing: Callable[[], str]) -> Iterator[None]:
+    """Raise what `policy_error` returns for an exception in the block, unless it is one of ours."""
+    try:
+        yield
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise policy_error(policy, doing(), error) from error
 
 
 def policy_fault(policy: Any, what: str) -> StageError:

@@ -21,7 +21,7 @@ from maskpolicy.core.ragged import TYPES
 from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus.passages import FIXED
 from maskpolicy.plugins import discovery, hooks, isolation
-from maskpolicy.plugins.registry import policy_error, policy_fault, policy_name, statistics_for
+from maskpolicy.plugins.registry import policy_errors, policy_fault, policy_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
 
 R = TypeVar("R")
@@ -177,12 +177,8 @@ def span_of(batch: Sequence[Passage]) -> str:
 def _columns(
     policy: Any, fitted: Path | None, more: Mapping[str, Any], batch: Sequence[Passage]
 ) -> dict[str, list[NDArray[Any]]]:
-    try:
+    with policy_errors(policy, lambda: f"annotating {span_of(batch)}"):
         columns: dict[str, list[NDArray[Any]]] = policy.annotate(batch, fitted, **more)
-    except MaskpolicyError:
-        raise
-    except Exception as error:
-        raise policy_error(policy, f"annotating {span_of(batch)}", error) from error
     check_columns(policy, "annotate", columns, len(batch))
     return columns
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus.annotation import BATCH, batched, span_of
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import policy_error, policy_name
+from maskpolicy.plugins.registry import policy_errors, policy_name
 from maskpolicy.plugins.statistics import Key, Statistics, StatisticsWriter, merged
 
 _CHUNK = 1 << 18  # keys of `condense` that are sorted at a time
@@ -63,12 +63,8 @@ def _counted(policy: Any, before: Statistics | None, batch: Sequence[Passage]) -
 
 def _counted_in(policy: Any, before: Statistics | None, passages: Sequence[Passage]) -> Statistics:
     more = dict.fromkeys(hooks.COUNT.extra(policy), before)
-    try:
+    with policy_errors(policy, lambda: f"counting {span_of(passages)}"):
         numbers = policy.count(passages, **more)
-    except MaskpolicyError:
-        raise
-    except Exception as error:
-        raise policy_error(policy, f"counting {span_of(passages)}", error) from error
     name = policy_name(policy)
     if not isinstance(numbers, Mapping):
         raise ConfigError(
@@ -137,15 +133,11 @@ def _condensed(
     policy: Any, counted: Statistics, contrast: Statistics | None
 ) -> Iterator[Statistics]:
     more = dict.fromkeys(hooks.CONDENSE.extra(policy), contrast)
-    try:
+    with policy_errors(policy, lambda: "condense"):
         condensed = policy.condense(counted, **more)
         pairs = iter(condensed.items() if isinstance(condensed, Mapping) else condensed)
         while chunk := dict(islice(pairs, _CHUNK)):
             yield _table(policy, "condense", {key: float(value) for key, value in chunk.items()})
-    except MaskpolicyError:
-        raise
-    except Exception as error:
-        raise policy_error(policy, "condense", error) from error
 
 
 def statistics_of(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.core import hub
-from maskpolicy.core.errors import MaskpolicyError
 from maskpolicy.core.types import Denoising, Json, Spans
 from maskpolicy.data.corpus import annotation
 from maskpolicy.data.corpus.passages import Passages
@@ -117,12 +116,8 @@ def _fitted(
     statistics: Statistics | None,
 ) -> Json:
     more = registry.statistics_for(hooks.FIT, policy, statistics)
-    try:
+    with registry.policy_errors(policy, lambda: "fit"):
         return policy.fit(data, spec, out, tools, **more)
-    except MaskpolicyError:
-        raise
-    except Exception as error:
-        raise registry.policy_error(policy, "fit", error) from error
 
 
 def _dev(
