@@ -219,7 +219,10 @@ def _newest(files: Sequence[tuple[tuple[str, str], Path]], notes: list[str]) -> 
 def _lm_eval(
     paths: Sequence[Path], metric: str | None, notes: list[str]
 ) -> Iterator[dict[str, Json]]:
-    """Yield the scores in samples_TASK_TIME.jsonl of lm-evaluation-harness."""
+    """Yield the scores in samples_TASK_TIME.jsonl of lm-evaluation-harness.
+
+    Its numbers of examples begin anew in each task, so that names of examples hold the task.
+    """
     parts = [path.stem.removeprefix("samples_").rpartition("_") for path in paths]
     keys = [(str(path.parent), part[0]) for path, part in zip(paths, parts, strict=True)]
     for (folder, task), path in _newest(list(zip(keys, paths, strict=True)), notes).items():
@@ -243,7 +246,7 @@ def _lm_eval(
             name = asked if asked in scores else next(iter(scores), "")
             if scores and filtered == kept:
                 shown = name if kept == "none" else f"{name},{kept}"
-                place = {"system": system, "task": task, "example": example}
+                place = {"system": system, "task": task, "example": f"{task} {example}"}
                 yield {**place, "score": scores[name], "metric": shown}
 
 
@@ -267,8 +270,8 @@ def _inspect(
             chosen = metric if metric in scores else next(iter(scores), "")
             if scores:  # a sample that failed has none
                 value = _GRADES.get(scores[chosen], scores[chosen])
-                about = {"system": system, "task": task, "example": sample.id, "seed": sample.epoch}
-                yield {**about, "score": value, "metric": chosen}
+                place = {"system": system, "task": task, "example": f"{task} {sample.id}"}
+                yield {**place, "seed": sample.epoch, "score": value, "metric": chosen}
 
 
 def _log(path: Path, *, header_only: bool = False) -> Any:

@@ -165,6 +165,7 @@ def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
     logs = write_logs(evals, "lm-eval", tmp_path)
     found = board_of(logs)
     rows = {row["policy"]: row["scores"] for row in found["rows"]}
+    assert {"capitals 0", "free_capitals 0"} < {*read_scores([logs])[0]["example"]}
     assert {name: one["capitals"]["mean"] for name, one in rows.items()} == {
         "org/good": 50.0,
         "org/bad": pytest.approx(33.3333),
