@@ -158,8 +158,9 @@ def select(
         for i, (passage, epoch) in enumerate(zip(passages, epochs, strict=True)):
             if numbers is not None:
                 more[hooks.EXAMPLE_NUMBER] = numbers[i]
+            now = drawn.at(passage, epoch)  # before `rng`, because streams are one generator
             rng = streams.at(seed, epoch, passage.id)
-            spans.append(drawn.at(passage, epoch).select(passage, rng, **more))
+            spans.append(now.select(passage, rng, **more))
     check(spans, passages, policy)
     return spans
 

@@ -17,9 +17,10 @@ from maskpolicy.policies.salient_span import SalientFirst, SalientSpan
 from maskpolicy.policies.self_evolution import SelfEvolution
 from small import current
 
-from maskpolicy.core.distribution import Distribution
+from maskpolicy.core.distribution import Distribution, at_draw
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.ragged import Ragged
+from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import as_spans
 from maskpolicy.data.corpus import TAGS
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages
@@ -83,6 +84,12 @@ def test_a_drawn_rate_is_the_mean_of_the_chances_of_frequency():
     counts = np.bincount(np.concatenate(masked)[:, 0], minlength=4) / TIMES
     assert counts.mean() == pytest.approx(0.4, abs=0.02)
     assert counts[3] > 2 * counts[0]
+    for epoch in range(
+        9
+    ):  # the mask is drawn from the passage's generator, as without a drawn rate
+        drawn_now = at_draw(policy, ["ratio"], generator(0, epoch, text.id, "distribution"))
+        expected = drawn_now.select(text, generator(0, epoch, text.id))
+        assert masked[epoch].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.3, 0.5, 0.7, 1.0])
