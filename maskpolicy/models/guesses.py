@@ -143,8 +143,8 @@ class Guesser:
         same way: with their tokens, and with the tokens' places.
         """
         pairs, places = (self._pairs(each, spans, draw) for each in (chunk, placed(chunk)))
-        budget = self.spec.micro_tokens
-        both = zip(micro_batches(pairs, budget), micro_batches(places, budget), strict=True)
+        limits = self.spec.micro_tokens, self.specials.start is not None
+        both = zip(micro_batches(pairs, *limits), micro_batches(places, *limits), strict=True)
         for cut, cut_places in both:
             table = cut_places.targets.padded(IGNORE)
             batch = collate(cut, self.specials.pad, self.specials.start)

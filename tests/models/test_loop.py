@@ -6,8 +6,10 @@ import logging
 import math
 import signal
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import get_args
 
@@ -22,7 +24,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import Tracker
 from maskpolicy.models.loading import set_dropout
 from maskpolicy.models.text_to_text import token_loss
-from maskpolicy.models.training import loop
+from maskpolicy.models.training import loop, optimization
 from maskpolicy.models.training.batching import Step
 from maskpolicy.models.training.loop import (
     check_installed,
@@ -556,11 +558,31 @@ def test_gradients_arrive_at_the_master_and_are_forgotten(bf16):
     module = Mixed()
     weights = Weights(module, bf16)
     for _ in range(2):
-        for _ in range(2):
-            module.linear(torch.ones(3, dtype=module.linear.weight.dtype)).sum().backward()
-        weights.collect()
-        assert weights.gradient.tolist() == [2.0] * 8
+        for number in range(2):
+            inputs = torch.full((3,), (256.0, 1.0)[number], dtype=module.linear.weight.dtype)
+            module.linear(inputs).sum().backward()
+            weights.collect(is_first=not number)
+        assert weights.gradient.tolist() == [257.0] * 6 + [2.0] * 2  # in bf16, 257 would be 256
         weights.spread()
+
+
+def test_gaps_before_parameters_change_neither_the_steps_nor_a_checkpoint(monkeypatch, checkpoints):
+    """On a GPU, all parameters start at 128 bytes; here, the state crosses from and to a GPU."""
+    spec, scores = replace(SPEC, eval_every=1), count()
+    choose = {"validate": lambda module: next(scores)}
+    expected, done = run(spec, **choose)
+    spec = replace(spec, checkpoint_every=1e-9)
+    for place, last in enumerate((2, 4, 99)):
+        monkeypatch.setitem(optimization._APART, "cpu", (64, 1, 64)[place])
+        with suppress(Stop):
+            model, again = run(spec, checkpoints, on_step=partial(stop_after, last), **choose)
+    torch.testing.assert_close(weights(model), weights(expected), rtol=1e-4, atol=1e-6)
+    assert again["steps"] == again["best_step"] == done["steps"]
+    spaced, model = Weights(small.bart(), True), small.bart()
+    assert len(spaced.master) > len(Weights(model, False).packed()) == len(spaced.packed())
+    starts = {p.data_ptr() - spaced.computed.data_ptr() for p in spaced.parameters}
+    starts |= {p.grad.data_ptr() - spaced.collected.data_ptr() for p in spaced.parameters}
+    assert all(start % 128 == 0 for start in starts)
 
 
 def test_vectors_have_no_weight_decay():

@@ -208,14 +208,19 @@ def test_a_step_has_items_of_similar_length():
     assert np.ptp([np.mean([lengths[i] for i, _ in order.step(n)]) for n in range(3)]) > 1
 
 
-@given(PAIRS, st.integers(1, 200))
-def test_micro_batches_are_complete_and_within_the_budget(pairs, budget):
-    cuts = micro_batches(Pairs.of(pairs), budget)
+@given(PAIRS, st.integers(1, 200), st.booleans())
+def test_micro_batches_are_complete_and_within_the_budget(pairs, budget, decodes):
+    cuts = micro_batches(Pairs.of(pairs), budget, decodes)
     cut = [content(pair) for batch in cuts for pair in batch]
     assert Counter(cut) == Counter(content(pair) for pair in pairs if len(pair.target))
     for batch in cuts:
-        padded = max(len(p.source) for p in batch) + max(len(p.target) for p in batch)
+        padded = max(len(p.source) for p in batch) + decodes * max(len(p.target) for p in batch)
         assert len(batch) == 1 or len(batch) * padded <= budget
+
+
+def test_labels_that_no_decoder_reads_do_not_count():
+    pairs = Pairs.of([pair(range(10), range(10))] * 8)
+    assert [len(micro_batches(pairs, 80, decodes)) for decodes in (False, True)] == [1, 2]
 
 
 def pair(source, target, excluded=None):

@@ -253,20 +253,21 @@ def _moved(tensor: Any, device: torch.device) -> Any:
     return tensor.to(device)
 
 
-def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
+def micro_batches(pairs: Pairs, budget: int, decodes: bool) -> list[Pairs]:
     """Split the pairs of one step, sorted by length, into chunks of up to `budget` padded tokens.
 
-    A longer pair gets a chunk of its own. Pairs with an empty target are dropped: they count
-    towards the batch size, but add no loss.
+    Targets count if a decoder reads them. A longer pair gets a chunk of its own. Pairs with an
+    empty target are dropped: they count towards the batch size, but add no loss.
     """
     targets, sources = pairs.targets.lengths, pairs.sources.lengths
     order = np.lexsort((sources, targets))
     order = order[targets[order] > 0]
-    if len(order) * (sources.max(initial=0) + targets.max(initial=0)) <= budget:
+    read = targets * decodes
+    if len(order) * (sources.max(initial=0) + read.max(initial=0)) <= budget:
         return [pairs.take(order)] if len(order) else []
     starts: list[int] = []
     widest = 0
-    sizes = zip(sources[order].tolist(), targets[order].tolist(), strict=True)
+    sizes = zip(sources[order].tolist(), read[order].tolist(), strict=True)
     for place, (source, target) in enumerate(sizes):
         widest = max(widest, source)
         if not starts or (place + 1 - starts[-1]) * (widest + target) > budget:

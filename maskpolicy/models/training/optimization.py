@@ -80,14 +80,13 @@ class Optimization:
         draws = f"step {self.share.rank}" if self.share.rank else "step"
         torch.manual_seed(int(generator(self.spec.seed, number, "", draws).integers(2**63)))
         part = self._gradient(data, loss)
-        self.weights.collect()
         if self.share.ranks > 1:
             data, part = self._summed(data, part)
         if part is None:
             from accelerate.utils.memory import clear_device_cache
 
             clear_device_cache(garbage_collection=True)
-            self.weights.collected.zero_()
+            self.weights.clear()
             return False
         self.work.update(data.work)
         self.total += part
@@ -128,10 +127,13 @@ class Optimization:
         part, ranks = torch.zeros_like(self.total), self.share.ranks
         units = data.units if ranks == 1 else 1  # the units of all are known after the summation
         try:
-            for batch in data.batches:
+            for number, batch in enumerate(data.batches):
                 value, _ = loss(self.module, batch.to(self.device))
                 (value / (units or 1)).backward()
+                self.weights.collect(is_first=not number)
                 part += value.detach()
+            if not data.batches:
+                self.weights.clear()
         except Exception as error:
             if _ran_out(error):
                 return None
@@ -203,7 +205,7 @@ class Optimization:
         score = float(self._gathered(own)[0])
         self.scores.append((done, score))
         if score > self.best["score"]:
-            self.best = {"score": score, "step": done, "master": self.weights.master.clone()}
+            self.best = {"score": score, "step": done, "master": self.weights.packed().clone()}
         return score
 
     def _raise_first(self, failed: str | None) -> None:
@@ -243,9 +245,11 @@ class Optimization:
         """Write the state to the folder of a checkpoint."""
         from safetensors.torch import save_file
 
-        tensors = {"master": self.weights.master}
+        tensors = {"master": self.weights.packed()}
         for index, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+            for name, value in state.items():
+                flat = self.weights.packed(value, index) if value.ndim else value
+                tensors[f"optimizer.{index}.{name}"] = flat
         if self.best["master"] is not None:
             tensors["best"] = self.best["master"]
         save_file(tensors, folder / "state.safetensors")
@@ -287,7 +291,8 @@ class Optimization:
         state: dict[int, dict[str, Any]] = {}
         for name, value in tensors.items():
             _, index, key = name.split(".")
-            state.setdefault(int(index), {})[key] = value
+            spaced = self.weights.spaced(value, int(index)) if value.ndim else value
+            state.setdefault(int(index), {})[key] = spaced
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.work.update(facts["work"])
@@ -324,15 +329,17 @@ def rate(spec: Training, step: int) -> float:
 
 
 _ROTARY = "inv_freq"  # buffers of rotary positions
+_APART = {"cuda": 64}  # a parameter starts at a multiple of so many weights: 128 bytes in bf16
 
 
 class Weights:
     """Stores a module's parameters and gradients in flat buffers, fp32 or bf16.
 
     The optimizer updates one fp32 master tensor. In bf16, the module's parameters are views of a
-    rounded copy, which one operation per step refreshes. So no operation casts weights, and
-    optimizer, clipping and checkpoints handle two tensors instead of hundreds: `decayed`, the
-    matrices, with weight decay, and `plain`, the rest.
+    rounded copy, which one operation per step refreshes, and the gradients of micro-batches are
+    summed in fp32. So no operation casts weights, and optimizer and clipping handle two tensors
+    instead of hundreds: `decayed`, the matrices, with weight decay, and `plain`, the rest. Gaps
+    between the parameters (see _APART) are always 0; what is saved has none.
     """
 
     def __init__(self, module: Any, bf16: bool) -> None:
@@ -343,8 +350,13 @@ class Weights:
         named.sort(key=lambda pair: pair[1].ndim <= 1)  # stable: matrices first
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
+        matrices = sum(parameter.ndim > 1 for parameter in self.parameters)
         sizes = [parameter.numel() for parameter in self.parameters]
-        self.master = torch.cat([p.detach().flatten().float() for p in self.parameters])
+        self.sizes = [sizes[:matrices], sizes[matrices:]]  # of `decayed` and of `plain`
+        self.apart = _APART.get(next(module.parameters()).device.type, 1)
+        self.master = self.spaced(
+            torch.cat([p.detach().flatten().float() for p in self.parameters])
+        )
         # what several processes sum in each step: the gradient, and behind it loss and counts
         self.summed = self.master.new_zeros(len(self.master) + 3 + len(WORK))
         self.gradient, self.figures = self.summed.split([len(self.master), 3 + len(WORK)])
@@ -359,40 +371,80 @@ class Weights:
             self.collected = torch.zeros_like(self.computed)
         else:
             self.computed, self.collected = self.master, self.gradient
-        values, gradients = self.computed.split(sizes), self.collected.split(sizes)
+        values, gradients = self._parts(self.computed), self._parts(self.collected)
         for parameter, value, gradient in zip(self.parameters, values, gradients, strict=True):
             parameter.data = value.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
-        matrices = sum(p.numel() for p in self.parameters if p.ndim > 1)
-        self.decayed = self._part(0, matrices)
-        self.plain = self._part(matrices, len(self.master))
+        self.decayed, self.plain = self._groups()
 
     def _others(self, module: Any) -> dict[str, Any]:
         frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
         others = frozen | dict(module.named_buffers())
         return {name: t.detach() for name, t in others.items() if t.is_floating_point()}
 
-    def _part(self, begin: int, end: int) -> Any:
+    def _groups(self) -> list[Any]:
         import torch
 
-        part = torch.nn.Parameter(self.master[begin:end])
-        part.grad = self.gradient[begin:end]
-        return part
+        lengths = [sum(map(self._room, sizes)) for sizes in self.sizes]
+        groups = [torch.nn.Parameter(part) for part in self.master.split(lengths)]
+        for group, gradient in zip(groups, self.gradient.split(lengths), strict=True):
+            group.grad = gradient
+        return groups
 
-    def collect(self) -> None:
-        """Copy the module's gradients to the master's."""
-        if self.bf16:
-            self.gradient.copy_(self.collected)
+    def _room(self, size: int) -> int:
+        """Return the size of a parameter with the gap behind it."""
+        return size + -size % self.apart
 
-    def spread(self) -> None:
-        """Copy the updated master to the module, and zero the module's gradients."""
+    def _sizes(self, group: int | None) -> list[int]:
+        return [*self.sizes[0], *self.sizes[1]] if group is None else self.sizes[group]
+
+    def _parts(self, flat: Any, group: int | None = None) -> list[Any]:
+        """Return the part of each parameter, or of those of one group, in a tensor with gaps."""
+        sizes = self._sizes(group)
+        rooms = flat.split([self._room(size) for size in sizes])
+        return [room[:size] for room, size in zip(rooms, sizes, strict=True)]
+
+    def packed(self, flat: Any = None, group: int | None = None) -> Any:
+        """Return a tensor with gaps, by default the master, without them."""
+        import torch
+
+        flat = self.master if flat is None else flat
+        return flat if self.apart == 1 else torch.cat(self._parts(flat, group))
+
+    def spaced(self, packed: Any, group: int | None = None) -> Any:
+        """Return a tensor without gaps with them."""
+        import torch
+        from torch.nn.functional import pad
+
+        if self.apart == 1:
+            return packed
+        parts = packed.split(self._sizes(group))
+        return torch.cat([pad(part, (0, -len(part) % self.apart)) for part in parts])
+
+    def collect(self, is_first: bool = True) -> None:
+        """Add the module's gradients to the master's; those of the `is_first` replace them."""
         if self.bf16:
-            self.computed.copy_(self.master)
+            if is_first:
+                self.gradient.copy_(self.collected)
+            else:
+                self.gradient.add_(self.collected)
+            self.collected.zero_()
+
+    def clear(self) -> None:
+        """Zero all gradients."""
+        self.gradient.zero_()
         self.collected.zero_()
 
-    def load(self, master: Any) -> None:
-        """Copy another master into the weights."""
-        self.master.copy_(master)
+    def spread(self) -> None:
+        """Copy the updated master to the module, and zero the gradients that add up."""
+        if self.bf16:
+            self.computed.copy_(self.master)
+        else:
+            self.gradient.zero_()
+
+    def load(self, packed: Any) -> None:
+        """Copy another master, without gaps, into the weights."""
+        self.master.copy_(self.spaced(packed))
         self.spread()
 
     def copied(self) -> Any:
@@ -410,13 +462,12 @@ class Weights:
 
         module = (self.module if module is None else module).float()
         named = dict(module.named_parameters())
-        sizes = [named[name].numel() for name in self.names]
         with torch.no_grad():
             for name, tensor in self._others(module).items():
                 whole = self.whole.get(name)
                 if whole is not None and torch.equal(tensor, whole.bfloat16().to(whole.dtype)):
                     tensor.copy_(whole)
-            for name, value in zip(self.names, self.master.split(sizes), strict=True):
+            for name, value in zip(self.names, self._parts(self.master), strict=True):
                 named[name].data = value.view_as(named[name]).clone()
                 named[name].grad = None
 

@@ -284,9 +284,10 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged
 def _step(
     pairs: Pairs, specials: Specials, spec: Training, work: Counter[str], units: float
 ) -> Step:
-    cuts = micro_batches(pairs, spec.micro_tokens)
+    decodes = specials.start is not None
+    cuts = micro_batches(pairs, spec.micro_tokens, decodes)
     batches = [collate(cut, specials.pad, specials.start) for cut in cuts]
-    written = len(pairs.targets.flat) if specials.start is not None else 0  # by a decoder
+    written = len(pairs.targets.flat) if decodes else 0
     return Step(batches, units, work, len(pairs.sources.flat) + written)
 
 
