@@ -87,11 +87,19 @@ def to_json(instance: object, where: str = "") -> dict[str, Json]:
 
 
 def without_omitted(kind: type, values: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the fields of the dataclass `kind` as JSON, without those that keys omit."""
+    """Return the fields of the dataclass `kind` as JSON, without those that keys omit.
+
+    Fields that are dataclasses lose theirs, too.
+    """
+    blocks = {each.name: each.default_factory for each in fields(kind)}
     omitted = {
         each.name: plain(each.default) for each in fields(kind) if schema.OMIT in each.metadata
     }
-    return {name: value for name, value in values.items() if omitted.get(name, _ABSENT) != value}
+    return {
+        name: without_omitted(block, value) if is_dataclass(block := blocks.get(name)) else value
+        for name, value in values.items()
+        if omitted.get(name, _ABSENT) != value
+    }
 
 
 def from_json(kind: type[T], value: Json, where: str = "") -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,10 +14,11 @@ import text_to_text
 import torch
 
 from maskpolicy.core.errors import ConfigError, StageError
-from maskpolicy.core.types import Denoising, Example
+from maskpolicy.core.types import Denoising, Example, as_spans
 from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.models.learned import meta
 from maskpolicy.models.learned.episodes import Episode, EpisodeSteps, Question, temperature, usable
 from maskpolicy.models.learned.episodes import questions as asked_about
 from maskpolicy.models.learned.fit_tools import Context
@@ -98,6 +100,29 @@ def test_noise_depends_on_seed_step_and_id_alone():
     assert all(whole[key] == noise for key, noise in other.items())
     seeded = noises(replace(SPEC, batch_size=4, seed=1), questions(), [0])
     assert all(whole[key] != noise for key, noise in seeded.items())
+
+
+@pytest.mark.parametrize(
+    ("draw", "chances"), [("span", [1 / 3] * 3), ("start-end", [3 / 8, 1 / 4, 3 / 8])]
+)
+def test_a_candidate_is_drawn_whole_or_its_ends_apart(monkeypatch, draw, chances):
+    passage = small.passage("Anna ran")
+    (a, b), (c, d) = passage.words.tolist()
+    spans = as_spans([(a, b), (a, d), (c, d)])  # with equal scores; the last word cannot come first
+    episode = replace(EPISODE, draw=draw)
+    loss = replace(made(episode=episode), score=lambda *_: [(spans, torch.zeros(3))])
+    drawn = Counter()
+    outer = lambda model, lesson, w, inner: w.argmax().float()  # noqa: E731
+    monkeypatch.setattr(meta, "backend", lambda name: outer)
+    made_steps = steps(
+        episode,
+        replace(SPEC, steps=2000, batch_size=1),
+        [replace(questions()[0], passage=passage)],
+    )
+    for number in range(2000):
+        (group,) = made_steps(number).batches
+        drawn[int(loss(None, group)[0])] += 1
+    assert [drawn[i] / 2000 for i in range(3)] == pytest.approx(chances, abs=0.04)
 
 
 def test_the_temperature_falls_exponentially():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from maskpolicy.core.schema import Count, Positive
+from maskpolicy.core.schema import Count, Positive, omitted
 from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import Denoising, Example, Passage
 from maskpolicy.data.corpus.passages import first_tokens
@@ -46,6 +46,8 @@ class Episode:
     # question of the outer loss: the one of the inner steps, or another about the same context
     query: Literal["same", "held-out"] = "same"
     sharing: Count = 1  # episodes that share one set of fast weights; 1: none do (the paper)
+    # span: draw a candidate; start-end: draw its first and its last token apart
+    draw: Literal["span", "start-end"] = omitted("span")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,8 @@ class Episodes:
 
     ids: tuple[str, ...]
     passages: tuple[Passage, ...]
-    noise: torch.Tensor | None  # (e, K) Gumbel noise; None: the policy's best candidate
+    # Gumbel noise, (K,) each; of first and last tokens: (2, t); None: the policy's best candidate
+    noise: tuple[torch.Tensor, ...] | None
     temperature: float
     step: int  # with the seed, it seeds the random choices of masking
     support: Batch  # e questions of the inner steps: part of MAML's support set
@@ -71,7 +74,7 @@ class Episodes:
 
     def to(self, device: torch.device) -> Episodes:
         """Return the episodes on another device."""
-        noise = None if self.noise is None else self.noise.to(device)
+        noise = self.noise and tuple(one.to(device) for one in self.noise)
         support, query = self.support.to(device), self.query.to(device)
         return replace(self, noise=noise, support=support, query=query)
 
@@ -121,13 +124,17 @@ class EpisodeSteps:
     def _made(self, asked: Sequence[Question], number: int, noisy: bool = True) -> Episodes:
         import torch
 
-        draws = [generator(self.spec.seed, number, one.id, "gumbel") for one in asked]
-        noise = np.stack([rng.gumbel(size=self.episode.candidates) for rng in draws])
+        def drawn(one: Question) -> torch.Tensor:
+            apart = self.episode.draw == "start-end"
+            size = (2, len(one.passage.tokens)) if apart else self.episode.candidates
+            rng = generator(self.spec.seed, number, one.id, "gumbel")
+            return torch.from_numpy(rng.gumbel(size=size))
+
         queries = [self._query(one, number) for one in asked]
         return Episodes(
             ids=tuple(one.id for one in asked),
             passages=tuple(one.passage for one in asked),
-            noise=torch.from_numpy(noise) if noisy else None,
+            noise=tuple(map(drawn, asked)) if noisy else None,
             temperature=temperature(self.episode, number, self.spec.steps),
             step=number,
             support=self._collated(asked),

@@ -50,7 +50,7 @@ class EpisodeLoss:
         scored = self.score(module, episodes.passages, self.episode.candidates)
         spans = [spans for spans, _ in scored]
         self._check_scored(spans, episodes)
-        w = torch.cat([self._weights(scores, i, episodes) for i, (_, scores) in enumerate(scored)])
+        w = torch.cat([self._weights(*one, i, episodes) for i, one in enumerate(scored)])
         candidates = self._candidates(episodes, spans).to(w.device)
         lesson = Lesson(candidates, episodes.support, episodes.query)
         count = len(episodes.passages)
@@ -72,11 +72,15 @@ class EpisodeLoss:
                     f"lower outer.lr (now {self.spec.lr})"
                 )
 
-    def _weights(self, scores: torch.Tensor, index: int, episodes: Episodes) -> torch.Tensor:
+    def _weights(
+        self, spans: Spans, scores: torch.Tensor, index: int, episodes: Episodes
+    ) -> torch.Tensor:
         if episodes.noise is None:
             return relaxed(scores.detach(), 0.0, 1.0, hard=True)
-        noise = episodes.noise[index, : len(scores)].to(scores.dtype)
-        return relaxed(scores, noise, episodes.temperature, self.episode.hard)
+        noise = episodes.noise[index].to(scores.dtype)
+        if self.episode.draw == "start-end":  # as scores are: that of the first plus of the last
+            noise = noise[0, spans[:, 0]] + noise[1, spans[:, 1] - 1]
+        return relaxed(scores, noise[: len(scores)], episodes.temperature, self.episode.hard)
 
     def _candidates(self, episodes: Episodes, spans: Sequence[Spans]) -> Batch:
         """Mask every candidate of every passage as in pre-training, one row per candidate."""
