@@ -29,6 +29,8 @@ from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.stats import LEVEL, Difference
 
 Floats: TypeAlias = NDArray[Any]
+OF_EXAMPLES, OF_GROUPS = 1.0, 0.8  # by which the ease of examples and of groups differs, in logits
+EASE_VARIANCE = OF_EXAMPLES**2 + OF_GROUPS**2
 LOGIT = 1.702  # logits in one standard deviation of the normal curve nearest to the logistic
 AT_ONCE = 4_000_000  # answers in memory
 RESAMPLES = 199  # of a bootstrap
@@ -64,6 +66,7 @@ class Design:
     louder: str = SAME  # whose runs differ by LOUD, all others' by QUIET
     gain: float = 0.0  # true difference of the first half of the rows
     ease: tuple[float, float] = (-2.5, 1.5)  # of a task, drawn between these
+    varied: float = 1.0  # by how much the ease of examples and groups differs; 0: equally hard
     general: float = 0.0  # standard deviation of what a general model adds to a row
     models: int = 1  # general models: one for all seeds, or as many as there are seeds
     failing: float | None = None  # chance that a run fails; its noise then has these two values
@@ -98,8 +101,10 @@ def draw(rng: np.random.Generator, design: Design, boards: int) -> list[Floats]:
     tastes = (boards, arms, len(design.sizes))
     subjects = rng.normal(0, design.taste, tastes) if design.shared else None
     for task in range(tasks):
-        ease = rng.uniform(*design.ease, (boards, 1)) + rng.normal(0, 1, (boards, len(groups)))
-        ease = ease + rng.normal(0, 0.8, (boards, len(design.sizes)))[:, groups]
+        ease = rng.uniform(*design.ease, (boards, 1))
+        harder = rng.normal(0, OF_EXAMPLES, (boards, len(groups)))
+        harder = harder + rng.normal(0, OF_GROUPS, (boards, len(design.sizes)))[:, groups]
+        ease = ease + design.varied * harder
         taste = rng.normal(0, design.taste, tastes) if subjects is None else subjects
         suits = taste[..., groups]
         drift = wide[:, :, task, None] * (ease[:, None] + gains[:, None]) + suits
@@ -380,7 +385,7 @@ def size(experiments: int, names: Sequence[str], kinds: Sequence[str]) -> None:
 def power(experiments: int, names: Sequence[str]) -> None:
     """Print, in percent, how many true differences of so many logits are marked."""
     print("| seeds | rows x tasks | noise | gain |", " | ".join(names), "|")
-    for seeds, noise, gain in product((3, 5, 8), (0.05, 0.2), (0.3, 0.6, 1.2)):
+    for seeds, noise, gain in product((3, 5, 8), (0.05, 0.2, 0.4, 0.8), (0.3, 0.6, 1.2)):
         for rows, tasks in ((1, 1), (7, 3)):
             design = Design(seeds, rows, tasks, noise=noise, gain=gain)
             found = rates(design, experiments, names)

@@ -6,6 +6,7 @@ failing   a run learns or fails, so that runs differ by two values and not norma
 subjects  the questions of several tasks are about the same subjects: coverage of mean differences
 looks     seeds are added until there is a mark
 pilots    plan says from two or three seeds what five would find: how often its range holds it
+defaults  plan says without any run what seeds would find: how often a test finds that difference
 
 docs/development/simulations.md holds the tables.
 """
@@ -19,8 +20,9 @@ from functools import partial
 from itertools import product
 
 import numpy as np
+from scipy.special import ndtri
 
-from benchmarks.simulation import SIZES, Design, batches, pairs, rates
+from benchmarks.simulation import EASE_VARIANCE, LOGIT, SIZES, Design, batches, pairs, rates
 from maskpolicy.leaderboard import power, stats
 
 BOARD = Design(sizes=SIZES["40 x 3"])
@@ -127,6 +129,30 @@ def pilots(experiments: int) -> None:
         _row(seeds, shape, noise, f"{true:.1f}", both, f"{100 * held:.0f}")
 
 
+def defaults(experiments: int) -> None:
+    """Print how often tests find the difference that `plan` says without runs, in percent.
+
+    80 is the aim. Scores are near 30%, and questions are equally hard or differ.
+    """
+    print("| seeds | rows x tasks | examples | plan says | equally hard | they differ |")
+    sizes = {"100": (1,) * 100, "300": (1,) * 300, "100 x 3": SIZES["100 x 3"]}
+    for seeds, (rows, tasks), (name, size) in product((3, 5, 8), SHAPES, sizes.items()):
+        groups = [str(group) for group, many in enumerate(size) for _ in range(many)]
+        parts = power.defaults(power.NOISE**2, groups)
+        points = power.finds(parts, seeds, rows, rows * tasks)
+        found = []
+        for varied in (0.0, 1.0):
+            wide = np.sqrt(LOGIT**2 + varied**2 * EASE_VARIANCE)
+            start, end = (
+                float(wide * ndtri(share)) for share in (power.SHARE, power.SHARE + points / 100)
+            )
+            board = Design(seeds, rows, tasks, size, power.NOISE, fine=0.0, varied=varied)
+            board = replace(board, ease=(start, start), gain=end - start)
+            found.append(rates(board, experiments)["ours"][1])
+        shares = (f"{100 * share:.0f}" for share in found)
+        _row(seeds, f"{rows} x {tasks}", name, f"{points:.1f}", *shares)
+
+
 def _pilot(
     row: Sequence[stats.Difference], noise: stats.Floats, place: int
 ) -> tuple[power.Parts, float]:
@@ -148,6 +174,7 @@ KINDS: dict[str, Callable[[int], None]] = {
     "subjects": subjects,
     "looks": looks,
     "pilots": pilots,
+    "defaults": defaults,
 }
 
 

@@ -112,8 +112,12 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
         cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
         split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
         (groups, fault), block = _groups(blocks[task], split), blocks[task]
-        about = (bool(noisy), block.limit.test, _share(block.name))
-        parts = replace(_parts(stored[task], noise, groups, *about), fault=fault)
+        parts = defaults(noise, groups, block.limit.test, _share(block.name))
+        if stored[task]:
+            parts = stored_parts(stored[task], noise)
+        elif noisy:
+            parts = replace(parts, source="noise of other tasks' runs in the store")
+        parts = replace(parts, fault=fault)
         find = partial(finds, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(parts, n))
@@ -209,16 +213,14 @@ def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> CellAnsw
     return None if path is None else predictions.answers(path)
 
 
-def _parts(
-    stored: Sequence[StoredDifference],
-    noise: float,
-    names: Sequence[str] | None,
-    any_stored: bool,
-    limit: int = 0,
-    share: float = SHARE,
+def defaults(
+    noise: float, names: Sequence[str] | None, limit: int = 0, share: float = SHARE
 ) -> Parts:
-    if stored:
-        return stored_parts(stored, noise)
+    """Return the assumed parts of a task, from the variance `noise` between runs in logits.
+
+    `names` has the group of each test example, if they are known. Questions count as equally hard:
+    answers vary most then.
+    """
     assumed = min(limit or EXAMPLES, EXAMPLES)
     groups = np.ones(assumed)  # examples in each group
     if names is not None:
@@ -226,11 +228,11 @@ def _parts(
     weights = groups / groups.sum()
     spread = share * (1 - share)
     return Parts(
-        2 * (noise * spread**2 + spread / 2 / groups.sum()),
+        2 * (noise * spread**2 + spread / groups.sum()),
         float(2 * (NOISE * spread) ** 2 * (weights**2).sum()),
         stats.effective_groups(weights) - 1,
         None if names is None else len(names),
-        "noise of other tasks' runs in the store" if any_stored else "defaults",
+        "defaults",
         assumed,
         share,
     )
@@ -268,7 +270,7 @@ def stored_parts(stored: Sequence[StoredDifference], noise: float) -> Parts:
     runs = fmean(float(noise * each.pair.slope + each.pair.chance) for each in stored)
     interaction = fmean(float(each.pair.interaction) for each in stored)
     rows = max(each.at_edge for each in stored)
-    least = rows * (noise * spread**2 + spread / 2 / first.examples)
+    least = rows * (noise * spread**2 + spread / first.examples)
     least_interaction = rows * (NOISE * spread) ** 2 / (first.group_freedom + 1)
     return Parts(
         max(own, runs, least),

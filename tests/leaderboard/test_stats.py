@@ -254,18 +254,30 @@ def test_more_seeds_rows_and_examples_find_less():
 
 
 def test_defaults_are_named_where_nothing_was_run():
-    found = power._parts([], power.NOISE**2, [f"page {i // 2}" for i in range(40)], False)
+    found = power.defaults(power.NOISE**2, [f"page {i // 2}" for i in range(40)])
     assert (found.examples, found.source) == (40, "defaults")
     assert found.group_freedom == pytest.approx(19)
-    unknown = power._parts([], power.NOISE**2, None, False)
+    unknown = power.defaults(power.NOISE**2, None)
     assert unknown.examples is None
     assert unknown.group_freedom == pytest.approx(power.EXAMPLES - 1)
 
 
+def test_what_plan_assumes_suffices_for_equally_hard_questions():
+    """Right answers to 100 of them are drawn with one chance; runs are equal, as is taste."""
+    shift = power.finds(
+        replace(power.defaults(0.0, list(map(str, range(100)))), interaction=0.0), 8, 1, 1
+    )
+    rng = np.random.default_rng(0)
+    other, mine = (rng.random((400, 8, 100)) < share for share in (0.3, 0.3 + shift / 100))
+    pair = stats.pair(mine.astype(float), other.astype(float), np.arange(100), ("a", "b"))
+    (verdict,) = stats.assess_family([pair])
+    assert 0.7 < (verdict.p_holm < stats.LEVEL).mean() < 0.9
+
+
 def test_a_limit_bounds_the_examples_that_are_assumed():
-    few = power._parts([], power.NOISE**2, None, False, limit=60)
+    few = power.defaults(power.NOISE**2, None, limit=60)
     assert (few.examples, few.assumed, few.group_freedom) == (None, 60, pytest.approx(59))
-    many = power._parts([], power.NOISE**2, None, False, limit=5000)
+    many = power.defaults(power.NOISE**2, None, limit=5000)
     assert many.assumed == power.EXAMPLES
     assert power.finds(few, 3, 2, 6) > power.finds(many, 3, 2, 6)
     found = [power.Power("zsre", few, 3, 12.3456, None)]
@@ -338,7 +350,7 @@ def test_a_plan_uses_the_noise_of_stored_runs():
     mine, other = ((rng.random((3, 60)) < 0.5).astype(float) for _ in range(2))
     known = stored(mine, other)
     noise = float(stats.run_noise([known.pair]))
-    found = power._parts([known], noise, None, True)
+    found = power.stored_parts([known], noise)
     assert found.runs == pytest.approx(noise * float(known.pair.slope) + float(known.pair.chance))
     assert (found.examples, found.source) == (60, "runs in the store")
 
@@ -348,7 +360,7 @@ def test_noise_does_not_vanish_at_floor_and_ceiling(share):
     """A plan uses the noise at 5% or 95%, not the noise of all or no right answers."""
     known = [seen(share, share), seen(share, share)]
     assert not any(each.shows_noise for each in known)
-    found = power._parts(known, power.NOISE**2, None, False)
+    found = power.stored_parts(known, power.NOISE**2)
     assert found.source == power.CLAMPED
     assert power.finds(found, 3, 2, 6) > 5
     table = [power.Power("zsre", found, 3, power.finds(found, 3, 2, 6), None)]
@@ -358,7 +370,7 @@ def test_noise_does_not_vanish_at_floor_and_ceiling(share):
 def test_a_plan_from_few_runs_gives_a_range():
     known = [seen(0.5, 0.6, loose) for loose in (2, 6)]
     find = partial(power.finds, rows=2, tests=6)
-    few = power._parts(known, 0.04, None, True)
+    few = power.stored_parts(known, 0.04)
     low, high = power.between(few, 3, find) or (0, 0)
     assert low < find(few, 3) < high
     more = power.between(replace(few, freedom=20), 3, find) or (0, 0)
@@ -373,7 +385,7 @@ def test_a_plan_from_few_runs_gives_a_range():
 def test_a_plan_is_not_far_more_hopeful_than_the_leaderboard(base, loose):
     """Of a baseline at an edge, and of a task whose runs differ more than those of all tasks."""
     known = [seen(base, base, loose), seen(base, base, loose)]
-    found = power._parts(known, 0.01**2, None, True)
+    found = power.stored_parts(known, 0.01**2)
     calm = [seen(0.4, 0.5).pair, seen(0.5, 0.4).pair]
     for verdict in stats.assess_family([*calm, *(each.pair for each in known)])[2:]:
         on_board = 100 * float(verdict.error) * stats.detectable(verdict.freedom, 4)
