@@ -64,14 +64,7 @@ def build_board(
     system of the first line. `told` is called with the progress. Raises DataError for lines that
     cannot be used, and ConfigError for an unknown baseline.
     """
-    lacking = [name for name in NEEDED if name not in frame]
-    if lacking or not len(frame):
-        there = ", ".join(map(str, frame.columns))
-        raise DataError(
-            f"no column {lacking[0]} (there are: {there}): name it with --column {lacking[0]}=NAME"
-            if lacking
-            else "the table has no lines"
-        )
+    _check_columns(frame)
     named = {name: _names(frame, name) for name in COLUMNS if name in frame and name != "score"}
     codes = {name: pair[0] for name, pair in named.items()}
     names = {name: pair[1] for name, pair in named.items()}
@@ -81,14 +74,8 @@ def build_board(
         raise ConfigError(f"baseline: {unknown('system', base, systems)}")
     unit = "run" if "run" in names else "seed"
     codes["unit"], numbers, named_alike = _units(codes, names, unit)
-    order = np.argsort(codes["task"], kind="stable")
-    starts = np.searchsorted(codes["task"][order], np.arange(1, len(names["task"])))
-    every = [_task(each, codes, names, values, shared) for each in np.split(order, starts)]
+    every = _tasks(codes, names, values, shared)
     tasks = [task for task in every if len(task.groups)]
-    if not any(task.whole.any() for task in tasks):
-        can = any(task.common.any() for task in every)
-        hint = "--shared keeps those that all have" if can else f"{_APART}: leave systems out"
-        raise DataError(f"no system has all examples of a task: {hint}")
     if not any(task.has[systems.index(base)].any() for task in tasks):
         raise ConfigError(f"baseline: {base} shares no example with all others: name another")
     subject = "group" if "group" in names else "example"
@@ -120,6 +107,17 @@ def build_board(
         runs=(Run(NOWHERE, (), base, experiment=title, alias=title),),
         given=Given(board.above(rows), board.facts(title), unit),
     )
+
+
+def _check_columns(frame: DataFrame) -> None:
+    lacking = [name for name in NEEDED if name not in frame]
+    if lacking or not len(frame):
+        there = ", ".join(map(str, frame.columns))
+        raise DataError(
+            f"no column {lacking[0]} (there are: {there}): name it with --column {lacking[0]}=NAME"
+            if lacking
+            else "the table has no lines"
+        )
 
 
 def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]:
@@ -202,6 +200,23 @@ def _units(
     are_numbers = all(label.isascii() and label.isdigit() for label in labels)
     numbers = dict(zip(map(int, labels), labels, strict=True)) if are_numbers else {}
     return units, numbers if len(numbers) == len(labels) else dict(enumerate(labels)), True
+
+
+def _tasks(
+    codes: Mapping[str, NDArray[np.int64]],
+    names: Mapping[str, Sequence[str]],
+    values: NDArray[np.float64],
+    shared: bool,
+) -> list[Task]:
+    """Return all tasks; those whose examples are all left out have no groups."""
+    order = np.argsort(codes["task"], kind="stable")
+    starts = np.searchsorted(codes["task"][order], np.arange(1, len(names["task"])))
+    tasks = [_task(each, codes, names, values, shared) for each in np.split(order, starts)]
+    if not any(task.whole.any() for task in tasks if len(task.groups)):
+        can = any(task.common.any() for task in tasks)
+        hint = "--shared keeps those that all have" if can else f"{_APART}: leave systems out"
+        raise DataError(f"no system has all examples of a task: {hint}")
+    return tasks
 
 
 def _task(
