@@ -87,12 +87,12 @@ class Ragged(Rows):
         taken.flat = self.flat.take(np.arange(len(shift)) + shift, axis=0)
         return taken
 
-    def padded(self, value: int) -> NDArray[Any]:
+    def padded(self, value: int, width: int = 0) -> NDArray[Any]:
         """Return one row for each array, shape (n, longest, ..), padded with `value`.
 
-        The type is int64 for integers, else float32.
+        Rows have at least `width` entries. The type is int64 for integers, else float32.
         """
-        inside = self.inside
+        inside = np.arange(max(width, self.lengths.max(initial=0))) < self.lengths[:, None]
         kind = np.float32 if self.flat.dtype.kind == "f" else np.int64
         table = np.full((*inside.shape, *self.flat.shape[1:]), value, kind)
         table[inside] = self.flat[self.bounds[0] : self.bounds[-1]]

@@ -42,7 +42,9 @@ class Training:
     # auto: bf16 if the machine has matrix units for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
-    compile: bool = False  # torch.compile the model
+    compile: Literal["auto"] | bool = (
+        "auto"  # torch.compile the loss; auto: in pre-training on CUDA
+    )
     dropout: Momentum | None = None  # dropout of every layer; null: the model's own
     # padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU; halved if memory runs out
     micro_tokens: Steps = 0
@@ -166,6 +168,8 @@ def settled(spec: Training, stage: str, *, has_text: bool = False) -> Training:
     report an evaluation after the last step. `patience` has no effect if it cannot stop the
     training early.
     """
+    if spec.compile == "auto" and stage not in ("general", "intermediate"):
+        spec = replace(spec, compile=False)  # many short trainings, which would each compile anew
     spec = resolve_auto(spec)
     last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, spec.steps * has_text)
     every = spec.eval_every if spec.eval_every <= last else 0
@@ -186,6 +190,8 @@ def resolve_auto(spec: Training) -> Training:
         spec = replace(spec, precision="bf16" if hardware.has_bf16() else "fp32")
     if spec.attention == "auto":
         spec = replace(spec, attention="sdpa" if is_cuda else "eager")
+    if spec.compile == "auto":
+        spec = replace(spec, compile=is_cuda)
     if not spec.micro_tokens:
         spec = replace(spec, micro_tokens=32768 if is_cuda else 4096)
     return spec

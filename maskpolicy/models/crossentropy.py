@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, linear
 
+_IGNORE = -100  # label without loss, as in PyTorch
 _SMALLEST = 1e-30  # likelihood whose logarithm is exact in single precision
 
 
@@ -50,10 +51,14 @@ def with_gradient(
     of_labels: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy, and its gradient by the logits, (n, v); see `summed`."""
+    is_device = states.is_cuda or torch.compiler.is_compiling()  # the host does not wait for a GPU
+    if is_device or bool((labels == _IGNORE).any()):
+        is_label = (labels != _IGNORE).float()
+        of_labels = is_label if of_labels is None else of_labels * is_label
+        labels = labels.clamp(min=0)
     logits, places = linear(states, weight, bias).float(), labels[:, None]
     gradient = logits.softmax(1)
     likelihoods = gradient.gather(1, places)
-    is_device = states.is_cuda or torch.compiler.is_compiling()  # the host does not wait for a GPU
     if is_device or bool((likelihoods < _SMALLEST).any()):
         losses = logits.logsumexp(1, keepdim=True) - logits.gather(1, places)
     else:
@@ -74,7 +79,8 @@ def summed(
     """Return the summed cross-entropy of n labels, a scalar in single precision.
 
     Shapes: states (n, d), weight (v, d), bias (v,) or None, labels (n,) of int64, and `of_labels`
-    (n,), by which the losses are multiplied, or None. The bias receives no gradient.
+    (n,), by which the losses are multiplied, or None. A label of -100 adds no loss. The bias
+    receives no gradient.
     """
     apply: Callable[..., Tensor] = _Summed.apply
     return apply(states, weight, bias, labels, of_labels)

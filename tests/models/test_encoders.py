@@ -174,14 +174,19 @@ MLM, MAE = AT_POSITIONS, Denoising(**{**vars(AT_POSITIONS), "mask_exclusion": 1.
 DEEP = Denoising(**{**vars(AT_POSITIONS), "shallow_decoder": True})
 
 
-def batches(family, how=MLM):
-    """Return the micro-batches of one step of masked passages."""
+def steps(family, how=MLM):
+    """Return steps of masked passages."""
     made = tiny.tokenizer(family)
     documents = [Document(f"d{index}", text) for index, text in enumerate(small.TEXTS)]
     passages = Passages(build_passages(documents, made, words=12))
     policy = find_plugin("policy", "random").plugin(ratio=0.3)
     marks = Specials.of_encoder(made)
-    return MaskedSteps(passages, policy, how, marks, SPEC, MODEL_KINDS["encoder"].pairs)(0).batches
+    return MaskedSteps(passages, policy, how, marks, SPEC, MODEL_KINDS["encoder"].pairs)
+
+
+def batches(family, how=MLM):
+    """Return the micro-batches of one step of masked passages."""
+    return steps(family, how)(0).batches
 
 
 def module_of(family, how=MLM, head="own", **settings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from traceback import extract_stack
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from maskpolicy.core.types import Denoising
 from maskpolicy.models import encoders, text_to_text
+from maskpolicy.models.training.batching import IGNORE, bucket
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import instance
@@ -53,6 +55,7 @@ def waits(loss, module, batch):
 
 def graphs(loss, module, batches):
     """Return the number of graphs of a compiled loss without graph breaks; check its values."""
+    torch._dynamo.reset()
     counted = CompileCounter()
     compiled = torch.compile(loss, backend=counted, fullgraph=True)
     module.set_attn_implementation("sdpa")
@@ -64,25 +67,67 @@ def graphs(loss, module, batches):
     return counted.frame_count
 
 
-@pytest.mark.parametrize(
-    "how",
-    [Denoising(), Denoising(target="full"), Denoising(mask_exclusion=1.0)],
-    ids=["spans", "full", "excluded"],
-)
-def test_bart_never_waits_and_compiles_to_few_graphs(how):
-    policy, specials = instance("policy", "random", {}), Specials.of(small.tokenizer(), 2)
-    steps = MaskedSteps(small.passages(), policy, how, specials, test_encoders.SPEC)
+def gradient(loss, module, steps):
+    """Return loss and gradient of the mean over the units of each of 12 steps, without dropout."""
+    module.eval().zero_grad()
+    total = 0.0
+    for number in range(12):
+        step = steps(number)
+        for batch in step.batches:
+            value = loss(module, batch)[0] / step.units
+            value.backward()
+            total += value.item()
+    return total, [p.grad.clone() for p in module.parameters() if p.grad is not None]
+
+
+def check(loss, module, steps, *waiting):
+    """Check that a step waits for nothing, and that padding to buckets changes rounding alone."""
+    plain = replace(steps, spec=replace(steps.spec, compile=False))
+    assert waits(loss, module, steps(0).batches[0]) == list(waiting)
     batches = [batch for number in range(12) for batch in steps(number).batches]
-    assert (batches[0].excluded is not None) == bool(how.mask_exclusion)
-    # the loss reads its smallest likelihood on a CPU alone
-    assert waits(text_to_text.token_loss, small.bart(), batches[0]) == ["local_scalar_dense"]
-    assert len({batch.source.shape for batch in batches}) > 3
-    assert graphs(text_to_text.token_loss, small.bart(), batches) <= 3
+    shapes = {(batch.source.shape, batch.labels.shape, len(batch.places)) for batch in batches}
+    assert max(4, graphs(loss, module, batches)) <= len(shapes) <= 12
+    assert all(size == bucket(size, 1) for shape, *_ in shapes for size in shape)
+    # padding alone is ignored: rows without a label, and labels of a place without one
+    labels = [sum(int((b.labels != IGNORE).sum()) for b in s(1).batches) for s in (plain, steps)]
+    assert labels[0] == labels[1] == plain(1).work["target_tokens"]
+    torch.testing.assert_close(
+        gradient(loss, module, steps), gradient(loss, module, plain), rtol=1e-4, atol=1e-5
+    )
 
 
-@pytest.mark.parametrize("how", [test_encoders.MLM, test_encoders.MAE], ids=["MLM", "MAE-LM"])
-@pytest.mark.parametrize("family", ["roberta", "modernbert"])
-def test_encoders_never_wait_and_compile(family, how):
-    module, batches = test_encoders.module_of(family, how), test_encoders.batches(family, how)
-    assert waits(encoders.token_loss, module, batches[0]) == []
-    assert graphs(encoders.token_loss, module.eval(), batches) <= 3
+@pytest.mark.parametrize(
+    ("how", "policy"),
+    [
+        (Denoising(), "random"),
+        (Denoising(target="full"), "random"),
+        (Denoising(mask_exclusion=1.0), "random"),
+        (Denoising(loss_weight="likelihood"), "diffusion"),
+    ],
+    ids=["spans", "full", "excluded", "diffusion"],
+)
+def test_bart_never_waits_and_compiles_in_buckets(how, policy):
+    made, specials = instance("policy", policy, {}), Specials.of(small.tokenizer(), 2)
+    spec = replace(test_encoders.SPEC, compile=True, max_target=40)
+    steps = MaskedSteps(small.passages(), made, how, specials, spec)
+    # the loss reads on a CPU alone whether a place is padding, and its smallest likelihood
+    check(text_to_text.token_loss, small.bart(), steps, "local_scalar_dense", "local_scalar_dense")
+
+
+@pytest.mark.parametrize(
+    ("family", "how"),
+    [
+        ("roberta", test_encoders.MLM),
+        ("roberta", test_encoders.MAE),
+        ("modernbert", test_encoders.MAE),
+    ],
+    ids=["MLM", "MAE-LM", "ModernBERT as MAE-LM"],
+)
+def test_encoders_never_wait_and_compile_in_buckets(family, how):
+    module, steps = test_encoders.module_of(family, how), test_encoders.steps(family, how)
+    check(encoders.token_loss, module, replace(steps, spec=replace(steps.spec, compile=True)))
+
+
+def test_a_bucket_wastes_at_most_a_quarter():
+    assert all(rows <= bucket(rows, 1) <= 1.25 * rows for rows in range(1, 2000))
+    assert len({bucket(size) for size in range(65, 513)}) == 12

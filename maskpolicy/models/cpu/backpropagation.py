@@ -74,7 +74,9 @@ class Body:
 
         `fill` computes the states at excluded positions from the ids, (b, n).
         """
-        visible, positions, own, whole = batch.packing
+        visible, positions, kept, place = batch.packing
+        whole = kept.flatten().nonzero()[:, 0]
+        own = place.flatten()[whole]
         states, to_states = self(batch.source.gather(1, positions), visible, positions)
         full, to_full = fill(batch.source)
         full = full.flatten(0, -2)

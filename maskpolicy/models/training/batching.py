@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,7 +171,10 @@ class Pairs(Sequence[Pair]):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Tensors of one micro-batch of b pairs, padded to n source tokens and m target tokens."""
+    """Tensors of one micro-batch of b pairs, padded to n source tokens and m target tokens.
+
+    With `in_buckets`, all shapes are those of buckets (see `bucket`).
+    """
 
     source: torch.Tensor  # (b, n) ids
     seen: torch.Tensor  # (b, n) bool, False at padding
@@ -179,15 +182,21 @@ class Batch:
     labels: torch.Tensor  # (b, m), IGNORE at padding
     excluded: torch.Tensor | None = None  # (b, n) bool
     weights: torch.Tensor | None = None  # (b, m) of the losses of the labels; None: 1
+    in_buckets: bool = False
 
     @cached_property
     def places(self) -> torch.Tensor:
-        """Where the k labels are in the flattened labels, (k,)."""
-        return (self.labels != IGNORE).flatten().nonzero()[:, 0]
+        """Where the k labels are in the flattened labels, (k,); those of a bucket end in IGNORE."""
+        import torch
+
+        is_label = (self.labels != IGNORE).flatten()
+        places, others = (each.nonzero()[:, 0] for each in (is_label, ~is_label))
+        extra = bucket(len(places)) - len(places) if self.in_buckets else 0
+        return torch.cat([places, others[:extra]])
 
     @property
     def targets(self) -> torch.Tensor:
-        """The k labels, (k,), row by row."""
+        """The k labels, (k,), row by row; see `places`."""
         return self.labels.flatten()[self.places]
 
     @property
@@ -212,10 +221,11 @@ class Batch:
         kept = self.kept
         lengths = kept.sum(1)
         width = int(lengths.max())
+        width = min(bucket(width), kept.shape[1]) if self.in_buckets else width
         position = torch.argsort(~kept, dim=1, stable=True)[:, :width]
         visible = torch.arange(width, device=kept.device) < lengths[:, None]
-        places = (each.flatten().nonzero()[:, 0] for each in (visible, kept))
-        return Packing(visible, position, *places)
+        first = torch.arange(len(kept), device=kept.device)[:, None] * width
+        return Packing(visible, position, kept, first + (kept.cumsum(1) - 1).clamp(min=0))
 
     def to(self, device: torch.device) -> Batch:
         """Return a copy of the batch on `device`.
@@ -236,24 +246,36 @@ class Packing(NamedTuple):
 
     visible: torch.Tensor  # (b, k) bool, False at padding
     position: torch.Tensor  # (b, k) in the source
-    own: torch.Tensor  # the visible tokens in the flattened (b, k)
-    whole: torch.Tensor  # the same tokens in the flattened (b, n)
+    kept: torch.Tensor  # (b, n) bool, False at padding and excluded tokens
+    place: torch.Tensor  # (b, n) in the flattened (b, k), of the kept tokens
 
     def scattered(self, states: torch.Tensor, full: torch.Tensor) -> torch.Tensor:
         """Return `full`, (b, n, d), with the states, (b, k, d), of the visible tokens."""
-        chosen = states.flatten(0, 1).index_select(0, self.own).to(full.dtype)
-        return full.flatten(0, 1).index_copy(0, self.whole, chosen).view_as(full)
+        own = states.flatten(0, 1).index_select(0, self.place.flatten()).view_as(full)
+        return own.to(full.dtype).where(self.kept[..., None], full)
 
 
 def _moved(tensor: Any, device: torch.device) -> Any:
-    if tensor is None:
-        return None
+    if tensor is None or isinstance(tensor, bool):
+        return tensor
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
-def micro_batches(pairs: Pairs, budget: int, decodes: bool) -> list[Pairs]:
+def bucket(count: int, least: int = 8) -> int:
+    """Return the smallest size of a bucket that holds `count` rows, tokens or labels.
+
+    Sizes are multiples of `least`, four between two powers of two: a dozen from 80 to 512. So a
+    compiled loss sees few shapes, and a tenth of what it computes is padding.
+    """
+    step = max(least, 1 << max(0, (count - 1).bit_length() - 3))
+    return -(-count // step) * step
+
+
+def micro_batches(
+    pairs: Pairs, budget: int, decodes: bool, in_buckets: bool = False
+) -> list[Pairs]:
     """Split the pairs of one step, sorted by length, into chunks of up to `budget` padded tokens.
 
     Targets count if a decoder reads them. A longer pair gets a chunk of its own. Pairs with an
@@ -263,33 +285,53 @@ def micro_batches(pairs: Pairs, budget: int, decodes: bool) -> list[Pairs]:
     order = np.lexsort((sources, targets))
     order = order[targets[order] > 0]
     read = targets * decodes
-    if len(order) * (sources.max(initial=0) + read.max(initial=0)) <= budget:
+
+    def tokens(rows: int, source: int, target: int) -> int:
+        if in_buckets:
+            rows, source, target = bucket(rows, 1), bucket(int(source)), bucket(int(target))
+        return rows * (source + target)
+
+    if tokens(len(order), sources.max(initial=0), read.max(initial=0)) <= budget:
         return [pairs.take(order)] if len(order) else []
     starts: list[int] = []
     widest = 0
     sizes = zip(sources[order].tolist(), read[order].tolist(), strict=True)
     for place, (source, target) in enumerate(sizes):
         widest = max(widest, source)
-        if not starts or (place + 1 - starts[-1]) * (widest + target) > budget:
+        if not starts or tokens(place + 1 - starts[-1], widest, target) > budget:
             starts.append(place)
             widest = source
     return [pairs.take(rows) for rows in np.split(order, starts[1:]) if len(rows)]
 
 
-def collate(pairs: Pairs, pad: int, start: int | None) -> Batch:
-    """Pad pairs to a batch; `start` is None without a decoder, see `shifted`."""
+def collate(
+    pairs: Pairs, pad: int, start: int | None, limits: tuple[int, int] | None = None
+) -> Batch:
+    """Pad pairs to a batch; `start` is None without a decoder, see `shifted`.
+
+    With `limits`, the most tokens of a source and of a target, its shapes are those of buckets.
+    Further rows repeat the first one, without labels.
+    """
     import torch
 
-    source, labels = pairs.sources.padded(pad), pairs.targets.padded(IGNORE)
+    count, sizes = len(pairs), [0, 0]
+    if limits is not None:
+        lengths = (int(each.lengths.max()) for each in (pairs.sources, pairs.targets))
+        sizes = [min(bucket(n), most) for n, most in zip(lengths, limits, strict=True)]
+        pairs = pairs.take(np.r_[:count, np.zeros(bucket(count, 1) - count, np.int64)])
+    source, labels = pairs.sources.padded(pad, sizes[0]), pairs.targets.padded(IGNORE, sizes[1])
     decoder = None if start is None else shifted(labels, pad, start)
+    labels[count:] = IGNORE
+    seen = np.arange(source.shape[1]) < pairs.sources.lengths[:, None]
     excluded = weights = None
     if pairs.excluded is not None and pairs.excluded.any():
-        excluded = Ragged(pairs.excluded, pairs.sources.bounds).padded(False).astype(bool)
+        rows = Ragged(pairs.excluded, pairs.sources.bounds)
+        excluded = rows.padded(False, source.shape[1]).astype(bool)
     if pairs.weights is not None:
-        weights = Ragged(pairs.weights, pairs.targets.bounds).padded(0)
-    arrays = (source, pairs.sources.inside, decoder, labels, excluded, weights)
+        weights = Ragged(pairs.weights, pairs.targets.bounds).padded(0, labels.shape[1])
+    arrays = (source, seen, decoder, labels, excluded, weights)
     tensors: Any = (None if array is None else torch.from_numpy(array) for array in arrays)
-    return Batch(*tensors)
+    return replace(Batch(*tensors), in_buckets=limits is not None)
 
 
 def shifted(labels: NDArray[np.int64], pad: int, start: int) -> NDArray[np.int64]:

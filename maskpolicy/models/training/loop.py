@@ -104,7 +104,7 @@ def _loop(
     import torch
 
     saved, pause = time.monotonic(), run.spec.checkpoint_every
-    loss = torch.compile(loss) if run.spec.compile else loss
+    loss = torch.compile(loss) if run.spec.compile is True else loss
     run.module.train()
     alone = run.share.ranks == 1  # others would wait for one that ends
     with torch.random.fork_rng(devices=run.random_devices), deferred(alone) as is_ending:

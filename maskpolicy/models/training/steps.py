@@ -152,7 +152,7 @@ class MaskedSteps:
             lengths = self.order.lengths[[item for item, _ in self.order.step(number)]]
             work["passage_tokens"] = int(lengths.sum())
             work["cut_tokens"] = int(np.maximum(lengths - self.room, 0).sum())
-        return _step(pairs, self.specials, self.spec, work, units)
+        return _step(pairs, self.specials, self.spec, work, units, self.spec.compile is True)
 
     def too_long(self) -> tuple[int, str]:
         """Return how many passages are cut, and by which key.
@@ -282,11 +282,18 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged
 
 
 def _step(
-    pairs: Pairs, specials: Specials, spec: Training, work: Counter[str], units: float
+    pairs: Pairs,
+    specials: Specials,
+    spec: Training,
+    work: Counter[str],
+    units: float,
+    in_buckets: bool = False,
 ) -> Step:
     decodes = specials.start is not None
-    cuts = micro_batches(pairs, spec.micro_tokens, decodes)
-    batches = [collate(cut, specials.pad, specials.start) for cut in cuts]
+    cuts = micro_batches(pairs, spec.micro_tokens, decodes, in_buckets)
+    limits = (spec.max_source, spec.max_target if decodes else spec.max_source)
+    widths = limits if in_buckets else None
+    batches = [collate(cut, specials.pad, specials.start, widths) for cut in cuts]
     written = len(pairs.targets.flat) if decodes else 0
     return Step(batches, units, work, len(pairs.sources.flat) + written)
 
