@@ -47,6 +47,23 @@ def is_cuda() -> bool:
     return torch.cuda.is_available()
 
 
+def free_gpu_memory() -> int:
+    """Return the bytes of the GPU's memory that no tensor and no other process has."""
+    import torch
+
+    kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return int(torch.cuda.mem_get_info()[0] + kept)
+
+
+def use_expandable_segments() -> None:
+    """Let PyTorch's GPU memory grow in place, against fragmentation by batches of many shapes.
+
+    It has an effect before this process uses a GPU, and none if the user has set the variable.
+    """
+    if may_have_gpus() and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+
+
 def may_have_gpus() -> bool:
     """Return whether a driver is installed; True if only PyTorch can tell."""
     drivers = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # CUDA, WSL, ROCm

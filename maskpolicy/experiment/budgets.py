@@ -46,7 +46,8 @@ class Training:
         "auto"  # torch.compile the loss; auto: in pre-training on CUDA
     )
     dropout: Momentum | None = None  # dropout of every layer; null: the model's own
-    # padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU; halved if memory runs out
+    # padded tokens in a micro-batch; 0: 4096 on a CPU, as many as fit on a GPU; halved if memory
+    # runs out
     micro_tokens: Steps = 0
     max_source: Count = 512  # most tokens of a source; passages are cut to it before masking
     # most tokens of a target; longer targets of a task are cut. In pre-training, spans that do not
@@ -59,6 +60,11 @@ class Training:
     # --validation`; 0: none
     eval_every: Steps = 0
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
+
+    @property
+    def batch_tokens(self) -> int:
+        """Padded tokens of a batch outside of trainings, which may be larger on a GPU."""
+        return self.micro_tokens or 32768
 
 
 GENERAL = Training(steps=500, lr=2e-3)
@@ -159,44 +165,6 @@ def row_trainings(
     return found
 
 
-def settled(spec: Training, stage: str, *, has_text: bool = False) -> Training:
-    """Return a budget as a training's key holds it: "auto" resolved, settings without effect 0.
-
-    Only `fit` and `finetune` are validated, and an intermediate stage that `has_text` for it. In
-    `finetune`, `eval_every` has no effect if no evaluation comes before the last step, because
-    there is then only one set of weights to choose from. `fit` and the intermediate stage also
-    report an evaluation after the last step. `patience` has no effect if it cannot stop the
-    training early.
-    """
-    if spec.compile == "auto" and stage not in ("general", "intermediate"):
-        spec = replace(spec, compile=False)  # many short trainings, which would each compile anew
-    spec = resolve_auto(spec)
-    last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, spec.steps * has_text)
-    every = spec.eval_every if spec.eval_every <= last else 0
-    earliest = (spec.patience + 1) * every  # the first step after which patience may end
-    patience = spec.patience if every and earliest < spec.steps else 0
-    return replace(spec, eval_every=every, patience=patience)
-
-
-def resolve_auto(spec: Training) -> Training:
-    """Replace "auto" in `spec` by the choice for this machine.
-
-    Precision is bf16 if matrix units compute in it (2 to 4 times as fast as fp32 on such a CPU).
-    Attention is eager on a CPU, where the backward pass of scaled-dot-product attention is the
-    slowest kernel at the lengths of passages (docs/development/log.md), and sdpa elsewhere.
-    """
-    is_cuda = hardware.is_cuda()
-    if spec.precision == "auto":
-        spec = replace(spec, precision="bf16" if hardware.has_bf16() else "fp32")
-    if spec.attention == "auto":
-        spec = replace(spec, attention="sdpa" if is_cuda else "eager")
-    if spec.compile == "auto":
-        spec = replace(spec, compile=is_cuda)
-    if not spec.micro_tokens:
-        spec = replace(spec, micro_tokens=32768 if is_cuda else 4096)
-    return spec
-
-
 ON_GPU = (*TRAININGS, "evaluate")  # kinds of stages that use a GPU where there is one
 
 
@@ -205,7 +173,7 @@ class Need:
     """The resources of one stage."""
 
     # GPUs of one machine; null: one for each process if the machine has GPUs and the stage uses
-    # them
+    # them. If a training states GPUs, `auto` is resolved for GPUs in all that do not state 0
     gpus: Steps | None = None
     # processes of a training, which share its batches on one machine; null: one for each GPU
     processes: Count | None = None
@@ -242,6 +210,58 @@ class Resources:
         if need.gpus is not None:
             return need.gpus
         return need.members if there and kind.partition("-")[0] in ON_GPU else 0
+
+    def states_gpus(self, kind: str) -> bool:
+        """Return whether a kind of training states GPUs, or another one does and it states none."""
+        own = self.of(kind).gpus
+        return bool(any(self.of(each).gpus for each in TRAININGS) if own is None else own)
+
+
+_PLAIN = Resources()
+
+
+def settled(
+    spec: Training, stage: str, resources: Resources = _PLAIN, *, has_text: bool = False
+) -> Training:
+    """Return a budget as a training's key holds it: "auto" resolved, settings without effect 0.
+
+    Only `fit` and `finetune` are validated, and an intermediate stage that `has_text` for it. In
+    `finetune`, `eval_every` has no effect if no evaluation comes before the last step, because
+    there is then only one set of weights to choose from. `fit` and the intermediate stage also
+    report an evaluation after the last step. `patience` has no effect if it cannot stop the
+    training early.
+    """
+    if spec.compile == "auto" and stage not in ("general", "intermediate"):
+        spec = replace(spec, compile=False)  # many short trainings, which would each compile anew
+    spec = resolve_auto(spec, resources.states_gpus(stage))
+    last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, spec.steps * has_text)
+    every = spec.eval_every if spec.eval_every <= last else 0
+    earliest = (spec.patience + 1) * every  # the first step after which patience may end
+    patience = spec.patience if every and earliest < spec.steps else 0
+    return replace(spec, eval_every=every, patience=patience)
+
+
+def resolve_auto(spec: Training, states_gpus: bool = False) -> Training:
+    """Replace "auto" in `spec` by the choice for this machine, or for a GPU that the file states.
+
+    Precision is bf16 if matrix units compute in it (2 to 4 times as fast as fp32 on such a CPU);
+    a machine without GPUs assumes that the stated ones do. Attention is eager on a CPU, where the
+    backward pass of scaled-dot-product attention is the slowest kernel at the lengths of passages
+    (docs/development/log.md), and sdpa elsewhere. On a GPU, `micro_tokens` stays 0, so that no key
+    depends on its memory (see `loop.train`).
+    """
+    is_here = hardware.is_cuda()
+    on_gpu = is_here or states_gpus
+    if spec.precision == "auto":
+        has_bf16 = hardware.has_bf16() if is_here or not on_gpu else True
+        spec = replace(spec, precision="bf16" if has_bf16 else "fp32")
+    if spec.attention == "auto":
+        spec = replace(spec, attention="sdpa" if on_gpu else "eager")
+    if spec.compile == "auto":
+        spec = replace(spec, compile=on_gpu)
+    if not on_gpu:
+        spec = replace(spec, micro_tokens=spec.micro_tokens or 4096)
+    return spec
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class Guesser:
         same way: with their tokens, and with the tokens' places.
         """
         pairs, places = (self._pairs(each, spans, draw) for each in (chunk, placed(chunk)))
-        limits = self.spec.micro_tokens, self.specials.start is not None
+        limits = self.spec.batch_tokens, self.specials.start is not None
         both = zip(micro_batches(pairs, *limits), micro_batches(places, *limits), strict=True)
         for cut, cut_places in both:
             table = cut_places.targets.padded(IGNORE)

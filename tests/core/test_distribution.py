@@ -80,12 +80,39 @@ def test_a_passage_may_have_any_name():
     assert 0 <= generator(0, 0, "\ud800 \x00 é").random() < 1
 
 
-def test_auto_values_are_resolved():
-    found = resolve_auto(Training())
-    assert found.precision in ("fp32", "bf16")
-    assert found.attention in ("eager", "sdpa")
-    assert found.micro_tokens > 0
-    assert resolve_auto(found) == found
+@pytest.mark.parametrize(
+    ("has_gpu", "has_bf16", "states", "chosen"),
+    [
+        (False, False, False, ("fp32", "eager", 4096)),
+        (False, False, True, ("bf16", "sdpa", 0)),  # a login node
+        (True, False, True, ("fp32", "sdpa", 0)),  # a V100
+        (True, True, False, ("bf16", "sdpa", 0)),
+    ],
+)
+def test_auto_is_resolved_for_this_machine_or_for_gpus_that_the_file_states(
+    monkeypatch, has_gpu, has_bf16, states, chosen
+):
+    monkeypatch.setattr(hardware, "is_cuda", lambda: has_gpu)
+    monkeypatch.setattr(hardware, "has_bf16", lambda: has_bf16)
+    found = resolve_auto(Training(), states)
+    assert (found.precision, found.attention, found.micro_tokens) == chosen
+    assert resolve_auto(found, states) == found
+
+
+def test_gpu_memory_grows_in_place_unless_the_user_set_the_variable(monkeypatch):
+    monkeypatch.setattr(hardware, "may_have_gpus", lambda: True)
+    for name, given, chosen in (
+        ("PYTORCH_ALLOC_CONF", None, "expandable_segments:True"),
+        ("PYTORCH_ALLOC_CONF", "backend:native", "backend:native"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "backend:native", None),
+    ):
+        with monkeypatch.context() as here:
+            here.delenv("PYTORCH_ALLOC_CONF", raising=False)
+            if given:
+                here.setenv(name, given)
+            hardware.use_expandable_segments()
+            assert os.environ.get("PYTORCH_ALLOC_CONF") == chosen
+            os.environ.pop("PYTORCH_ALLOC_CONF", None)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")

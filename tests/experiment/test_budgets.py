@@ -83,6 +83,20 @@ def test_resources_are_in_no_key_and_in_no_result(tmp_path):
     assert (one.local.processes, two.local.processes) == (1, 2)
 
 
+def test_stated_gpus_decide_what_auto_means_on_every_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(budgets.hardware, "is_cuda", lambda: False)
+    monkeypatch.setattr(budgets.hardware, "has_bf16", lambda: False)
+    file = tmp_path / "it.yaml"
+    file.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n")
+    keys = ["resources.intermediate.gpus=4", "resources.finetune.gpus=0"]
+    graph = build(load_experiment(file, keys))
+    (cell,) = (stage for (row, _, seed), stage in graph.cells.items() if (row, seed) == ("none", 0))
+    tuned, base = (graph.pretrained[row, 0] for row in ("random", "none"))
+    specs = [tuned.params.spec, base.params.spec, cell.params.spec]
+    found = [(spec.precision, spec.attention, spec.micro_tokens) for spec in specs]
+    assert found == [("bf16", "sdpa", 0)] * 2 + [("fp32", "eager", 4096)]
+
+
 HOME = Path(maskpolicy.__file__).parent
 
 

@@ -428,6 +428,49 @@ def test_a_resumed_training_keeps_its_smaller_micro_batches(checkpoints):
     assert again == done
 
 
+def kept(module, batch):
+    """Return the bytes that a loss keeps for its backward pass, without the weights."""
+    weights = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    tensors = {}
+
+    def keep(tensor):
+        tensors[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        token_loss(module.train(), batch)
+    own = (t for place, t in tensors.items() if place not in weights)
+    return sum(t.untyped_storage().nbytes() for t in own)
+
+
+def test_micro_batches_grow_with_the_memory_of_a_gpu_and_fit(monkeypatch):
+    model = small.bart(
+        **{"d_model": 64, "encoder_layers": 3, "decoder_layers": 3, "encoder_ffn_dim": 256},
+        **{"decoder_ffn_dim": 256, "dropout": 0.1, "attn_implementation": "sdpa"},
+    )
+    rows = [(range(5, 55), range(5, 45), None)] * 40
+    batch, gpu = small.batch(rows, 2), SimpleNamespace(type="cuda")
+    chosen = []
+    for free in (0, 2**30, 2**33, 2**35):
+        run = optimization.Optimization(model, replace(SPEC, precision="bf16", micro_tokens=0), 1)
+        assert run.fitting_tokens() == 32768
+        monkeypatch.setattr(run, "device", gpu)
+        monkeypatch.setattr(optimization.hardware, "free_gpu_memory", lambda free=free: free)
+        chosen.append(run.fitting_tokens())
+        run.weights.release()
+    assert chosen == [4096, 32768, 262144, 1048576]
+    of_token = kept(model.bfloat16(), batch) / (batch.source.numel() + batch.labels.numel())
+    assert 2**35 / 8 < of_token * chosen[-1] < 2**35
+
+
+def test_a_training_without_micro_tokens_gets_those_that_fit(monkeypatch):
+    monkeypatch.setattr(optimization.Optimization, "fitting_tokens", lambda run: 64)
+    model, _ = run(replace(SPEC, micro_tokens=0))
+    expected, _ = run(replace(SPEC, micro_tokens=64))
+    assert len(masked(replace(SPEC, micro_tokens=64))(0).batches) > 1
+    assert torch.equal(weights(model), weights(expected))
+
+
 def test_an_example_that_does_not_fit_raises_one_line():
     def never(module, batch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")

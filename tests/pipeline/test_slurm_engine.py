@@ -15,8 +15,8 @@ import pytest
 import tiny
 
 from benchmarks import raylets
+from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.hardware import is_cuda
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.pipeline.executors import slurm_engine
 from maskpolicy.pipeline.graph.calls import call_of
@@ -59,8 +59,7 @@ def test_a_dry_run_shows_the_scripts_of_submitit_and_writes_nothing(file, tmp_pa
     words = ("--store", tmp_path / "store", "--out", tmp_path / "out", "--dry-run")
     code, out, err = call("run", file, *ASKED, *words, "--executor", "slurm")
     assert code == 0
-    if not is_cuda():
-        assert "this machine, whose hardware decides the settings on auto, has none: set" in err
+    assert "auto" not in err
     widest, ones, eights, others = out.split("#!/bin/bash")[1:]
     assert "for intermediate\n" in out
     common = {"time=90", "mem=12GB", "signal=USR2@120", "mail-type=END"}
@@ -76,6 +75,17 @@ def test_a_dry_run_shows_the_scripts_of_submitit_and_writes_nothing(file, tmp_pa
         assert "-m submitit.core._submit" in script
     assert "gpus-per-node" not in others
     assert not (tmp_path / "out").exists()
+
+
+def test_auto_is_not_decided_by_a_login_node(file, tmp_path, call, monkeypatch):
+    words = (file, "--store", tmp_path / "store", "--executor", "slurm", "--dry-run")
+    monkeypatch.setattr(hardware, "is_cuda", lambda: False)
+    code, _, err = call("run", *words)
+    assert code == 2
+    assert "add resources.intermediate.gpus=1" in err
+    assert "finetune.attention" in err
+    for added in ("slurm.gpus=false", "resources.intermediate.gpus=1"):
+        assert call("run", *words, added)[0] == 0
 
 
 def test_without_sbatch_it_is_one_line(file, tmp_path, refused, monkeypatch):

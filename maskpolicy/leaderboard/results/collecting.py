@@ -339,7 +339,7 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     """
     specs: dict[str, Any] = {"general": experiment.general}
     specs |= {name: experiment.budget(name, policy, task) for name in ROW_TRAININGS}
-    specs = {name: settled(spec, name) for name, spec in specs.items()}
+    specs = {name: settled(spec, name, experiment.resources) for name, spec in specs.items()}
     corpus = experiment.corpus_of(policy)
     whole = resolved(replace(experiment, corpus=corpus, **specs))
     for name in TRAININGS:

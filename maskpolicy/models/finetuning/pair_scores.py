@@ -78,7 +78,7 @@ def scores(
     """Return the log-likelihood of each text given its prefix, (n,), in nats.
 
     `texts` are (prefix, text), and `choose` is one of task_kinds.PAIR_SCORES. A batch has
-    `spec.micro_tokens` tokens of texts of equal length. Raises DataError for a text without tokens,
+    `spec.batch_tokens` tokens of texts of equal length. Raises DataError for a text without tokens,
     or with more than the model reads.
     """
     import torch
@@ -137,7 +137,7 @@ class _Texts:
         ends = len(before) + len(after)
         lengths = np.asarray([len(one.ids) + ends for one in encoded])
         self._check(lengths, ends)
-        for some in _alike(lengths[:, None], lengths * (lengths - ends), self.spec.micro_tokens):
+        for some in _alike(lengths[:, None], lengths * (lengths - ends), self.spec.batch_tokens):
             ids = np.asarray([(*before, *encoded[place].ids, *after) for place in some])
             stops = np.asarray([[stop for _, stop in encoded[place].offsets] for place in some])
             # tokens of the text end after the prefix; without a prefix, a token may be empty
@@ -154,7 +154,7 @@ class _Texts:
             copies[:, len(before) : len(before) + len(places)][hidden] = specials.mask
             keyed = np.concatenate([copies, at[:, None]], axis=1)
             different, of_copy = np.unique(keyed, axis=0, return_inverse=True)
-            size = max(1, self.spec.micro_tokens // copies.shape[1])
+            size = max(1, self.spec.batch_tokens // copies.shape[1])
             for begin in range(0, len(different), size):
                 part = different[begin : begin + size]
                 own = (of_copy >= begin) & (of_copy < begin + size)
@@ -183,7 +183,7 @@ class _Texts:
         lengths = np.asarray([len(one.ids) for one in after])
         self._check(np.maximum(wrapped.lengths, lengths + 1), 1)
         shapes = np.stack([wrapped.lengths, lengths], axis=1)
-        for some in _alike(shapes, shapes.sum(1), self.spec.micro_tokens):
+        for some in _alike(shapes, shapes.sum(1), self.spec.batch_tokens):
             read = torch.from_numpy(wrapped.take(some).padded(specials.pad))
             tokens = torch.tensor([after[place].ids for place in some])
             decoder = torch.cat([torch.tensor([starts] * len(some)), tokens[:, :-1]], dim=1)

@@ -109,7 +109,7 @@ class WindowSteps:
         """Collate the windows of one step."""
         chosen = [self.windows[item] for item, _ in self.order.step(number)]
         lengths = [len(window.tokens) for window in chosen]
-        cuts = batches(lengths, self.spec.micro_tokens)
+        cuts = batches(lengths, self.spec.batch_tokens)
         made = [collate([chosen[i] for i in cut]) for cut in cuts]
         return Step(made, len(chosen), Counter(windows=len(chosen), tokens=sum(lengths)))
 

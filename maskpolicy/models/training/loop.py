@@ -66,7 +66,8 @@ def train(
     without changing the learning rate schedule. `name` is the training's name in log lines. A
     training in several parts gives the same bits: each part stops at `until` and writes its whole
     state to the folder `state`, and the next one begins at `start`. If memory runs out in a
-    micro-batch, this step and all later ones have micro-batches of half the size.
+    micro-batch, this step and all later ones have micro-batches of half the size. If
+    `spec.micro_tokens` is 0, `Optimization.fitting_tokens` chooses it.
 
     Returns {"steps", "loss", "work"}; after validation also {"best_step", "best_score", "scores"},
     the last as (step, score) pairs; if memory ran out also {"shrunk": {"micro_tokens", "step"}}.
@@ -75,6 +76,8 @@ def train(
     """
     hardware.keep_freed_memory()
     run = Optimization(module, spec, until or spec.steps)
+    if spec.precision == "bf16" and run.device.type == "cuda" and not hardware.has_bf16():
+        _log.warning("%s: this GPU emulates bf16, which is slow: set precision=fp32", name)
     done = run.restore(checkpoints, start)
     if not run.finished(done):
         if done > start.done and name:
@@ -185,8 +188,9 @@ class Feed:
     ) -> None:
         """Begin after `done` steps; a resumed training keeps its smaller micro-batches."""
         self._run, self._workers, self._name = run, workers, name
-        self._most = run.shrunk.get("micro_tokens", run.spec.micro_tokens)
-        self._steps = _with_micro_tokens(steps, self._most) if run.shrunk else steps
+        stated = run.spec.micro_tokens
+        self._most = run.shrunk.get("micro_tokens") or stated or run.fitting_tokens()
+        self._steps = steps if self._most == stated else _with_micro_tokens(steps, self._most)
         self._data = prefetch(self._own, done, run.end, workers)
 
     def __iter__(self) -> Iterator[tuple[int, Step]]:

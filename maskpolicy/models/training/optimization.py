@@ -161,6 +161,22 @@ class Optimization:
         work = {name: int(count) for name, count in named if count or name in data.work}
         return Step([], units, work), None if lacking else self.total.new_tensor(loss)
 
+    def fitting_tokens(self) -> int:
+        """Return the padded tokens of a micro-batch that fits into a GPU's free memory.
+
+        It is the largest power of two, but at least 4,096, for which what layers keep for the
+        backward pass needs at most 0.8 of the memory that the optimizer's moments leave. A layer
+        keeps about 10 numbers for each output of its norms (see tests/models/test_loop.py).
+        """
+        if self.device.type != "cuda":
+            return self.spec.batch_tokens
+        named = self.module.named_parameters()
+        widths = sum(p.numel() for name, p in named if p.ndim == 1 and name.endswith("weight"))
+        of_token = _OF_NORM * widths * (2 if self.weights.bf16 else 4)
+        free = hardware.free_gpu_memory() - 8 * len(self.weights.master)
+        tokens = max(4096, int(0.8 * free / max(of_token, 1)))
+        return 1 << tokens.bit_length() - 1
+
     def report(self, done: int) -> float:
         """Return the mean loss since the last report, and start a new mean."""
         self.last = self.check(done)
@@ -328,6 +344,7 @@ def rate(spec: Training, step: int) -> float:
     return spec.lr * left
 
 
+_OF_NORM = 10  # numbers that are kept for the backward pass for each output of a norm
 _ROTARY = "inv_freq"  # buffers of rotary positions
 _APART = {"cuda": 64}  # a parameter starts at a multiple of so many weights: 128 bytes in bf16
 

@@ -290,7 +290,7 @@ def _step(
     in_buckets: bool = False,
 ) -> Step:
     decodes = specials.start is not None
-    cuts = micro_batches(pairs, spec.micro_tokens, decodes, in_buckets)
+    cuts = micro_batches(pairs, spec.batch_tokens, decodes, in_buckets)
     limits = (spec.max_source, spec.max_target if decodes else spec.max_source)
     widths = limits if in_buckets else None
     batches = [collate(cut, specials.pad, specials.start, widths) for cut in cuts]

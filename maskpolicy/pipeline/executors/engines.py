@@ -140,7 +140,8 @@ def engine(
     if executor.name == RAY:
         from maskpolicy.pipeline.executors.ray_engine import RayEngine
 
-        with RayEngine(executor.address, experiment) as on_ray:
+        with RayEngine(executor.address, experiment.resources) as on_ray:
+            local.check_auto(experiment, on_ray.has_gpus)
             yield on_ray
     elif executor.name == SLURM:
         from maskpolicy.pipeline.executors.slurm_engine import SlurmEngine

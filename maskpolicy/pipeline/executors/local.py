@@ -50,21 +50,24 @@ def room_of(resources: Resources, kind: str, gpus: bool) -> Room:
     return Room(resources.gpus(kind, gpus), need.cpus * need.members)
 
 
-def warn_of_pinned(experiment: Experiment) -> None:
-    """Warn that this machine, without GPUs, has decided settings on `auto` for one with GPUs."""
-    if hardware.is_cuda():
-        return
+def check_auto(experiment: Experiment, gpus: bool) -> None:
+    """Raise ConfigError if this machine has no GPU, and would decide `auto` for jobs that have one.
+
+    `gpus`: whether trainings without `resources` get a GPU.
+    """
+    resources = experiment.resources
     words = [
         f"{name}.{key}"
         for name in TRAININGS
+        if resources.gpus(name, gpus) and not resources.states_gpus(name)
         for key, value in vars(getattr(experiment, name)).items()
         if vars(resolve_auto(getattr(experiment, name)))[key] != value
     ]
-    if words:
-        _log.warning(
-            "the cluster has GPUs, but this machine, whose hardware decides the settings on auto, "
-            "has none: set %s for GPUs, e.g. precision=bf16, attention=sdpa",
-            ", ".join(words),
+    if words and not hardware.is_cuda():
+        raise ConfigError(
+            "the cluster has GPUs, but this machine, which decides the settings on auto, has none: "
+            "add resources.intermediate.gpus=1, so that auto means a GPU on every machine, or set "
+            + ", ".join(words)
         )
 
 

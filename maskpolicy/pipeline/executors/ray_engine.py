@@ -23,8 +23,8 @@ from typing import Any
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, need
-from maskpolicy.experiment.definition import Experiment
-from maskpolicy.pipeline.executors.local import member, room_of, warn_of_pinned
+from maskpolicy.experiment.budgets import Resources
+from maskpolicy.pipeline.executors.local import member, room_of
 from maskpolicy.pipeline.graph.calls import (
     Answer,
     Call,
@@ -49,14 +49,14 @@ class RayEngine(AbstractContextManager["RayEngine"]):
 
     capacity: int | None = None
 
-    def __init__(self, address: str, experiment: Experiment) -> None:
+    def __init__(self, address: str, resources: Resources) -> None:
         """Connect to the cluster at an address; without one, start a Ray of this machine.
 
         Raises ConfigError if the cluster cannot be used.
         """
         need("ray", "ray", "--executor ray: Ray is missing")
         self._address = address or _LOCAL
-        self._resources = experiment.resources
+        self._resources = resources
         self._calls: dict[str, tuple[Future[Answer], Report]] = {}
         self._failure: MaskpolicyError | None = None
         self._lock = threading.Lock()
@@ -65,9 +65,7 @@ class RayEngine(AbstractContextManager["RayEngine"]):
         self._process = spawn.Process(target=_serve, args=(self._address, other))
         self._process.start()
         other.close()  # so that the pipe closes when the process ends
-        self._has_gpus = self._connected()
-        if self._has_gpus:
-            warn_of_pinned(experiment)
+        self.has_gpus = self._connected()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -81,7 +79,7 @@ class RayEngine(AbstractContextManager["RayEngine"]):
     def submit(self, call: Call, report: Report) -> Future[Answer]:
         """Compute a stage on the cluster; raises the error that ended the connection to it."""
         future: Future[Answer] = Future()
-        room = room_of(self._resources, call.kind, self._has_gpus)
+        room = room_of(self._resources, call.kind, self.has_gpus)
         with self._lock:
             if self._failure is not None:
                 raise self._failure

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, need
-from maskpolicy.experiment.budgets import TRAININGS, Slurm
+from maskpolicy.experiment.budgets import Slurm
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.pipeline.executors.local import Room, member, room_of, warn_of_pinned
+from maskpolicy.pipeline.executors.local import Room, check_auto, member, room_of
 from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere, seldom
 from maskpolicy.pipeline.graph.nodes import Stage
 
@@ -59,7 +59,7 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
                 "--executor slurm: there is no sbatch here: run it on a login node of the cluster, "
                 "or see the scripts that it would get with --dry-run"
             )
-        _warn_of_pinned(experiment)
+        check_auto(experiment, experiment.slurm.gpus)
         self._experiment = experiment
         self._folder = logs.absolute() / "slurm"
         self._cluster = cluster
@@ -184,7 +184,7 @@ class Task:
 def scripts(experiment: Experiment, order: Sequence[Stage], logs: Path) -> list[str]:
     """Return the sbatch scripts for a run's stages, one for each size of job."""
     need("submitit", "slurm", "--executor slurm: submitit is missing")
-    _warn_of_pinned(experiment)
+    check_auto(experiment, experiment.slurm.gpus)
     slurm: Any = import_module("submitit.slurm.slurm")
 
     class Unsubmitted(slurm.SlurmExecutor):  # type: ignore[misc]
@@ -209,13 +209,6 @@ def scripts(experiment: Experiment, order: Sequence[Stage], logs: Path) -> list[
         text = executor._make_submission_file_text(executor._submitit_command_str, "")
         texts.append(f"# {room} for {', '.join(sorted(set(stages)))}\n{text}")
     return texts
-
-
-def _warn_of_pinned(experiment: Experiment) -> None:
-    """Call `warn_of_pinned` if jobs with GPUs train."""
-    rooms = [room_of(experiment.resources, kind, experiment.slurm.gpus) for kind in TRAININGS]
-    if any(room.gpus for room in rooms):
-        warn_of_pinned(experiment)
 
 
 def _for_slurm(slurm: Slurm, room: Room, name: str) -> dict[str, Any]:

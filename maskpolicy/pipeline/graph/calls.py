@@ -129,6 +129,7 @@ def answer(call: Call, store: Store, report: Report, group: Group | None) -> Ans
 def _compute(
     call: Call, store: Store, inputs: Mapping[str, Path], report: Report, group: Group | None
 ) -> Answer:
+    hardware.use_expandable_segments()
     record = {**call.record, "facts": {}}
     run = _stage_run(call, store, report, record["facts"])
     params = params_from(call.kind, call.record["params"])
@@ -329,6 +330,7 @@ def _member(call: Call, out: Path, rank: int, count: int, port: int, report: Rep
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # also where the host has no address
     store = _arrive(call)
+    hardware.use_expandable_segments()
     import torch
     from accelerate import PartialState
     from torch.distributed import TCPStore  # type: ignore[attr-defined]

@@ -212,7 +212,9 @@ class _Builder:
         params = GeneralParams(
             **objective,
             preset=model.name,
-            spec=settled(replace(spec, seed=spec.seed + number), "general"),
+            spec=settled(
+                replace(spec, seed=spec.seed + number), "general", self.experiment.resources
+            ),
             layers=model.layers if model.is_preset else None,
             relative_positions=model.relative_positions,
             config=scratch.config_of(model, self.kind.presets),
@@ -254,7 +256,8 @@ class _Builder:
         """The budget of a row's intermediate run."""
         spec = self.experiment.budget("intermediate", block)
         validates = self.inputs.validation is not None
-        return settled(replace(spec, seed=spec.seed + run), "intermediate", has_text=validates)
+        spec, resources = replace(spec, seed=spec.seed + run), self.experiment.resources
+        return settled(spec, "intermediate", resources, has_text=validates)
 
     def kept(self, block: PolicyBlock, run: int, steps: range) -> dict[str, Stage]:
         """The models at those checkpoint_steps that are among some steps of a training."""
@@ -340,16 +343,17 @@ class _Builder:
     ) -> Stage:
         """The answers of a row's model to a split, after fine-tuning if the task needs it."""
         column, spec, tokenizer = self.tasks.column(task), ZERO_SHOT, self.inputs.tokenizer
+        resources = self.experiment.resources
         metric, *others = column.metrics
         if self.tasks.is_zero_shot(task):
             self.tasks.check_head(task, block)
         else:
             budget = self.experiment.budget("finetune", block, task)
-            spec = settled(replace(budget, seed=seed), "finetune")
+            spec = settled(replace(budget, seed=seed), "finetune", resources)
             model = self.finetune(task, model, spec, label)
         evaluate = EvaluateParams(
             **column.params,
-            spec=resolve_auto(spec),
+            spec=resolve_auto(spec, resources.states_gpus("finetune")),
             metric=metric.name,
             metric_version=metric.version,
             besides=tuple((other.name, other.version) for other in others),

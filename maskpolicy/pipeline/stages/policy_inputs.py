@@ -90,7 +90,7 @@ class PolicyInputs:
         from_labels = hooks.LEARNS_FROM.of(block.policy) == "labels"
         params = FitParams(
             **reader_params(block),
-            spec=settled(replace(spec, seed=spec.seed + run), "fit"),
+            spec=settled(replace(spec, seed=spec.seed + run), "fit", self.experiment.resources),
             how=block.denoising if learned_policies.fits_to_denoising(block) else None,
             depends=(hooks.DEPENDS.of(block.policy)() or None) if from_labels else None,
             language=self.experiment.corpus_of(block).language,
@@ -121,7 +121,7 @@ class PolicyInputs:
         """
         made, spec = sources.task(task), self.experiment.budget("finetune", block, task)
         seed = self.experiment.budget("fit", block).seed
-        spec = settled(replace(spec, seed=seed + run), "finetune")
+        spec = settled(replace(spec, seed=seed + run), "finetune", self.experiment.resources)
         is_text = self.experiment.model.kind == TASK_KINDS[TEXT].model
         params = FinetuneParams(
             head=TEXT if is_text else LABEL,
