@@ -247,7 +247,7 @@ def resolve_auto(spec: Training, states_gpus: bool = False) -> Training:
     Precision is bf16 if matrix units compute in it (2 to 4 times as fast as fp32 on such a CPU);
     a machine without GPUs assumes that the stated ones do. Attention is eager on a CPU, where the
     backward pass of scaled-dot-product attention is the slowest kernel at the lengths of passages
-    (docs/development/log.md), and sdpa elsewhere. On a GPU, `micro_tokens` stays 0, so that no key
+    (docs/development/log.md), and sdpa elsewhere. On a GPU, `micro_tokens` stays 0, and no key
     depends on its memory (see `loop.train`).
     """
     is_here = hardware.is_cuda()
