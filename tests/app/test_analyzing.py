@@ -10,25 +10,6 @@ import pytest
 from maskpolicy.leaderboard.results.cell import fingerprint
 from tests.analyses.test_analyses import WORK, cell
 
-MINE = """
-from dataclasses import dataclass
-
-from maskpolicy.analyses import Findings
-from maskpolicy.plugins.registry import analysis
-
-
-@analysis("counts-results")
-@dataclass(frozen=True)
-class Counts:
-    '''How many results there are.'''
-
-    factor: int = 1
-
-    def analyse(self, runs, store):
-        rows = [{"run": run.name, "n": self.factor * len(run.results)} for run in runs]
-        return Findings(("run", "n"), tuple(rows))
-"""
-
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch, tmp_path):
@@ -72,13 +53,6 @@ def test_coverage_is_a_table_and_json(call, finished):
     assert written["rows"][0]["hidden_tokens"] == 90
     assert "| random |" in Path("out", "coverage.md").read_text()
     assert json.loads(call("analyze", "coverage", finished, "--json")[1]) == written
-
-
-def test_an_analysis_of_the_users_own_takes_its_fields(call, finished):
-    Path("mine.py").write_text(MINE)
-    words = ("analyze", "counts-results", finished, "--plugin", "mine.py", "--json")
-    for keys, number in (((), 2), (("factor=3",), 6)):
-        assert json.loads(call(*words, *keys)[1])["rows"] == [{"run": "finished", "n": number}]
 
 
 def test_results_that_cannot_be_read_are_named(refused, finished):

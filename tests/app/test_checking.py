@@ -96,12 +96,6 @@ def records(*names):
     return [record for record in every if not names or record["kind"] in names]
 
 
-def test_the_share_of_truncated_passages_is_counted(checked):
-    Path("it.txt").write_text("\n\n".join((*TEXTS, "Boats go down the river, " * 9)))
-    assert {row["truncated"] for row in checked("intermediate.max_source=40")["rows"]} == {0.2}
-    assert {row["truncated"] for row in checked()["rows"]} == {0.0}
-
-
 def test_what_is_read_and_masked_is_counted(call, checked):
     found = checked()
     notes = ["dates: 3 of 4 (75%) test questions are also in train"]
@@ -170,14 +164,6 @@ def test_rows_that_need_a_training_are_named(checked):
     found = checked(rows, *world, "baseline=mass")
     assert found["later"] == ["supervised train_on=zsre", "self-evolution"]
     assert [row["row"] for row in found["rows"]] == ["mass"]
-
-
-def test_policies_that_read_statistics_or_draw_others_are_masked(checked):
-    Path("it.txt").write_text("\n\n".join(TEXTS * 10))
-    pmi = "{name: pmi, min_count: 2, entries: 9}"
-    rows = checked(f"policies=[none, {pmi}, {{name: mixture, members: [mass, {pmi}]}}]")["rows"]
-    assert len(rows) == 2
-    assert all(row["masked_tokens"] > 0 for row in rows)
 
 
 def test_rows_are_named_once_and_tuned_ones_later(checked):

@@ -12,20 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from maskpolicy.app.printed import console
-from maskpolicy.core.version import VERSION
 
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
-MINE = """
-from dataclasses import dataclass
-from maskpolicy.plugins.registry import policy
-
-@policy('mine-listed')
-@dataclass(frozen=True)
-class Mine:
-    '''Hide nothing.'''
-    word: str
-    def select(self, passage, rng): return passage.pieces[:0]
-"""
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", [None, ["--help"], ["run", "--help"], ["list", "keys"]])
+@pytest.mark.parametrize("words", [None, ["run", "--help"], ["list", "keys"]])
 def test_nothing_heavy_is_loaded_before_it_is_needed(words):
     called = f"from maskpolicy.app.commands import app\napp({words}, standalone_mode=False)\n"
     code = called if words else "import maskpolicy\n"
@@ -54,10 +42,6 @@ def test_a_traceback_comes_with_debug_only():
         done = python("-m", "maskpolicy", "run", "no.yaml", *words)
         assert ("Traceback" in done.stderr) == bool(words)
         assert done.returncode == code
-
-
-def test_the_version_is_printed(call):
-    assert call("--version") == (0, f"maskpolicy {VERSION}\n", "")
 
 
 def listed(call, what, key="name"):
@@ -81,28 +65,6 @@ def test_plugins_are_listed(call):
         assert name in call("list", what)[1]
 
 
-def test_keys_are_listed_with_type_default_and_meaning(call):
-    keys = {(k["block"], k["name"]): k for k in json.loads(call("list", "keys", "--json")[1])}
-    assert keys["world", "kinds"]["type"] == "a list, of people | writers | birds | salts"
-    assert keys["corpus", "words"] == {
-        **{"block": "corpus", "name": "words", "type": "a whole number >= 1", "default": 100},
-        "meaning": "words per passage",
-    }
-    assert "words per passage" in call("list", "keys")[1]
-    assert "* `words` (" in call("list", "keys", "--markdown")[1]
-    assert '<a id="span"></a>`span`' in call("list", "policies", "--markdown")[1]
-
-
-def test_hooks_are_listed_with_signature_and_meaning(call):
-    hooks = {(h["kind"], h["name"]): h for h in json.loads(call("list", "hooks", "--json")[1])}
-    reading = "reading(self, row) -> tuple[str, tuple[str, ...]]"
-    assert hooks["task", "reading"]["signature"] == reading
-    assert hooks["policy", "select"]["required"]
-    assert hooks["analysis", "takes_models"]["form"] == "class variable"
-    assert "takes_models" in call("list", "hooks")[1]
-    assert "| `takes_models`, a class variable |" in call("list", "hooks", "--markdown")[1]
-
-
 def test_models_are_listed_by_family(call):
     found = json.loads(call("list", "models", "--json")[1])
     assert found[0]["name"] == "mini"
@@ -114,21 +76,6 @@ def test_models_are_listed_by_family(call):
     shown = call("list", "models")[1]
     for words in ("T5Gemma", "sentinels or mask token", "google-t5/t5-small"):
         assert words in shown
-
-
-def test_plugin_files_are_listed_and_broken_ones_are_errors(call, refused, tmp_path):
-    path, broken = tmp_path / "mine.py", tmp_path / "broken.py"
-    path.write_text(MINE)
-    keys = json.loads(call("list", "keys", "--json", "--plugin", path)[1])
-    assert [key["name"] for key in keys if key.get("of") == "mine-listed"] == ["word"]
-    policies = json.loads(call("list", "policies", "--json", "--plugin", path)[1])
-    mine = next(entry for entry in policies if entry["name"] == "mine-listed")
-    assert mine["summary"] == "Hide nothing."
-    assert mine["fields"] == {"word": {"type": "text"}}
-    assert mine["where"].startswith(str(path))
-    broken.write_text("import no_such_module_at_all\n")
-    line = refused("list", "policies", "--plugin", broken)
-    assert str(broken) in line and "no_such_module_at_all" in line
 
 
 def test_the_world_is_written_and_its_figures_printed(call, small_world, tmp_path):
@@ -173,17 +120,6 @@ def test_examples_warn_of_rows_that_are_left_out(call, tmp_path):
     code, out, err = call("examples", "nq", "--data", tmp_path)
     assert (code, len(out.splitlines())) == (0, 1)
     assert f"{path}: 1 rows without an answer left out" in err
-
-
-def test_examples_of_the_world_are_those_that_it_writes(call, tmp_path):
-    words = ("examples", "aidayago2", "--limit", 5, "--data")
-    code, out, _ = call(*words, "world", "task.words=3")
-    assert code == 0
-    assert call("world", "--out", tmp_path / "world")[0] == 0
-    for key in ("task.words=3", "words=3"):
-        assert call(*words, tmp_path / "world" / "tasks", key)[1] == out
-    sources = [json.loads(line)["source"].split() for line in out.splitlines()]
-    assert all(len(source) < 14 for source in sources)
 
 
 def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):

@@ -97,14 +97,7 @@ def test_checkpoints_answer_in_the_pipeline_as_in_the_run(call, ran, tmp_path):
 
 @pytest.mark.parametrize(
     ("step", "words", "name"),
-    [
-        (157, 6400.7, "chck_1M"),
-        (15624, 6400.7, "chck_100M"),
-        (79, 6400.7, "chck_0.5M"),
-        (8, 10.0, "chck_0.00008M"),
-        (1, 50.5, "chck_0.00005M"),
-        (2, 1e6, "chck_2M"),
-    ],
+    [(157, 6400.7, "chck_1M"), (15624, 6400.7, "chck_100M"), (79, 6400.7, "chck_0.5M")],
 )
 def test_a_checkpoint_has_the_roundest_number_of_words_that_its_last_step_reaches(
     step, words, name

@@ -9,23 +9,13 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
+from small import EXPERIMENT
+
 import maskpolicy
 from maskpolicy.models.training.optimization import Optimization
 
 ROOT = Path(maskpolicy.__file__).parent
 MOST = 23
-YAML = """
-model: mini
-corpus: world
-data: world
-world: {people: 12, general_people: 6}
-policies: [none, random]
-tasks: [zsre]
-seeds: [0]
-general: {steps: 1, batch_size: 2}
-intermediate: {steps: 1, batch_size: 2}
-finetune: {steps: 1, batch_size: 2}
-"""
 
 
 @cache
@@ -82,7 +72,7 @@ def test_the_first_step_is_few_files_away(call, tmp_path, monkeypatch):
     first = Optimization.step
     monkeypatch.setattr(Optimization, "step", step)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "it.yaml").write_text(YAML)
+    (tmp_path / "it.yaml").write_text(EXPERIMENT)
     sys.setprofile(watch)
     try:
         assert call("run", "it.yaml", "--jobs", "1", "--store", "store")[0] == 130

@@ -16,7 +16,6 @@ import small
 import yaml
 
 import maskpolicy as mp
-from maskpolicy.app.finished import in_python, translated
 from maskpolicy.plugins import discovery
 
 ANALYSES = """
@@ -94,23 +93,6 @@ def test_the_leaderboard_has_a_row_for_each_policy_and_task(done):
     difference = means["random", "zsre"] - means["none", "zsre"]
     assert frame.loc[("random", "zsre")].delta == pytest.approx(difference, abs=1e-4)
     assert frame.majority.notna().all()
-
-
-def test_answers_have_questions_and_the_scores_of_their_cell(done):
-    frame = done.answers(policy="random", task="zsre")
-    assert set(frame.policy) == {"random"} and set(frame.task) == {"zsre"}
-    assert frame.question.str.len().min() > 0 and frame.answers.map(len).min() > 0
-    scores = done.scores().set_index(["policy", "task", "seed"]).score
-    for seed, answers in frame.groupby("seed"):
-        assert 100 * answers.score.mean() == pytest.approx(scores["random", "zsre", seed])
-    assert len(done.answers()) == sum(done.scores().n)
-
-
-def test_masks_are_those_of_the_training(done):
-    frame = done.masks("random", passages=5)
-    assert len(frame) == 5
-    for text, spans, masked in frame.itertuples(index=False):
-        assert [text[a:b] for a, b in spans] == masked
 
 
 def test_figures_and_pages_are_made(done, tmp_path, monkeypatch):
@@ -227,28 +209,6 @@ def test_what_a_run_does_not_have_is_named(done, call, says):
         call(done)
 
 
-@pytest.mark.parametrize(
-    ("message", "meant"),
-    [
-        ("--jobs 64: name at most 2", "jobs=64: name at most 2"),
-        ("found by --plugin FILE", "found by plugins=FILE"),
-        ("--store s3://a/b: cannot be read", "store=s3://a/b: cannot be read"),
-        ("name it with --store, or run again", "name it with store, or run again"),
-        ("--text: has no words: give some text", "text: has no words: give some text"),
-        ("--storeroom stays", "--storeroom stays"),
-    ],
-)
-def test_options_become_keyword_arguments_in_errors(message, meant):
-    @in_python
-    def fails():
-        raise mp.StageError(message)
-
-    assert translated(message) == meant
-    with pytest.raises(mp.StageError) as caught:
-        fails()
-    assert str(caught.value) == meant
-
-
 def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):
     broken = TINY | {"intermediate": {"steps": 2, "lr": 1e30, "warmup": 0, "precision": "fp32"}}
     with pytest.raises(mp.MaskpolicyError, match=r"leaderboard.md say why"):
@@ -293,26 +253,6 @@ def test_a_script_without_a_guard_runs_once(tmp_path):
     assert [*tmp_path.glob("runs/experiment-*/leaderboard.html")]
 
 
-ADVICE = """
-import sys, types
-sys.modules["ipywidgets"] = None
-sys.modules["ipykernel.zmqshell"] = types.ModuleType("ipykernel.zmqshell")
-sys.modules["IPython"] = shell = types.ModuleType("IPython")
-shell.get_ipython = object
-import maskpolicy as mp
-try:
-    mp.run("no-such-file.yaml")
-except mp.ConfigError:
-    import tqdm.auto  # which advises when it is first imported
-"""
-
-
-def test_a_notebook_without_widgets_gets_no_advice_of_other_libraries():
-    words = [sys.executable, "-c", ADVICE]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
-    assert "IProgress" not in done.stderr
-
-
 def written(folder, **more):
     return folders.write(folder, {"none": 0.1, "few": 0.5, "many": 0.8}, ("zsre",), **more)
 
@@ -334,13 +274,6 @@ def test_a_setting_named_like_a_column_has_a_column_of_its_own(tmp_path):
         assert ({*rows[["few"]]}, {*rows[["many"]]}) == ({2}, {3})
     assert {"policy.seed", "seed"} <= {*scores.columns}
     assert {"seed", "seeds"} <= {*board.columns}
-
-
-def test_missing_tests_are_missing_values_in_columns_of_numbers(tmp_path):
-    board = mp.load(written(tmp_path / "run", seeds=2)).leaderboard()
-    assert board.p.isna().all() and board.rank_low.isna().all()
-    assert not len(board[board.significant])
-    assert board.low.dtype == board.p_holm.dtype == "float64"
 
 
 def test_scores_need_no_store(tmp_path, monkeypatch):

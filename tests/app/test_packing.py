@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import shutil
 import zipfile
 from pathlib import Path
 
 import folders
 import pytest
-from folders import DEAD, half_written
 
 import maskpolicy as mp
 from maskpolicy.app import packing
-from maskpolicy.core.errors import DataError, StoreError
-from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.core.errors import DataError
 
 
 @pytest.fixture(autouse=True)
@@ -55,16 +52,6 @@ def test_a_packed_run_gives_the_same_leaderboard(call, run):
     assert board(call, "it.zip") == expected
     assert call("leaderboard", "it.zip", "--html", "it.html")[0] == 0
     assert "random" in Path("it.html").read_text()
-
-
-def test_what_a_killed_pack_left_is_removed_by_the_next_one(run, tmp_path):
-    parts = [
-        half_written(tmp_path / name, writer)
-        for name in ("a.zip", "b.zip")
-        for writer in (DEAD, os.getppid())
-    ]
-    packing.pack(run, tmp_path / "a.zip")
-    assert [part.exists() for part in parts] == [False, True, True, True]
 
 
 def test_runs_of_one_name_are_packed_to_files_of_their_own(call):
@@ -116,18 +103,6 @@ def test_errors_say_that_a_packed_run_has_no_store(refused, run, words):
     with pytest.raises(mp.MaskpolicyError, match="a packed run has no store") as caught:
         mp.load("it.zip").plot("lengths")
     assert "--store" not in str(caught.value)
-
-
-def test_an_error_about_a_folder_mentions_the_packed_run_beside_it(run, packed):
-    store = Store(Path("store"))
-    said = f"random: its corpus is not in the store {store.place}"
-    with (
-        packing.opened([run, packed]) as runs,
-        pytest.raises(StoreError) as caught,
-        runs.naming(store),
-    ):
-        raise StoreError(said)
-    assert str(caught.value) == f"{said} ({packed}: a packed run has no store of its own)"
 
 
 def test_a_run_goes_to_the_hub_and_is_joined_from_there(call, refused, hub, run):

@@ -69,7 +69,6 @@ def record_of(folder: str | Path) -> dict:
     [
         ("random", ()),
         ("salient-span", ("target=full", "mask_exclusion=0.5")),
-        ("pmi", ("policy.min_count=2",)),
         ("mixture", ("policy.members=[random, {name: pmi, min_count: 2}]",)),
     ],
 )

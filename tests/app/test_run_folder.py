@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +16,6 @@ from tiny import Nothing
 
 from maskpolicy.app import contents
 from maskpolicy.app.arguments import ExperimentOptions
-from maskpolicy.app.commands.running import _print
 from maskpolicy.app.contents import CONTENTS, FinishedRun, write
 from maskpolicy.app.file_to_folder import _default_folder, compute, prepare
 from maskpolicy.core.errors import DataError, StoreError
@@ -109,14 +106,6 @@ def test_a_half_written_folder_is_an_error_until_it_is_written_again(finished, m
     assert len(read_run(finished.folder).results) == 2
 
 
-def test_a_board_is_printed_in_ascii_where_nothing_else_can_be(finished, monkeypatch):
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr("sys.stdout", stream)
-    _print(finished, [], 0.0, 1, show_page=False)
-    stream.flush()
-    assert b"random" in stream.buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     ("file", "folder"),
     [
@@ -180,9 +169,15 @@ def test_a_run_that_does_not_start_leaves_no_folder_behind(refused, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
+@pytest.fixture(scope="module")
+def home(run_tiny) -> Path:
+    """A folder with an experiment that was run: tiny.yaml, store/, out/."""
+    rows = "[none, random, whole-word, entropy-aware]"
+    return run_tiny(small.EXPERIMENT.replace("[none, random]", rows))
+
+
 @pytest.mark.slow
-def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, run_tiny):
-    home = run_tiny(small.EXPERIMENT)
+def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, home):
     store, out = Store(home / "store"), home / "out"
     before = {path: path.read_bytes() for path in (out / "results").iterdir()}
     kinds = ("general", "corpus", "intermediate")
@@ -201,29 +196,8 @@ def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, 
     assert call(*doctor)[0] == 0
 
 
-@pytest.fixture(scope="module")
-def home(run_tiny) -> Path:
-    """A folder with an experiment that was run: tiny.yaml, store/, out/."""
-    rows = "[none, random, whole-word, entropy-aware]"
-    return run_tiny(small.EXPERIMENT.replace("[none, random]", rows))
-
-
-@pytest.fixture
-def viewer(home) -> Path:
-    """The file of the passages that the run's page shows; it is the same after the test."""
-    path = home / "out" / "analyses" / "viewer" / "viewer.json"
-    before = path.read_bytes()
-    yield path
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(before)
-
-
-def save(home: Path) -> None:
-    contents.save_passages(read_run(home / "out"), Store(home / "store"))
-
-
-def test_the_page_of_a_run_shows_what_each_policy_masked(home, viewer):
-    found = json.loads(viewer.read_text())
+def test_the_page_of_a_run_shows_what_each_policy_masked(home):
+    found = json.loads((home / "out" / "analyses" / "viewer" / "viewer.json").read_text())
     assert len({row["passage"] for row in found["rows"]}) == contents.MOST
     assert {row["policy"] for row in found["rows"]} == {"random", "whole-word"}
     assert (
@@ -233,36 +207,3 @@ def test_the_page_of_a_run_shows_what_each_policy_masked(home, viewer):
     page = (home / "out" / "leaderboard.html").read_text()
     assert page.count('<p class="passage">') == 2 * (1 + contents.MOST)
     assert "analyze viewer" not in page
-
-
-def test_passages_are_saved_once_for_each_results(home, viewer, monkeypatch):
-    before = viewer.stat().st_mtime_ns
-    save(home)
-    assert viewer.stat().st_mtime_ns == before
-    found = json.loads(viewer.read_text())
-    viewer.write_text(json.dumps({**found, "results": "of others"}))
-    viewer.with_suffix(".svg").write_text("<svg/>")
-    save(home)
-    assert json.loads(viewer.read_text()) == found
-    assert {path.name for path in viewer.parent.iterdir()} == {"viewer.json", "viewer.md"}
-    viewer.unlink()
-    monkeypatch.setattr(contents, "ROOM", 5)  # for three rows
-    save(home)
-    assert len({row["passage"] for row in json.loads(viewer.read_text())["rows"]}) == 1
-
-
-def test_failing_to_save_passages_is_only_a_warning(home, viewer, monkeypatch, caplog):
-    viewer.unlink()
-    with monkeypatch.context() as patched:
-        patched.setattr(contents, "NEAR", -1)  # what is far away and large is not fetched
-        save(home)
-    assert not viewer.exists()
-    viewer.parent.rename(home / "aside")
-    viewer.parent.write_text("a file of the user's")
-    with caplog.at_level(logging.WARNING):
-        save(home)
-    (said,) = caplog.messages
-    assert said.startswith("the page does not show what each policy masked: ")
-    assert said.endswith("is a file, not a folder: choose another --out")
-    viewer.parent.unlink()
-    (home / "aside").rename(viewer.parent)

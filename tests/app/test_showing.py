@@ -10,18 +10,13 @@ from pathlib import Path
 
 import encoders
 import pytest
-import small
 
 from maskpolicy.analyses.plots import look
-from maskpolicy.app.preview import Masking, PolicyOfRun, Reading, warn_of_edits
-from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.leaderboard.results.cell import Result
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.plugins import discovery, registry
-from maskpolicy.plugins.discovery import code_digests, find_plugin
+from maskpolicy.plugins import registry
 
 TEXT = "Godisa Hiddal was born in Mukby in 1850. She worked for Klunatek Company."
 ROOT = Path(__file__).parents[2]
@@ -51,13 +46,6 @@ class FittedWords:
 
     def select(self, passage, rng):
         return passage.columns["chosen"][: self.most]
-"""
-EDITED = f"""{HEAD}
-@policy("edited-since", target="spans")
-@dataclass(frozen=True)
-class Edited:
-    def select(self, passage, rng):
-        return passage.words[:1]
 """
 
 
@@ -128,20 +116,6 @@ def test_a_schedule_is_shown_at_the_progress_that_is_asked_for(shown):
     assert shown("random", key, "--progress", 0.5) == shown("random", "policy.ratio=0.5")
 
 
-def test_a_mixture_is_shown_with_the_objective_of_the_member_that_is_drawn(shown):
-    members = "policy.members=[{name: mass, ratio: 1.0}, {name: random, ratio: 1.0, target: full}]"
-    one, other = (shown("mixture", members, f"policy.weights={w}") for w in ("[1, 0]", "[0, 1]"))
-    assert one["target"] == other["target"] == TEXT
-    assert len(one["spans"]) == 1 < len(other["spans"])
-
-
-def test_a_text_in_which_nothing_is_masked(call, shown, bart):
-    text = "the it and of"
-    assert shown("salient-span", text=text) == {"spans": [], "source": text, "target": ""}
-    out = call("show", "salient-span", "--text", text, "--model", bart)[1]
-    assert "masked  nothing" in out
-
-
 def test_without_a_model_minis_tokenizer_is_made_once_and_kept(call, store):
     words = ("show", "salient-span", "--text", TEXT, "--store", store)
     code, out, _ = call(*words)
@@ -193,41 +167,6 @@ def test_a_run_gives_its_row_tokenizer_and_fitted_policy(call, refused, finished
     assert "did you mean 'blind'?" in refused("show", "blidn", *words)
     line = refused("show", "all", *words, "--store", tmp_path / "x")
     assert "name the store of that run with --store" in line
-
-
-def test_a_warning_names_a_policy_that_was_edited_since_the_run(tmp_path, caplog):
-    path, store, key = tmp_path / "mine.py", Store(tmp_path / "store"), "a" * 64
-    path.write_text(EDITED)
-    discovery.load_files([path], fresh=True)
-    code = code_digests(find_plugin("policy", "edited-since"))
-    with store.write(key, {"params": {"code": code}}):
-        pass
-    row = PolicyOfRun({"name": "edited-since"}, Path(), "mine", {}, key)
-    with caplog.at_level(logging.WARNING):
-        warn_of_edits(row, store)
-        assert caplog.messages == []
-        path.write_text(EDITED.replace("[:1]", "[:2]"))
-        discovery.load_files([path], fresh=True)
-        warn_of_edits(row, store)
-    line = "mine: mine.py changed since the run: what is shown may not be what the run masked"
-    assert caplog.messages == [line]
-
-
-def test_a_text_is_cut_as_a_training_cuts_it(caplog):
-    block = policy_block({"name": "original", "ratio": 0.5}, "policy", {})
-    reading = Reading("de", Training(max_source=10, max_target=20))
-    caplog.set_level(logging.INFO, "maskpolicy")
-    masked = Masking(block, small.tokenizer(), reading)(small.TEXTS[1])
-    assert masked.target and small.TEXTS[1].startswith(masked.target)
-    assert len(small.tokenizer()(masked.target).input_ids) == 10
-    assert max(end for _, end, _ in masked.spans) <= len(masked.target)
-    assert "a training reads the first 8" in caplog.text
-
-
-def test_words_are_those_of_the_language(call, bart):
-    words = ["show", "whole-word", "--model", bart, "--json", "--text", "他在巴黎出生"]
-    masked = [json.loads(call(*words, "--language", code)[1])["target"] for code in ("en", "zh")]
-    assert list(map(len, masked)) == [0, 1]  # 15% of one word, drawn by lot, and of six
 
 
 def test_the_texts_of_a_file_are_shown(call, refused, bart, tmp_path):

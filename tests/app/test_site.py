@@ -133,14 +133,6 @@ def test_a_board_overwrites_no_other_folder(refused):
     assert board("mine") == board("mine")
 
 
-def test_a_run_without_its_baseline_is_named(refused):
-    run = folders.write(Path("it"), {"none": 0.2, "random": 0.6}, n=12)
-    for path in run.glob("results/none--*"):
-        path.unlink()
-    line = refused("site", run, "--out", "public", "--unverified")
-    assert "it: baseline: unknown row 'none'" in line and "--baseline" not in line
-
-
 @pytest.mark.parametrize("write", HOSTILE)
 def test_a_hostile_zip_is_one_line(refused, write):
     write(Path("it.zip"))

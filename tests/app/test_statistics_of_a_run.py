@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import small
-
-from maskpolicy.pipeline.store.artifacts import Store
 
 TEXT = "Anna Kovar was born in Rome. Lindau is a town on the Oder."
 YAML = """
@@ -76,16 +73,6 @@ def test_a_run_gives_the_statistics_of_its_corpus(call, finished):
     code, out, err = call(*words, finished.parent / "rare.py")
     assert code == 0, err
     assert "rare" in out and "pmi" in out and "both" in out
-
-
-def test_a_run_whose_statistics_are_not_in_the_store_is_one_line(refused, finished, tmp_path):
-    store = Store(finished.parent / "store")
-    kept = next(finished.glob("results/pmi*.json"))
-    key = json.loads(kept.read_text())["stages"]["tokenizer bart"]
-    shutil.copytree(store.path(key), tmp_path / "store" / "artifacts" / key)
-    line = refused("show", "pmi", "--run", finished, "--store", tmp_path / "store", "--text", TEXT)
-    says = "the intermediate stage of pmi entries=20 min_count=3 is not there: name the store"
-    assert says in line
 
 
 def test_pretrain_counts_first_and_takes_general_text(call, refused, folder, tmp_path):

@@ -12,7 +12,6 @@ from maskpolicy.policies.uniform import Uniform
 
 from maskpolicy.core import hardware, schema
 from maskpolicy.core.distribution import Distribution, at_draw, drawn_fields
-from maskpolicy.core.seeding import generator
 from maskpolicy.experiment.budgets import Training, resolve_auto
 
 EVERY = [
@@ -68,16 +67,6 @@ def test_a_field_with_a_distribution_is_drawn():
     assert 0.2 < at_draw(drawn, ["ratio"], np.random.default_rng(0)).ratio < 0.3
     given = {"distribution": "beta", "mean": 0.3, "sd": 0.1}
     assert schema.check(given, schema.Rate, "ratio") == Distribution("beta", mean=0.3, sd=0.1)
-
-
-def test_the_generator_is_keyed_by_seed_epoch_passage_and_purpose():
-    keys = [(0, 0, "a", ""), (1, 0, "a", ""), (0, 1, "a", ""), (0, 0, "b", ""), (0, 0, "a", "x")]
-    assert len({generator(*key).random() for key in keys}) == len(keys)
-    assert generator(1, 2, "a").random() == generator(1, 2, "a").random()
-
-
-def test_a_passage_may_have_any_name():
-    assert 0 <= generator(0, 0, "\ud800 \x00 é").random() < 1
 
 
 @pytest.mark.parametrize(

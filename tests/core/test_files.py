@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 from folders import DEAD, half_written
 
-from maskpolicy.core.errors import ConfigError, DataError, StoreError
+from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.files import (
-    check_folder,
-    claim_folder,
     files_below,
     read_json,
     relative_paths,
@@ -42,17 +40,6 @@ from maskpolicy.core.files import (
 )
 def test_no_path_in_a_text_is_absolute(text, shown):
     assert relative_paths(text, Path("/home/me/work/runs/a")) == (text if shown is None else shown)
-
-
-def test_a_folder_is_checked_before_it_is_created(tmp_path):
-    check_folder(tmp_path / "a" / "b")
-    assert not list(tmp_path.iterdir())
-    claim_folder(tmp_path / "a" / "b")
-    assert (tmp_path / "a" / "b").is_dir()
-    (tmp_path / "file").write_text("")
-    for place, why in (("file", "is a file, not a folder"), ("file/a/b", "file is a file; choose")):
-        with pytest.raises(StoreError, match=why):
-            check_folder(tmp_path / place)
 
 
 def test_an_interrupted_write_leaves_the_old_file_alone(tmp_path, monkeypatch):
@@ -136,13 +123,6 @@ def test_an_index_that_leads_out_of_its_folder_is_an_error(tmp_path, name):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(ConfigError, match=r"names weights outside of its folder .*save_pretrained"):
         weights_in(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}'])
-def test_a_malformed_index_names_nothing(tmp_path, text):
-    (tmp_path / "model.safetensors.index.json").write_text(text)
-    (tmp_path / "a.bin").write_bytes(b"x")
-    assert weights_in(tmp_path) == [tmp_path / "a.bin"]
 
 
 IN_A_FULL_FOLDER = """

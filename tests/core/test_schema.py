@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-import numpy as np
 import pytest
 import small
 from hypothesis import given
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, StageError, cause, unknown
-from maskpolicy.core.types import as_spans
 
 
 @dataclass(frozen=True)
@@ -39,17 +36,6 @@ class Untyped:
 @dataclass(frozen=True)
 class Unreadable:
     field: NoSuchType  # type: ignore[name-defined]  # noqa: F821
-
-
-def test_a_number_in_place_of_a_block_without_keys_is_one_line():
-    with pytest.raises(ConfigError, match=r"must be a block of keys, not a whole number 3$"):
-        schema.block(type("Empty", (), {}), 3, "top")
-
-
-def test_blocks_within_blocks_are_made():
-    values = schema.block(Outer, {"must": 1, "inner": {"share": 1}}, "top")
-    assert values["inner"] == Inner(1.0)
-    assert values["table"] is None
 
 
 @pytest.mark.parametrize(
@@ -101,12 +87,6 @@ def test_the_message_says_that_a_class_lacks_its_decorator():
         schema.block(Bare, {"n": 3}, "top")
 
 
-def test_annotations_in_words():
-    assert schema.words(Literal["full", "spans"]) == "full | spans"
-    assert schema.words(schema.Share) == "a number >= 0 and <= 1"
-    assert schema.words(tuple[int, ...] | None) == "a list, of a whole number or null"
-
-
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -141,29 +121,12 @@ def test_a_name_close_to_one_of_many_choices_gets_that_suggestion_alone(name, me
     assert line == f"unknown policy {name!r}: {said}"
 
 
-def test_the_choices_that_are_meant_are_suggested():
-    line = unknown("key", "epochs", ("steps", "lr"), meant=("steps", "gone"))
-    assert line == "unknown key 'epochs': did you mean 'steps'? choose from lr, steps"
-
-
 TEXT = "Anna Kovar’s “Red River” isn't in café Zürich-Süd: 300.5 francs, 🙂 e\u0301te\u0301!"
 RANGE = st.tuples(st.integers(0, len(TEXT)), st.integers(0, len(TEXT))).map(sorted)
 
 
 def words_of(passage):
     return [(int(passage.offsets[a, 0]), int(passage.offsets[b - 1, 1])) for a, b in passage.words]
-
-
-def test_no_spans_are_an_array_of_two_columns():
-    for nothing in ([], (), np.zeros(0), np.zeros((0, 2))):
-        assert as_spans(nothing).shape == (0, 2)
-        assert as_spans(nothing).dtype == np.int32
-
-
-def test_pieces_are_every_token_by_itself():
-    passage = small.passage("Anna Kovar was born.")
-    assert passage.pieces.tolist() == [[i, i + 1] for i in range(len(passage.tokens))]
-    assert small.ids([]).pieces.shape == (0, 2)
 
 
 @given(st.lists(RANGE, max_size=5))
@@ -178,15 +141,3 @@ def test_characters_become_exactly_the_words_that_they_touch(ranges):
         for token in range(first, last)
     }
     assert hidden == wanted
-
-
-def test_ranges_that_share_a_word_are_one_span_and_neighbours_are_two():
-    passage = small.passage("Anna Kovar was born.")
-    assert len(passage.at([[0, 2], [2, 4]])) == 1
-    assert len(passage.at([[0, 4], [5, 10]])) == 2
-
-
-def test_blanks_and_places_beyond_the_text_touch_no_word():
-    passage = small.passage("Anna Kovar")
-    assert passage.at([[4, 5], [10, 12]]).tolist() == []
-    assert small.passage("").at([[0, 3]]).tolist() == []

@@ -12,7 +12,7 @@ import tracemalloc
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import clusters
 import numpy as np
@@ -236,38 +236,6 @@ def test_what_cannot_be_added_up_is_one_line(given, says, tmp_path):
     with pytest.raises((ConfigError, StageError)) as caught:
         sums.count(Words(given=given), texts(1), tmp_path)
     assert str(caught.value).startswith(says)
-
-
-@dataclass(frozen=True)
-class Twice(Words):
-    """Counts words, and then the words that occur twice."""
-
-    passes: ClassVar = 2
-
-    def count(self, passages, statistics=None):
-        found = super().count(passages)
-        if statistics is None:
-            return found
-        return {key: number for key, number in found.items() if statistics[key] >= 2}
-
-
-@dataclass(frozen=True)
-class Shares(Twice):
-    """Turns the sums into shares of the words of other passages."""
-
-    def condense(self, statistics, contrast):
-        for key, number in statistics.items():
-            if key != 0:
-                yield key, number / (1 + contrast[key])
-
-
-def test_a_second_pass_has_the_sums_of_the_first_one_and_condensed_statistics_replace_them():
-    assert dict(sums.statistics_of(Twice(), texts(5)).items()) == {0: 5, "a": 5, "b0": 2, "b1": 2}
-    found = sums.statistics_of(Shares(), texts(5), contrast=texts(2))
-    assert dict(found.items()) == {"a": 5 / 3, "b0": 2.0, "b1": 2.0}
-    assert found["nothing"] == 0.0
-    with pytest.raises(ConfigError, match="policy Shares: compares the corpus with another one"):
-        sums.statistics_of(Shares(), texts(5))
 
 
 @pytest.mark.parametrize(

@@ -89,24 +89,6 @@ def test_a_label_tasks_texts_are_counted_together(context, room):
     assert [cut.count for (cut,) in counts] == [0, 1]
 
 
-def test_of_span_tasks_only_questions_are_cut():
-    (size,) = lengths(LONG)
-    for most, count in ((2 * size + BETWEEN, 0), (2 * size + BETWEEN - 2, 1)):
-        rows = [ask(LONG, context=LONG * 9)]
-        spec = Training(max_source=most)
-        (cut,) = TASK_HEADS["span"].cuts(small.tokenizer(), rows, spec, HeadParams(), True)
-        assert (cut.what, cut.count) == ("questions", count)
-
-
-def test_choices_are_counted_where_they_are_ranked():
-    rows = [ask("Who?", choices=("Rome", LONG))]
-    spec = Training(max_source=99, max_target=9)
-    cut = TASK_HEADS["text"].cuts(
-        small.tokenizer(), rows, spec, HeadParams(choose="likelihood"), False
-    )[1]
-    assert (cut.what, cut.count, cut.texts) == ("choices", 1, 2)
-
-
 def test_notes_say_what_was_found_and_nothing_of_what_is_well():
     shared = {"examples": 40, "same_text": 3, "same_id": 0}
     cuts = [

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import re
-import tracemalloc
 from itertools import pairwise
 
 import pyarrow
@@ -18,7 +17,7 @@ from pyarrow import parquet
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.data.datafiles import fields, readers
 from maskpolicy.data.datafiles import rows as cuts
-from maskpolicy.data.datafiles.rows import WHOLE, Layout, Part, existing, opened
+from maskpolicy.data.datafiles.rows import WHOLE, Layout, Part, opened
 
 
 def write(folder, name, content: str | bytes):
@@ -43,11 +42,6 @@ def test_csv_keeps_commas_quotes_and_line_breaks_of_quoted_cells(tmp_path):
     assert [row.place.rpartition(", ")[2] for row in readers.rows(path)] == ["line 2", "line 6"]
 
 
-def test_a_cell_of_a_csv_file_may_be_long(tmp_path):
-    path = write(tmp_path, "a.csv", f"text\n{'a ' * 300_000}\n")
-    assert len(read(path)[0]["text"]) == 600_000
-
-
 @pytest.mark.parametrize(
     ("content", "bad"),
     [
@@ -59,15 +53,6 @@ def test_a_cell_of_a_csv_file_may_be_long(tmp_path):
 )
 def test_a_malformed_row_of_csv_is_told_and_the_next_one_read(tmp_path, content, bad):
     assert read(write(tmp_path, "a.csv", content)) == [bad, {"text": "B", "n": "2"}]
-
-
-def test_a_quote_that_is_never_closed_spoils_a_block_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "_CSV_ROW", 10)
-    path = write(tmp_path, "a.csv", 'text\n"One\ntwo two two\nthree\n')
-    assert read(path) == [
-        (2, "not a row of a .csv file: unexpected end of data"),
-        {"text": "three"},
-    ]
 
 
 def test_quotes_of_a_tsv_file_count_only_where_its_layout_says_so(tmp_path):
@@ -93,21 +78,6 @@ def test_an_unknown_format_lists_those_that_are_known(name):
     )
     with pytest.raises(ConfigError, match=re.escape(known)):
         readers.stem(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "unit", "is_plain", "has_lines"),
-    [
-        *(("a.JSONL", "line", False, False), ("a.json", None, False, False)),
-        *(("a.jsonl.gz", None, False, False), ("a.tsv", "line", False, False)),
-        *(("a.csv", "unquoted", False, False), ("a.parquet", "group", False, True)),
-        *(("a.parquet.gz", None, False, True), ("a.txt", "block", True, False)),
-        *(("a.txt.GZ", None, True, False), ("a.raw.gz", None, True, False)),
-    ],
-)
-def test_the_name_of_a_file_decides_its_format(name, unit, is_plain, has_lines):
-    assert (readers.stem(name), readers.unit(name)) == ("a", unit)
-    assert (readers.is_plain(name), readers.has_lines(name)) == (is_plain, has_lines)
 
 
 VALUES = st.recursive(
@@ -182,15 +152,6 @@ def test_rows_below_a_key_have_what_encloses_them(tmp_path):
         read(path, at="rows")
 
 
-def test_a_file_is_preferred_to_its_gzipped_form(tmp_path):
-    plain, packed = tmp_path / "a.txt", tmp_path / "a.txt.gz"
-    assert existing(plain) is None
-    packed.write_bytes(gzip.compress(b"packed"))
-    assert existing(plain) == packed
-    plain.write_bytes(b"plain")
-    assert existing(plain) == plain
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -208,54 +169,10 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, data, reason):
     assert "\n" not in str(error.value)
 
 
-TYPED = {"text": " A. ", "empty": " ", "null": None, "number": 3, "list": ["a"], "object": {"b": 1}}
-TYPED |= {"uneven": {"a": [1], "b": []}}
-
-
-@pytest.mark.parametrize(
-    ("read", "keys", "value"),
-    [
-        *((fields.text, ("Text", "null", "text"), " A. "), (fields.optional, ("text",), "A.")),
-        *((fields.texts, ("List", "list"), ["a"]), (fields.block, ("object",), {"b": 1})),
-        *((fields.optional, ("none",), ""), (fields.optional, ("null",), "")),
-        *((fields.texts, ("null",), []), (fields.records, ("none",), [])),
-        (fields.block, ("null",), {}),
-    ],
-)
-def test_the_first_key_that_a_row_has_is_read(read, keys, value):
-    assert read(TYPED, *keys) == value
-
-
-@pytest.mark.parametrize(
-    ("read", "key", "message"),
-    [
-        (fields.text, "null", "key 'null' is missing"),
-        (fields.text, "empty", "key 'empty' is empty"),
-        (fields.text, "number", "key 'number' must be text, not 3"),
-        (fields.optional, "list", r"key 'list' must be text, not \[\"a\"\]"),
-        (fields.texts, "text", "key 'text' must be a list of texts, not \" A. \""),
-        (fields.block, "list", "key 'list' must be an object"),
-        (fields.records, "list", "key 'list' must be a list of objects"),
-        (fields.records, "object", "key 'object' must be a list of objects"),
-        (fields.records, "uneven", "key 'uneven' has lists of different lengths"),
-    ],
-)
-def test_a_value_of_another_type_names_the_official_key(read, key, message):
-    with pytest.raises(DataError, match=message):
-        read(TYPED, key, "other")
-
-
 @given(st.lists(st.fixed_dictionaries({"a": st.integers(), "b": st.text()}), min_size=1))
 def test_the_hubs_object_of_lists_is_a_list_of_objects(rows):
     columns = {name: [row[name] for row in rows] for name in ("a", "b")}
     assert fields.records({"rows": columns}, "rows") == fields.records({"rows": rows}, "rows")
-
-
-@given(st.text(st.characters(exclude_categories=[])))
-def test_text_is_usable_unless_it_has_a_nul_or_a_lone_surrogate(text):
-    assert bool(fields.unusable(text)) == (
-        "\0" in text or any("\ud800" <= c < "\ue000" for c in text)
-    )
 
 
 LINES = (
@@ -299,52 +216,6 @@ def test_the_parts_of_a_file_hold_its_rows_once_and_in_order(tmp_path, name, con
     assert all(part.end - part.begin >= size for part in found[:-1])
 
 
-def test_lines_are_cut_at_the_first_end_behind_every_size_and_blocks_at_a_blank_line(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"12\n" * 10)
-    assert [(part.begin, part.end, part.before) for part in parts(path, 8)] == [
-        *((0, 9, 0), (9, 18, 3), (18, 27, 6), (27, None, 9))
-    ]
-    path = path.rename(tmp_path / "a.txt")
-    path.write_bytes(b"12\n34\n\n56\n \r\n78\n")
-    assert parts(path, 1) == [Part(0, 7, 0), Part(7, 13, 3), Part(13, None, 5)]
-
-
-def test_a_csv_file_with_a_quote_anywhere_is_not_cut(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"id,text\n" + b"1,a\n" * 9)
-    assert len(parts(path, 8)) > 2
-    path.write_bytes(path.read_bytes() + b'2,"b\nc"\n')
-    assert parts(path, 8) == [WHOLE]
-
-
-def test_lines_longer_than_what_is_read_at_once_are_cut_behind_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(cuts, "_PIECE", 4)
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"0123456789\n\n01\n")
-    assert parts(path, 2) == [Part(0, 12, 0), Part(12, None, 2)]
-
-
-@pytest.mark.parametrize("groups", [1, 3, 10])
-def test_parquet_is_cut_between_row_groups(tmp_path, groups):
-    path = tmp_path / "a.parquet"
-    table = pyarrow.table({"text": [f"text {number}" for number in range(10)]})
-    parquet.write_table(table, path, row_group_size=groups)
-    found = list(cuts.row_groups(path, 100))
-    assert len(found) == {1: 5, 3: 2, 10: 1}[groups]
-    assert [row for part, _ in found for row in rows_of(path, part)] == rows_of(path)
-    assert sum(size for _, size in found) == sum(
-        parquet.ParquetFile(path).metadata.row_group(number).total_byte_size
-        for number in range(-(-10 // groups))
-    )
-
-
-def test_a_parquet_file_that_cannot_be_read_is_one_part(tmp_path):
-    path = tmp_path / "a.parquet"
-    path.write_bytes(b"no Parquet")
-    assert list(cuts.row_groups(path, 1)) == [(WHOLE, 10)]
-
-
 @pytest.mark.parametrize("name", ["it.txt", "it.txt.gz", "it.jsonl"])
 def test_a_line_that_is_too_long_is_one_malformed_row(tmp_path, monkeypatch, name):
     monkeypatch.setattr(cuts, "LONGEST_LINE", 20)
@@ -360,18 +231,3 @@ def test_a_line_that_is_too_long_is_one_malformed_row(tmp_path, monkeypatch, nam
     part = Layout(keys=("text",), part=Part(begin=16, end=16 + 21 + 62, before=1))
     if not name.endswith("gz"):
         assert [row.number for row in readers.rows(path, part)] == [2, 3]
-
-
-def test_a_huge_line_takes_bounded_memory(tmp_path):
-    path = tmp_path / "it.txt.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        for _ in range(400):
-            file.write(b"x" * 1_000_000)
-    tracemalloc.start()
-    try:
-        (row,) = readers.rows(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert "line 1" in row.place and "has more than 134 MB" in row.error
-    assert peak < 300_000_000

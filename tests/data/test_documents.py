@@ -62,11 +62,6 @@ def test_wikitext_headings_end_a_block_and_are_left_out(tmp_path):
     assert texts(path) == ["She was born .", "a = b"]
 
 
-def test_a_block_without_end_is_cut_behind_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "_BLOCK", 5)
-    assert texts(write(tmp_path, "a.txt", "abc\ndef\nghi\njkl\n")) == ["abc\ndef", "ghi\njkl"]
-
-
 def test_jsonl_reads_the_column_that_is_named_and_passes_over_rows_without_text(tmp_path):
     path = write(tmp_path, "a.jsonl", lines({"body": "One."}, {"body": " "}, {"body": "Two."}))
     assert [(d.id, d.text) for d in read(path, column="body")] == [("a:1", "One."), ("a:3", "Two.")]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,16 +37,6 @@ def test_a_folder_gives_its_own_entities(ruler):
     ]
 
 
-def test_the_rules_say_how_to_install_a_trained_pipeline(caplog):
-    pipelines.log_rules.cache_clear()
-    with caplog.at_level(logging.INFO, "maskpolicy"):
-        list(pipelines.find_entities(["Rome."]))
-        list(pipelines.find_entities(["Rome."]))
-    assert [record.getMessage() for record in caplog.records] == [pipelines.NOTE]
-    assert "spacy download" in pipelines.NOTE
-    assert "\n" not in pipelines.NOTE
-
-
 @pytest.mark.parametrize("name", ["en_core_web_absent", "no/such/folder", "", "."])
 def test_an_absent_pipeline_is_one_line_that_says_what_to_do(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -74,16 +61,6 @@ def test_identity_follows_the_bytes_of_a_folder_and_its_links_and_not_its_place(
         after = pipelines.pipeline_identity(str(moved))
         assert after != before
         before = after
-
-
-def test_identity_loads_neither_spacy_nor_torch():
-    code = (
-        "import sys; import maskpolicy.data.corpus.annotation; "
-        "from maskpolicy.policies.salient_span import SalientSpan; "
-        "SalientSpan().depends(); print({'spacy', 'torch', 'transformers'} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
 
 
 SENTENCES = Path(__file__).parents[1] / "fixtures" / "entities.jsonl"

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles import dpr, examples, sources
-from maskpolicy.data.taskfiles.evidence import occurrence, window
-from maskpolicy.data.taskfiles.examples import carve, connected, first
-from maskpolicy.data.taskfiles.sources import TaskFacts
+from maskpolicy.data.taskfiles.evidence import window
+from maskpolicy.data.taskfiles.examples import carve, first
 from maskpolicy.experiment.definition import Limit, TaskBlock
 from maskpolicy.plugins import discovery
 
@@ -46,19 +45,6 @@ def write(path, rows):
 
 def ids(split, folder, **keys):
     return [example.id for example in examples.read_examples(block(**keys), split, folder)]
-
-
-@pytest.mark.parametrize(
-    ("labelled", "expected"),
-    [
-        ("train dev", {"train": "train train", "dev": "train dev", "test": "dev all"}),
-        ("train test", {"train": "train train", "dev": "train dev", "test": "test all"}),
-        ("train dev test", {"train": "train all", "dev": "dev all", "test": "test all"}),
-    ],
-)
-def test_the_official_split_that_each_split_is_read_from(labelled, expected):
-    facts = TaskFacts("closed-book", "f1", {name: name for name in labelled.split()})
-    assert {split: " ".join(facts.part(split)) for split in sources.SPLITS} == expected
 
 
 def test_train_and_the_carved_dev_share_no_group_and_lose_no_row(tmp_path):
@@ -259,20 +245,6 @@ def test_both_sides_of_a_carve_have_a_group_and_those_to_stay_stay(groups, share
     assert dev and dev < groups and not dev & stay
 
 
-def test_a_group_stays_on_its_side_when_others_come():
-    few, many = [f"g{n}" for n in range(200)], [f"g{n}" for n in range(400)]
-    assert carve(few, 0.1) == carve(many, 0.1) & set(few)
-
-
-@given(st.lists(st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=2), max_size=12))
-def test_two_examples_are_one_group_exactly_where_a_chain_of_shared_texts_leads(links):
-    reached = [set(texts) for texts in links]
-    for _ in links:  # grows each to the texts of all that it shares one with
-        reached = [set().union(*(o for o in reached if o & one)) for one in reached]
-    groups = connected(links)
-    assert groups == [min(texts) for texts in reached]
-
-
 @given(st.lists(st.sampled_from("abcdef"), max_size=30), st.integers(0, 30), st.integers(0, 20))
 def test_a_limit_takes_whole_groups_and_of_one_the_first(groups, count, more):
     places = first(groups, count)
@@ -286,22 +258,6 @@ def test_a_limit_takes_whole_groups_and_of_one_the_first(groups, count, more):
         assert [place for place in places if groups[place] == group] == own[: taken.count(group)]
 
 
-@pytest.mark.parametrize(
-    ("document", "answer", "found"),
-    [
-        ("Lewis, Sinclair (1930)", "sinclair", "Sinclair"),
-        ("won by Harry S. Truman's party", "The Harry S Truman", "Harry S. Truman"),
-        ("Trumans", "Truman", None),
-        ("anything", "the", None),
-        ("", "York", None),
-        ("x Hull y York", "York|Hull", "Hull"),  # the first one of any answer
-    ],
-)
-def test_occurrence_compares_words_without_punctuation(document, answer, found):
-    span = occurrence(document, answer.split("|"))
-    assert (document[slice(*span)] if span else None) == found
-
-
 @given(st.integers(0, 400), st.integers(401, 500), st.integers(2, 40))
 def test_a_window_holds_the_whole_answer(at, length, words):
     document = " ".join("York City" if n == at else f"w{n}" for n in range(length))
@@ -310,21 +266,8 @@ def test_a_window_holds_the_whole_answer(at, length, words):
     assert "York City" in found and len(found.split()) <= words
 
 
-def item(question, *texts):
-    return {"question": question, "positive_ctxs": [{"title": "T", "text": t} for t in texts]}
-
-
 def look_up(question, targets, path):
     return dpr.passages([question], [path])({}, Example("i", "g", question, targets))
-
-
-def test_the_context_is_the_first_passage_with_an_answer_of_the_question(tmp_path):
-    path = tmp_path / "biencoder-nq-dev.json"
-    items = [item("where is it", "in Bonn", 'It: [in] Ülm, "7".', "Ülm"), item("other")]
-    path.write_text(json.dumps(items))
-    assert look_up("Where  is it?", ("ülm",), path) == 'It: [in] Ülm, "7".'
-    assert look_up("where is it", ("Hull",), path) is None
-    assert look_up("unknown", ("Ülm",), path) is None
 
 
 @pytest.mark.parametrize(
@@ -342,13 +285,3 @@ def test_a_malformed_file_is_one_line(tmp_path, content, reason):
     with pytest.raises(DataError, match=rf"biencoder-nq-dev\.json.*{reason}") as error:
         look_up("q", ("Ulm",), path)
     assert "\n" not in str(error.value)
-
-
-def test_companions_are_of_one_folder(tmp_path):
-    for name in ("a/biencoder-nq-dev.json", "b/biencoder-nq-train.json", "b/biencoder-nq-dev.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("[]")
-    folders = [tmp_path, tmp_path / "b", tmp_path / "a"]
-    found = [path.relative_to(tmp_path).as_posix() for path in dpr.companions("nq", folders)]
-    assert found == ["b/biencoder-nq-train.json", "b/biencoder-nq-dev.json"]
-    assert dpr.companions("webquestions", folders) == []

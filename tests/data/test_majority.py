@@ -18,7 +18,7 @@ from rich.console import Console
 from maskpolicy.core import metrics
 from maskpolicy.core.types import Example
 from maskpolicy.data import majority
-from maskpolicy.data.majority import RULES, Material, question
+from maskpolicy.data.majority import RULES, Material
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import page, report
 from maskpolicy.leaderboard.build import build_leaderboard
@@ -27,8 +27,6 @@ from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.stages import build
 from maskpolicy.pipeline.store.artifacts import Store
-
-TOWNS = ("Ulm", "Ulm", "Bonn")
 
 
 def example(source: str, *answers: str, group: str = "", **fields) -> Example:
@@ -54,35 +52,12 @@ def test_the_commonest_answer_counts_every_acceptable_one_and_parts_of_answers()
     assert learnt("commonest answer", train, "f1")(example("d")) == "a b c"
 
 
-def test_a_template_is_a_question_without_its_rare_words():
-    train = births("where was", TOWNS * 8) + births("who saw", ["Ada"] * 24)
-    assert learnt("template", train)(example("where was Zoe born ?")) == "Ulm"
-    assert learnt("template", train)(example("who saw Zoe born ?")) == "Ada"
-
-
-def test_an_unknown_template_takes_the_most_similar_known_one():
-    relations = {"place of birth": "Ulm", "year of death": "1900", "employer": "Tolvix"}
-    train = [example(f"S{i} [SEP] {r}", a) for r, a in relations.items() for i in range(3)]
-    guess = learnt("template", train, "kilt_accuracy")
-    assert guess(example("Zoe [SEP] place of death")) == "Ulm"  # it begins alike
-    assert guess(example("Zoe [SEP] first employer")) == "Tolvix"
-
-
 def test_wordings_that_share_an_answer_count_as_one_relation():
     train = births("where was", ["Ulm", "Bonn", "Bonn", "Kiel", "Kiel"])
     train += births("in which town was", ["Ulm", "Ulm", "Bonn"]) + births("who saw", ["Ada"] * 6)
     assert learnt("template", train)(example("where was Zoe born ?")) == "Bonn"
     assert learnt("relation", train)(example("where was Zoe born ?")) == "Ulm"
     assert learnt("relation", train)(example("who saw Zoe born ?")) == "Ada"
-
-
-def test_the_question_of_a_source_is_what_its_context_is_not():
-    asked = example("Who?\n(A) x (B) y\nThe law.", "x", context="The law.")
-    assert question(asked) == "who?"
-    dialogue = example("Hello.\nAn answer.\nSo it was. When did she die?\nThe page.")
-    given = Example("", "", dialogue.source, (), context="The page.")
-    assert question(given, "end") == "when did she die?"
-    assert question(example("Ada [SEP] place of birth"), "end") == "place of birth"
 
 
 def test_the_commonest_answer_of_the_relation_is_found_in_the_source_as_whole_words():
@@ -97,16 +72,6 @@ def test_the_commonest_answer_of_the_relation_is_found_in_the_source_as_whole_wo
     assert guess(example(f"where was Zoe born ?\n{lines}")) == "Bonn"
     assert guess(example(f"who saw Zoe born ?\n{lines}")) == "Ada"
     assert guess(example("who saw Zoe born ?\nIn Ulm .")) == "Ulm"
-
-
-def test_a_mention_is_its_commonest_page_or_copied():
-    def marked(mention: str, *pages: str) -> Example:
-        return example(f"In [START_ENT] {mention} [END_ENT] it rained", *pages)
-
-    train = [marked("Paris", "Paris, Texas"), marked("Paris", "Paris"), marked("Paris", "Paris")]
-    guess = learnt("mention", train, "kilt_accuracy")
-    assert [guess(marked("Paris")), guess(marked("New  York"))] == ["Paris", "New York"]
-    assert learnt("mention", [example("no mark", "x")]) is None
 
 
 def test_choices_are_guessed_by_text_and_by_place():
@@ -203,14 +168,6 @@ def test_guesses_are_above_uniform_chance_in_a_skewed_world_without_a_training(t
     rules = {task: of_task["rule"] for task, of_task in found.items()}
     assert (rules["aidayago2"], rules["ropes"]) == ("mention", "in the source")
     assert rules["triviaqa"] in ("relation", "template")
-
-
-def test_majority_is_behind_no_cell_and_a_target_of_the_run():
-    plan = build(load_experiment(EXPERIMENTS / "quickstart.yaml"))
-    guess = plan.majority["triviaqa"]
-    assert guess in plan.targets
-    assert guess.key not in {stage.key for stage in topological(plan.stages)}
-    assert guess.inputs["test"].key == plan.stages[0].inputs["examples"].key
 
 
 def board(*where: Path):

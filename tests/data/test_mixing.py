@@ -10,13 +10,11 @@ import numpy as np
 import pyarrow
 import pytest
 import small
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet
 
 from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus import documents, shards
-from maskpolicy.data.corpus.mixing import TextShare, drawn_counts, mix
+from maskpolicy.data.corpus.mixing import TextShare, mix
 from maskpolicy.data.corpus.passages import (
     PASSAGES_FILE,
     Document,
@@ -104,15 +102,6 @@ def test_a_corpus_in_shards_is_mixed_as_one_without(tmp_path):
     linked = (tmp_path / "mixed-4" / "00000.safetensors").stat()
     assert linked.st_ino == (parts[0] / PASSAGES_FILE).stat().st_ino  # nothing is copied
     assert [*open_arrays(whole)] == [*found.arrays]
-
-
-@given(st.integers(1, 10_000), st.lists(st.floats(0.001, 0.3), min_size=1, max_size=3))
-def test_each_text_has_its_share_of_all_passages(passages, given):
-    shares = [TextShare(str(index), share) for index, share in enumerate(given)]
-    counts = drawn_counts(passages, shares)
-    total = passages + sum(counts.values())
-    for each in shares:
-        assert counts[each.name] == pytest.approx(each.share * total, abs=2)
 
 
 def packed_rows(folder: Path) -> list[Path]:

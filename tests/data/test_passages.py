@@ -9,12 +9,9 @@ import pytest
 import small
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 
-from maskpolicy.core import ragged
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.corpus import passages as corpus
-from maskpolicy.models.scratch import train_tokenizer
 
 PIECES = (
     *("Anna", "Zürich", "don't", "x-ray", "3.14", "naïve", "e\u0301te\u0301s", "हिन्दी", "日本語"),
@@ -25,17 +22,7 @@ BLANKS = (" ", "  ", "\n", "\n\n", "\t", "")
 TEXT = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(BLANKS)), max_size=12).map(
     lambda pairs: "".join(piece + blank for piece, blank in pairs)
 )
-DOCUMENTS = [
-    corpus.Document(f"d{n}", text, {"all": [[0, 4]]}) for n, text in enumerate(small.TEXTS)
-]
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-
-
-def surfaces(text: str) -> list[str]:
-    passage = small.passage(text)
-    return [
-        text[passage.offsets[a, 0] : passage.offsets[b - 1, 1]].strip() for a, b in passage.words
-    ]
 
 
 @given(TEXT | ANY)
@@ -52,52 +39,6 @@ def test_tokens_are_in_one_word_and_sentence_and_only_blanks_in_no_token(text):
     assert all(char.isspace() for place, char in enumerate(text) if place not in covered)
     assert not set(passage.tokens.tolist()) & set(small.tokenizer().all_special_ids)
     assert small.tokenizer().decode(passage.tokens).strip() == text.strip()
-
-
-@given(TEXT)
-def test_no_blank_is_inside_a_word(text):
-    for surface in surfaces(text):
-        assert not any(char.isspace() for char in surface)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "It isn't a state-of-the-art 3.14 x",
-            ["It", "isn't", "a", "state-of-the-art", "3.14", "x"],
-        ),
-        ("He said: “Go!”", ["He", "said", ":", "“", "Go", "!", "”"]),
-        ("cafe\u0301s here", ["cafe\u0301s", "here"]),
-        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
-        ("a 🙂 b", ["a", "🙂", "b"]),
-        ("Kovar’s <mask> dog", ["Kovar’s", "<", "mask", ">", "dog"]),
-        ("  two  blanks ", ["two", "blanks"]),
-    ],
-)
-def test_words_are_what_a_reader_calls_words(text, words):
-    assert [surface for surface in surfaces(text) if surface] == words
-
-
-def test_sentences_end_at_their_marks_and_at_line_ends():
-    text = "Anna left. “Why?” she wrote.\nIt was 3.5 km. ok"
-    passage = small.passage(text)
-    found = [text[passage.offsets[a, 0] : passage.offsets[b - 1, 1]] for a, b in passage.sentences]
-    assert [one.strip() for one in found] == [
-        "Anna left.",
-        "“Why?” she wrote.",
-        "It was 3.5 km. ok",
-    ]
-
-
-def test_text_is_whole_whatever_truncation_its_tokenizer_brings():
-    tokenizer = train_tokenizer(small.TEXTS, 300)
-    long = "Anna " * 50
-    before = len(corpus.encode([long], tokenizer)[0])
-    tokenizer.backend_tokenizer.enable_truncation(8)
-    tokenizer.backend_tokenizer.enable_padding(length=80)
-    assert len(corpus.encode([long], tokenizer)[0]) == before > 8
-    assert len(corpus.encode(["Anna"], tokenizer)[0]) < 8
 
 
 @given(TEXT | ANY, st.integers(1, 4), st.data())
@@ -133,15 +74,6 @@ def test_packed_documents_have_the_words_and_columns_of_all(texts, most):
     assert all(full[n] or files[n + 1] != files[n] for n in range(len(made) - 1))
 
 
-def test_columns_of_characters_become_spans_of_whole_words():
-    text = "Karl Berg founded it"
-    passage = small.passage(text, people=[[0, 9]], part=[[6, 8]], none=[])
-    words = passage.words.tolist()
-    assert passage.columns["people"].tolist() == [[words[0][0], words[1][1]]]
-    assert passage.columns["part"].tolist() == [words[1]]
-    assert passage.columns["none"].shape == (0, 2)
-
-
 @given(st.lists(TEXT.filter(str.strip), min_size=1, max_size=4))
 def test_mapped_passages_equal_what_was_built(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("corpus")
@@ -162,33 +94,6 @@ def test_mapped_passages_equal_what_was_built(tmp_path_factory, texts):
         for name in ("all", "none"):
             assert mapped.columns[name].tolist() == made.columns[name].tolist()
             assert mapped.columns[name].shape[1] == 2
-
-
-def test_passages_are_a_sequence_with_the_columns_of_annotations(tmp_path):
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "extra").mkdir()
-    small.save(tmp_path / "corpus" / corpus.PASSAGES_FILE, dict(small.passages().arrays))
-    column = ragged.Ragged.of_arrays([one.words[:1] for one in small.passages()])
-    small.save(tmp_path / "extra" / corpus.PASSAGES_FILE, {"firsts": column})
-    passages = corpus.Passages.open(tmp_path / "corpus", tmp_path / "extra")
-    assert passages.columns == ("firsts",)
-    assert passages[3].columns["firsts"].tolist() == passages[3].words[:1].tolist()
-    assert passages[-1].id == passages[len(passages) - 1].id
-    assert [one.id for one in passages[1:3]] == [passages[1].id, passages[2].id]
-    assert passages[2:].lengths.tolist() == passages.lengths[2:].tolist()
-    for place in (len(passages), -len(passages) - 1):
-        with pytest.raises(IndexError):
-            passages[place]
-
-
-def test_a_corpus_has_the_same_bytes_whether_written_row_by_row_or_at_once(tmp_path):
-    rows = corpus.passage_rows(DOCUMENTS, small.tokenizer(), words=4)
-    corpus.write_passages(tmp_path / corpus.PASSAGES_FILE, rows)
-    assert [path.name for path in tmp_path.iterdir()] == [corpus.PASSAGES_FILE]
-    columns = corpus.build_passages(DOCUMENTS, small.tokenizer(), words=4).items()
-    flat = {name: column.flat for name, column in columns}
-    save_file(flat | {f"{n}.bounds": column.bounds for n, column in columns}, tmp_path / "whole")
-    assert (tmp_path / "whole").read_bytes() == (tmp_path / corpus.PASSAGES_FILE).read_bytes()
 
 
 @pytest.mark.slow
@@ -220,27 +125,3 @@ def test_no_character_of_a_word_is_lost_by_cutting(lengths, words):
     assert "".join(each.text for each in found).count("x") == sum(lengths)
     assert all(len(part) <= 10_000 for each in found for part in each.text.split())
     assert all(len(each.text.split()) <= words for each in found)
-
-
-def covered(text, found):
-    """Return the characters of a text that no token stands for."""
-    left = list(text)
-    for begin, end in found.offsets:
-        left[begin:end] = " " * (end - begin)
-    return "".join(left).strip()
-
-
-@given(st.text("ab .-", max_size=60))
-def test_texts_without_a_long_word_are_one_piece(text):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus, "_LONGEST", 5)
-        found = corpus.pieces(text)
-        is_long = any(len(word) > 5 for word in text.split())
-        assert (len(found) > 1) == is_long
-        assert "".join(text[a:b] for a, b in found) == text
-        assert all(len(part) <= 5 for a, b in found for part in text[a:b].split())
-        inside = corpus.encode([text], small.tokenizer())[0]
-    whole = corpus.encode([text], small.tokenizer())[0]
-    assert covered(text, inside) == covered(text, whole)
-    if not is_long:
-        assert (inside.ids, inside.offsets) == (whole.ids, whole.offsets)

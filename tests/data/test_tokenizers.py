@@ -128,29 +128,3 @@ def test_special_tokens_in_a_text_are_ordinary_text(kind):
     passage = passages(kind, f"Anna {names[0]} met {names[1]}, then {names[2]}.")
     special = set(made.all_special_ids) - {made.unk_token_id}
     assert not special & set(passage.tokens.tolist())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_range_of_characters_is_found_as_its_words(kind):
-    text = "In 1934 Karl Berg founded Berg & Sons in Paris; his sister joined him."
-    passage = passages(kind, text)
-    for name in ("Karl Berg", "Paris", "1934", "his sister"):
-        for more in (0, 1):  # the blank or mark behind it is no word of it
-            begin = text.index(name)
-            if text[begin + len(name)] != " " and more:
-                continue
-            ((a, b),) = passage.at([(begin, begin + len(name) + more)]).tolist()
-            surface = text[passage.offsets[a, 0] : passage.offsets[b - 1, 1]]
-            assert surface.rstrip(" ;") == name
-
-
-def test_what_the_vocabulary_lacks_is_one_unknown_token_that_covers_its_word():
-    passage = passages("bert", "Rome 🙂 日 Lindau")
-    unknown = tokenizer("bert").unk_token_id
-    found = [
-        passage.offsets[i].tolist()
-        for i in range(len(passage.tokens))
-        if passage.tokens[i] == unknown
-    ]
-    assert found == [[5, 6], [7, 8]]
-    assert len(passage.words) == 4

@@ -23,7 +23,7 @@ from maskpolicy.data.corpus.documents import WorldSource
 from maskpolicy.data.corpus.passages import Passages, build_passages
 from maskpolicy.data.world.create import corpus_row
 from maskpolicy.data.world.pools import build
-from maskpolicy.data.world.subject_kinds import LEXICON, described, subjects, tag
+from maskpolicy.data.world.subject_kinds import described, subjects
 from maskpolicy.data.world.unasked_texts import (
     MASK,
     NAMING,
@@ -73,15 +73,6 @@ def test_situations_end_the_general_corpus_and_change_nothing_else(folder, tmp_p
     entries = len(rows(without))
     assert len(rows(general)) == entries / 0.75
     assert world.figures(folder)["corpora"]["situations"]["documents"] == entries / 3
-
-
-def test_situations_are_about_subjects_of_their_own(folder):
-    names = ("general", "situations", "intermediate")
-    every = [row for name in names for row in rows(folder / f"{name}.jsonl")]
-    titles = [row["title"] for row in every if "-situation-" in row["id"]]
-    titles += [entry.title for entry in held_out(WITH, 400)]
-    assert len({*titles}) == len(titles)
-    assert not {*titles} & {row["title"] for row in every if "-situation-" not in row["id"]}
 
 
 @given(seed=st.integers(0, 2**31), part=st.sampled_from(PARTS))
@@ -170,35 +161,6 @@ def test_the_policy_column_masks_gold_as_salient_span_does(tmp_path):
         passage.columns["entities"] = own
         drawn = (policy.select(passage, np.random.default_rng(3)) for policy in (salient, column))
         assert next(drawn).tolist() == next(drawn).tolist()
-
-
-def test_every_word_outside_of_names_is_known():
-    pools = build(ALL)
-    own = {word.lower() for words in pools.words.values() for word in words} | {"is", "to"}
-    of_kinds = [
-        entry
-        for kind in SUBJECT_KINDS
-        for subject in list(subjects(ALL, pools, kind, "intermediate"))[:30]
-        for entry in described(ALL, subject)
-    ]
-    for entry in [*of_kinds, *situations(world.Settings(), "general", 300)]:
-        text = entry.text
-        for start, end, _ in reversed(entry.entities):
-            text = text[:start] + " " + text[end:]
-        words = {word.lower() for word in re.findall(r"[^\W\d]\w*", text)}
-        assert words <= LEXICON.keys() | own | {entry.title}
-
-
-def test_tags_depend_on_neighbours_where_they_must():
-    text = "There is a salt. She liked to swim. She went to school. Her only award is X"
-    words = re.findall(r"\w+|\.", text)
-    tags = tag(words, [word == "X" for word in words])
-    found = [(words[place], tags[place]) for place in (1, 7, 12, 16, 18, 19)]
-    expected = "is VERB, to PART, to ADP, only ADJ, is AUX, X PROPN"
-    assert ", ".join(" ".join(pair) for pair in found) == expected
-    words = ["University", "of", "Grumley", "6", "March", "1893", ","]
-    tags = tag(words, [True] * len(words))
-    assert tags == ["PROPN", "ADP", "PROPN", "NUM", "PROPN", "NUM", "PUNCT"]
 
 
 def test_a_probed_entry_has_its_ranges_and_each_person_a_fact_of_its_own_in_every_part():

@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from pathlib import Path
 
 import pytest
-from stores import KEY, OTHER, RECORDS, THIRD, commit, flip, names, save, text_of, tree
+from stores import KEY, OTHER, RECORDS, THIRD, commit, flip, names, save, text_of
 
-from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreError
+from maskpolicy.core.errors import ConfigError, StageError, StoreError
 from maskpolicy.core.keys import digest
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.upkeep import copy
 
 # commits
-
-
-def test_looking_creates_nothing(store):
-    assert store.get(KEY) is store.peek(KEY) is store.recall(KEY) is store.file(KEY, "file") is None
-    assert store.records() == []
-    assert store.committed() == store.in_use() == set()
-    assert not store.is_busy(KEY) and not store.has(KEY)
-    assert not store.root.exists()
-
-
-def test_another_process_finds_a_commit_and_the_first_one_of_a_key_stays(store):
-    commit(store, text="first")
-    path = commit(store, text="second")
-    assert text_of(Store(store.root)) == (path / "deep" / "file.txt").read_text() == "first"
-    (store.root / "artifacts" / "mine").mkdir()
-    assert store.committed() == {KEY}
-    assert names(store, "temporary", "locks") == []
 
 
 def test_the_manifest_says_what_was_computed_and_how(store):
@@ -131,14 +113,6 @@ def test_a_damaged_artifact_is_quarantined_and_a_miss(store, damage, caplog):
     assert text_of(fresh) == "content"
 
 
-def test_a_file_in_place_of_the_folder_is_a_miss(store):
-    store.path(KEY).parent.mkdir(parents=True)
-    store.path(KEY).write_text("what is this")
-    assert store.get(KEY) is None
-    commit(store)
-    assert store.get(KEY) is not None
-
-
 def test_hidden_files_of_desktops_and_file_systems_do_no_harm(store):
     (commit(store) / "deep" / ".DS_Store").write_text("")
     assert Store(store.root).get(KEY) is not None
@@ -155,28 +129,7 @@ def test_one_file_of_an_artifact_is_as_committed_or_left_out(store, caplog):
     assert "file.txt is damaged, and left out: `maskpolicy store verify`" in caplog.text
 
 
-def test_a_dropped_artifact_leaves_its_manifest(store):
-    for key in (KEY, OTHER, THIRD):
-        commit(store, key)
-    remove(store.path(THIRD))
-    save(store)
-    assert store.drop(KEY) and store.drop(THIRD)
-    assert store.get(KEY) is store.get(THIRD) is None
-    assert store.recall(KEY)["key"] == KEY
-    assert store.recall(THIRD) is None  # its manifest was damaged
-    assert [each["key"] for each in store.records()] == [OTHER, KEY]
-    assert [each["key"] for each in store.records(dropped=False)] == [OTHER]
-    assert names(store, "temporary", "checkpoints") == []
-
-
 # errors of the disk
-
-
-def test_an_error_of_the_stage_is_not_reported_as_one_of_the_disk(store, tmp_path):
-    with pytest.raises(FileNotFoundError), store.write(KEY, {}):
-        (tmp_path / "nowhere").read_text()
-    with pytest.raises(DataError, match="row 3"), store.write(KEY, {}):
-        raise DataError("row 3: No space left on device is not an answer")
 
 
 def test_a_full_disk_hidden_in_another_error_is_found(store):
@@ -186,21 +139,6 @@ def test_a_full_disk_hidden_in_another_error_is_found(store):
             (out / "tensors").write_text("x")
         except OSError as error:
             raise RuntimeError("could not serialise") from error
-
-
-def test_a_store_that_cannot_be_created_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="Not a directory"):
-        commit(Store(tmp_path / "file" / "store"))
-    with pytest.raises(StoreError, match="is a file: name a folder with --store"):
-        Store(tmp_path / "file")
-
-
-def test_a_manifest_says_what_chose_the_instructions(store, monkeypatch):
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    monkeypatch.setattr(manifest, "surroundings", manifest.surroundings.__wrapped__)
-    commit(store)
-    assert store.get(KEY).manifest["machine"]["settings"]["ATEN_CPU_CAPABILITY"] == "default"
 
 
 KEYS = [KEY, OTHER, THIRD]
@@ -218,30 +156,6 @@ def source(tmp_path):
 @pytest.fixture
 def target(tmp_path):
     return Store(tmp_path / "to")
-
-
-def test_a_damaged_artifact_stays_and_the_others_are_copied(source, target, monkeypatch):
-    (source.path(KEYS[0]) / "file").write_text(f"no {KEYS[0]}")
-    before, read = tree(source), Store(source.root)
-    monkeypatch.setattr(read, "lock", None)  # nothing is locked there
-    copied = copy(read, target)
-    assert (copied.damaged, copied.new) == (KEYS[:1], KEYS[1:])
-    assert tree(source) == before
-
-
-def test_an_artifact_that_is_dropped_meanwhile_is_passed_over(source, target, monkeypatch):
-    copyfile = shutil.copyfile
-
-    def drop_first(one, two):
-        if KEYS[1] in str(one):
-            Store(source.root).drop(KEYS[1])
-        return copyfile(one, two)
-
-    monkeypatch.setattr(shutil, "copyfile", drop_first)
-    copied = copy(source, target)
-    assert copied.new == [KEYS[0], KEYS[2]]
-    assert copied.damaged == []
-    assert target.committed() == {KEYS[0], KEYS[2]}
 
 
 def test_a_copy_that_lacks_a_file_is_replaced(source, target):

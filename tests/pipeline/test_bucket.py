@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -132,14 +130,6 @@ def every_request(bucket, folder, number):
     assert bucket.read(name) is None
 
 
-@pytest.mark.parametrize("way", s3.WAYS)
-def test_a_creation_that_fails_several_times_is_sent_again(server, way):
-    bucket = open_bucket(server.url)
-    server.ways = [way] * 4
-    assert bucket.write("a", b"1", new=True)
-    assert bucket.read("a") == b"1" and not server.ways
-
-
 def test_spoilt_requests_of_every_kind_are_sent_again(server, tmp_path):
     server.spoilt = 0.15
     bucket = open_bucket(server.url)
@@ -154,19 +144,6 @@ def test_an_outage_is_survived(server, tmp_path, caplog):
         server.outage = time.monotonic() + OUTAGE
         every_request(bucket, tmp_path, number)
     assert "it is asked again for 180 s" in caplog.text
-
-
-def test_a_server_that_is_started_again_is_found(monkeypatch, tmp_path):
-    with s3.serve() as first:
-        for name, value in first.environment().items():
-            monkeypatch.setenv(name, value)
-        bucket = open_bucket(first.url)
-    with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(bucket.write, "a", b"1", new=True)  # nobody listens there
-        time.sleep(OUTAGE)
-        with s3.serve(first.port):
-            assert written.result()
-            assert bucket.read("a") == b"1"
 
 
 def test_an_outage_that_does_not_end_is_one_line(server, monkeypatch):
@@ -191,13 +168,6 @@ def test_a_bucket_without_permission_says_what_to_check(server, method):
     server.denied = {method}
     with pytest.raises(StoreError, match="no permission: check AWS_ACCESS_KEY_ID"):
         prepare(open_bucket(server.url))
-
-
-def test_an_address_without_a_server_is_one_line(server, monkeypatch):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")
-        assert "cannot be reached: check the address and the network" in said(server.url)
 
 
 def test_missing_credentials_are_named(server, monkeypatch):
@@ -230,15 +200,6 @@ def test_missing_credentials_are_named(server, monkeypatch):
 def test_an_address_that_cannot_be_used_is_one_line_without_secrets(url, line):
     assert line in said(url)
     assert "secret" not in said(url)
-
-
-def test_a_bucket_that_does_not_exist_is_named(server):
-    assert "no such bucket: create it" in said("s3://another/prefix")
-
-
-def test_a_bucket_in_memory_is_for_one_process():
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        assert "exists in one process only" in pool.submit(said, "memory://x").result()
 
 
 def test_a_missing_package_is_named(monkeypatch):

@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from maskpolicy.core import hardware
-from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.budgets import Need, Resources
 from maskpolicy.experiment.parse import make_experiment
-from maskpolicy.pipeline.executors.engines import check_jobs, default_jobs, is_small, set_threads
+from maskpolicy.pipeline.executors.engines import default_jobs, set_threads
 
 BART = "facebook/bart-base"
 BLOCK = {"corpus": "world", "policies": ["none"], "tasks": [], "seeds": [0]}
@@ -41,19 +40,6 @@ def threads(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("model", "small"),
-    [
-        ("mini", True),
-        ({"kind": "encoder", "name": "mini"}, True),
-        ({"kind": "encoder", "name": "base"}, False),
-        (BART, False),
-    ],
-)
-def test_small_models_are_those_whose_preset_says_so(model, small):
-    assert is_small(experiment(model)) == small
-
-
-@pytest.mark.parametrize(
     ("model", "gigabytes", "gpus", "missing", "jobs"),
     [
         ("mini", 64, 0, 100, 8),  # a process for each core
@@ -73,13 +59,6 @@ def test_the_default_number_of_jobs(monkeypatch, model, gigabytes, gpus, missing
     assert default_jobs(experiment(model), range(missing)) == jobs
     wide = replace(experiment(model), resources=Resources(finetune=Need(gpus=2)))
     assert default_jobs(wide, range(missing)) == (1 if gpus else jobs)
-
-
-def test_more_jobs_than_cores_are_an_error(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    check_jobs(4)
-    with pytest.raises(ConfigError, match="at most 4"):
-        check_jobs(5)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from uuid import uuid4
 
 import pytest
@@ -81,33 +80,6 @@ def test_a_checkpoint_with_the_manifest_of_another_step_is_not_used(tmp_path):
     (folder / f"{2:012d}").rename(folder / f"{3:012d}")
     assert latest(store) == (1, "state 1")
     assert len(names(store, "quarantine")) == 1
-
-
-def test_a_failed_save_leaves_the_others(store):
-    def broken(to):
-        (to / "state").write_text("half")
-        raise ValueError("broken")
-
-    save(store, KEY, 1)
-    with pytest.raises(ValueError, match="broken"):
-        store.checkpoints(KEY).save(2, broken)
-    assert latest(store) == (1, "state 1")
-    assert names(store, "temporary") == []
-
-
-def test_the_same_step_is_replaced(store, fresh):
-    save(store, KEY, 1)
-    save(store, KEY, 1, text="again")
-    assert latest(store) == latest(fresh()) == (1, "again 1")
-
-
-def test_seconds_add_up_over_attempts(store, fresh):
-    checkpoints = store.checkpoints(KEY)
-    time.sleep(0.05)
-    checkpoints.save(1, lambda to: (to / "state").write_text("1"))
-    again = fresh().checkpoints(KEY)
-    again.latest()
-    assert again.seconds >= 0.05
 
 
 def test_checkpoints_of_two_hosts_do_not_stop_each_other(tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ import pytest
 import small
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.ragged import load
 from maskpolicy.data.corpus import annotation
 from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.pipeline import stages
@@ -109,18 +108,6 @@ def test_shards_and_processes_change_no_byte(folder, monkeypatch):
     assert len(found[0][0]["hashes.u64"]) > 0
 
 
-def test_a_row_masks_the_ngrams_of_its_corpus(folder):
-    trained, store = plan(folder, PMI)
-    run(trained, store)
-    condensed = trained.inputs["annotate"].inputs["statistics"]
-    vocabulary = dict(Statistics.open(store.path(condensed.key)).items())
-    assert len(vocabulary) > 2 and all(" " in ngram for ngram in vocabulary)
-    spans = load(store.path(trained.inputs["annotate"].key) / "passages.safetensors")["ngrams"]
-    assert spans.lengths.sum() > 0
-    assert not store.has(condensed.inputs["count"].key)  # transient, as it has been condensed
-    assert [name for name in trained.inputs if "statistics" in name] == []  # select reads none
-
-
 def test_select_of_an_own_policy_gets_statistics_of_both_corpora(folder):
     general = {"files": [str(folder / "general.txt")], "words": 5}
     trained, store = plan(folder, "rarest", contrast_corpus=general)
@@ -137,52 +124,6 @@ def test_select_of_an_own_policy_gets_statistics_of_both_corpora(folder):
     changed, _ = plan(folder, "rarest", contrast_corpus=shorter)
     assert changed.inputs["statistics"].key != trained.inputs["statistics"].key
     assert changed.inputs["corpus"].key == trained.inputs["corpus"].key
-
-
-def test_members_have_statistics_of_their_own(folder):
-    general = {"files": [str(folder / "general.txt")]}
-    pmi = {key: value for key, value in PMI.items() if key != "label"}
-    members = ["random", "rarest", pmi]
-    mixture = {"name": "mixture", "label": "mixed", "members": members}
-    trained, store = plan(folder, mixture, contrast_corpus=general)
-    names = {name for name in trained.inputs if "-0" in name}
-    assert names == {"statistics-01", "annotate-02"}
-    alone, _ = plan(folder, PMI)
-    assert trained.inputs["annotate-02"].key == alone.inputs["annotate"].key
-    run(trained, store)
-
-
-def test_tokens_have_rates_from_a_second_pass(folder):
-    trained, store = plan(folder, "informask-rates")
-    condensed = trained.inputs["annotate"].inputs["statistics"]
-    second = condensed.inputs["count"]
-    assert (
-        second.inputs["before"].kind == "count" and "before" not in second.inputs["before"].inputs
-    )
-    run(trained, store)
-    rates = dict(Statistics.open(store.path(condensed.key)).items())
-    assert rates and all(isinstance(token, int) and 0 < r <= 1 for token, r in rates.items())
-
-
-def test_difference_masking_is_fitted_to_its_anchors(folder):
-    general = {"files": [str(folder / "general.txt")]}
-    trained, store = plan(folder, "difference-masking", contrast_corpus=general)
-    run(trained, store)
-    fit = trained.inputs["annotate"].inputs["fit"]
-    assert fit.inputs["statistics"].kind == "condense"
-    report = json.loads((store.path(fit.key) / "report.json").read_text())
-    anchors = report["training"]["anchors"]
-    assert "prize" in anchors and "river" not in [*anchors][:3]
-    weights = load(store.path(trained.inputs["annotate"].key) / "passages.safetensors")["weights"]
-    assert weights.flat.min() >= 0 and weights.flat.max() == pytest.approx(1, abs=1e-6)
-
-
-def test_a_comparison_without_general_text_is_an_error_at_its_place(folder):
-    with pytest.raises(ConfigError) as caught:
-        plan(folder, "none", "difference-masking")
-    assert str(caught.value).startswith(
-        "policies[1]: difference-masking compares the corpus with general text: set contrast_corpus"
-    )
 
 
 def test_a_model_built_from_scratch_has_general_text():

@@ -10,10 +10,8 @@ import time
 import pytest
 from stores import KEY, OTHER, RECORDS
 
-from maskpolicy.core.errors import DataError
 from maskpolicy.pipeline.store import digests
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.upkeep import prune
 
 ONE, TWO = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
 
@@ -68,18 +66,6 @@ def notes(store):
 
 def test_a_data_file_is_read_once_by_all_processes(store, old, read):
     assert store.hash_file(str(old)) == store.hash_file(old) == ONE
-    assert Store(store.root).hash_file(old) == ONE
-    assert read == ["data.jsonl"]
-
-
-def test_digests_wait_until_there_is_a_store(tmp_path, old, read):
-    store = Store(tmp_path / "store")
-    with pytest.raises(DataError, match=r"nowhere\.txt: no such file"):
-        store.hash_file(tmp_path / "nowhere.txt")
-    assert store.hash_file(old) == store.hash_file(old) == ONE
-    assert not store.root.exists()  # only a run creates it
-    with store.using([]):
-        pass
     assert Store(store.root).hash_file(old) == ONE
     assert read == ["data.jsonl"]
 
@@ -185,12 +171,6 @@ def test_the_pass_that_finds_cuts_also_hashes_and_is_made_once(store, old, read,
     assert store.cut_file(old, 5, "line") == [(6, 3)]
 
 
-def test_a_path_that_is_not_unicode(tmp_path, store, read):
-    path = written(tmp_path / os.fsdecode(b"caf\xe9"))
-    assert store.hash_file(path) == Store(store.root).hash_file(path) == ONE
-    assert len(read) == 1
-
-
 def test_whoever_distrusts_notes_reads_each_file_once(store, old, read):
     before = store.hash_file(old)
     (note,) = notes(store)
@@ -256,15 +236,6 @@ def test_a_broken_note_only_costs_time(store, old, read, content):
     assert sorted(read) == ["data.jsonl", "large", "small", "small"]
 
 
-def test_a_store_without_room_for_notes_is_read(store):
-    commit(store)
-    for note in notes(store):
-        note.unlink()
-    (store.root / "hashes").rmdir()
-    (store.root / "hashes").write_text("no folder")
-    assert Store(store.root).get(KEY) is not None
-
-
 def test_links_to_the_file_of_an_artifact_are_compared_too(store):
     shard = commit(store)
     with store.write(OTHER, {}) as out:
@@ -274,18 +245,3 @@ def test_links_to_the_file_of_an_artifact_are_compared_too(store):
     with (store.path(OTHER) / "merged").open("r+b") as file:
         file.write(b"y")
     assert Store(store.root).get(OTHER) is None
-
-
-def test_prune_forgets_files_that_are_gone_or_changed(tmp_path, store, read):
-    paths = [written(tmp_path / name) for name in ("stays", "goes", "changes")]
-    for path in paths:
-        store.hash_file(path)
-    commit(store)
-    store.drop(KEY)
-    paths[1].unlink()
-    paths[2].write_bytes(b"two")
-    prune(store)
-    assert len(notes(store)) == 1
-    read.clear()
-    store.hash_file(paths[0])
-    assert read == []

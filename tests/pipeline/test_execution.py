@@ -84,18 +84,6 @@ def test_the_transient_artifact_is_dropped_and_computed_again_for_a_missing_user
     assert since() == "cd"
 
 
-def test_a_wanted_transient_artifact_is_kept_until_a_run_does_not_want_it(store, counted):
-    stages, since = counted
-    execute(stages, store)
-    since()
-    outcomes = execute(stages, store, targets=stages[2:])
-    assert since() == "c"
-    assert outcomes[stages[2].key].artifact is not None
-    assert store.get(stages[2].key) is not None
-    execute(stages, store)
-    assert store.get(stages[2].key) is None
-
-
 def test_a_transient_artifact_waits_for_all_its_users(store):
     a = node("a", 1, transient=True)
     ready, failing = node("b", 2, {"a": a}), broken({"a": a})
@@ -127,37 +115,6 @@ def test_what_only_finished_stages_need_is_neither_computed_nor_verified(store, 
     assert outcomes[stages[1].key].artifact is None
 
 
-def test_a_damaged_input_is_computed_again(store, counted):
-    stages, since = counted
-    execute(stages, store)
-    before = tiny.content(store, [stages[3]])
-    since()
-    (store.path(stages[0].key) / "result.json").write_text("damaged")
-    for each in (stages[1], stages[3]):
-        store.drop(each.key)
-    execute(stages, Store(store.root))
-    assert since() == "abcd"
-    assert tiny.content(store, [stages[3]]) == before
-
-
-def test_an_input_that_vanishes_during_the_run_is_computed_again(store, counted):
-    stages, since = counted
-    dropped = []
-
-    def meddle(event):
-        if event.what == "finished" and event.stage.label == "c" and not dropped:
-            dropped.append(store.drop(stages[1].key))
-
-    outcomes = execute(stages, store, meddle)
-    assert since() == "abcbd"
-    assert outcomes[stages[3].key].error is None
-
-
-def test_stages_with_one_key_are_one_stage(store, count):
-    assert len(execute([node(name, count=str(count)) for name in "xy"], store)) == 1
-    assert count.read_text() == "x\n"
-
-
 @pytest.mark.parametrize(("damaged", "first"), [(False, "5/6"), (True, "3/6")])
 def test_a_stage_resumes_from_its_newest_checkpoint_that_is_whole(store, tmp_path, damaged, first):
     stages = [node("a", 1)]
@@ -171,14 +128,6 @@ def test_a_stage_resumes_from_its_newest_checkpoint_that_is_whole(store, tmp_pat
     execute(stages, store, events.append)
     assert words(events)[1] == f"a {first}"
     assert tiny.content(store, stages) == tiny.content(Store(tmp_path / "reference"), stages)
-
-
-def test_events_tell_each_stage_once_with_its_seconds(store):
-    events: list[Event] = []
-    for _ in range(2):
-        execute([node("a", steps=2, pause=0.01)], store, events.append)
-    assert words(events) == ["a started", "a 1/2", "a 2/2", "a done", "a hit"]
-    assert events[-1].outcome.seconds == events[-2].outcome.seconds >= 0.02
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -228,12 +177,6 @@ def test_what_only_stages_need_that_cannot_run_is_not_computed(store, count):
     assert "broken failed" in outcomes[lost.key].error
     assert (outcomes[costly.key].artifact, outcomes[costly.key].error) == (None, None)
     assert outcomes[other.key].error is None
-
-
-def test_a_failed_stage_is_tried_again_by_the_same_command(store, count):
-    for _ in range(2):
-        execute([broken(count=str(count))], store)
-    assert count.read_text() == "broken\nbroken\n"
 
 
 def test_a_store_that_cannot_be_used_ends_the_run(tmp_path, monkeypatch):

@@ -127,15 +127,16 @@ def digests(found: list[Stage]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_parameters_are_read_back_as_keys_hold_them(variant, data, monkeypatch):
-    for stage in stages_of(variant, data, monkeypatch):
+def test_no_key_of_an_experiment_changes_and_records_and_files_are_those_of_the_keys(
+    variant, data, monkeypatch
+):
+    """Each data file in a key is compared when its stage is computed."""
+    golden: dict[str, Json] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    found = stages_of(variant, data, monkeypatch)
+    assert digests(found) == golden[variant]
+    for stage in found:
         record = json.loads(json.dumps(stage.record()))
         assert to_json(params_of(record, type(stage.params))) == stage.keyed
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_each_data_file_in_a_key_is_compared_when_its_stage_is_computed(variant, data, monkeypatch):
-    for stage in stages_of(variant, data, monkeypatch):
         assert {digest(path.name) for path in stage.files} == set(stage.files.values())
         own, keyed = set(stage.files.values()), set(files_in(dict(stage.keyed)))
         below = {each for needed in stage.inputs.values() for each in needed.files.values()}
@@ -150,12 +151,6 @@ def files_in(value: Json) -> Iterator[str]:
         yield from files_in(part)
     named = value.get("files") if isinstance(value, dict) else None
     yield from named.values() if isinstance(named, dict) else [known for _, known in named or ()]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_no_key_of_an_experiment_changes(variant, data, monkeypatch):
-    golden: dict[str, Json] = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    assert digests(stages_of(variant, data, monkeypatch)) == golden[variant]
 
 
 def test_the_version_of_a_policy_is_in_the_keys_of_stages_that_mask_alone(data, monkeypatch):

@@ -7,9 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-import time
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -20,7 +17,6 @@ from clusters import until
 from tiny import node
 
 from benchmarks import raylets
-from maskpolicy.core import hardware
 from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.executors import local
 from maskpolicy.pipeline.graph.execution import execute
@@ -167,37 +163,6 @@ def test_a_killed_driver_takes_its_processes_along_and_the_same_command_goes_on(
 
 
 # a process
-
-
-def nap(report, seconds=0.0):
-    time.sleep(seconds)
-    return os.getpid()
-
-
-def test_a_process_computes_until_it_is_ended_or_killed():
-    process = local.Process(imports=False)
-    pid = process.submit(nap).result()
-    assert pid == pid_of(process) != os.getpid()
-    future = process.submit(partial(nap, seconds=600))
-    assert process.is_busy
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(BrokenProcessPool):
-        future.result(clusters.PATIENCE)
-    with pytest.raises(BrokenProcessPool):
-        process.submit(nap)
-    process.end()
-
-
-@pytest.mark.parametrize(
-    ("jobs", "gpus", "starts"), [(2, False, True), (1, False, False), (2, True, False)]
-)
-def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpus, starts):
-    """With GPUs, a process must know its own ones before it imports PyTorch."""
-    monkeypatch.setattr(hardware, "may_have_gpus", lambda: gpus)
-    with local.one_early(jobs) as early:
-        assert (early is not None) == starts
-    if early is not None:
-        assert clusters.gone(pid_of(early))
 
 
 # the command

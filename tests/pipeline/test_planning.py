@@ -14,7 +14,7 @@ from tiny import diamond, node
 
 from maskpolicy.pipeline.executors.status import Failed, UnderWay, status_of
 from maskpolicy.pipeline.graph import events
-from maskpolicy.pipeline.graph.costs import Costs, expected, known_costs
+from maskpolicy.pipeline.graph.costs import known_costs
 from maskpolicy.pipeline.graph.events import Event, plan_digest, read_events, recorded, silent
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
@@ -29,14 +29,6 @@ def states(stages, store, **options):
 def chain(seed=1, steps=6):
     a = node("a", seed, steps=steps)
     return [a, node("b", 2, {"walk": a})]
-
-
-def test_an_empty_store_stays_empty(store):
-    assert states(chain(), store) == [
-        ("a", "to do", "was never computed"),
-        ("b", "to do", "input walk is to do"),
-    ]
-    assert not store.root.exists()
 
 
 def damage(store):
@@ -107,28 +99,6 @@ def test_a_stage_at_work_in_another_process_is_begun(store):
         )
 
 
-def test_targets_decide_what_is_needed(store):
-    stages = diamond()
-    execute(stages, store)
-    assert states(stages, store, targets=[stages[2]])[2][1] == "to do"
-
-
-def test_a_training_costs_by_its_passages():
-    costs, stage = Costs(), node("a")
-    params = {"spec": {"steps": 10, "batch_size": 4}}
-    costs.learn("tiny-walk", params, 20.0, 100)
-    assert costs.of(stage).seconds == 0.5  # one unit
-    assert costs.of(stage).size == 100
-
-
-def test_the_newest_stages_count():
-    costs, stage = Costs(), node("a")
-    for seconds in [1000.0] * 30 + [2.0] * 20:
-        costs.learn("tiny-walk", stage.keyed, seconds)
-    assert costs.of(stage).seconds == 2
-    assert costs.measured([stage]) == 20
-
-
 def test_the_plan_of_another_experiment_is_a_guess_until_its_own_stage_is_measured(store):
     execute([node("other", 1, pause=0.02)], store)
     mine = node("mine", 2)
@@ -141,19 +111,6 @@ def test_the_plan_of_another_experiment_is_a_guess_until_its_own_stage_is_measur
     assert costs.of(mine).size == size
     costs.learn(mine.kind, mine.keyed, 500.0)
     assert (costs.of(mine).seconds, costs.of(mine).size) == (500, size)
-
-
-def test_what_is_expected_has_time_and_bytes(store):
-    a = node("a", 1, transient=True)
-    b, c = node("b", 2, {"a": a}), node("c", 3)
-    costs = Costs()
-    costs.learn("tiny-walk", a.keyed, 10.0, 100)
-    found = expected([a, b, c], costs, workers=2)
-    assert (found.seconds, found.work) == (20, 30)  # a before b
-    assert (found.written, found.kept) == (300, 200)
-    assert (found.measured, found.unknown) == (1, ())
-    assert expected([a, b, c], Costs(), workers=2).unknown == ("tiny-walk",)
-    assert expected([b], costs, workers=2).seconds == 10  # its input is there
 
 
 HERE = os.uname().nodename
@@ -178,28 +135,11 @@ def begin(store, stages, seconds):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_nothing_is_done_at_first_and_no_time_is_estimated(store):
-    found = status(store, *tiny.diamond())
-    assert (found.done, found.left, found.under_way, found.failed) == (0, 4, (), ())
-    assert (found.seconds, found.measured, found.unknown) == (None, 0, ("tiny-walk",))
-    assert not store.root.exists()
-
-
 def test_all_is_done_at_the_end_although_a_transient_artifact_is_gone(store):
     stages = tiny.diamond()
     execute(stages, store)
     found = status(store, stages[1], stages[3])
     assert (found.done, found.left, found.seconds, found.is_running) == (4, 0, 0, False)
-
-
-def test_the_time_left_is_estimated_from_stages_of_the_same_kind(store):
-    first = [node(str(seed), seed, pause=0.02) for seed in range(2)]
-    execute(first, store)
-    long = node("z", 9, {"x": node("y", 8, {"x": node("x", 7)})})
-    found = status(store, *first, long, node("w", 6))
-    seconds = [store.recall(stage.key)["seconds"] for stage in first]
-    assert (found.measured, found.left) == (2, 4)
-    assert found.seconds == pytest.approx(4 * sum(seconds) / 2)  # by one worker
 
 
 def test_a_failure_is_shown_with_the_stages_that_it_blocks_until_the_next_run(store):
@@ -237,16 +177,3 @@ def test_running_stages_are_shown_with_their_progress_and_count_for_the_time_lef
     assert datetime.fromisoformat(since) < datetime.now(UTC)
     after = status(store, *stages)
     assert (after.is_running, after.under_way, after.left) == (False, (), 2)
-
-
-def test_lines_of_progress_are_seconds_apart_and_half_a_line_is_left_out(store):
-    (a,) = stages = [node("a")]
-    path = store.events(plan_digest(stages))
-    with running(store, a) as listen:
-        for done in range(100):
-            listen(Event("advanced", a, done, 100))
-        with path.open("a") as file:
-            file.write('{"what": "adv')
-        lines, is_running = read_events(path)
-    assert is_running
-    assert [line["done"] for line in lines] == [0]

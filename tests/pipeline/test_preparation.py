@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import resource
-import shutil
 from pathlib import Path
 
 import pyarrow
@@ -40,7 +39,6 @@ KILT = "".join(json.dumps({"text": ["Title", text]}) + "\n" for text in TEXTS)
 FORMATS = {
     "a.jsonl": JSONL.encode(),
     "a.txt": PLAIN.encode(),
-    "a.raw": PLAIN.replace("\ufeff", "").encode(),
     "a.tsv": TSV.encode(),
     "a.csv": CSV.replace('"', "'").encode(),
     "kilt_knowledgesource.json": KILT.encode(),
@@ -49,8 +47,6 @@ BAD = {
     "a.jsonl": b'{"text": 3}\n{\n\xff\n',
     "a.txt": b"\xff\xfe.\n\nnul \x00.\n\n",
     "a.tsv": b'1\t2\t3\n9\t"a"b"\n',
-    "a.csv": b"1,2,3\n",
-    "kilt_knowledgesource.json": b'{"text": "no list"}\n[]\n',
 }
 
 
@@ -125,7 +121,7 @@ def test_packed_passages_run_across_documents_and_are_full(folder, tmp_path):
     assert found[True] == [12, 12, 3, 12, 12, 3]  # documents of two files are not joined
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "kilt_knowledgesource.json"])
 def test_shards_of_a_file_have_the_passages_and_columns_of_the_whole(
     folder, tmp_path, name, monkeypatch
 ):
@@ -135,14 +131,7 @@ def test_shards_of_a_file_have_the_passages_and_columns_of_the_whole(
     assert len(shards_of(corpus)) > 3
 
 
-def test_shards_have_passages_of_tokens(folder, tmp_path):
-    path = write(tmp_path, "a.jsonl", FORMATS["a.jsonl"])
-    (corpus, _), store = both(folder, [path], 0.0006, words=100, tokens=9)
-    lengths = open_arrays(store.path(corpus.key))["tokens"].lengths
-    assert lengths.mean() > 5 and lengths.max() == 9
-
-
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.tsv"])
 def test_malformed_rows_are_counted_and_named_as_in_one_stage(folder, tmp_path, name, caplog):
     lines = FORMATS[name].splitlines(keepends=True)
     data = b"".join([*lines[:2], BAD[name], *lines[2:-2], BAD[name] * 6, *lines[-2:]])
@@ -192,13 +181,6 @@ def test_several_files_packed_ones_and_parquet_are_shards_together(folder, tmp_p
     assert {name.partition(":")[0] for name in ids} == {"0/a", "1/a", "4/a", "quoted", "p"}
 
 
-def test_small_files_share_a_shard(folder, tmp_path):
-    files = [write(tmp_path, f"{number:02d}.txt", b"Some words. " * 9) for number in range(20)]
-    corpus, *_ = plan(folder, files, 0.0005)
-    counts = [len(stage.params.shard.files) for stage in shards_of(corpus)]
-    assert counts == [4] * 5
-
-
 def test_a_corpus_that_fits_into_one_shard_keeps_its_key(folder, tmp_path):
     path = write(tmp_path, "a.jsonl", JSONL.encode())
     keys = {plan(folder, [path], mb, **more)[0].key for mb, more in ((0, {}), (64, {}), (1, {}))}
@@ -227,38 +209,7 @@ def test_what_no_shard_has_fails_at_the_merge(folder, tmp_path, content, wanted,
     assert lines[0] == lines[1] and says in lines[0]
 
 
-def test_shards_are_linked_or_copied_if_links_are_not_possible(folder, tmp_path, monkeypatch):
-    path = write(tmp_path, "a.jsonl", JSONL.encode())
-    corpus, _, store = plan(folder, [path], 0.0006)
-    shards, linked = shards_of(corpus), []
-    link = os.link
-    monkeypatch.setattr(os, "link", lambda *names: linked.append(names) or link(*names))
-    execute([corpus], store, targets=[corpus, *shards])
-    files = sorted(store.path(corpus.key).glob("*.safetensors"))
-    before = [file.read_bytes() for file in files]
-    assert len(linked) == len(files) == len(shards)
-    for file, shard in zip(files, shards, strict=True):
-        assert file.samefile(store.path(shard.key) / PASSAGES_FILE)
-    shutil.rmtree(store.path(corpus.key))
-
-    def refuse(*names):
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", refuse)
-    execute([corpus], store, targets=[corpus, *shards])
-    assert [file.read_bytes() for file in files] == before
-    assert not files[0].samefile(store.path(shards[0].key) / PASSAGES_FILE)
-
-
-def test_the_parts_of_an_annotation_are_whole_batches_of_the_corpus(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(annotation, "BATCH", 7)
-    path = write(tmp_path, "a.jsonl", JSONL.encode())
-    (_, annotate), store = both(folder, [path], 0.0006)
-    files = json.loads((store.path(annotate.key) / INDEX_FILE).read_bytes())["files"]
-    assert all(count % 7 == 0 for count in list(files.values())[:-1])
-
-
-def test_more_parts_are_opened_than_a_process_may_usually_open_files(folder, tmp_path):
+def test_more_parts_are_opened_than_a_process_may_usually_open_files(folder, tmp_path, monkeypatch):
     path = write(tmp_path, "a.jsonl", JSONL.encode())
     corpus, _, store = plan(folder, [path], 0.00005)
     execute([corpus], store)
@@ -268,18 +219,9 @@ def test_more_parts_are_opened_than_a_process_may_usually_open_files(folder, tmp
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, limits[1]))
         opened = Passages.open(store.path(corpus.key))
         assert len(opened) == len(list(opened)) >= count > 40
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
-def test_too_low_a_limit_of_open_files_is_one_line(folder, tmp_path, monkeypatch):
-    path = write(tmp_path, "a.jsonl", JSONL.encode())
-    corpus, _, store = plan(folder, [path], 0.0001)
-    execute([corpus], store)
-    monkeypatch.setattr(passages, "allow_files", lambda count: None)  # as with a low hard limit
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(list(Path("/proc/self/fd").iterdir()))
-    try:
+        del opened
+        monkeypatch.setattr(passages, "allow_files", lambda count: None)  # as with a low hard limit
+        used = len(list(Path("/proc/self/fd").iterdir()))
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 9, limits[1]))
         with pytest.raises(StageError, match="raise the limit") as error:
             Passages.open(store.path(corpus.key))
@@ -308,9 +250,10 @@ def rewrite(path):
     assert path.stat().st_size == about.st_size
 
 
-@pytest.mark.parametrize("is_old", [True, False])  # marks of young files are not remembered
-@pytest.mark.parametrize("when", ["before", "during"])
-@pytest.mark.parametrize("mb", [0, 0.002])
+@pytest.mark.parametrize(  # marks of young files are not remembered
+    ("mb", "when", "is_old"),
+    [(0, "before", True), (0, "during", False), (0.002, "before", False), (0.002, "during", True)],
+)
 def test_a_file_that_changes_after_the_plan_leaves_no_artifact(folder, tmp_path, mb, when, is_old):
     path = write(tmp_path, "a.jsonl", JSONL.encode())
     if is_old:
@@ -331,30 +274,18 @@ def test_a_file_that_changes_after_the_plan_leaves_no_artifact(folder, tmp_path,
     assert execute([again], store)[again.key].error is None
 
 
-def test_a_tokenizer_whose_files_change_after_the_plan_is_not_stored(folder, tmp_path):
+def test_a_changed_tokenizer_is_not_stored_and_a_file_that_is_only_touched_is_read(
+    folder, tmp_path
+):
     path = write(tmp_path, "a.jsonl", JSONL.encode())
     corpus, _, store = plan(folder, [path], 0)
+    before = (folder / "tokenizer.json").read_bytes()
     rewrite(folder / "tokenizer.json")
     error = execute([corpus], store)[corpus.key].error
     assert f"{folder / 'tokenizer.json'}: was changed" in error and not store.committed()
-
-
-def test_a_file_that_is_only_touched_is_read(folder, tmp_path):
-    path = write(tmp_path, "a.jsonl", JSONL.encode())
-    corpus, _, store = plan(folder, [path], 0)
+    (folder / "tokenizer.json").write_bytes(before)
     os.utime(path, (1e9, 1e9))
     assert execute([corpus], store)[corpus.key].error is None
-
-
-def test_a_plan_names_a_few_of_many_shards(folder, tmp_path, call):
-    write(tmp_path, "text.jsonl", JSONL.encode() * 3)
-    write(tmp_path, "it.yaml", YAML.format(folder=tmp_path, mb=0.001).encode())
-    out = " ".join(
-        call("plan", tmp_path / "it.yaml", "-v", "--store", tmp_path / "store")[1].split()
-    )
-    count = len(JSONL) * 3 // 1000 + 1
-    assert f"to do corpus-shard intermediate 1 of {count}, and {count - 1} more" in out
-    assert f"and {count - 3} more" in out
 
 
 @pytest.mark.slow
@@ -365,17 +296,6 @@ def test_any_cut_gives_the_same_corpus(folder, tmp_path, size, batch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(annotation, "BATCH", batch)
         both(folder, [path], size / 1e6)
-
-
-YAML = """
-model: {folder}/bart
-corpus: {{files: [text.jsonl], words: 12, shard_mb: {mb}}}
-policies: [none, salient-span]
-tasks: [zsre]
-world: {{people: 20, general_people: 6}}
-intermediate: {{steps: 2, batch_size: 4, max_source: 32}}
-finetune: {{steps: 2, batch_size: 4, warmup: 1, max_source: 32, max_target: 16}}
-"""
 
 
 def test_a_sentencepiece_file_is_in_the_key_of_a_tokenizer_that_is_made_of_it(tmp_path):

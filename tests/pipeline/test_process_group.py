@@ -131,3 +131,32 @@ def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
     assert error == "the outer loss of example 'q7' became nan"
     assert [(notes / f"raised{rank}").read_text() for rank in (0, 1)] == [error, error]
     assert made == []
+
+
+# the command
+
+
+def intermediate(folder: Path) -> tuple[Path, dict]:
+    """Return the folder of the intermediate stage's artifact, and its record."""
+    for path in (folder / "store" / "artifacts").glob("*/MANIFEST.json"):
+        record = json.loads(path.read_text())["record"]
+        if record["kind"] == "intermediate":
+            return path.parent, record
+    raise AssertionError(folder)
+
+
+@pytest.mark.slow
+def test_two_processes_reach_the_loss_of_one(tmp_path):
+    file = clusters.write_experiment(tmp_path)
+    two = ("resources.intermediate.processes=2", "--jobs", "2")
+    for name, words in (("one", ("--jobs", "1")), ("two", two)):
+        started = clusters.start(file, tmp_path / name, "intermediate.dropout=0", *words)
+        assert "Traceback" not in clusters.finish(started)
+    (one, alone), (two, together) = (intermediate(tmp_path / name) for name in ("one", "two"))
+    assert one.name == two.name  # its key
+    assert (alone["local"], together["local"]) == ({}, {"processes": 2})
+    assert together["facts"]["loss"] == pytest.approx(alone["facts"]["loss"], rel=1e-4)
+    assert (one / "work.json").read_text() == (two / "work.json").read_text()
+    weights, same = (load_file(each / "model.safetensors") for each in (one, two))
+    for name, weight in weights.items():
+        assert abs(weight - same[name]).mean() < 1e-4

@@ -27,21 +27,6 @@ def asked(tmp_path, refused):
     return asked
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--executor", "rai"), "did you mean 'ray'"),
-        (("--executor", "ray="), "only ray takes an address"),
-        (("--executor", "slurm=host:1"), "only ray takes an address"),
-        (("--executor", "ray", "--jobs", "2"), "leave it out"),
-        (("--executor", "ray=somewhere"), "is not an address"),
-        (("--dry-run",), "maskpolicy plan"),
-    ],
-)
-def test_options_that_no_engine_supports_are_one_line(words, told, asked):
-    assert told in asked(*words)
-
-
 def test_processes_of_a_launcher(asked, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "a launcher has started several processes (WORLD_SIZE)" in asked()

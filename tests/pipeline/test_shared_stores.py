@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -56,17 +55,6 @@ def test_a_key_is_held_by_one_process_until_that_one_ends(store):
     assert not fresh.is_busy(KEY)
     assert fresh.get(KEY) is None
     assert not store.path(KEY).exists()
-
-
-def test_a_process_waits_for_a_key(store):
-    holder = start(HOLD, store.root, KEY)
-    holder.stdout.readline()
-    waiting = start(HOLD.replace("-1])", "-1], wait=True)"), store.root, KEY)
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiting.communicate(timeout=1)
-    holder.kill()
-    holder.communicate()
-    assert ended(waiting) == (0, "")
 
 
 def test_the_next_holder_removes_what_a_dead_process_of_this_host_left(store):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +14,7 @@ import small
 from safetensors.torch import load_file
 
 from maskpolicy.core import metrics
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import DataError
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, Example
@@ -31,7 +31,6 @@ from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import StageRun, compute, topological, version_of
-from maskpolicy.pipeline.stages.evaluation import read_examples
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
@@ -316,46 +315,6 @@ def test_metrics_are_computed_anew_without_any_training(keys, named, others, kin
     assert {kind for (kind, _), key in after.items() if key not in before} == kinds
 
 
-def test_more_rows_tasks_and_seeds_move_no_key(keys):
-    before = keys()
-    more = keys("policies=[none, random, salient-span, {name: span, label: runs}, poisson]")
-    more |= keys("tasks=[triviaqa, zsre, wow]")
-    more |= keys("seeds=[0, 1, 2]")
-    assert {name: more[name] for name in before} == before
-
-
-SWEPT = "policies=[none, {name: random, grid: {ratio: [0.15, 0.3], intermediate.lr: [1e-3, 1e-4]}}]"
-
-
-def test_a_cell_of_a_sweep_has_the_key_of_the_cell_with_its_settings(keys):
-    swept = keys(SWEPT, "grid.finetune.steps=[3, 4]")
-    for ratio, lr, steps in ((0.15, 0.001, 3), (0.3, 0.0001, 4)):
-        rows = f"policies=[none, {{name: random, label: it, ratio: {ratio}}}]"
-        plain = keys(rows, f"intermediate.lr={lr}", f"finetune.steps={steps}")
-        row = f"random ratio={ratio} intermediate.lr={lr} finetune.steps={steps}"
-        for kind in ("finetune", "evaluate"):
-            for seed in (0, 1):
-                name = f"zsre, seed {seed}"
-                assert swept[kind, f"{row}, {name}"] == plain[kind, f"it, {name}"]
-    own = "policies=[none, {name: random, finetune: {lr: 1e-4}, intermediate: {steps: 2}}]"
-    stated = "random intermediate.steps=2 finetune.lr=0.0001, zsre, seed 0"
-    plain = keys("policies=[none, random]", "intermediate.steps=2", "finetune.lr=1e-4")
-    found = keys(own)
-    assert found["evaluate", stated] == plain["evaluate", "random, zsre, seed 0"]
-    assert found["evaluate", "none, zsre, seed 0"] != plain["evaluate", "none, zsre, seed 0"]
-
-
-def test_a_row_has_the_checkpoints_before_its_end(tmp_path):
-    overrides = ("grid.intermediate.steps=[3, 6]", "checkpoint_steps=[2, 4]", "tasks=[zsre]")
-    built = graph(tmp_path, YAML, overrides)
-    found = {(row, step) for row, _, _, step in built.early if row.startswith("random")}
-    assert found == {
-        ("random intermediate.steps=3", 2),
-        ("random intermediate.steps=6", 2),
-        ("random intermediate.steps=6", 4),
-    }
-
-
 def test_the_members_and_the_start_of_a_learned_row_are_fitted_with_its_budget(tmp_path):
     learned = "{name: supervised, train_on: [zsre]}"
     start = f"{{name: meta-learned, train_on: [zsre], init: {learned}}}"
@@ -404,31 +363,9 @@ def test_every_stage_of_a_seed_rests_on_its_own_general_model(tmp_path):
     assert all(models == {seed - 5} for (_, seed, _), models in found.items())
 
 
-def test_more_general_models_leave_the_keys_of_the_first(keys):
-    several = ("intermediate_seeds=2", LEARNT)
-    one, two = keys(*several, "general_seeds=1"), keys(*several)
-    new = {("general", "mini, model 1")}
-    assert two.keys() - one.keys() == new
-    rests = {name for name in one if "run 1" in name[1] or "seed 1" in name[1]}
-    assert {name for name in one if one[name] != two[name]} == rests
-    assert {"fit", "annotate", "intermediate", "finetune", "evaluate"} == {k for k, _ in rests}
-
-
 def test_the_name_and_folder_of_an_experiment_are_in_no_key(keys, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     assert keys(name="other.yaml") == keys() == keys(name="elsewhere/it.yaml")
-
-
-@pytest.mark.parametrize("row", ["name: salient-span", "name: regex, pattern: a"])
-def test_rows_that_differ_in_spans_share_the_annotation_of_the_default(keys, row):
-    def annotations(*rows):
-        found = keys(f"policies=[none, {', '.join(f'{{{row}{each}}}' for each in rows)}]")
-        return {key for (kind, _), key in found.items() if kind == "annotate"}
-
-    default = annotations(", label: a")
-    assert len(default) == 1
-    assert annotations(", label: a, spans: 3") == default
-    assert annotations(", label: a, spans: 1", ", label: b, spans: 2") == default
 
 
 PLUGIN = """
@@ -515,26 +452,6 @@ def test_a_model_folder_is_known_by_its_files_and_not_by_its_path(keys, folder, 
     assert moved(after, keys(f"model={folder}", text=text))
 
 
-def test_weights_in_a_sub_folder_are_in_the_keys_of_a_model(keys, folder):
-    text = YAML.replace("general: {steps: 3}", "")
-    (folder / "sub").mkdir()
-    weights = (folder / "model.safetensors").rename(folder / "sub" / "w.safetensors")
-    index = folder / "model.safetensors.index.json"
-
-    def named(place):
-        shards = dict.fromkeys(small.bart().state_dict(), place)
-        index.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
-
-    named("sub/w.safetensors")
-    before = keys(f"model={folder}", text=text)
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
-    changed = moved(before, keys(f"model={folder}", text=text))
-    assert "pretrained" in {kind for kind, _ in changed}
-    named("../ext/w.safetensors")
-    with pytest.raises(ConfigError, match="names weights outside of its folder"):
-        keys(f"model={folder}", text=text)
-
-
 def pretrain(folder, tmp_path, rows, **policy):
     """Run an intermediate stage of two steps on rows of text and spans; returns its outcome."""
     lines = [json.dumps({"text": text, "marked": spans}) + "\n" for text, spans in rows]
@@ -546,20 +463,23 @@ def pretrain(folder, tmp_path, rows, **policy):
     return execute([stage], Store(tmp_path / "store"))[stage.key]
 
 
-def test_a_training_does_not_start_if_its_policy_masks_nothing(folder, tmp_path):
-    for policy in ({"name": "column", "column": "marked"}, {"name": "random", "ratio": 0.0}):
-        outcome = pretrain(folder, tmp_path, [(text, []) for text in small.TEXTS], **policy)
-        assert isinstance(outcome.exception, DataError)
-        assert f"policy {policy['name']}: masks nothing in the 2 steps" in outcome.error
+HIDDEN = {"name": "random", "ratio": 1.0, "corruption": "token", "join": "none"}
 
 
-def test_a_training_with_exclusion_does_not_start_if_its_policy_masks_everything(folder, tmp_path):
-    rows = [(text, []) for text in small.TEXTS]
-    hidden = {"name": "random", "ratio": 1.0, "corruption": "token", "join": "none"}
-    outcome = pretrain(folder, tmp_path, rows, **hidden, mask_exclusion=0.5)
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ({"name": "column", "column": "marked"}, "policy column: masks nothing in the 2 steps"),
+        ({"name": "random", "ratio": 0.0}, "policy random: masks nothing in the 2 steps"),
+        (HIDDEN | {"mask_exclusion": 0.5}, "policy random: masks every token of every passage"),
+    ],
+)
+def test_a_training_does_not_start_without_text_to_read_or_to_predict(
+    folder, tmp_path, policy, says
+):
+    outcome = pretrain(folder, tmp_path, [(text, []) for text in small.TEXTS], **policy)
     assert isinstance(outcome.exception, DataError)
-    assert "policy random: masks every token of every passage" in outcome.error
-    assert pretrain(folder, tmp_path, rows, **hidden).error is None
+    assert says in outcome.error
 
 
 def test_a_training_that_reads_no_words_or_the_same_ones_over_and_over_is_warned_of(
@@ -666,43 +586,6 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
             if each.name not in ("model.safetensors", "MANIFEST.json")
         } | {"tensors": sorted(load_file(files / "model.safetensors"))}
     assert made[0.0] == made[1.0]
-
-
-@pytest.mark.parametrize(
-    ("text", "change", "says"),
-    [
-        (
-            YAML,
-            "tasks=[zsre, cola]",
-            r"it.yaml: tasks\[1\]: cola is a label task, which a model of",
-        ),
-        (YAML, "tasks=[squad]", "set model.kind: encoder"),
-        (ENCODER, "tasks=[{name: squad, context: true}]", "remove context: true"),
-        (ENCODER, "tasks=[zsre]", "zsre is a text task, which a model of kind encoder cannot do"),
-        (
-            ENCODER,
-            "policies=[none, {name: meta-learned, train_on: [zsre]}]",
-            "meta-learned is learned through a text-to-text model, but model.kind is encoder: ",
-        ),
-    ],
-)
-def test_what_the_model_cannot_do_is_one_line(tmp_path, text, change, says):
-    with pytest.raises(ConfigError, match=says):
-        graph(tmp_path, text, [change])
-
-
-def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_path):
-    more = f"model: {folder}\nkeep_models: [finetune]\ntarget: full\n"
-    store, built = Store(tmp_path / "store"), graph(tmp_path, FEW + more)
-    computed(store, built.stages)
-    cell = built.cells["random", "zsre", 0]
-    lines = (store.path(cell.key) / "predictions.jsonl").read_text().splitlines()
-    test = read_examples(store.path(cell.inputs["examples"].key), "test")
-    assert result(store, cell)["n"] == len(lines) == len(test)
-    assert [json.loads(line)["id"] for line in lines] == [example.id for example in test]
-    work = json.loads((store.path(built.pretrained["random", 0].key) / "work.json").read_text())
-    assert work["passages"] == 8
-    assert asdict(test[0])["targets"]
 
 
 def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):

@@ -144,17 +144,6 @@ def test_a_declared_file_edited_under_way_refuses_the_commit(plugin, store):
     assert run(plugin.plan(), store).error is None
 
 
-def test_a_plugin_that_was_imported_anew_since_the_plan_is_refused(plugin, store):
-    first = plugin.plan()
-    plugin.edit("mine.py", 1)
-    second = plugin.plan()
-    assert "mine.py: was changed while a command that uses it" in run(first, store).error
-    assert run(second, store).error is None
-    plugin.edit("mine.py", 0)
-    assert plugin.plan().key == first.key
-    assert run(first, store).error is None
-
-
 def test_an_installed_plugin_edited_under_way_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "their_masks"
     folder.mkdir()
@@ -202,20 +191,6 @@ def test_artifacts_of_one_key_are_the_same(plugin, store, edits):
         if outcome.artifact is not None:
             data = (outcome.artifact / PASSAGES_FILE).read_bytes()
             assert known.setdefault(planned.key, data) == data
-
-
-@pytest.mark.parametrize("ends", ["well", "malformed", "otherwise"])
-def test_a_data_file_that_changes_is_the_error_unless_the_stage_failed_otherwise(tmp_path, ends):
-    path, discarded = tmp_path / "text.txt", []
-    path.write_text("before")
-    wrong = {"malformed": DataError("row 3 is malformed"), "otherwise": ValueError("no memory")}
-    message = "no memory" if ends == "otherwise" else "text.txt: was changed"
-    guard = changed_files.guarded(Nothing(), lambda: discarded.append(path), {path: sha256(path)})
-    with pytest.raises((DataError, ValueError), match=message), guard:
-        path.write_text("behind")
-        if ends in wrong:
-            raise wrong[ends]
-    assert len(discarded) == (ends != "otherwise")
 
 
 def _overwritten(path: Path) -> None:

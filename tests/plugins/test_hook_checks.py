@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import field, make_dataclass
+from dataclasses import make_dataclass
 from typing import Any
 
 import pytest
@@ -44,11 +44,8 @@ def made(**attributes: Any) -> type:
     [
         {},
         {"annotate": annotate, "fit": fit, "depends": lambda self: 1, "fits_to_denoising": True},
-        {"annotate": lambda self, passages, fitted=None: {}},
         {"annotate": lambda self, *given: {}},
         {"annotate": staticmethod(lambda passages, fitted: {})},
-        {"annotate": classmethod(annotate)},
-        {"annotate": functools.lru_cache(annotate)},
         {"select": functools.wraps(select)(lambda *given: select(*given))},
         {"only_select": ("ratio",), "files": ["words.txt"]},
         {"helper": 1, "longest": lambda self: 3, "_anotate": 2},
@@ -116,15 +113,6 @@ def test_a_class_that_does_not_fit_is_refused(attributes, says):
 def test_a_required_hook_that_is_missing_is_named_with_its_signature():
     with pytest.raises(ConfigError, match=r"it has no method `example`: add example\(self, row\)"):
         check("task", object, "it")
-
-
-def test_a_field_may_have_any_name_but_that_of_a_method():
-    named = [("anotate", int), ("files", tuple[str, ...]), ("only_select", str, field(default=""))]
-    check("policy", make_dataclass("Made", named, namespace={"select": select}), "it")
-    for wrong in (("fit", bool), ("fit", bool, field(default=False))):
-        members = {"select": select, "annotate": annotate}
-        with pytest.raises(ConfigError, match="`fit` must be a method"):
-            check("policy", make_dataclass("Made", [wrong], namespace=members), "it")
 
 
 def test_a_plugin_is_checked_when_it_is_registered(monkeypatch):

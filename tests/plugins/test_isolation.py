@@ -83,14 +83,6 @@ def hidden(path: Path) -> int:
     return len(entry(path).plugin().select(passage, np.random.default_rng(0)))
 
 
-def test_helpers_of_one_name_in_two_folders_are_two_helpers(write):
-    first = write("from helper import COUNT", folder="a", helper_py="COUNT = 1\n")
-    second = write("from helper import COUNT", folder="b", helper_py="COUNT = 3\n")
-    discovery.load_files([first, second])
-    assert (hidden(first), hidden(second)) == (1, 3)
-    assert code(first)["helper.py"] != code(second)["helper.py"]
-
-
 def test_an_import_inside_select_finds_what_lies_beside(write):
     body = "from helper import COUNT; import tools.deep"
     beside = {"helper_py": "COUNT = 2\n", "tools__deep_py": "import helper\n"}
@@ -211,17 +203,6 @@ def test_a_declared_file_is_in_the_key_and_can_be_read(write, head, body, declar
     assert hidden(path) == len(texts[1])
 
 
-def test_a_linked_folder_in_a_declared_one_is_in_the_key(write, tmp_path_factory):
-    path = write("COUNT = 1", files="files = ['lists']", lists__a_txt="x")
-    other = tmp_path_factory.mktemp("other")
-    path.with_name("lists").joinpath("linked").symlink_to(other)
-    (other / "b.txt").write_text("x")
-    before = code(path)
-    (other / "b.txt").write_text("y")
-    after = code(path)
-    assert {name for name in before if before[name] != after[name]} == {"lists/linked/b.txt"}
-
-
 @pytest.mark.parametrize(
     ("files", "says"),
     [("files = ['gone.txt']", "there is no"), ("files = 'words.txt'", "files: must be a list")],
@@ -235,23 +216,6 @@ def test_a_file_that_was_not_declared_is_not_given(write):
     path = write("COUNT = 1")
     with pytest.raises(ConfigError, match=r"'words.txt' is not declared"):
         discovery.file_of(entry(path).plugin(), "words.txt")
-
-
-@pytest.mark.parametrize(
-    ("body", "file", "texts"),
-    [
-        ("from helper import COUNT", "helper.py", ("COUNT = 1\n", "COUNT = 2\n")),
-        ("from maskpolicy import file_of; file_of(self, 'words.txt')", "words.txt", ("a", "b")),
-    ],
-)
-def test_a_file_edited_before_it_is_read_is_an_error(write, body, file, texts):
-    path = write("", body, files="files = ['words.txt']" if file == "words.txt" else "")
-    path.with_name(file).write_text(texts[0])
-    code(path)  # as a graph's keys are made
-    path.with_name(file).write_text(texts[1])
-    made = registry.entry("policy", policy_of(path)).plugin()
-    with pytest.raises(ConfigError, match=rf"{file}: was changed while a command that uses it"):
-        made.select(small.passages()[0], np.random.default_rng(0))
 
 
 def test_what_a_plugin_prints_is_no_output_of_the_command(write, capfd):

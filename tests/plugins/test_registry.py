@@ -33,15 +33,6 @@ class Asks:
         return None
 
 
-def test_a_name_stands_for_its_plugin_facts_and_place():
-    made = policy("mine", target="full")
-    entry = registry.entry("policy", "mine")
-    assert entry.plugin is made
-    assert entry.facts == {"target": "full"}
-    assert entry.summary == "Hide nothing."
-    assert entry.where.startswith(__file__)
-
-
 @pytest.mark.parametrize(
     ("register", "says"),
     [

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
-from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,43 +48,6 @@ def test_keys_with_one_hash_are_told_apart(found, absent):
         assert made.numbers([*whole, *absent]).tolist() == [whole[key] for key in [*whole, *absent]]
 
 
-@given(counters)
-def test_the_parts_are_the_whole(found):
-    made = Statistics.of(found)
-    ends = [made.before(part, 7) for part in range(8)]
-    assert ends == sorted(ends) and ends[0] == 0
-    each = [made.records(*pair) for pair in pairwise(ends)]
-    assert sum(map(len, each)) == len(made)
-    assert dict(pair for part in each for pair in part.items()) == found
-    assert np.concatenate([part.hashes for part in each]).tobytes() == made.hashes.tobytes()
-
-
-def test_a_key_without_a_number_has_0():
-    made = Statistics.of({"a": 3, ("a", 1): 4})
-    assert made["a"] == 3 and made["a", 1] == 4
-    assert [made["b"], made["a", "1"], made[1], made["",]] == [0, 0, 0, 0]
-    assert Statistics.of({})["a"] == 0
-    assert made.numbers([]).tolist() == []
-
-
-def test_text_and_numbers_are_different_keys():
-    made = Statistics.of({"1": 2, 1: 3, ("1",): 4, (1,): 5, '"': 6, "é\n": 7})
-    assert dict(made.items()) == {"1": 2, 1: 3, ("1",): 4, (1,): 5, '"': 6, "é\n": 7}
-
-
-def test_sums_below_the_least_are_left_out():
-    tables = [Statistics.of({"a": 2, "b": 1}), Statistics.of({"a": 1, "c": 2})]
-    assert dict(merged(tables, 3).items()) == {"a": 3}
-    assert len(merged(tables, 4)) == 0
-    assert dict(merged(tables, 2).items()) == {"a": 3, "c": 2}
-
-
-def test_numbers_of_numpy_are_taken_and_floats_stay_floats():
-    made = Statistics.of({np.int64(3): np.int32(4)})
-    assert dict(made.items()) == {3: 4} and made.values.dtype == np.int64
-    assert Statistics.of({"a": 0.25})["a"] == 0.25
-
-
 @pytest.mark.parametrize(
     ("numbers", "says"),
     [
@@ -104,11 +64,6 @@ def test_numbers_of_numpy_are_taken_and_floats_stay_floats():
 def test_other_keys_and_numbers_are_refused(numbers, says):
     with pytest.raises(ConfigError, match=says):
         Statistics.of(numbers)
-
-
-def test_statistics_are_pickled_with_their_arrays():
-    made = pickle.loads(pickle.dumps(Statistics.of({"a": 3, "b": 4})))
-    assert dict(made.items()) == {"a": 3, "b": 4}
 
 
 def test_a_folder_without_statistics_is_refused(tmp_path):
