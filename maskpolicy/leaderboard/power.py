@@ -351,6 +351,7 @@ def to_json(powers: Sequence[Power]) -> list[dict[str, Json]]:
             "wanted_points": WANTED,
             "seeds_for_wanted": each.needed,
             "noise_from": each.parts.source,
+            "fault": each.parts.fault or None,
         }
         for each in powers
     ]

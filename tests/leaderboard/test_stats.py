@@ -293,6 +293,7 @@ def test_a_limit_bounds_the_examples_that_are_assumed():
             "wanted_points": power.WANTED,
             "seeds_for_wanted": None,
             "noise_from": "defaults",
+            "fault": None,
         }
     ]
 
