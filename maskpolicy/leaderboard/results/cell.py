@@ -335,7 +335,8 @@ def read_result(path: Path) -> Result:
             raise KeyError("metrics")
         if result.metrics is not None and not abs(result.metrics.score) <= 1:
             raise ValueError("score")
-        if CONTROLS.search(result.policy + result.task + result.config["policy"]["name"]):
+        blocks = [result.config[each]["name"] for each in ("policy", "task")]
+        if CONTROLS.search("".join([result.policy, result.task, *blocks])):
             raise ValueError("labels")
         _ = result.chosen
         if result.majority is not None:
