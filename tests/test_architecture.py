@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "maskpolicy"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PACKAGES = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
-PLUGINS = ("policies", "tasks")
 NAMED_FOR_USERS = ("builtin", "commands")  # modules there are named for an analysis or a command
 ENDINGS = re.compile(r"(ing|ings|ed|er|ers|es|e|s|ion|ions)$")
 
@@ -32,13 +31,7 @@ def imported(path: Path) -> set[str]:
 def test_the_framework_names_no_plugin():
     for path in MODULES:
         names = {name.removeprefix("maskpolicy.").partition(".")[0] for name in imported(path)}
-        assert not names & {*PLUGINS, "tests", "benchmarks"}, path
-
-
-def test_a_plugin_imports_no_other_plugin():
-    for path in [file for name in PLUGINS for file in (ROOT / name).glob("*.py")]:
-        names = {name.removeprefix("maskpolicy.").partition(".")[0] for name in imported(path)}
-        assert not names & {*PLUGINS, "analyses"}, path
+        assert not names & {"policies", "tasks", "tests", "benchmarks"}, path
 
 
 def test_the_top_level_holds_rooms_alone():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import comparison, encoder, gpu, loop, training
+from benchmarks import comparison, encoder, gpu, training
 from benchmarks.measure import Rate, table
 from maskpolicy.experiment.budgets import resolve_auto
 
@@ -15,20 +15,6 @@ def mini(steps):
     """Return the settings of mini with few passages a step, on spans and on full targets."""
     found = comparison.settings(steps, 2)
     return [replace(one, size=4) for one in found if one.name.startswith("mini")]
-
-
-def test_both_sides_are_measured_in_turn_with_the_peak_of_each_round():
-    found = training.compare(mini(4), 2, ladder=False)
-    assert [one.name for one in found] == ["mini spans", "mini full"]
-    for one in found:
-        ours = next(rate for rate in one.rates if rate.name == training.OURS)
-        best = next(rate for rate in one.rates if rate.name == training.BEST)
-        pairs = zip(ours.rates, best.rates, strict=True)
-        assert one.ratio.rates == tuple(a / b for a, b in pairs)
-        assert len(one.peak.rates) == 2
-        share = one.per_token * ours.rates[0] / one.peak.rates[0]
-        assert one.share.rates[0] == pytest.approx(share)
-        assert 0 < share < 1
 
 
 def test_both_sides_count_the_same_tokens_and_reach_the_same_loss():
@@ -62,14 +48,6 @@ def test_the_script_for_a_gpu_runs_on_a_cpu():
     assert cells.count("| mini |") == 2
     assert "375 of 375 answers the same" in generation
     assert "| functional |" in episodes
-
-
-def test_the_loop_is_measured_at_four_sizes():
-    four = loop.sizes(loop.Size(passages=32, seeds=1, questions=8), times=2)
-    found = [(size.passages, size.seeds, size.questions) for size in four]
-    assert found == [(32, 1, 8), (64, 1, 8), (32, 2, 8), (32, 1, 16)]
-    last = loop.report(None, four[:1]).splitlines()[-1]
-    assert last.startswith("| 32 | 1 | 8 | ")
 
 
 def test_both_layers_train_an_encoder_to_the_same_loss():

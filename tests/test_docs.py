@@ -110,10 +110,8 @@ def test_files_and_names_exist(page, keys):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_their_options_exist(page):
-    text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
-    blocks = "\n".join(re.findall(r"^```.*?^```", text, re.S | re.M))
-    calls = [*CODE.findall(text), *re.findall(r"^(?:\$ )?(maskpolicy .*)$", blocks, re.M)]
-    for call in calls:
+    """In the text; test_code_blocks.py checks those of the blocks."""
+    for call in CODE.findall(text_of(page)):
         words = re.sub(r"#.*| \|.*", "", call).split()
         if words[:1] != ["maskpolicy"] or len(words) < 2 or not re.match(r"[a-z]+$", words[1]):
             continue

@@ -118,23 +118,6 @@ def test_the_tokens_that_are_read_do_not_say_what_is_asked(tokenizer):
                 assert token in entry.text.replace(entry.value, "", 1)
 
 
-def test_the_states_are_those_of_every_token_in_order(tokenizer):
-    model = small.roberta(vocab_size=len(tokenizer))
-    entries = probed_entries(WORLD, 40, 0)[:70]
-    passages = list(tokenize([Document("x", entry.text) for entry in entries], tokenizer))
-    layers = representations.real_states(model, tokenizer, passages)
-    begin = 0
-    for passage in passages:
-        end = begin + len(passage.tokens)
-        ids = torch.tensor([[tokenizer.bos_token_id, *passage.tokens, tokenizer.eos_token_id]])
-        with torch.no_grad():
-            hidden = model(ids, output_hidden_states=True).hidden_states
-        for found, states in zip(layers, hidden, strict=True):
-            assert np.allclose(found[begin:end], states[0, 1:-1].numpy(), atol=1e-5)
-        begin = end
-    assert all(len(found) == begin for found in layers)
-
-
 def test_a_passage_beyond_the_models_positions_is_refused(tokenizer):
     model = small.roberta(vocab_size=len(tokenizer), max_position_embeddings=12)
     passages = list(tokenize([Document("x", "one " * 40)], tokenizer))

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from transformers import BertConfig, BertModel
 
 from maskpolicy.analyses import over_runs, representations
 from maskpolicy.analyses.representations import SETS, Ranks, figures
@@ -119,16 +118,6 @@ def test_the_gap_is_what_masks_take_up():
     model = MeasuredModel("run", "row", "line")
     drawn = {panel.title: panel.series for panel in figures.panels([(model, found)], (0.5, 0.99))}
     assert [series.y for series in drawn["with masks less without (5a), 0.99"]] == [[1]]
-
-
-def test_an_encoder_of_another_family_is_measured(tmp_path):
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=len(small.tokenizer()), intermediate_size=16, **shape)
-    BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
-    found = representations.measure(
-        representations.load_encoder(tmp_path), small.tokenizer(), list(small.passages())
-    )
-    assert len(found.layers()) == 2
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path):

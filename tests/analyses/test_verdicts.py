@@ -31,26 +31,21 @@ from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.pipeline.store.artifacts import Store
 
 
-@pytest.fixture
-def runs(tmp_path) -> list[Run]:
-    return [run(tmp_path / "it")]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> list[Run]:
+    return [run(tmp_path_factory.mktemp("it"))]
 
 
-def test_a_difference_in_the_claimed_direction_is_shown_and_in_the_other_refuted(runs, store):
+def test_differences_are_shown_refuted_or_undecided_by_their_direction_and_size(runs, store):
+    """Equal rows refute a claim about large effects, and leave one about small ones."""
     assert verdict(BETTER, runs=runs, store=store).text == "shown"
     worse = replace(BETTER, direction=LOWER)
     assert verdict(worse, runs=runs, store=store).text == "refuted"
-
-
-def test_equal_rows_refute_a_claim_about_large_effects_and_leave_one_about_small_ones(runs, store):
     same = replace(BETTER, row="like none", least=40.0)
     assert verdict(same, runs=runs, store=store).text == "refuted"
     small = verdict(replace(same, least=0.5), runs=runs, store=store)
     assert small.text.startswith("undecided: only a difference of ")
     assert small.tested[0].finds > 0.5
-
-
-def test_an_undecided_claim_names_the_comparison_that_it_lacks(runs, store):
     good = replace(BETTER, least=0.5)
     weak = replace(good, row="like none", tasks=("zsre",))
     found = verdict(good, weak, runs=runs, store=store)
@@ -173,13 +168,6 @@ def test_a_verdict_follows_from_difference_and_smallest_effect(difference, error
     assert alone(estimate(difference, error)).word == word
 
 
-def test_more_claims_make_each_verdict_harder():
-    one = DirectionalClaim([estimate(2.0, freedom=30, least=3.0)])
-    noise = DirectionalClaim([estimate(2.0, 2.0, 30)])
-    assert judge([one])[0].word == SHOWN
-    assert judge([one, noise, noise, noise])[0].word == UNDECIDED
-
-
 def test_a_claim_about_all_rests_on_the_least_certain_difference_whatever_their_number():
     strong, weak, none = estimate(20.0), estimate(2.0), estimate(1.0, 2.0)
     assert alone(weak).p == alone(*[strong] * 9, weak).p == stats.one_sided(2.0, 1.0, 20)
@@ -291,9 +279,9 @@ class WithSteps(WithTable):
     )
 
 
-@pytest.fixture
-def two_rows(tmp_path) -> list[Run]:
-    return [run(tmp_path / "it", {"none": 0.1, "good": 0.8}, ("triviaqa",))]
+@pytest.fixture(scope="module")
+def two_rows(tmp_path_factory) -> list[Run]:
+    return [run(tmp_path_factory.mktemp("two"), {"none": 0.1, "good": 0.8}, ("triviaqa",))]
 
 
 def measured(contrast: Measured, runs: list[Run], tmp_path, kind=WithTable):
@@ -302,14 +290,10 @@ def measured(contrast: Measured, runs: list[Run], tmp_path, kind=WithTable):
 
 
 def test_numbers_are_summed_over_rows_and_paired_by_run(two_rows, tmp_path):
+    """Equal numbers of all runs are tested with room for their rounding, or not at all."""
     found = measured(replace(SHARE, resolution=0.01), two_rows, tmp_path)
     np.testing.assert_allclose(found.evidence.values, 1.0)
     assert found.p < 0.001
-
-
-def test_equal_numbers_of_all_runs_are_tested_with_room_for_their_rounding_or_not_at_all(
-    two_rows, tmp_path
-):
     exact = measured(SHARE, two_rows, tmp_path)
     assert not exact.is_tested
     assert "same in every run" in exact.evidence.reason
@@ -332,9 +316,7 @@ def test_a_run_without_the_last_step_has_no_number(two_rows, tmp_path):
     both = measured(PROBED, two_rows, tmp_path, WithSteps).evidence
     assert (both.seeds, both.reason) == ((), "the number is the same in every run")
     assert both.runs == 4
-
-
-def test_two_rows_are_compared_at_the_same_last_step(two_rows, tmp_path):
+    # two rows are compared at the same last step
     for row, other in (("good", "short"), ("short", "good")):
         found = measured(replace(PROBED, row=row, other=other), two_rows, tmp_path, WithSteps)
         assert found.evidence.reason == "probe has no number for short at the last steps"

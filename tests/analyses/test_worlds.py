@@ -62,24 +62,14 @@ def test_each_world_counts_once_whatever_its_size(tmp_path):
     assert expected.pvalue <= row["p (Holm)"] <= 4 * expected.pvalue + 1e-12
     assert min(ps) < stats.LEVEL
     assert found.notes == (CONDITION,)
-
-
-def test_two_worlds_show_differences_without_a_test(tmp_path):
-    found = analysed(tmp_path, *(write(tmp_path, seed) for seed in range(2)))
+    found = analysed(tmp_path, *runs[:2])
     assert found.notes == ("2 worlds: a test needs 3",)
     assert all("p (Holm)" not in row and "low" not in row for row in found.rows)
     assert found.rows[-1]["difference"] > 40
-
-
-def test_a_run_without_the_world_is_told(tmp_path):
+    with pytest.raises(ConfigError, match=r"both have world\.seed 0: give one run for each world"):
+        analysed(tmp_path, runs[0], write(tmp_path / "other", 0))
     run = read_run(folders.write(tmp_path / "files", SHARES, data="a folder"))
     assert "no questions about the embedded world" in analysed(tmp_path, run).notes[0]
-
-
-def test_runs_of_one_world_are_refused(tmp_path):
-    one, other = write(tmp_path / "one", 0), write(tmp_path / "other", 0)
-    with pytest.raises(ConfigError, match=r"both have world\.seed 0: give one run for each world"):
-        analysed(tmp_path, one, other)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ import pytest
 
 import maskpolicy
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.types import Example
-from maskpolicy.data import majority
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
-from maskpolicy.experiment.task_kinds import TASK_KINDS, TaskKind
+from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models.finetuning import ANSWERING
 from maskpolicy.pipeline.stages import build
 from maskpolicy.plugins.registry import Registered
@@ -111,14 +109,6 @@ def test_each_kind_has_a_head_and_no_other_file_names_its_facts():
     named = re.compile(rf'"({facts})"|"text", "label"|kind (==|!=) "(text|label|span|tags|pairs)"')
     files = [path for path in HOME.rglob("*.py") if named.search(path.read_text("utf-8"))]
     assert [path.name for path in files] == ["task_kinds.py"]
-
-
-def test_a_new_row_is_enough_for_facts_and_guesses(monkeypatch):
-    monkeypatch.setitem(TASK_KINDS, "order", TaskKind("encoder", "AutoModel", "ranking"))
-    assert sources.facts(entry("order")).kind == "order"
-    rows = [Example(str(index), "", "a question", ("first",)) for index in range(3)]
-    guess = majority.best(majority.Material(rows, "exact_match"), rows, rows, "order")
-    assert (guess.rule, guess.score) == ("commonest answer", 1.0)
 
 
 def test_an_unknown_kind_is_one_line():

@@ -13,7 +13,6 @@ from maskpolicy.core.types import Denoising
 from maskpolicy.experiment import parse
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
-from tests.experiment.conftest import plugin
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
 
@@ -130,17 +129,6 @@ def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(write, capl
     assert caplog.messages == [f"{file}: tasks: the columns 'x' and 'triviaqa' {told}"]
 
 
-def test_a_plugin_file_lies_beside_the_experiment(write, monkeypatch, tmp_path):
-    write(plugin("mine-beside", "sizes: tuple[int, ...] = (1, 2)"), "beside.py")
-    path = write(QUICK + "plugins: [beside.py]\n")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    experiment = load_experiment(path, ["policies=[none, {name: mine-beside, sizes: [3]}]"])
-    assert experiment.policies[1].fields == {"sizes": [3]}
-    assert experiment.policies[1].denoising.target == "full"
-    assert experiment.plugins == (str(tmp_path / "beside.py"),)
-
-
 def test_an_override_reaches_into_what_a_name_stands_for(write):
     keys = ["corpus.words=50", "model.kind=seq2seq", "policies.1.ratio=0.5", "tasks.0.context=true"]
     experiment = load_experiment(write(QUICK), keys)
@@ -181,17 +169,13 @@ def test_one_policy_task_and_seed_need_no_brackets(write, caplog):
     assert [record.getMessage() for record in caplog.records] == [f"{one}: {said}"]
 
 
-@pytest.mark.parametrize(
-    ("line", "override", "runs"),
-    [
+def test_the_runs_of_the_command_line_win_over_those_of_the_file(write):
+    for line, override, runs in (
         ("intermediate_seeds: 3", "intermediate_runs=[0, 1]", (0, 1)),
         ("intermediate_runs: [4, 5, 6]", "intermediate_seeds=2", (0, 1)),
-        ("intermediate_seeds: 3", "intermediate_runs=[]", (0, 1, 2)),
-    ],
-)
-def test_the_runs_of_the_command_line_win_over_those_of_the_file(write, line, override, runs):
-    path = write(f"{QUICK}seeds: [0, 1, 2]\n{line}\n")
-    assert load_experiment(path, [override]).runs == runs
+    ):
+        path = write(f"{QUICK}seeds: [0, 1, 2]\n{line}\n")
+        assert load_experiment(path, [override]).runs == runs
 
 
 JUNK = st.recursive(

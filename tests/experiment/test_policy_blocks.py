@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from refusals import refused
 
-from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Schedule
-from maskpolicy.experiment import learned_policies, sweeps
+from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
-from maskpolicy.experiment.row_blocks import OfFile, row_blocks
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.plugins import discovery
@@ -31,33 +27,6 @@ def test_the_published_schedules_are_these_formulas(done):
     linear, cosine = Schedule(2 * p, 0.0), Schedule(2 * p, 0.0, "cosine")
     assert linear.at(done) == pytest.approx(2 * p * (1 - done))
     assert cosine.at(done) == pytest.approx(p * (1 + math.cos(math.pi * done)))
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """Numbers, a schedule, and a tuple with one in it."""
-
-    ratio: Any = 0.5
-    weights: tuple[Any, ...] = (1.0, 2.0)
-    name: str = "x"
-
-
-def test_every_schedule_of_a_dataclass_becomes_its_number():
-    plain = Mixed()
-    assert schema.at_progress(plain, 0.5) is plain
-    made = Mixed(Schedule(0.0, 1.0), (1.0, Schedule(4.0, 2.0)))
-    assert schema.at_progress(made, 0.5) == Mixed(0.5, (1.0, 3.0))
-    assert schema.scheduled_fields(plain) == schema.scheduled_fields(3) == []
-    assert schema.scheduled_fields(made) == ["ratio", "weights"]
-
-
-def test_rows_with_schedules_are_told_apart():
-    rows = [{"name": "random", "ratio": {"start": start, "end": 0.1}} for start in (0.3, 0.2)]
-    found = row_blocks(sweeps.rows(["random", *rows], "policies"), "policies", OfFile())
-    assert [row.label for row in found] == [
-        "random",
-        *(f"random ratio.start={s} ratio.end=0.1 ratio.shape=linear" for s in (0.3, 0.2)),
-    ]
 
 
 def test_a_field_that_annotate_reads_cannot_follow_a_schedule(tmp_path):
@@ -84,13 +53,6 @@ def test_the_default_policy_keeps_the_key_of_the_stage_however_it_is_written(loa
         assert load(f"general.policy={text}").general_policy is None
         assert general(f"general.policy={text}").key == general().key
     assert "policy" not in resolved(load())["general"]
-
-
-def test_each_member_keeps_its_objective(general):
-    made = general("general.policy={name: mixture, members: [original, salient-span]}")
-    members = {each["name"]: each["target"] for each in made.keyed["fields"]["members"]}
-    assert members == {"original": "full", "salient-span": "spans"}
-    assert made.key != general().key and made.kind == "general"
 
 
 def test_columns_and_statistics_come_from_the_general_corpus(load):

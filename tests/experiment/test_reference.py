@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,6 @@ from maskpolicy.plugins.registry import Registered
 ROOT = Path(__file__).parents[2]
 BLOCKS = ("file", "model", "corpus", reference.TRAININGS, "policies", "tasks", "world")
 COMMAND = "maskpolicy list keys --markdown > docs/settings.md"
-
-
-@dataclass(frozen=True)
-class Within:
-    steps: int = 3  # how many
-
-
-@dataclass(frozen=True)
-class Policy:
-    word: str  # which one
-    loop: Within = Within()
 
 
 # results have these settings only where they are not at their defaults
@@ -92,42 +80,3 @@ def test_every_key_of_a_resolved_experiment_is_listed(keys):
     for block in ("policies", "tasks"):
         for item in config[block]:
             assert paths(item) <= known[block]
-
-
-def test_a_block_within_a_block_is_listed_key_by_key_and_markup_as_it_is():
-    entry = Registered("policy", "mine", Policy, {}, "mine.py", 1)
-    mine = [key for key in reference.listed([entry], []) if key.of == "mine"]
-    defaults = {key.name: reference.default(key) for key in mine}
-    assert defaults == {"word": "required", "loop.steps": "3"}
-    page = reference.page([Key("world", "", "x", "a | b", "y", "one <mask>")])
-    assert "* `x` (a | b; `y`): one &lt;mask&gt;" in page
-
-
-@dataclass(frozen=True)
-class Base:
-    kept: int = 1  # from the base class
-    changed: int = 2  # of the base class
-
-
-@dataclass(frozen=True)
-class Commented(Base):
-    """Its fields: none of this is a comment."""
-
-    changed: int = 3  # of the class itself
-    # on the lines above,
-    # in two parts
-    above: tuple[int, ...] = ()
-    wrapped: tuple[str, ...] = (
-        "# no comment",  # behind a line of it
-    )
-    none: int = 0
-    linted: int = 0
-
-
-def test_each_field_has_the_comment_at_it():
-    assert reference.field_comments(Commented) == {
-        "kept": "from the base class",
-        "changed": "of the class itself",
-        "above": "on the lines above, in two parts",
-        "wrapped": "behind a line of it",
-    }

@@ -214,24 +214,6 @@ def test_a_row_with_another_source_drops_that_of_the_file(load):
     assert made.files and made.label == "intermediate files=a.txt"
 
 
-@pytest.mark.parametrize(
-    ("block", "words"),
-    [
-        (
-            "{files: [a.txt], columns: [marks, names], on_error: skip}",
-            'a.txt, columns ["marks","names"], on_error skip',
-        ),
-        (
-            "{name: world, words: 50, mix: {general: 0.2, wiki: {files: [wiki.txt], share: 0.1}, "
-            "situations: 0}}",
-            "the embedded world, 20% from general, 10% from wiki, words 50",
-        ),
-    ],
-)
-def test_a_corpus_in_words(load, block, words):
-    assert with_details(load(f"corpus={block}").corpus) == words
-
-
 def test_the_hook_is_a_list_of_names(load, tmp_path):
     (tmp_path / "mine.py").write_text(plugin("marks-of-mine", 'corpus_columns = "marks"'))
     said = (
