@@ -9,10 +9,11 @@ import pytest
 import small
 import torch
 from torch._dynamo.testing import CompileCounter
+from torch.nn.functional import cross_entropy, linear
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from maskpolicy.core.types import Denoising
-from maskpolicy.models import encoders, text_to_text
+from maskpolicy.models import crossentropy, encoders, text_to_text
 from maskpolicy.models.training.batching import IGNORE, bucket
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
@@ -126,6 +127,63 @@ def test_bart_never_waits_and_compiles_in_buckets(how, policy):
 def test_encoders_never_wait_and_compile_in_buckets(family, how):
     module, steps = test_encoders.module_of(family, how), test_encoders.steps(family, how)
     check(encoders.token_loss, module, replace(steps, spec=replace(steps.spec, compile=True)))
+
+
+class Sizes(TorchDispatchMode):
+    """Keeps the most elements of a tensor, and the number of products of matrices."""
+
+    most = products = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        found = operation(*args, **(kwargs or {}))
+        self.products += operation.overloadpacket.__name__ in ("mm", "addmm")
+        if isinstance(found, torch.Tensor):
+            self.most = max(self.most, found.numel())
+        return found
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_loss_in_chunks_is_pytorchs_and_never_holds_all_logits(monkeypatch, has_bias):
+    rows, words, width = 100, 321, 16
+    monkeypatch.setattr(crossentropy, "_AT_ONCE", 384 * 30)  # of a vocabulary of 384 in a product
+    states, weight = torch.randn(rows, width), torch.randn(words, width)
+    bias = torch.randn(words) if has_bias else None
+    labels, scales = torch.randint(0, words, (rows,)), torch.rand(rows)
+    labels[::7] = IGNORE
+    given = [each if each is None else each.requires_grad_() for each in (states, weight, bias)]
+    expected = cross_entropy(linear(*given), labels, reduction="none") @ scales
+    (3 * expected).backward()
+    gradients = [each if each is None else each.grad.clone() for each in given]
+    for each in filter(lambda each: each is not None, given):
+        each.grad = None
+    monkeypatch.setattr(crossentropy, "in_chunks", lambda states: True)
+    found = crossentropy.summed(*given, labels, scales)
+    (3 * found).backward()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close([each if each is None else each.grad for each in given], gradients)
+    args = (*given, labels, scales, True)
+    torch.library.opcheck(crossentropy._operator, args)
+    with torch.no_grad(), Sizes() as sizes, Waits() as waiting:
+        crossentropy.chunked(*args)
+    assert (sizes.most, sizes.products, waiting.found) == (384 * 30, 3 * 4, [])
+
+
+@pytest.mark.parametrize("family", ["bart", "roberta"])
+def test_a_model_with_a_loss_in_chunks_compiles_to_the_same_gradient(monkeypatch, family):
+    if family == "bart":
+        made = instance("policy", "random", {}), Denoising(), Specials.of(small.tokenizer(), 2)
+        spec = replace(test_encoders.SPEC, compile=True, max_target=40)
+        steps = MaskedSteps(small.passages(), *made, spec)
+        loss, module = text_to_text.token_loss, small.bart()
+    else:
+        how = test_encoders.MLM
+        loss, module = encoders.token_loss, test_encoders.module_of(family, how)
+        steps = test_encoders.steps(family, how)
+    expected = gradient(loss, module, steps)
+    monkeypatch.setattr(crossentropy, "_AT_ONCE", 384 * 8)
+    monkeypatch.setattr(crossentropy, "in_chunks", lambda states: True)
+    torch.testing.assert_close(gradient(loss, module, steps), expected, rtol=1e-4, atol=1e-5)
+    assert graphs(loss, module, steps(0).batches) == 1
 
 
 def test_a_bucket_wastes_at_most_a_quarter():
