@@ -7,6 +7,7 @@ import gc
 import os
 import platform
 import signal
+import sys
 import threading
 import uuid
 from functools import cache
@@ -45,6 +46,14 @@ def is_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def gpu_in_use() -> str | None:
+    """Return the name of the GPU that this process has computed with, or None; loads nothing."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return str(torch.cuda.get_device_name())
 
 
 def free_gpu_memory() -> int:
