@@ -143,7 +143,6 @@ _operator: Any = torch.library.custom_op(  # a graph of torch.compile has it as 
 )
 
 
-@_operator.register_fake
 def _shapes(states: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, ...]:
     loss, by_bias = states.new_empty((), dtype=torch.float32), weight.new_empty(len(weight))
     return loss, torch.empty_like(states), torch.empty_like(weight), by_bias
@@ -160,6 +159,7 @@ def _backward(ctx: Any, scale: Tensor, *others: Any) -> tuple[Tensor | None, ...
     return by_states, by_weight, bias, None, None, None
 
 
+_operator.register_fake(_shapes)
 _operator.register_autograd(_backward, setup_context=_keep)
 
 

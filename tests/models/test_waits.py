@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from traceback import extract_stack
+from typing import Any
 
 import pytest
 import small
@@ -150,7 +151,9 @@ def test_a_loss_in_chunks_is_pytorchs_and_never_holds_all_logits(monkeypatch, ha
     bias = torch.randn(words) if has_bias else None
     labels, scales = torch.randint(0, words, (rows,)), torch.rand(rows)
     labels[::7] = IGNORE
-    given = [each if each is None else each.requires_grad_() for each in (states, weight, bias)]
+    given: Any = [
+        each if each is None else each.requires_grad_() for each in (states, weight, bias)
+    ]
     expected = cross_entropy(linear(*given), labels, reduction="none") @ scales
     (3 * expected).backward()
     gradients = [each if each is None else each.grad.clone() for each in given]
