@@ -160,14 +160,14 @@ def test_a_loss_in_chunks_is_pytorchs_and_never_holds_all_logits(monkeypatch, ha
     for each in filter(lambda each: each is not None, given):
         each.grad = None
     monkeypatch.setattr(crossentropy, "in_chunks", lambda states: True)
-    found = crossentropy.summed(*given, labels, scales)
+    args: Any = (*given, labels, scales)
+    found = crossentropy.summed(*args)
     (3 * found).backward()
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close([each if each is None else each.grad for each in given], gradients)
-    args = (*given, labels, scales, True)
-    torch.library.opcheck(crossentropy._operator, args)
+    torch.library.opcheck(crossentropy._operator, (*args, True))
     with torch.no_grad(), Sizes() as sizes, Waits() as waiting:
-        crossentropy.chunked(*args)
+        crossentropy.chunked(*args, has_gradient=True)
     assert (sizes.most, sizes.products, waiting.found) == (384 * 30, 3 * 4, [])
 
 
