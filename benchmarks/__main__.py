@@ -215,17 +215,20 @@ def _masking(options: argparse.Namespace) -> str:
         "## Masking\n\nTokens of passages per second on one core, from annotated passages to "
         f"finished batches of {masking.SIZE}."
     ]
-    corpora = {"The embedded world, mini's tokenizer": (None, None)}
+    corpora = {
+        "The embedded world, mini's tokenizer": (None, None, False),
+        "The same, its documents joined": (None, None, True),
+    }
     if options.text:
-        corpora[options.note or options.text.name] = (options.text, options.tokenizer)
-    for what, (text, tokenizer) in corpora.items():
+        corpora[options.note or options.text.name] = (options.text, options.tokenizer, False)
+    for what, (text, tokenizer, packs) in corpora.items():
         with tempfile.TemporaryDirectory() as folder:
-            passages, fast = masking.load(text, tokenizer, Path(folder))
+            passages, fast = masking.load(text, tokenizer, Path(folder), packs)
             rates = interleaved(masking.ways(passages, fast, 600), options.repeats)
         length = passages.lengths.mean()
         parts.append(
             f"{what}: {len(passages)} passages of {length:.0f} tokens on average.\n\n"
-            f"{table(rates, 'tokens/s', masking.STOCK)}"
+            f"{table(rates, 'tokens/s', masking.STOCK)}\n\n{gpu.cores_for_masks(rates)}"
         )
     return "\n\n".join(parts)
 

@@ -24,6 +24,7 @@ from maskpolicy.experiment.budgets import resolve_auto
 
 _OURS = training.OURS
 _DENSE = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # FLOP/s in bf16, as the maker says (SXM)
+_GOAL, _FLOP = 0.45, 0.4e9  # share of the peak; FLOP for a token of BART-base (paper-scale.md)
 _SECONDS = 8.0  # that each of several trainings at a time is measured for
 
 
@@ -45,6 +46,17 @@ def report(sizes: Sizes) -> Iterator[str]:
     yield _cells(sizes)
     yield _generation(sizes)
     yield _episodes(sizes)
+
+
+def cores_for_masks(rates: Sequence[Rate]) -> str:
+    """Return how many cores make the masks that a GPU at _GOAL of its peak reads."""
+    needed = _GOAL * _DENSE["H100"] / _FLOP
+    own = (rate for rate in rates if rate.name.startswith("maskpolicy"))
+    cores = (f"{rate.name}: {needed / rate.median:.1f}" for rate in own)
+    return (
+        f"An H100 at {_GOAL:.0%} of its peak reads {needed:,.0f} tokens/s with BART-base "
+        f"({_FLOP / 1e9:g} GFLOP each). Cores that make so many: {'; '.join(cores)}."
+    )
 
 
 def peak() -> tuple[float, str]:

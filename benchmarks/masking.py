@@ -13,7 +13,7 @@ from maskpolicy.core.types import Denoising
 from maskpolicy.data import world
 from maskpolicy.data.corpus import documents
 from maskpolicy.data.corpus.annotation import annotate
-from maskpolicy.data.corpus.passages import Document, Passages, build_passages
+from maskpolicy.data.corpus.passages import Document, Passages, build_passages, packed
 from maskpolicy.experiment.budgets import Training, resolve_auto
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
@@ -25,13 +25,16 @@ STOCK = "DataCollatorForLanguageModeling"
 SIZE = 32  # passages in a batch
 
 
-def load(text: Path | None, tokenizer: str | None, folder: Path) -> tuple[Passages, Any]:
+def load(
+    text: Path | None, tokenizer: str | None, folder: Path, packs: bool
+) -> tuple[Passages, Any]:
     """Return annotated passages and their tokenizer: of a file, or of the embedded world."""
     if text is None:
         world.write(world.Settings(evidence=False), folder)
         found = list(documents.world(folder / "intermediate.jsonl"))
     else:
         found = [Document(str(i), line) for i, line in enumerate(text.open()) if line.strip()]
+    found = list(packed(found)) if packs else found
     texts = [document.text for document in found]
     fast = load_tokenizer(tokenizer) if tokenizer else train_tokenizer(texts, 2000)
     arrays = build_passages((Document(d.id, d.text) for d in found), fast, 100)

@@ -320,6 +320,27 @@ def test_clipping_bounds_the_gradient_of_every_step():
     assert ends(0.0, 1, 100, 3) != pytest.approx(ends(0.0, 9, 1, 700), rel=1e-2)
 
 
+@pytest.mark.parametrize("speed", [5e9, 1e9, 0.1e9], ids=lambda speed: f"{speed / 1e9} GB/s")
+def test_checkpoints_take_two_percent_of_the_time(speed, monkeypatch, tmp_path):
+    """The clock charges a second for a step, and 1.67 GB for a checkpoint, as of BART-base."""
+    now, spent = [0.0], [0.0]
+
+    def save(done, write):
+        write(tmp_path)
+        seconds = 1.67e9 * (tmp_path / "state.safetensors").is_file() / speed
+        now[0], spent[0] = now[0] + seconds, spent[0] + seconds
+
+    def pass_time(done, module):
+        now[0] += 1
+
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+    steps = [Step([Scale(1.0)], 1)] * 3000
+    checkpoints = SimpleNamespace(latest=lambda: None, save=save)
+    spec = replace(SPEC, steps=len(steps), checkpoint_every=60.0)
+    run(spec, checkpoints, Line(), steps.__getitem__, scaled, on_step=pass_time)
+    assert 0 < spent[0] < 0.021 * now[0]
+
+
 def test_a_compiled_training_compiles_its_loss(monkeypatch):
     compiled = []
 

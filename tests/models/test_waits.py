@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from traceback import extract_stack
 from typing import Any
@@ -15,24 +16,30 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from maskpolicy.core.types import Denoising
 from maskpolicy.models import crossentropy, encoders, text_to_text
+from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.training.batching import IGNORE, bucket
+from maskpolicy.models.training.optimization import Optimization
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import instance
-from tests.models import test_encoders
+from tests.models import test_classifier, test_encoders
+from tests.models.test_finetuning import asked
 
 WAITING = ("local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "unique2")
 
 
 class Waits(TorchDispatchMode):
-    """Lists the operations that need a value, for which a host waits on a GPU."""
+    """Lists the operations that need a value, for which a host waits on a GPU; counts launches."""
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.found, self.launched = [], 0
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         name = operation.overloadpacket.__name__.strip("_")
+        aliases = (value.alias_info for value in operation._schema.returns)
+        is_view = any(alias is not None and not alias.is_write for alias in aliases)
+        self.launched += not (is_view or name.startswith(("empty", "local_scalar")))
         if name in ("index", "index_put"):
             places = [each for each in args[1] if each is not None]
             is_waiting = any(each.dtype == torch.bool for each in places)
@@ -44,14 +51,19 @@ class Waits(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-def waits(loss, module, batch):
-    """Return the operations of a step that wait for values, after `Batch.to`."""
-    module.set_attn_implementation("eager")
-    moved = batch.to(torch.device("cpu"))
+def waits(loss, module, steps, most):
+    """Return what waits for values in a step of one micro-batch, which launches at most so much."""
+    spec = replace(steps.spec, precision="fp32", micro_tokens=10**6)
+    run = Optimization(deepcopy(module).train(), spec, 1)
+    if hasattr(module, "set_attn_implementation"):
+        run.module.set_attn_implementation("eager")
+    step = replace(steps, spec=spec)(0)
+    (batch,) = step.batches
+    step = replace(step, batches=[batch.to(run.device)])  # there a value costs no wait
     with Waits() as mode:
-        value, _ = loss(module.train(), moved)
-        value.backward()
-    assert value.isfinite()
+        assert run.step(0, step, loss)
+    assert run.is_sound()
+    assert 0.9 * most < mode.launched <= most
     return mode.found
 
 
@@ -82,10 +94,10 @@ def gradient(loss, module, steps):
     return total, [p.grad.clone() for p in module.parameters() if p.grad is not None]
 
 
-def check(loss, module, steps, *waiting):
+def check(loss, module, steps, launched, *waiting):
     """Check that a step waits for nothing, and that padding to buckets changes rounding alone."""
     plain = replace(steps, spec=replace(steps.spec, compile=False))
-    assert waits(loss, module, steps(0).batches[0]) == list(waiting)
+    assert waits(loss, module, plain, launched) == list(waiting)
     batches = [batch for number in range(12) for batch in steps(number).batches]
     shapes = {(batch.source.shape, batch.labels.shape, len(batch.places)) for batch in batches}
     assert max(4, graphs(loss, module, batches)) <= len(shapes) <= 12
@@ -99,35 +111,48 @@ def check(loss, module, steps, *waiting):
 
 
 @pytest.mark.parametrize(
-    ("how", "policy"),
+    ("how", "policy", "launched"),
     [
-        (Denoising(), "random"),
-        (Denoising(target="full"), "random"),
-        (Denoising(mask_exclusion=1.0), "random"),
-        (Denoising(loss_weight="likelihood"), "diffusion"),
+        (Denoising(), "random", 345),
+        (Denoising(target="full"), "random", 345),
+        (Denoising(mask_exclusion=1.0), "random", 371),
+        (Denoising(loss_weight="likelihood"), "diffusion", 348),
     ],
     ids=["spans", "full", "excluded", "diffusion"],
 )
-def test_bart_never_waits_and_compiles_in_buckets(how, policy):
+def test_bart_never_waits_and_compiles_in_buckets(how, policy, launched):
     made, specials = instance("policy", policy, {}), Specials.of(small.tokenizer(), 2)
     spec = replace(test_encoders.SPEC, compile=True, max_target=40)
     steps = MaskedSteps(small.passages(), made, how, specials, spec)
     # the loss reads on a CPU alone whether a place is padding, and its smallest likelihood
-    check(text_to_text.token_loss, small.bart(), steps, "local_scalar_dense", "local_scalar_dense")
+    reads = ["local_scalar_dense"] * 2
+    check(text_to_text.token_loss, small.bart(), steps, launched, *reads)
 
 
 @pytest.mark.parametrize(
-    ("family", "how"),
+    ("family", "how", "launched"),
     [
-        ("roberta", test_encoders.MLM),
-        ("roberta", test_encoders.MAE),
-        ("modernbert", test_encoders.MAE),
+        ("roberta", test_encoders.MLM, 254),
+        ("roberta", test_encoders.MAE, 370),
+        ("modernbert", test_encoders.MAE, 454),
     ],
     ids=["MLM", "MAE-LM", "ModernBERT as MAE-LM"],
 )
-def test_encoders_never_wait_and_compile_in_buckets(family, how):
+def test_encoders_never_wait_and_compile_in_buckets(family, how, launched):
     module, steps = test_encoders.module_of(family, how), test_encoders.steps(family, how)
-    check(encoders.token_loss, module, replace(steps, spec=replace(steps.spec, compile=True)))
+    steps = replace(steps, spec=replace(steps.spec, compile=True))
+    check(encoders.token_loss, module, steps, launched)
+
+
+@pytest.mark.parametrize(
+    ("task", "examples", "launched"),
+    [("label", test_classifier.EXAMPLES, 283), ("span", [asked(), asked(answer="")], 257)],
+)
+def test_fine_tuning_never_waits(task, examples, launched, tmp_path):
+    folder, head = small.saved(tmp_path, small.roberta()), TASK_HEADS[task]
+    module = head.start(folder, examples, 0)
+    steps = head.steps(module, small.tokenizer(), examples, test_classifier.SPEC, None)
+    assert waits(head.loss, module, steps, launched) == []
 
 
 class Sizes(TorchDispatchMode):
