@@ -64,6 +64,15 @@ def free_gpu_memory() -> int:
     return int(torch.cuda.mem_get_info()[0] + kept)
 
 
+def ran_out(error: Exception) -> bool:
+    """Return whether an error means that a GPU or the CPU has no memory left."""
+    import torch
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or should_reduce_batch_size(error)
+
+
 def use_expandable_segments() -> None:
     """Let PyTorch's GPU memory grow in place, against fragmentation by batches of many shapes.
 

@@ -39,7 +39,7 @@ class MaskedEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Return the last states at all positions of the source, (b, n, d)."""
-        seen = batch.seen.long()
+        seen = None if batch.mask is None else batch.mask.long()
         if self.decoder is None:
             out = self.encoder(input_ids=batch.source, attention_mask=seen)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import encoders as tiny
@@ -13,6 +14,7 @@ import pytest
 import small
 import torch
 
+from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
@@ -22,7 +24,7 @@ from maskpolicy.models.finetuning import TASK_HEADS, encoder_tasks
 from maskpolicy.models.finetuning.text import answer, generate
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.models.text_to_text import token_loss
-from maskpolicy.models.training.batching import IGNORE, Pairs, collate
+from maskpolicy.models.training.batching import IGNORE, Pairs, collate, rows_for
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import tokenize
 
@@ -337,6 +339,36 @@ def plain(model, sources, limit=64):
             output = model.generate(input_ids=ids, num_beams=1, do_sample=False)
         answers.append(tokenizer.decode(output[0], skip_special_tokens=True).strip())
     return answers
+
+
+def test_a_batch_of_answers_without_enough_memory_is_halved(model, sources, monkeypatch):
+    tried, own = [], model.generate
+
+    def hungry(**inputs):
+        tried.append(len(inputs["input_ids"]))
+        if tried[-1] > 3:
+            raise torch.OutOfMemoryError
+        return own(**inputs)
+
+    expected = generate(model, small.tokenizer(), sources, max_source=64)
+    monkeypatch.setattr(model, "generate", hungry)
+    done = []
+    found = generate(
+        model, small.tokenizer(), sources, max_source=64, progress=lambda *at: done.append(at[0])
+    )
+    assert found == expected
+    assert tried == [18, 9, 4] + [2] * 9
+    assert done == [*range(2, 19, 2)]
+    monkeypatch.setattr(model, "generate", partial(own, None, 1))
+    with pytest.raises(AttributeError):  # another error is no lack of memory
+        generate(model, small.tokenizer(), sources, max_source=64)
+
+
+def test_a_gpu_answers_as_many_questions_at_a_time_as_its_memory_holds(monkeypatch):
+    monkeypatch.setattr(hardware, "is_cuda", lambda: True)
+    for gigabytes, rows in ((1, 64), (16, 390), (70, 1024)):
+        monkeypatch.setattr(hardware, "free_gpu_memory", lambda size=gigabytes: size * 2**30)
+        assert rows_for(168) == rows
 
 
 def test_answers_equal_those_of_a_plain_loop_for_any_generation_settings(model, sources):

@@ -338,7 +338,7 @@ def test_checkpoints_take_two_percent_of_the_time(speed, monkeypatch, tmp_path):
     checkpoints = SimpleNamespace(latest=lambda: None, save=save)
     spec = replace(SPEC, steps=len(steps), checkpoint_every=60.0)
     run(spec, checkpoints, Line(), steps.__getitem__, scaled, on_step=pass_time)
-    assert 0 < spent[0] < 0.021 * now[0]
+    assert 0 < spent[0] - 1.67e9 / speed < 0.02 * now[0]  # before the first one, no cost is known
 
 
 def test_a_compiled_training_compiles_its_loss(monkeypatch):

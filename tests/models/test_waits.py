@@ -214,6 +214,31 @@ def test_a_model_with_a_loss_in_chunks_compiles_to_the_same_gradient(monkeypatch
     assert graphs(loss, module, steps(0).batches) == 1
 
 
+class Masks(TorchDispatchMode):
+    """Lists whether each attention that is computed by one kernel has a mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if "scaled_dot_product" in str(operation) and "backward" not in str(operation):
+            self.found.append((kwargs or {}).get("attn_mask") is not None)
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("lengths", [(9, 9), (9, 7)], ids=["no padding", "padding"])
+def test_attention_has_a_mask_only_where_a_row_is_padded(lengths):
+    rows = [(list(range(5, 5 + n)), list(range(6, 6 + n)), None) for n in lengths]
+    module, is_padded = small.bart().eval(), len(set(lengths)) > 1
+    module.set_attn_implementation("sdpa")
+    batch = small.batch(rows, 2).to(torch.device("cpu"))
+    with Masks() as mode:
+        text_to_text.token_loss(module, batch)
+    # of the encoder, and the decoder's to itself (causal) and to the encoder
+    assert mode.found == [is_padded, False, is_padded]
+
+
 def test_a_bucket_wastes_at_most_a_quarter():
     assert all(rows <= bucket(rows, 1) <= 1.25 * rows for rows in range(1, 2000))
     assert len({bucket(size) for size in range(65, 513)}) == 12
