@@ -120,7 +120,7 @@ class StoreCounter:
         stage = stages.corpus(experiment, self.store.hash_file, self.store.cut_file)
         folder, facts = self._computed(stage)
         if size := facts.get(SIZE_FACT):
-            return TextSize(**size)
+            return TextSize(size["passages"], size["words"])
         passages = Passages.open(folder)
         return TextSize(len(passages), passages.count_words())
 

@@ -41,8 +41,7 @@ class Training:
     max_grad_norm: Amount = schema.renamed("clip", 1.0)
     # auto: bf16 if the machine has matrix units for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    # auto: eager on a CPU, else sdpa; flash_attention_2 needs its package and bf16
-    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flex_attention"] = "auto"
+    attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
     compile: Literal["auto"] | bool = (
         "auto"  # torch.compile the loss; auto: in pre-training on CUDA
     )

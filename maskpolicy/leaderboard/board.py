@@ -111,6 +111,35 @@ class BoardRow:
         return int(work["source_tokens"]) + int(work["target_tokens"])
 
 
+MASKED = {  # titles of what a row masked, with what is divided by what
+    "spans per passage": ("spans", "passages"),
+    "tokens per span": ("hidden_tokens", "spans"),
+    "masked tokens per passage": ("hidden_tokens", "passages"),
+    "share of tokens masked": ("hidden_tokens", "all_tokens"),
+    "target tokens per passage": ("target_tokens", "passages"),
+    "passages without a span": ("passages_without_span", "passages"),
+}
+_SHARES = ("share of tokens masked", "passages without a span")  # in percent
+
+
+def masked(row: BoardRow) -> tuple[str, ...]:
+    """Return what a row masked in its intermediate stage, as MASKED; () if nothing was counted.
+
+    All tokens are those of the passages that training read, at the mean length in the corpus.
+    """
+    work = dict(row.work or {})
+    if "cut_tokens" in work:
+        work["all_tokens"] = work["passage_tokens"] - work["cut_tokens"]
+    elif sizes := [one.text for one in row.cells.values() if one.text and "tokens" in one.text]:
+        work["all_tokens"] = sizes[0]["tokens"] * work.get("passages", 0) / sizes[0]["passages"]
+    texts = []
+    for title, (part, whole) in MASKED.items():
+        share = work[part] / work[whole] if work.get(whole) and part in work else None
+        percent = title in _SHARES
+        texts.append("–" if share is None else f"{share:.1%}" if percent else f"{share:.2f}")
+    return tuple(texts) if row.work else ()
+
+
 @dataclass(frozen=True)
 class ColumnFacts:
     """The test examples of one column."""

@@ -15,7 +15,16 @@ from maskpolicy.core.types import Json
 from maskpolicy.data.majority import LABEL, SENTENCE
 from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.leaderboard import description
-from maskpolicy.leaderboard.board import VERSION, WORK, Board, BoardRow, Score, average_label
+from maskpolicy.leaderboard.board import (
+    MASKED,
+    VERSION,
+    WORK,
+    Board,
+    BoardRow,
+    Score,
+    average_label,
+    masked,
+)
 from maskpolicy.leaderboard.comparisons import Comparison, Versus
 from maskpolicy.leaderboard.stats import LEVEL, POWER
 from maskpolicy.leaderboard.table import MISSING, SIGNIFICANT, table
@@ -40,6 +49,9 @@ _NOT_SIGNIFICANT = (
     "Differences that are not significant: the confidence interval of each, and the difference "
     f"that would have been significant with a probability of {100 * POWER:.0f}%. "
     "Not significant does not mean that there is no difference"
+)
+_MASKED = (
+    "What each policy masked in an intermediate run, and its cost: tokens of sources and targets"
 )
 RANKS = (
     "95% confidence sets of the ranks of all rows together, from tests of all pairs of rows; "
@@ -239,6 +251,9 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
         columns = [board.title(column) for column in board.standings]
         ranks = markdown.plain_table([board.noun, *columns], lines, numbers=True)
         parts += ["", f"{RANKS}.", "", ranks]
+    if lines := [[row.label, *masked(row), _amount(row)] for row in board.rows if row.work]:
+        head = [board.noun, *MASKED, "cost"]
+        parts += ["", f"{_MASKED}.", "", markdown.plain_table(head, lines, numbers=True)]
     return "\n".join(parts) + "\n"
 
 
@@ -369,6 +384,10 @@ def _titles(whole: WholeTable) -> list[tuple[str, tuple[str, ...]]]:
         (average_label(column.group), ()) if column.index is None else (column.title, column.under)
         for column in whole.columns
     ]
+
+
+def _amount(row: BoardRow) -> str:
+    return MISSING if row.tokens is None else f"{row.tokens:,}"
 
 
 def _score(score: Score | None) -> Json:

@@ -94,7 +94,7 @@ def test_analyses_take_each_row_with_its_own_text(call, home):
 
 def test_the_board_its_page_and_a_card_name_each_rows_text(call, home, tmp_path):
     board = (home / "out" / "leaderboard.md").read_text()
-    size = r"[\d,]+ passages, [\d,]+ words"
+    size = r"[\d,]+ passages, [\d,]+ tokens, [\d,]+ words"
     assert re.search(rf"20% from general, 10% from situations, {size} \(rehearsal\)", board)
     assert re.search(rf"30% from wiki, {size} \(wiki\)", board)
     assert "corpus.mix" in (home / "out" / "leaderboard.html").read_text()

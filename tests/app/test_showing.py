@@ -242,6 +242,30 @@ def test_a_gallery_has_the_policies_of_plugins_and_says_what_it_leaves_out(call,
 
 
 @pytest.mark.slow
+def test_a_gallery_has_policies_that_need_a_pipeline_or_a_graph(call, store, tmp_path):
+    import spacy
+
+    nlp, graph = spacy.blank("en"), tmp_path / "graph.tsv"
+    rules = nlp.add_pipe("attribute_ruler")
+    for pattern, tag in (({}, "X"), ({"TEXT": "born"}, "VERB"), ({"TEXT": "Company"}, "NOUN")):
+        rules.add(patterns=[[pattern]], attrs={"POS": tag})
+    nlp.to_disk(tmp_path / "tags")
+    graph.write_text("born\tmukby\n")
+    tagger = f"policy.pipeline={tmp_path / 'tags'}"
+    rows = (
+        *(f"pos {tagger} policy.ratio=1 policy.tags=[{tag}]" for tag in ("NOUN", "VERB")),
+        f"pos-weighted {tagger} 'policy.ratio={{start: 1, end: 0}}'",
+        f"concepts policy.graph={graph} policy.frequent=1 policy.stage=1 policy.ratio=0.1",
+    )
+    code, out, _ = call("gallery", *rows, "--alone", "--text", TEXT, "--store", store)
+    assert code == 0
+    nouns, verbs, weighted, concepts = re.findall(r"\| `([^`]*)` \|$", out, re.MULTILINE)
+    assert (nouns, verbs) == ("Company", "born")
+    assert weighted.replace("<mask>", "") == TEXT and weighted.count("<mask>") > 9
+    assert concepts in ("born", "Mukby", "born<mask> Mukby")
+
+
+@pytest.mark.slow
 def test_a_gallery_of_some_rows_is_drawn(call, bart, tmp_path):
     file, words = tmp_path / "new" / "rows.svg", ("--model", bart, "--text", TEXT, "--alone")
     rows = ("random", "regex policy.pattern=Godisa")

@@ -15,7 +15,7 @@ from maskpolicy.core.files import write_file
 from maskpolicy.core.types import Json
 from maskpolicy.data.majority import LABEL, SENTENCE
 from maskpolicy.leaderboard import description, report, stored_board
-from maskpolicy.leaderboard.board import Board
+from maskpolicy.leaderboard.board import MASKED, Board
 from maskpolicy.leaderboard.page import differences, embedded_analyses, page_data
 from maskpolicy.leaderboard.stats import LEVEL, POWER
 from maskpolicy.leaderboard.table import HEIGHT, WIDTH, Table, table
@@ -85,7 +85,7 @@ def render(board: Board, home: str = "") -> str:
         nouns="policies" if board.given is None else "systems",
         reported=_reported(shown),
         policies=page_data.entries(board, analyses),
-        counts=list(page_data.COUNTS),
+        counts=list(MASKED),
         analyses=analyses,
         shared=embedded_analyses.shared_notes(analyses),
         experiments=page_data.experiments(runs),

@@ -13,21 +13,13 @@ from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.definition import NONE
 from maskpolicy.leaderboard import description, joined_rows, report
-from maskpolicy.leaderboard.board import Board, BoardRow
+from maskpolicy.leaderboard.board import Board, BoardRow, masked
 from maskpolicy.leaderboard.page.embedded_analyses import EmbeddedAnalysis, MaskedPassage
 from maskpolicy.leaderboard.results import run_folder
 from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.plugins.discovery import plugin_of_run
 
 _NO_STAGE = "No intermediate stage: the model is fine-tuned as it is."
-COUNTS = {  # titles of counts, with what is divided by what
-    "spans per passage": ("spans", "passages"),
-    "tokens per span": ("hidden_tokens", "spans"),
-    "masked tokens per passage": ("hidden_tokens", "passages"),
-    "target tokens per passage": ("target_tokens", "passages"),
-    "passages without a span": ("passages_without_span", "passages"),
-}
-_SHARES = ("passages without a span",)  # in percent
 
 
 @dataclass(frozen=True)
@@ -37,7 +29,7 @@ class PolicyEntry:
     label: str
     sentence: str  # "" if neither the policy's plugin nor the run has it
     settings: tuple[tuple[str, str], ...]
-    counts: tuple[str, ...]  # as COUNTS; () if nothing was counted
+    counts: tuple[str, ...]  # as board.MASKED; () if nothing was counted
     passage: MaskedPassage | None  # one that was masked in training, if the viewer was run
 
 
@@ -52,7 +44,7 @@ def entries(board: Board, analyses: Sequence[EmbeddedAnalysis]) -> list[PolicyEn
             label=row.label,
             sentence=_sentence(row.config["name"], _places(row)),
             settings=tuple(_settings(board, row).items()),
-            counts=_counts(row.work),
+            counts=masked(row),
             passage=next((passages[place] for place in _places(row) if place in passages), None),
         )
         for row in board.rows
@@ -105,19 +97,6 @@ def _plain(value: Json) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _counts(work: Mapping[str, int] | None) -> tuple[str, ...]:
-    if not work:
-        return ()
-    found = []
-    for title, (part, whole) in COUNTS.items():
-        share = work[part] / work[whole] if work.get(whole) and part in work else None
-        if share is None:
-            found.append("–")
-        else:
-            found.append(f"{100 * share:.1f}%" if title in _SHARES else f"{share:.2f}")
-    return tuple(found)
 
 
 _KEPT = ("finished", "seconds", "hardware", "versions", "commit")

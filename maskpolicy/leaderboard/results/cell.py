@@ -65,7 +65,7 @@ class Result:
     tuning: Json = None  # of a tuned row: what was tried, chosen, and spent (`collecting.chosen`)
     shrunk: Json = None  # by training: {"micro_tokens", "step"}, if memory ran out; else None
     weights: str | None = None  # digest of the general model's weights; None if not in the store
-    # passages and words of the intermediate stage's corpus; None if not in the store
+    # passages, words and tokens of the intermediate stage's corpus; None if not in the store
     text: Mapping[str, int] | None = None
     folder: Path = Path()  # of its run; not in the file
 

@@ -243,7 +243,7 @@ def _weights(behind: Iterable[Stage], store: Store) -> str | None:
 
 
 def _text(behind: Iterable[Stage], store: Store) -> Json:
-    """Return passages and words of the intermediate stage's corpus, or None without a record."""
+    """Return the size of the intermediate stage's corpus, or None without a record."""
     corpus = next((each.inputs["corpus"] for each in behind if each.kind == "intermediate"), None)
     known = None if corpus is None else store.recall(corpus.key)
     return known and (known["record"].get("facts") or {}).get(SIZE_FACT)

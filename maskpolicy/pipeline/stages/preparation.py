@@ -39,7 +39,7 @@ from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
 SHARD = "shard-"  # inputs of corpus, annotate and count: shard-00000, shard-00001, ..
-SIZE_FACT = "size"  # passages and words of a corpus; corpora of earlier versions lack it
+SIZE_FACT = "size"  # passages, words and tokens of a corpus; those of earlier versions lack some
 MIXED = "mix-"  # inputs of corpus: mix-general, ..
 SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
 _TOKENIZER_TEXTS = 200_000  # the most documents of each corpus that train a tokenizer
@@ -102,7 +102,8 @@ def passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) ->
     """Split a corpus into passages and tokenize them, merge its shards, or mix texts into it."""
     _passages(params, inputs, out, run)
     made = Passages.open(out)
-    run.facts[SIZE_FACT] = {"passages": len(made), "words": made.count_words()}
+    tokens = int(made.lengths.sum())
+    run.facts[SIZE_FACT] = {"passages": len(made), "words": made.count_words(), "tokens": tokens}
 
 
 def _passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import folders
 import pytest
 
+from maskpolicy.leaderboard.board import MASKED
 from maskpolicy.leaderboard.page import embedded_analyses, page_data
+from maskpolicy.leaderboard.report import to_markdown
 from tests.leaderboard.page.test_embedded_analyses import find
 from tests.leaderboard.page.test_page import POLICIES, board
 
@@ -15,7 +17,7 @@ def folder(tmp_path):
     return folders.write(tmp_path / "a run", POLICIES)
 
 
-def test_the_glossary_has_a_sentence_settings_counts_and_a_passage_of_each_policy(folder):
+def test_the_glossary_has_a_sentence_settings_and_a_passage_of_each_policy(folder):
     folders.put_viewer(folder)
     none, random, salient = page_data.entries(board(folder), find(folder))
     assert none.sentence.startswith("No intermediate stage")
@@ -26,14 +28,25 @@ def test_the_glossary_has_a_sentence_settings_counts_and_a_passage_of_each_polic
     assert random.passage.parts[:2] == (("masked", "Ada"), ("", " met "))
     assert salient.passage
     assert salient.passage.parts[1] == ("masked", "Rome")
+
+
+def test_counts_are_those_of_the_intermediate_stage(folder):
     work = {"passages": 200, "passages_without_span": 3, "spans": 500}
-    work |= {"hidden_tokens": 750, "target_tokens": 2000}
-    folders.change(folder, "random--*.json", work=work)
+    work |= {"hidden_tokens": 750, "target_tokens": 2000, "source_tokens": 3200}
+    # twice 100 passages of 25 tokens
+    folders.change(folder, "random--*.json", work=work, text={"passages": 100, "tokens": 2500})
     none, random, salient = page_data.entries(board(folder), [])
-    assert next(iter(page_data.COUNTS)) == "spans per passage"
-    assert random.counts == ("2.50", "1.50", "3.75", "10.00", "1.5%")
+    assert next(iter(MASKED)) == "spans per passage"
+    assert random.counts == ("2.50", "1.50", "3.75", "15.0%", "10.00", "1.5%")
     assert none.counts == ()
-    assert salient.counts[:2] == ("–", "–")  # an earlier version counted no spans
+    # an earlier version counted neither spans nor the corpus's tokens
+    assert salient.counts[:2] == ("–", "–") and salient.counts[3] == "–"
+    lines = to_markdown(board(folder)).split("What each policy masked")[1].splitlines()[4:]
+    assert lines[0].split() == ["|", "random", *" | ".join(["", *random.counts, "5,200 |"]).split()]
+    assert [line.split()[1] for line in lines] == ["random", "salient-span"]
+    cut = {**work, "passage_tokens": 6000, "cut_tokens": 1000}  # what is cut is not read
+    folders.change(folder, "random--*.json", work=cut)
+    assert page_data.entries(board(folder), [])[1].counts[3] == "15.0%"
 
 
 def test_each_run_has_its_own_passages(tmp_path):
