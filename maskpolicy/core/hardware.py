@@ -7,6 +7,7 @@ import gc
 import os
 import platform
 import signal
+import sys
 import threading
 import uuid
 from functools import cache
@@ -47,12 +48,29 @@ def is_cuda() -> bool:
     return torch.cuda.is_available()
 
 
+def gpu_in_use() -> str | None:
+    """Return the name of the GPU that this process has computed with, or None; loads nothing."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return str(torch.cuda.get_device_name())
+
+
 def free_gpu_memory() -> int:
     """Return the bytes of the GPU's memory that no tensor and no other process has."""
     import torch
 
     kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return int(torch.cuda.mem_get_info()[0] + kept)
+
+
+def ran_out(error: Exception) -> bool:
+    """Return whether an error means that a GPU or the CPU has no memory left."""
+    import torch
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or should_reduce_batch_size(error)
 
 
 def use_expandable_segments() -> None:

@@ -41,7 +41,8 @@ class Training:
     max_grad_norm: Amount = schema.renamed("clip", 1.0)
     # auto: bf16 if the machine has matrix units for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
+    # auto: eager on a CPU, else sdpa; flash_attention_2 needs its package and bf16
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flex_attention"] = "auto"
     compile: Literal["auto"] | bool = (
         "auto"  # torch.compile the loss; auto: in pre-training on CUDA
     )

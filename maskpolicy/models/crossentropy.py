@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, linear, pad
 
 _IGNORE = -100  # label without loss, as in PyTorch
 _SMALLEST = 1e-30  # likelihood whose logarithm is exact in single precision
+_AT_ONCE = 1 << 27  # logits that are in a GPU's memory at a time
+_ALIGNED = 64  # a vocabulary has a multiple of so many entries while a GPU computes with it
 
 
 class _Summed(torch.autograd.Function):
@@ -80,10 +82,85 @@ def summed(
 
     Shapes: states (n, d), weight (v, d), bias (v,) or None, labels (n,) of int64, and `of_labels`
     (n,), by which the losses are multiplied, or None. A label of -100 adds no loss. The bias
-    receives no gradient.
+    receives a gradient only if the loss is computed in chunks.
     """
+    if in_chunks(states):
+        has_gradient = torch.is_grad_enabled()
+        found: Tensor = _operator(states, weight, bias, labels, of_labels, has_gradient)[0]
+        return found
     apply: Callable[..., Tensor] = _Summed.apply
     return apply(states, weight, bias, labels, of_labels)
+
+
+def in_chunks(states: Tensor) -> bool:
+    """Return whether `summed` computes the loss of states in chunks: on a GPU."""
+    return states.is_cuda
+
+
+def chunked(
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    of_labels: Tensor | None,
+    has_gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the value of `summed`, and its gradients by states, weight and bias.
+
+    The logits of one chunk of labels exist at a time, and become its gradient in place. Nothing is
+    computed again in the backward pass. Without `has_gradient`, the gradients are 0.
+    """
+    size, is_label = len(weight), (labels != _IGNORE).float()
+    scales = is_label if of_labels is None else of_labels * is_label
+    wide = pad(weight, (0, 0, 0, -size % _ALIGNED))
+    by_states, by_weight = torch.zeros_like(states), torch.zeros_like(wide, dtype=torch.float32)
+    loss, by_bias = scales.new_zeros(()), by_weight.new_zeros(len(wide))
+    rows = max(1, _AT_ONCE // len(wide))
+    parts = zip(*(each.split(rows) for each in (states, labels, scales, by_states)), strict=True)
+    for part, own, scale, by_part in parts:
+        logits, places = linear(part, wide).float(), own.clamp(min=0)[:, None]
+        if bias is not None:
+            logits[:, :size] += bias
+        logits[:, size:] = -torch.inf
+        totals = logits.logsumexp(1, keepdim=True)
+        loss += ((totals - logits.gather(1, places))[:, 0] * scale).sum()
+        if has_gradient:
+            slopes = logits.sub_(totals).exp_()
+            slopes.scatter_add_(1, places, -torch.ones_like(totals)).mul_(scale[:, None])
+            by_bias += slopes.sum(0)
+            slopes = slopes.to(states.dtype)
+            by_part.copy_(slopes @ wide)
+            by_weight += slopes.t() @ part
+    return loss, by_states, by_weight[:size].to(weight.dtype), by_bias[:size].to(weight.dtype)
+
+
+_operator: Any = torch.library.custom_op(  # a graph of torch.compile has it as one operation
+    "maskpolicy::cross_entropy",
+    chunked,
+    mutates_args=(),
+    schema="(Tensor states, Tensor weight, Tensor? bias, Tensor labels, Tensor? of_labels, "
+    "bool has_gradient) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+def _shapes(states: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    loss, by_bias = states.new_empty((), dtype=torch.float32), weight.new_empty(len(weight))
+    return loss, torch.empty_like(states), torch.empty_like(weight), by_bias
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*output[1:])
+
+
+@once_differentiable
+def _backward(ctx: Any, scale: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
+    by_states, by_weight, by_bias = (each * scale.to(each.dtype) for each in ctx.saved_tensors)
+    bias = by_bias if ctx.needs_input_grad[2] else None
+    return by_states, by_weight, bias, None, None, None
+
+
+_operator.register_fake(_shapes)
+_operator.register_autograd(_backward, setup_context=_keep)
 
 
 def of_logits(logits: Tensor, labels: Tensor, of_labels: Tensor | None) -> Tensor:

@@ -183,8 +183,12 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of the masked tokens, weighted, and their number."""
     from maskpolicy.models import crossentropy
 
-    labels, logits = batch.targets, label_logits(module, batch)
-    return crossentropy.of_logits(logits, labels, batch.label_weights), len(labels)
+    labels, weights = batch.targets, batch.label_weights
+    if hasattr(module, "bias") and crossentropy.in_chunks(batch.source):
+        hidden, rows = module.hidden(batch.labelled(module(batch))), module.encoder
+        rows = rows.get_input_embeddings().weight
+        return crossentropy.summed(hidden, rows, module.bias, labels, weights), len(labels)
+    return crossentropy.of_logits(label_logits(module, batch), labels, weights), len(labels)
 
 
 training_loss = partial(

@@ -178,11 +178,28 @@ def set_dropout(model: Any, share: float | None) -> None:
 
 
 def set_attention(module: Any, name: str) -> None:
-    """Set the attention implementation; log a line if the model has only the eager one."""
-    if name == "sdpa" and not getattr(module, "_supports_sdpa", True):
-        log.warning("attention: %s has no sdpa: eager is used", type(module).__name__)
-        name = "eager"
+    """Set the attention implementation, or the next one that the model and this machine have.
+
+    Logs a line for each one that is not used.
+    """
+    from transformers.utils.import_utils import is_flash_attn_2_available
+
+    while name in _IMPLEMENTATIONS:
+        support, following = _IMPLEMENTATIONS[name]
+        is_here = name != "flash_attention_2" or is_flash_attn_2_available()
+        if is_here and getattr(module, support, True):
+            break
+        who = type(module).__name__ if is_here else "this machine"
+        log.warning("attention: %s has no %s: %s is used", who, name, following)
+        name = following
     module.set_attn_implementation(name)
+
+
+_IMPLEMENTATIONS = {  # implementations: the attribute of models that have it, and what replaces it
+    "flash_attention_2": ("_supports_flash_attn", "sdpa"),
+    "flex_attention": ("_supports_flex_attn", "sdpa"),
+    "sdpa": ("_supports_sdpa", "eager"),
+}
 
 
 def load_tokenizer(

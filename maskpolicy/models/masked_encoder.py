@@ -39,7 +39,7 @@ class MaskedEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Return the last states at all positions of the source, (b, n, d)."""
-        seen = batch.seen.long()
+        seen = None if batch.mask is None else batch.mask.long()
         if self.decoder is None:
             out = self.encoder(input_ids=batch.source, attention_mask=seen)
         else:
@@ -48,10 +48,15 @@ class MaskedEncoder(nn.Module):
         found: torch.Tensor = out.last_hidden_state
         return found
 
+    def hidden(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the input of the head's matrix, (k, d), for the states of k positions."""
+        found: torch.Tensor = self.norm(gelu(self.dense(states)))
+        return found
+
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Return the logits, (k, v), of the states of k positions, (k, d)."""
-        hidden = self.norm(gelu(self.dense(states)))
-        return linear(hidden, self.encoder.get_input_embeddings().weight, self.bias)
+        rows = self.encoder.get_input_embeddings().weight
+        return linear(self.hidden(states), rows, self.bias)
 
     def label_logits(self, batch: Batch) -> torch.Tensor:
         """Return the logits of a batch's k labels, (k, v), row by row."""

@@ -102,19 +102,19 @@ def states(model: Any, batch: Batch) -> torch.Tensor:
     if body is not None:  # of all families but T5's
         last = body(
             **_read(model, batch),
-            attention_mask=batch.seen,
+            attention_mask=batch.mask,
             decoder_input_ids=batch.decoder,
             use_cache=False,
         ).last_hidden_state
         return last
     if batch.excluded is None:
-        memory = model.encoder(input_ids=batch.source, attention_mask=batch.seen).last_hidden_state
+        memory = model.encoder(input_ids=batch.source, attention_mask=batch.mask).last_hidden_state
     else:
         memory = encode(model, batch)
     last = model.decoder(
         input_ids=batch.decoder,
         encoder_hidden_states=memory,
-        encoder_attention_mask=batch.seen,
+        encoder_attention_mask=batch.mask,
         use_cache=False,
     ).last_hidden_state
     config = model.config

@@ -10,6 +10,7 @@ import s3
 from small import EXPERIMENT
 from stores import FOURTH, KEY, OTHER, THIRD, commit, names, text_of
 
+from maskpolicy.core import hardware
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store
 
@@ -69,6 +70,23 @@ def test_different_and_damaged_artifacts_are_named_and_not_copied(call, folder, 
     assert f"{KEYS[0]} has different files in both: deep/file.txt" in err
     assert f"{KEYS[1]} is damaged in {folder}: not copied" in err
     assert texts(open_store(url)) == {KEYS[0]: "other", KEYS[2]: "text 2"}
+
+
+def test_artifacts_that_a_gpu_computed_may_differ(call, tmp_path, monkeypatch, caplog):
+    """Stages of other kinds, and those of CPUs, may not."""
+    monkeypatch.setattr(hardware, "gpu_in_use", lambda: "H100")
+    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+    for kind, key in (("corpus", KEYS[0]), ("finetune", KEYS[1])):
+        for store, text in ((one, "a"), (two, "b"), (two, "c")):
+            with store.write(key, {"kind": kind}) as out:
+                (out / "file.txt").write_text(text)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    assert "H100 rounds differently each time" in caplog.messages[1]
+    code, _, err = call("store", "copy", one.root, two.root)
+    assert code == 1
+    assert f"{KEYS[1]} has different files in both, as H100 rounds differently each time: f" in err
+    one.drop(KEYS[0])
+    assert call("store", "copy", one.root, two.root)[0] == 0
 
 
 # verify, du, prune

@@ -178,15 +178,6 @@ def test_what_a_killed_process_was_writing_is_removed(collected, tmp_path):
     assert busy.exists()
 
 
-def test_a_none_cell_holds_nothing_of_the_intermediate_stage(experiment):
-    none, random = (
-        cell_config(experiment, policy, experiment.tasks[0], 0) for policy in experiment.policies
-    )
-    assert not {"corpus", "intermediate", "fit"} & set(none)
-    assert random["intermediate"]["steps"] == experiment.intermediate.steps
-    assert "fit" not in random
-
-
 @pytest.mark.parametrize(
     ("keys", "runs", "models"),
     [
@@ -211,3 +202,5 @@ def test_seeds_take_runs_and_general_models_in_turn(tmp_path, keys, runs, models
     assert [each["intermediate_seed"] for each in random] == runs
     assert [each["general_seed"] for each in random] == models
     assert [each["general_seed"] for each in none] == models
+    assert not {"corpus", "intermediate", "fit"} & {*none[0]} and "fit" not in random[0]
+    assert random[0]["intermediate"]["steps"] == made.intermediate.steps

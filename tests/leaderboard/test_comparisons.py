@@ -28,18 +28,12 @@ def compared(*where: Path, row: int = 2, task: str = "zsre", **settings) -> Comp
     return score.comparison
 
 
-def test_three_seeds_with_runs_of_their_own_are_tested(tmp_path):
-    found = compared(folders.write(tmp_path, STRONG, seeds=3))
-    assert found.reason is None
-    assert found.estimate is not None
-    assert (found.seeds, found.estimate.groups) == (3, 20)
-    assert found.estimate.low < found.estimate.difference < found.estimate.high
-    assert found.is_significant
-    assert not compared(tmp_path, row=1).is_significant
-
-
-def test_p_values_are_adjusted_over_all_cells(tmp_path):
+def test_seeds_with_runs_of_their_own_are_tested_and_p_adjusted_over_all_cells(tmp_path):
     folders.write(tmp_path, STRONG, ("zsre", "wow", "nq"), seeds=3)
+    found = compared(tmp_path)
+    assert (found.reason, found.seeds, found.estimate.groups) == (None, 3, 20)
+    assert found.estimate.low < found.estimate.difference < found.estimate.high
+    assert found.is_significant and not compared(tmp_path, row=1).is_significant
     board = build_leaderboard([read_run(tmp_path)])
     scores = [score for row in board.rows[1:] for score in row.scores.values() if score]
     tests = [score.comparison for score in scores if score.comparison]
@@ -69,14 +63,17 @@ def test_there_is_no_test_where_it_would_say_nothing(tmp_path, settings, reason)
 
 
 def test_two_machines_compute_other_runs_of_one_experiment(tmp_path):
-    one = folders.write(tmp_path / "one", STRONG, seeds=2)
-    other = folders.write(tmp_path / "other", STRONG, seeds=2, first=2)
+    """They share the general models by the numbers of their runs."""
+    one = folders.write(tmp_path / "one", STRONG, seeds=2, general_seeds=4)
+    other = folders.write(tmp_path / "other", STRONG, seeds=2, first=2, general_seeds=4)
     found = compared(one, other)
-    assert (found.seeds, found.reason) == (4, None)
+    assert (found.seeds, found.reason, found.draws_general) == (4, None, True)
     assert found.is_significant
     board = build_leaderboard([read_run(one), read_run(other)])
     assert [row.label for row in board.rows] == list(STRONG)
     assert all(score and score.is_complete for row in board.rows for score in row.scores.values())
+    again = folders.write(tmp_path / "again", STRONG, seeds=2, first=2, general_seeds=2)
+    assert str(compared(one, again).reason).startswith("4 seeds share 2 general models")
 
 
 def test_the_difference_shown_is_the_one_that_is_tested(tmp_path):
@@ -113,6 +110,9 @@ def test_a_board_says_whether_the_general_model_is_drawn(tmp_path):
     board = build_leaderboard([read_run(own)])
     shown = (page.render(board), report.to_markdown(board), report.to_latex(board))
     assert all(said(own) in text and said(one) not in text for text in shown)
+    alone = "a mark may be about this model alone"
+    assert alone not in shown[1]
+    assert alone in report.to_markdown(build_leaderboard([read_run(one)]))
     assert description.facts(board)["general models"] == "0, 1, 2"
     assert "general models" not in description.facts(build_leaderboard([read_run(one)]))
 
@@ -123,15 +123,6 @@ def test_a_board_says_so_if_only_some_tests_draw_the_general_model(tmp_path):
     one = folders.write(tmp_path / "one", new, seeds=3, first=3)
     assert said(own, one).startswith("The tests generalise to other seeds and other examples")
     assert "where each seed has its own general model" in said(own, one)
-
-
-def test_two_machines_share_the_general_models_by_the_numbers_of_their_runs(tmp_path):
-    one = folders.write(tmp_path / "one", STRONG, seeds=2, general_seeds=4)
-    other = folders.write(tmp_path / "other", STRONG, seeds=2, first=2, general_seeds=4)
-    found = compared(one, other)
-    assert (found.seeds, found.reason, found.draws_general) == (4, None, True)
-    again = folders.write(tmp_path / "again", STRONG, seeds=2, first=2, general_seeds=2)
-    assert str(compared(one, again).reason).startswith("4 seeds share 2 general models")
 
 
 @pytest.mark.parametrize("general_seeds", [1, 4])
@@ -151,15 +142,6 @@ def test_rows_are_not_tested_across_machines_whose_general_models_differ(tmp_pat
     assert compared(one, other).is_significant
     folders.change(one, "none--*.json", weights="c" * 64)
     assert compared(one, other).reason == "the two rows start from different general models"
-
-
-def test_a_board_whose_tests_rest_on_one_general_model_says_so(tmp_path):
-    one = folders.write(tmp_path / "one", STRONG, seeds=3)
-    own = folders.write(tmp_path / "own", STRONG, seeds=3, general_seeds=3)
-    two = folders.write(tmp_path / "two", STRONG, seeds=2)
-    for folder in (one, own, two):
-        text = report.to_markdown(build_leaderboard([read_run(folder)]))
-        assert ("a mark may be about this model alone" in text) == (folder == one)
 
 
 def test_a_board_names_marks_that_need_runs_that_vary_normally(tmp_path):
@@ -254,33 +236,12 @@ def test_a_failed_seed_is_left_out_of_both_rows(tmp_path):
     assert compared(tmp_path).seeds == 3
 
 
-def test_a_metric_of_all_examples_together_is_not_tested(tmp_path):
-    for path in (folders.write(tmp_path, STRONG, seeds=3) / "results").glob("*.json"):
-        mean = json.loads(path.read_text())["metrics"]["score"]
-        folders.change(tmp_path, path.name, metrics={"mean": mean, "score": 0.5})
-    found = compared(tmp_path)
-    assert found.estimate is None
-    assert str(found.reason).startswith("the metric is a figure over all examples")
-    text = page.render(build_leaderboard([read_run(tmp_path)]))
-    assert "there are no scores of single examples to pair" in text
-    assert "each with an intermediate run of its own" not in text
-
-
 ROWS = {"none": 0.1, "random": 0.12, "salient-span": 0.9, "supervised": 0.92}
 
 
 def versus(row: str, other: str, difference: float, p: float) -> Versus:
     found = Estimate(difference, difference - 1, difference + 1, p, 20, 5.0)
     return Versus("triviaqa", row, other, Comparison(3, found, p))
-
-
-def test_a_rank_is_bounded_by_the_rows_that_are_better_and_worse():
-    found = standings(
-        [versus("a", "b", 9, 0.01), versus("a", "c", 5, 0.2), versus("b", "c", -3, 0.04)],
-        {"triviaqa": {"a", "b", "c"}},
-    )["triviaqa"]
-    assert {label: str(one) for label, one in found.items()} == {"a": "1-2", "b": "3", "c": "1-2"}
-    assert [label for label, one in found.items() if one.is_tied_with_best] == ["a", "c"]
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=6, unique=True), st.floats(0, 4))
@@ -301,14 +262,6 @@ def test_ranks_hold_the_order_that_was_seen(means, noise):
     assert any(one.is_tied_with_best for one in found.values())
 
 
-def test_without_a_test_there_are_no_ranks_and_pairs_say_why(tmp_path):
-    board = build_leaderboard([read_run(folders.write(tmp_path, ROWS, seeds=2))])
-    assert board.standings == {}
-    assert "ranks" not in report.to_markdown(board).lower()
-    why = "2 seeds in both rows: a test needs 3"
-    assert report.to_pairs(board) == f"no pair of rows can be tested: {why}"
-
-
 def test_ranks_and_pairs_of_a_leaderboard(tmp_path):
     folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=5)
     board = build_leaderboard([read_run(tmp_path)])
@@ -323,47 +276,28 @@ def test_ranks_and_pairs_of_a_leaderboard(tmp_path):
         "supervised": [1, 2],
     }
     assert "1-2 =" in report.to_markdown(board)
-
-
-def test_the_average_of_two_tasks_is_that_of_their_differences(tmp_path):
-    folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=3)
-    board = build_leaderboard([read_run(tmp_path)])
+    # the average of two tasks is that of their differences
     found = {(each.column, each.row, each.other): each.comparison.estimate for each in board.pairs}
     one, two, mean = (
         found[column, "none", "salient-span"]
         for column in ("triviaqa", "nq", "mean of closed-book")
     )
-    assert one is not None
-    assert two is not None
-    assert mean is not None
     assert mean.difference == pytest.approx((one.difference + two.difference) / 2)
     assert mean.high - mean.low < max(one.high - one.low, two.high - two.low)
 
 
-def test_a_row_without_a_score_has_no_rank_and_does_not_count(tmp_path):
-    folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=3)
-    for path in (tmp_path / "results").glob("random--nq--*.json"):
-        path.unlink()
+def test_a_row_without_a_test_has_no_rank_and_counts_where_it_has_a_score(tmp_path):
+    folders.write(tmp_path, ROWS, ("triviaqa", "nq", "zsre"), seeds=3)
+    for name in ("nq--0", "nq--1", "nq--2", "zsre--1", "zsre--2"):
+        (tmp_path / "results" / f"random--{name}.json").unlink()
     board = build_leaderboard([read_run(tmp_path)])
     assert "random" in board.standings["triviaqa"]
-    for column in ("nq", "mean of closed-book"):
+    for column, worst in {"nq": 3, "mean of closed-book": 3, "zsre": 4}.items():
         ranks = board.standings[column]
-        assert list(ranks) == ["none", "salient-span", "supervised"]
-        assert max(one.high for one in ranks.values()) == 3
-    shown = dict(zip(board.standings, report.ranks_of(board, board.rows[1]), strict=True))
+        assert set(ranks) == {"none", "salient-span", "supervised"}
+        assert max(one.high for one in ranks.values()) == worst
+    row = next(row for row in board.rows if row.label == "random")
+    shown = dict(zip(board.standings, report.ranks_of(board, row), strict=True))
     assert shown["nq"] == shown["mean of closed-book"] == "–"
+    assert shown["zsre"] == "no test"
     assert "random" not in report.tied_with_best(board)["nq"]
-
-
-def test_a_row_with_scores_but_no_test_counts_and_has_no_rank(tmp_path):
-    folders.write(tmp_path, ROWS, ("triviaqa",), seeds=3)
-    for seed in (1, 2):
-        (tmp_path / "results" / f"random--triviaqa--{seed}.json").unlink()
-    board = build_leaderboard([read_run(tmp_path)])
-    ranks = board.standings["triviaqa"]
-    assert set(ranks) == {"none", "salient-span", "supervised"}
-    assert max(one.high for one in ranks.values()) == 4
-    by_label = {row.label: row for row in board.rows}
-    assert board.has_score(by_label["random"], "triviaqa")
-    assert report.ranks_of(board, by_label["random"]) == ["no test"]
-    assert report.ranks_of(board, by_label["none"]) != ["no test"]

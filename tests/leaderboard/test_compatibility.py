@@ -185,13 +185,6 @@ def test_columns_may_have_a_fine_tuning_of_their_own(tmp_path):
         build_leaderboard([run(*results()), other])
 
 
-def test_rows_of_one_run_are_always_ranked():
-    other = whole()
-    other["train_on"][0]["data"] = "hub"
-    rows = [cell(whole()), replace(cell(other), policy="another")]
-    assert len(build_leaderboard([run(*rows, baseline="supervised")]).rows) == 2
-
-
 def test_the_same_files_may_lie_elsewhere_and_other_files_not_in_the_same_place():
     moved = whole()
     moved["task"]["data"], moved["corpus"]["files"] = "/elsewhere", ["/elsewhere/a.txt"]
@@ -228,6 +221,8 @@ def test_results_of_other_versions_of_the_code_are_not_ranked():
     with pytest.raises(ConfigError, match="version of finetune: 1 -> 2"):
         joined(one, other)
     assert len(joined(one, cell(whole())).rows) == 2
+    with pytest.raises(ConfigError, match=r"zsre\.metric version: 1 -> 2"):
+        joined(one, cell(whole(), metrics=replace(one.metrics, version=2)))
 
 
 def test_one_row_computed_on_two_machines_is_one_row():

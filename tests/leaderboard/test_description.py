@@ -79,18 +79,6 @@ def test_a_form_says_model_budgets_seeds_and_that_the_data_are_invented(folder, 
         assert fact.replace(": ", " " if form == "page" else ": ") in text
 
 
-@pytest.mark.parametrize("form", ["page", "markdown"])
-def test_ranks_are_of_columns_of_the_same_names(tmp_path, form):
-    found = board(folders.write(tmp_path, {"none": 0.1, "random": 0.9}, ("triviaqa", "nq")))
-    assert set(found.standings) >= {"triviaqa", "nq"}
-    text = shown(found, form).partition(report.RANKS)[2]
-    assert "policy triviaqa (world) nq (world)" in text.replace("| ", "")
-    for table in (report.to_ranks(found), report.to_pairs(found)):
-        lines = io.StringIO()
-        Console(file=lines, width=200).print(table)
-        assert "triviaqa (world)" in lines.getvalue()
-
-
 def test_the_machines_forms_say_it_too(folder):
     found = board(folder)
     rows = list(csv.DictReader(io.StringIO(report.to_csv(found))))
@@ -131,18 +119,17 @@ def test_a_mixed_board_says_which_rows_were_measured_on_what(tmp_path, form):
     assert "nq (world)" in text  # some of its questions are
 
 
-def test_a_model_built_from_scratch_has_its_shape(tmp_path):
+def test_the_shape_of_a_model_shared_masks_and_a_training_of_no_steps_are_named(tmp_path):
     model = {"name": "mini", "kind": "encoder", "layers": 6, "decoder_layers": 4}
-    found = description.facts(board(folders.write(tmp_path, POLICIES, model=model)))
-    assert found["model"] == "mini encoder (layers 6), built from scratch on the embedded world"
-
-
-def test_keys_that_all_rows_share_are_said(tmp_path):
-    folders.write(tmp_path, {"none": 0.2, "random": 0.3, "span": 0.4})
-    for name in ("random", "span"):
-        policy = {"corruption": "token", "target": "spans"}
+    none = {**folders.BUDGET, "steps": 0}
+    folders.write(tmp_path, {**POLICIES, "span": 0.4}, model=model, finetune=none)
+    for name, target in (("random", "spans"), ("span", "full")):
+        policy = {"corruption": "token", "target": target}
         folders.change(tmp_path, f"{name}--*.json", config={"policy": policy})
-    assert description.facts(board(tmp_path))["masks of all rows"] == "corruption token"
+    found = description.facts(board(tmp_path))
+    assert found["model"] == "mini encoder (layers 6), built from scratch on the embedded world"
+    assert found["masks of all rows"] == "corruption token"
+    assert found["fine-tuning"] == "none (0 steps)"
 
 
 def test_a_folder_that_the_world_was_written_to_is_the_world(tmp_path):
@@ -151,43 +138,6 @@ def test_a_folder_that_the_world_was_written_to_is_the_world(tmp_path):
     (tmp_path / "made" / "world.json").write_text("{}")
     assert collecting._origin(str(tmp_path / "made" / "tasks")) == "world"
     assert [collecting._origin(name) for name in ("world", "hub")] == ["world", "hub"]
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("section", "title"), [("finetune", "fine-tuning"), ("general", "general stage")]
-)
-def test_a_training_of_no_steps_is_named(tmp_path, section, title, form):
-    none = {section: {**folders.BUDGET, "steps": 0}}
-    some = {section: {**folders.BUDGET, "steps": 60}}
-    alone = board(folders.write(tmp_path / "a", {"none": 0.2}, **none))
-    joined = board(tmp_path / "a", folders.write(tmp_path / "b", POLICIES, **some), mixed=True)
-    assert description.facts(alone)[title] == "none (0 steps)"
-    text = shown(joined, form)
-    assert "none (0 steps) (none (a));" in text
-    assert "learning rate 0.001 (none (b), random)" in text
-
-
-def test_long_lists_of_rows_name_a_few_whole_labels_and_count_the_others(tmp_path):
-    labels = [f"random ratio=0.{number}" for number in range(10, 20)]
-    folder = folders.write(tmp_path, {"none": 0.2, **dict.fromkeys(labels, 0.5)}, seeds=1)
-    for pattern, steps in (("random*0.1[0-4]*", 10), ("random*0.1[5-9]*", 11)):
-        config = {"intermediate": {"steps": steps}, "trainings": {"intermediate": {"steps": 10}}}
-        folders.change(tmp_path, pattern, config=config)
-    found = board(folder)
-    text = description.facts(found)["intermediate stage"]
-    assert f"({', '.join(labels[:3])} and 2 more)" in text
-    assert f"({', '.join(labels[5:8])} and 2 more)" in text
-    whole = report.to_json(found)["measured"]["settings"]["intermediate stage"]
-    assert ", ".join(labels[:5]) in whole
-
-
-def test_the_terminal_cuts_no_label_inside_a_word(tmp_path):
-    label = "a-policy-of-a-long-name ratio=0.15"
-    folder = folders.write(tmp_path, {"none": 0.2, label: 0.5}, tuple(folders.GROUPS), seeds=2)
-    text = io.StringIO()
-    Console(file=text, width=100).print(report.to_table(board(folder)))
-    assert "a-policy-of-a-long-name" in text.getvalue()
 
 
 RATES = [0.1, 0.2, 0.3]
@@ -223,31 +173,8 @@ def notes(*results: Result) -> list[str]:
     return [note for note in board.notes if "tuned" in note or "tried" in note]
 
 
-def test_a_choice_has_the_score_of_each_value():
-    assert description.choice(tuned("random", 1)) == (
-        "intermediate.lr=0.2 (mean scores: 0.1: 12.5; 0.2: 25.0; 0.3: 12.5)"
-    )
-    by_task = tuned("random", 0, by="task", scores=[0.5, 0.5, 0.25])
-    assert description.choice(by_task) == (
-        "intermediate.lr=0.1 for zsre (mean scores: 0.1: 50.0; 0.2: 50.0; 0.3: 25.0, the first of "
-        "2 that are best)"
-    )
-    assert description.choice(result("random", "zsre", 0, 0.5)) == ""
-
-
-def test_the_cost_is_that_of_all_candidates():
-    assert description.cost(tuned("random", 1)) == (
-        "3 intermediate trainings of 15 steps in all, 900 tokens and 3 fine-tunings of 9 steps in "
-        "all and 3 evaluations on dev"
-    )
-    assert description.cost(result("random", "zsre", 0, 0.5)) == ""
-
-
-def test_rows_that_were_tuned_alike_need_no_note():
-    assert notes(tuned("random", 1), tuned("span", 1)) == []
-
-
 def test_rows_that_were_not_tuned_alike_have_a_note():
+    assert notes(tuned("random", 1), tuned("span", 1)) == []
     fewer, none = tuned("span", 0, [0.1, 0.2]), result("mass", "zsre", 0, 0.5)
     assert notes(tuned("random", 1), fewer, none) == [
         "rows were not tuned alike, which is part of their differences (random: intermediate.lr of "

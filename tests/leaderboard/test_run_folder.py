@@ -63,6 +63,8 @@ def test_a_run_writes_to_its_folder_again(tmp_path):
     (folder / verbatim.WRITTEN).unlink()
     with pytest.raises(StoreError, match="holds other files"):
         run_folder.check(folder)
+    (folder / run_folder.BEING_WRITTEN).touch()  # half written
+    run_folder.check(folder)
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 512])
@@ -74,15 +76,6 @@ def test_a_run_writes_to_a_folder_again_that_lost_power(tmp_path, left):
     mine.write_text("model: mini\n")
     verbatim.save(verbatim.read_experiment(mine), tmp_path)
     assert verbatim.is_saved(tmp_path)
-
-
-def test_a_run_writes_to_a_half_written_folder_again(tmp_path):
-    (tmp_path / run_folder.BEING_WRITTEN).touch()
-    (tmp_path / "results").mkdir()
-    run_folder.check(tmp_path)
-    (tmp_path / verbatim.WRITTEN).write_text("model: mini\n")
-    with pytest.raises(StoreError, match="choose another --out"):
-        run_folder.check(tmp_path)
 
 
 def test_all_that_a_run_leaves_has_a_name_of_a_runs_folder():
@@ -109,13 +102,9 @@ def test_a_run_does_not_write_to_the_folder_of_another_file(tmp_path, monkeypatc
     run_folder.check(folder, verbatim.read_experiment(other))
     mine.unlink()  # moved
     run_folder.check(folder, asked)
-
-
-def test_a_shipped_experiment_is_named_as_run_takes_it(tmp_path):
-    folder = tmp_path / "run"
-    verbatim.save(verbatim.read_experiment(Path("findings/closed-book")), folder)
+    verbatim.save(verbatim.read_experiment(Path("findings/closed-book")), tmp_path / "shipped")
     asked = verbatim.read_experiment(Path("paper/closed-book"))
-    assert run_folder.owner_of(folder, asked) == "findings/closed-book"
+    assert run_folder.owner_of(tmp_path / "shipped", asked) == "findings/closed-book"
     assert run_folder.owner_of(tmp_path / "none", asked) == ""
 
 
@@ -162,24 +151,17 @@ def saved(folder, store):
     return folder
 
 
-def test_run_and_store_may_move_together(tmp_path):
+def test_how_a_run_went_reads_back_and_run_and_store_may_move_together(tmp_path):
     (tmp_path / "here" / "store").mkdir(parents=True)
-    saved(tmp_path / "here" / "it", tmp_path / "here" / "store")
-    shutil.move(tmp_path / "here", tmp_path / "there")
-    assert run_folder.store_of(tmp_path / "there" / "it") == str(tmp_path / "there" / "store")
-
-
-def test_a_store_that_is_gone_is_none(tmp_path):
-    assert run_folder.store_of(saved(tmp_path / "it", tmp_path / "never made")) is None
-    assert run_folder.store_of(tmp_path) is None
-
-
-def test_how_a_run_went_reads_back(tmp_path):
-    record = run_folder.read_record(saved(tmp_path / "it", tmp_path / "store"))
-    assert record is not None
+    record = run_folder.read_record(saved(tmp_path / "here" / "it", tmp_path / "here" / "store"))
     assert (record["experiment"], record["seconds"], record["jobs"]) == ("it", 1.5, 2)
     assert "torch" in record["versions"]
     assert run_folder.read_record(tmp_path) is None
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    assert run_folder.store_of(tmp_path / "there" / "it") == str(tmp_path / "there" / "store")
+    assert run_folder.store_of(saved(tmp_path / "gone", tmp_path / "never made")) is None
+    (tmp_path / "run.json").write_text('{"store": "s3://bucket/prefix"}')
+    assert run_folder.store_of(tmp_path) == "s3://bucket/prefix"
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
@@ -188,8 +170,3 @@ def test_a_file_that_no_run_wrote_is_named(tmp_path, text):
     for reads in (run_folder.read_record, run_folder.store_of):
         with pytest.raises(DataError, match=r"run.json: not .*: .*remove it"):
             reads(tmp_path)
-
-
-def test_a_run_names_the_url_of_its_store(tmp_path):
-    (tmp_path / "run.json").write_text('{"store": "s3://bucket/prefix"}')
-    assert run_folder.store_of(tmp_path) == "s3://bucket/prefix"

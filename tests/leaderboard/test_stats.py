@@ -93,16 +93,6 @@ def test_without_more_between_groups_than_chance_the_seeds_are_all_that_counts()
     assert judged.freedom == 2
 
 
-def test_the_interval_and_p_are_of_one_test():
-    differences = np.array([[0.3, 0.1, 0.4], [0.5, 0.1, 0.4], [0.4, 0.4, 0.0]])
-    found = one(differences, np.arange(3))
-    judged = stats.assess_family([found])[0]
-    assert judged.p == pytest.approx(2 * student.sf(found.mean / judged.error, judged.freedom))
-    low, high = stats.interval(float(found.mean), float(judged.error), judged.freedom)
-    half = student.isf(0.025, judged.freedom) * judged.error
-    assert (low, high) == (pytest.approx(found.mean - half), pytest.approx(found.mean + half))
-
-
 def test_noise_of_the_family_counts_twice_and_never_makes_less_of_a_pair():
     """The quiet row counts as noisier than it looks; the loud one keeps its noise."""
     quiet, loud, middle = (np.outer([-1, 0, 1], np.full(9, size)) for size in (0.001, 0.2, 0.02))
@@ -158,9 +148,6 @@ def test_holms_adjustment_is_that_of_statsmodels(values):
         patch.setattr(gc, "collect", lambda: 0)  # statsmodels does so at each call
         _, adjusted, *_ = multipletests(values, method="holm")
     np.testing.assert_allclose(stats.holm(values), adjusted)
-
-
-def test_holms_adjustment_of_no_tests_is_empty():
     assert stats.holm([]).shape == (0,)
 
 
@@ -243,25 +230,6 @@ def test_the_difference_is_found_in_four_of_five_experiments(seeds, rows, tests)
     assert (p < stats.LEVEL / tests).mean() == pytest.approx(stats.POWER, abs=0.015)
 
 
-def test_more_seeds_rows_and_examples_find_less():
-    assert (
-        power.finds(PARTS, 8, 7, 21) < power.finds(PARTS, 5, 7, 21) < power.finds(PARTS, 3, 7, 21)
-    )
-    assert power.finds(PARTS, 3, 3, 3) < power.finds(PARTS, 3, 1, 3)  # noise is pooled
-    assert power.finds(PARTS, 3, 7, 21) < power.finds(PARTS, 3, 7, 63)
-    few = replace(PARTS, interaction=0.01**2, group_freedom=5)
-    assert power.finds(few, 50, 7, 21) > 100 * few.interaction**0.5
-
-
-def test_defaults_are_named_where_nothing_was_run():
-    found = power.defaults(power.NOISE**2, [f"page {i // 2}" for i in range(40)])
-    assert (found.examples, found.source) == (40, "defaults")
-    assert found.group_freedom == pytest.approx(19)
-    unknown = power.defaults(power.NOISE**2, None)
-    assert unknown.examples is None
-    assert unknown.group_freedom == pytest.approx(power.EXAMPLES - 1)
-
-
 def test_what_plan_assumes_suffices_for_equally_hard_questions():
     """Right answers to 100 of them are drawn with one chance; runs are equal, as is taste."""
     shift = power.finds(
@@ -274,7 +242,10 @@ def test_what_plan_assumes_suffices_for_equally_hard_questions():
     assert 0.7 < (verdict.p_holm < stats.LEVEL).mean() < 0.9
 
 
-def test_a_limit_bounds_the_examples_that_are_assumed():
+def test_examples_are_counted_or_assumed_within_a_limit_where_nothing_was_run():
+    counted = power.defaults(power.NOISE**2, [f"page {i // 2}" for i in range(40)])
+    assert (counted.examples, counted.source) == (40, "defaults")
+    assert counted.group_freedom == pytest.approx(19)
     few = power.defaults(power.NOISE**2, None, limit=60)
     assert (few.examples, few.assumed, few.group_freedom) == (None, 60, pytest.approx(59))
     many = power.defaults(power.NOISE**2, None, limit=5000)
@@ -344,16 +315,6 @@ def seen(mine: float, other: float, loose: int = 0) -> StoredDifference:
 def stored(mine: stats.Floats, other: stats.Floats) -> StoredDifference:
     pair = stats.pair(mine, other, np.repeat(np.arange(30), 2), ("a", "b"))
     return StoredDifference(pair, (float(mine.mean()), float(other.mean())))
-
-
-def test_a_plan_uses_the_noise_of_stored_runs():
-    rng = np.random.default_rng(0)
-    mine, other = ((rng.random((3, 60)) < 0.5).astype(float) for _ in range(2))
-    known = stored(mine, other)
-    noise = float(stats.run_noise([known.pair]))
-    found = power.stored_parts([known], noise)
-    assert found.runs == pytest.approx(noise * float(known.pair.slope) + float(known.pair.chance))
-    assert (found.examples, found.source) == (60, "runs in the store")
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

@@ -7,7 +7,7 @@ task is a part of the context, which is read in overlapping windows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,18 +192,20 @@ class EncoderTask(ABC):
 
     def _read(
         self, model: Any, sources: Ragged, marks: Specials, progress: Progress | None
-    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Yield (index, logits) of sources, in batches of similar length, in evaluation mode."""
-        import torch
-
+    ) -> dict[int, NDArray[np.float32]]:
+        """Return the logits of sources by index, computed in batches of similar length."""
         device = next(model.parameters()).device
         order = np.argsort(sources.lengths, kind="stable")
-        for chosen in in_batches(model, order, progress=progress):
+        found: dict[int, NDArray[np.float32]] = {}
+
+        def compute(chosen: NDArray[np.int64]) -> None:
             nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(chosen) + 1, np.int64))
             batch = collate(Pairs(sources.take(chosen), nothing), marks.pad, None)
-            with torch.inference_mode():
-                rows = self.logits(model, batch.to(device)).cpu().numpy()
-            yield from zip(chosen.tolist(), rows, strict=True)
+            rows = self.logits(model, batch.to(device)).cpu().numpy()
+            found.update(zip(chosen.tolist(), rows, strict=True))
+
+        in_batches(model, order, compute, progress=progress)
+        return found
 
 
 class LabelTask(EncoderTask):
@@ -264,7 +266,7 @@ class LabelTask(EncoderTask):
         """Return the logits of each example's classes, (c,), or its predicted number, (1,)."""
         marks = Specials.of_encoder(tokenizer)
         sources = _sources(examples, tokenizer, marks, spec)
-        rows = dict(self._read(model, sources, marks, progress))
+        rows = self._read(model, sources, marks, progress)
         return [rows[index] for index in range(len(examples))]
 
 
@@ -384,7 +386,7 @@ class SpanTask(EncoderTask):
         best, nothing = [(-np.inf, "")] * len(examples), [np.inf] * len(examples)
         sources = Ragged.of((window.source for window in cuts), np.int32)
         marks = Specials.of_encoder(tokenizer)
-        for index, scores in self._read(model, sources, marks, progress):
+        for index, scores in self._read(model, sources, marks, progress).items():
             place = cuts[index].example
             span = cuts[index].best(scores, examples[place].context or "")
             best[place] = max(best[place], span, key=lambda pair: pair[0])

@@ -78,7 +78,7 @@ class TagTask(EncoderTask):
         sources, words = _tagged(examples, tokenizer, spec)
         marks, names = Specials.of_encoder(tokenizer), model.config.id2label
         answers = [""] * len(examples)
-        for index, rows in self._read(model, sources, marks, progress):
+        for index, rows in self._read(model, sources, marks, progress).items():
             best = rows.argmax(-1)
             tags = (names[int(best[place])] if place >= 0 else "O" for place in words[index])
             answers[index] = " ".join(tags)

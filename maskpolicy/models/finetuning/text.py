@@ -18,13 +18,13 @@ from maskpolicy.experiment.task_kinds import AnswerParams, HeadParams
 from maskpolicy.models import text_to_text
 from maskpolicy.models.families import limits
 from maskpolicy.models.training.batching import (
-    BATCH,
     IGNORE,
     Batch,
     Pairs,
     Progress,
     collate,
     in_batches,
+    rows_for,
 )
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import Cut, ExampleSteps, tokenize
@@ -113,14 +113,15 @@ def generate(
     *,
     max_source: int,
     keep: str = "start",
-    batch: int = BATCH,
+    batch: int | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
     """Return the greedy answer to each source, in order, without special tokens and outer blanks.
 
     Sources are texts, in which the name of a mask is ordinary text, or rows of token ids. They are
-    truncated to `max_source` tokens; `batch` sources of similar length make a batch. Only
-    max_new_tokens and the special tokens of the model's generation_config are used.
+    truncated to `max_source` tokens; `batch` sources of similar length make a batch (see
+    `rows_for`). Only max_new_tokens and the special tokens of the model's generation_config are
+    used.
     """
     import torch
 
@@ -131,17 +132,20 @@ def generate(
     order = np.argsort(rows.lengths, kind="stable")
     answers = [""] * len(rows)
     device = next(model.parameters()).device
+
+    def compute(chosen: NDArray[np.int64]) -> None:
+        inputs = rows.take(chosen)
+        output = model.generate(
+            input_ids=torch.from_numpy(inputs.padded(specials.pad)).to(device),
+            attention_mask=torch.from_numpy(inputs.inside).to(device),
+        )
+        texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+        for index, text in zip(chosen.tolist(), texts, strict=True):
+            answers[index] = text.strip()
+
+    longest = int(rows.lengths.max(initial=1)) + (model.generation_config.max_new_tokens or 0)
     with text_to_text.greedy_generation(model):
-        for chosen in in_batches(model, order, batch, progress):
-            inputs = rows.take(chosen)
-            with torch.inference_mode():
-                output = model.generate(
-                    input_ids=torch.from_numpy(inputs.padded(specials.pad)).to(device),
-                    attention_mask=torch.from_numpy(inputs.inside).to(device),
-                )
-            texts = tokenizer.batch_decode(output, skip_special_tokens=True)
-            for index, text in zip(chosen.tolist(), texts, strict=True):
-                answers[index] = text.strip()
+        in_batches(model, order, compute, batch or rows_for(longest), progress)
     return answers
 
 
@@ -159,8 +163,6 @@ def likelihoods(
     Special tokens count. Pairs of similar length share a batch, in which pairs of one source share
     its encoder states.
     """
-    import torch
-
     specials = text_to_text.specials(tokenizer, model)
     rows = specials.wrap(tokenize(sources, tokenizer), spec.max_source, keep)
     owners = np.repeat(np.arange(len(choices)), [len(given) for given in choices])
@@ -170,10 +172,12 @@ def likelihoods(
     order = np.lexsort((owners, pairs.sources.lengths))
     means = np.zeros(len(pairs))
     device = next(model.parameters()).device
-    for chosen in in_batches(model, order, progress=progress):
+
+    def compute(chosen: NDArray[np.int64]) -> None:
         made = collate(pairs.take(chosen), specials.pad, specials.start)
-        with torch.inference_mode():
-            means[chosen] = _mean_log_likelihoods(model, made.to(device), owners[chosen])
+        means[chosen] = _mean_log_likelihoods(model, made.to(device), owners[chosen])
+
+    in_batches(model, order, compute, progress=progress)
     bounds = np.cumsum([0, *map(len, choices)])
     lengths = pairs.targets.lengths
     return [(means[a:b], lengths[a:b]) for a, b in pairwise(bounds)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.core import hardware
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import generator
 
@@ -208,6 +209,11 @@ class Batch:
         """Return the rows of states, (b, m, d), that have a label, (k, d)."""
         return states.flatten(0, 1).index_select(0, self.places)
 
+    @cached_property
+    def mask(self) -> torch.Tensor | None:
+        """`seen`, or None if nothing is padded: attention without a mask has the fastest kernel."""
+        return None if bool(self.seen.all()) else self.seen
+
     @property
     def kept(self) -> torch.Tensor:
         """The tokens that the encoder sees, (b, n) bool."""
@@ -235,7 +241,7 @@ class Batch:
         """
         moved = Batch(*(_moved(getattr(self, field.name), device) for field in fields(self)))
         cache = vars(moved)  # of the cached properties
-        cache["places"] = _moved(self.places, device)
+        cache["places"], cache["mask"] = (_moved(t, device) for t in (self.places, self.mask))
         if self.excluded is not None:
             cache["packing"] = Packing(*(_moved(tensor, device) for tensor in self.packing))
         return moved
@@ -341,15 +347,46 @@ def shifted(labels: NDArray[np.int64], pad: int, start: int) -> NDArray[np.int64
     return inputs
 
 
-def in_batches(
-    model: Any, order: NDArray[np.int64], size: int = BATCH, progress: Progress | None = None
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of each batch: `size` of `order`, which sorts the inputs by length.
+def rows_for(tokens: int) -> int:
+    """Return how many inputs of up to `tokens`, with their output, make a batch for answers.
 
-    The model is set to evaluation.
+    A GPU gets as many as its free memory holds at a quarter of a megabyte for a token: twice what
+    BART-large's attention stores of it.
     """
+    if not hardware.is_cuda():
+        return BATCH
+    return min(16 * BATCH, max(BATCH, hardware.free_gpu_memory() // (tokens << 18)))
+
+
+def in_batches(
+    model: Any,
+    order: NDArray[np.int64],
+    compute: Callable[[NDArray[np.int64]], None],
+    size: int = BATCH,
+    progress: Progress | None = None,
+) -> None:
+    """Call `compute` with the indices of each batch: `size` of `order`, which sorts by length.
+
+    The model is set to evaluation and computes without gradients. If memory runs out, this batch
+    and all later ones have half the size.
+    """
+    import torch
+    from accelerate.utils.memory import clear_device_cache
+
     model.eval()
-    for begin in range(0, len(order), size):
-        yield order[begin : begin + size]
-        if progress:
-            progress(min(begin + size, len(order)), len(order), "")
+    begin = 0
+    while begin < len(order):
+        chosen = order[begin : begin + size]
+        try:
+            with torch.inference_mode():
+                compute(chosen)
+        except Exception as error:
+            if len(chosen) == 1 or not hardware.ran_out(error):
+                raise
+            size = len(chosen) // 2
+        else:
+            begin += len(chosen)
+            if progress:
+                progress(begin, len(order), "")
+            continue
+        clear_device_cache(garbage_collection=True)  # here, the failed batch is garbage

@@ -107,7 +107,7 @@ class Optimization:
         try:
             self.optimizer.step()
         except Exception as error:
-            if not _ran_out(error):
+            if not hardware.ran_out(error):
                 raise
             raise StageError(
                 f"memory ran out for the optimizer in step {number + 1}, where smaller "
@@ -135,7 +135,7 @@ class Optimization:
             if not data.batches:
                 self.weights.clear()
         except Exception as error:
-            if _ran_out(error):
+            if hardware.ran_out(error):
                 return None
             if ranks == 1:
                 raise
@@ -487,12 +487,3 @@ class Weights:
             for name, value in zip(self.names, self._parts(self.master), strict=True):
                 named[name].data = value.view_as(named[name]).clone()
                 named[name].grad = None
-
-
-def _ran_out(error: Exception) -> bool:
-    """Return True if an error means that a GPU or the CPU has no memory left."""
-    import torch
-    from accelerate.utils.memory import should_reduce_batch_size
-
-    kinds = (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds) or should_reduce_batch_size(error)

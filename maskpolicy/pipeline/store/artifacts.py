@@ -256,7 +256,7 @@ class Store:
                     facts = {
                         "key": key,
                         "record": plain(record, "record"),
-                        **manifest.surroundings(),
+                        **manifest.surroundings(str(record.get("kind", ""))),
                         "committed": datetime.now(UTC).isoformat(timespec="microseconds"),
                         "seconds": round(checkpoints.seconds, 3),
                     }
@@ -368,13 +368,18 @@ class Store:
         if first is None:
             first = self._place(key, temporary, sealed)
         if first is not None and (names := manifest.differences(first, sealed)):
-            _log.error(
+            why = "its stage is not deterministic, or the machines differ"
+            if cards := manifest.gpus(first, sealed):
+                why = f"{cards} rounds differently each time"
+            _log.log(
+                logging.WARNING if cards else logging.ERROR,
                 "%s was computed twice, on %s and on %s, with different results (%s): the first is "
-                "kept; its stage is not deterministic, or the machines differ",
+                "kept; %s",
                 facts["record"].get("kind", key[:12]),
                 first["machine"]["name"],
                 sealed["machine"]["name"],
                 ", ".join(names),
+                why,
             )
 
     def _place(self, key: str, temporary: Path, sealed: Json) -> Json | None:

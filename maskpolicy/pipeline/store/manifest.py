@@ -15,11 +15,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from maskpolicy.core import hardware
 from maskpolicy.core.errors import StageError, StoreError
 from maskpolicy.core.files import sha256, sync
 from maskpolicy.core.keys import digest, digest_parsed
 from maskpolicy.core.types import Json
 from maskpolicy.core.version import VERSION
+from maskpolicy.experiment.budgets import ON_GPU
 
 NAME = "MANIFEST.json"
 FORMAT = 1
@@ -172,6 +174,12 @@ def differences(first: Json, second: Json) -> list[str]:
     return sorted({path for path, _ in one ^ two})
 
 
+def gpus(*manifests: Json) -> str:
+    """Return the GPUs on which artifacts were computed; "" if they should have the same bytes."""
+    machines = (each["machine"] for each in manifests)
+    return " and ".join(sorted({str(each["gpu"]) for each in machines if "gpu" in each}))
+
+
 def read(folder: Path, **expected: Json) -> Json:
     """Return the manifest of a folder whose files match it by name and size.
 
@@ -215,8 +223,11 @@ def _present(folder: Path, listed: Container[str]) -> Iterator[tuple[str, int]]:
 
 
 @cache
-def surroundings() -> dict[str, Json]:
-    """Return versions, commit and machine, which are in manifests but not in keys."""
+def surroundings(kind: str = "") -> dict[str, Json]:
+    """Return versions, commit and machine, which are in manifests but not in keys.
+
+    The machine has a "gpu" if a kind of stage that uses GPUs was computed on one.
+    """
     versions = {"maskpolicy": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -230,6 +241,8 @@ def surroundings() -> dict[str, Json]:
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "settings": {name: os.environ[name] for name in _ROUNDING if name in os.environ},
     }
+    if kind.partition("-")[0] in (*ON_GPU, "annotate") and (gpu := hardware.gpu_in_use()):
+        machine["gpu"] = gpu
     return {"versions": versions, "commit": _commit(), "machine": machine}
 
 

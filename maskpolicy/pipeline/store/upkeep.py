@@ -225,6 +225,7 @@ class Copied:
     damaged: list[str] = field(default_factory=list)  # in the source
     missing: list[str] = field(default_factory=list)  # not in the source
     different: dict[str, list[str]] = field(default_factory=dict)  # the files that differ, by key
+    by_gpu: dict[str, str] = field(default_factory=dict)  # the GPUs of those that may differ
 
 
 def copy(
@@ -254,6 +255,8 @@ def copy(
             one = source.peek(key)
             if one and (names := manifest.differences(one, two)):
                 copied.different[key] = names
+                if cards := manifest.gpus(one, two):
+                    copied.by_gpu[key] = cards
         else:
             try:
                 if (artifact := source.read(key)) is not None:

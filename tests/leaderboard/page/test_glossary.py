@@ -17,7 +17,7 @@ def folder(tmp_path):
     return folders.write(tmp_path / "a run", POLICIES)
 
 
-def test_the_glossary_has_a_sentence_settings_and_a_passage_of_each_policy(folder):
+def test_the_glossary_has_a_sentence_settings_counts_and_a_passage_of_each_policy(folder):
     folders.put_viewer(folder)
     none, random, salient = page_data.entries(board(folder), find(folder))
     assert none.sentence.startswith("No intermediate stage")
@@ -28,9 +28,6 @@ def test_the_glossary_has_a_sentence_settings_and_a_passage_of_each_policy(folde
     assert random.passage.parts[:2] == (("masked", "Ada"), ("", " met "))
     assert salient.passage
     assert salient.passage.parts[1] == ("masked", "Rome")
-
-
-def test_counts_are_those_of_the_intermediate_stage(folder):
     work = {"passages": 200, "passages_without_span": 3, "spans": 500}
     work |= {"hidden_tokens": 750, "target_tokens": 2000, "source_tokens": 3200}
     # twice 100 passages of 25 tokens

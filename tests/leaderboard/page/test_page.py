@@ -17,7 +17,6 @@ from maskpolicy.leaderboard.page import save_page
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.leaderboard.table import table
 
-EVIL = "<script>alert(1)</script>"
 BART = {"name": "facebook/bart-base"}
 POLICIES = {"none": 0.2, "random": 0.3, "salient-span": 0.6}
 
@@ -64,41 +63,18 @@ def folder(tmp_path):
     return folders.write(tmp_path / "a run", POLICIES)
 
 
-def test_every_score_stands_in_the_page(folder):
-    text = " ".join(" ".join(Texts(rendered(folder)).words).split())
+def test_every_score_stands_in_the_page_and_only_our_own_scripts_may_run(folder):
+    text = rendered(folder)
+    words = " ".join(" ".join(Texts(text).words).split())
     for row in board(folder).rows:
         for score in row.scores.values():
-            assert f"{score.mean:.1f}" in text
-    assert "a run" in text
-
-
-def test_it_asks_nobody_for_anything(tmp_path):
-    made = folders.write(tmp_path / "x", POLICIES, data="hub", model=BART)
-    found = Texts(rendered(made))
-    outside = [link for link in found.links if not link.startswith(("#", "data:"))]
-    assert outside == [page.load_reported()["url"]]  # a link to the paper, which nothing loads
-    assert not {"link", "iframe", "object", "base"} & set(found.tags) - {"link"}
-
-
-def test_only_our_own_scripts_may_run(folder):
-    text = rendered(folder)
+            assert f"{score.mean:.1f}" in words
+    assert "a run" in words
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy
     assert "default-src &#39;none&#39;" in policy[1]
     assert policy[1].count("sha256-") == len(page.SCRIPTS) + 1
     assert "unsafe" not in policy[1]
-
-
-@pytest.mark.parametrize("evil", [EVIL, '"><img src=x onerror=alert(1)>', "</title>&amp;{{7*7}}"])
-def test_names_and_texts_are_escaped(tmp_path, evil):
-    names = {evil: 0.2, f"{evil}2": 0.5}
-    folder = folders.write(tmp_path / "x", names, seeds=1, text=evil)
-    text = rendered(folder)
-    assert evil not in text
-    assert data(text, "board")["rows"][0]["label"] == evil
-    assert any(evil in word for word in Texts(text).words)
-    counts = Texts(rendered(folders.write(tmp_path / "y", {"a": 0.2, "b": 0.5}, seeds=1))).tags
-    assert Texts(text).tags.count("script") == counts.count("script")
 
 
 def test_metrics_beside_the_score_are_in_the_details_of_a_cell(folder):
@@ -162,36 +138,17 @@ def test_a_run_without_the_baseline_is_compared_with_the_first(several, tmp_path
     assert "compared with none (one): random, span" in found.notes
 
 
-def test_reported_numbers_stand_apart(tmp_path):
+def test_reported_numbers_stand_apart_and_beside_no_other_model_and_no_invented_data(tmp_path):
     folder = folders.write(tmp_path / "x", POLICIES, ("ropes", "zsre"), data="hub", model=BART)
     text = rendered(folder)
     ranked, _, apart = text.partition('<tbody id="reported"')
     assert "53.71" in apart
     assert "53.71" not in ranked
     assert "Meta-learned" not in json.dumps(data(text, "board"))
-    none = folders.write(tmp_path / "y", POLICIES, ("zsre",), data="hub", model=BART)
-    assert 'id="reported"' not in rendered(none)
-
-
-@pytest.mark.parametrize("settings", [{"model": BART}, {"data": "hub"}, {"data": "/a/folder"}])
-def test_reported_numbers_stand_beside_no_other_model_and_no_invented_data(tmp_path, settings):
-    text = rendered(folders.write(tmp_path / "x", POLICIES, ("ropes", "triviaqa"), **settings))
-    assert 'id="reported"' not in text
-    assert not any(number in text for number in ("53.71", "21.82"))
-
-
-def test_examples_differ_between_the_two_policies(folder):
-    known = data(rendered(folder), "examples")[0]
-    found = board(folder)
-    means = [found.rows[row].scores["triviaqa"].mean for row in range(3)]
-    higher, lower = known["pairs"]["0-2"]
-    assert higher < lower
-    assert known["n"] == 60
-    assert set(known["pairs"]) == {"0-1", "0-2", "1-2"}
-    one = known["shown"][0]
-    assert one["source"] == f"what of triviaqa {one['id'].split('-')[1]}?"
-    assert one["answers"]["0"][3] != one["answers"]["1"][3]
-    assert means[2] > means[0]
+    for number, settings in enumerate(({"model": BART}, {"data": "hub"}, {"data": "/a/folder"})):
+        folder = folders.write(tmp_path / f"{number}", POLICIES, ("ropes", "triviaqa"), **settings)
+        text = rendered(folder)
+        assert not any(each in text for each in ('id="reported"', "53.71", "21.82"))
 
 
 def test_without_run_json_questions_or_predictions_the_page_is_made_all_the_same(folder):
@@ -249,40 +206,15 @@ def test_a_page_holds_no_absolute_paths(folder, tmp_path):
     assert "<code>data=../data</code>" in text
 
 
-def test_what_is_missing_for_one_reason_is_one_note(tmp_path):
-    folder = folders.write(tmp_path / "x", {f"row {n}": 0.4 for n in range(8)}, seeds=3)
-    folders.change(folder, "row-[1-7]*.json", metrics=None, error="no memory")
-    text = rendered(folder)
-    (note,) = re.findall(r"<li>(.*no memory.*)</li>", text)
-    assert note.startswith("42 scores are missing: no memory (row 1, triviaqa, seeds 0, 1, 2; ")
-    assert note.endswith(" and 8 more)")
-    assert board(folder).gaps == (note,)
-
-
-def test_the_page_tells_what_was_run_first_and_the_experiment_last(folder):
-    folders.put_viewer(folder)
-    folders.put_analysis(folder, "efficiency")
-    experiment = {"name": "mine", "experiment": "model: mini\n", "keys": ["seeds=[0, 1, 2]"]}
-    (folder / "experiment.yaml").write_text(json.dumps(experiment))
-    words = " ".join(" ".join(Texts(rendered(folder)).words).split())
-    order = ["60 test examples a task", "general stage", "Choose policies", "exact match n = 60"]
-    order += ["What each policy masked", "What came of it", "What to know when reading it"]
-    order += ["How it was made", "model: mini", "seeds=[0, 1, 2]"]
-    places = [words.index(each) for each in order]
-    assert places == sorted(places)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
         ("predictions/random--zsre--0.jsonl", '{"id": "a", "gro', "line 1: truncated"),
         ("predictions/random--zsre--0.jsonl", "", "0 answers"),
         ("questions/zsre.jsonl", '{"id"', "line 1: not a question"),
-        ("run.json", '{"finished": ', "not JSON"),
         ("run.json", "[]", "not written by"),
         ("analyses/pos/pos.json", '{"rows": 1}', "not written by"),
         ("analyses/v/v.json", '{"rows": [], "plots": [{"kind": "marked"}]}', "not written by"),
-        ("analyses/v/v.json", '{"rows": [], "plots": 3}', "not written by"),
     ],
 )
 def test_a_half_written_file_is_named(folder, name, content, says):
