@@ -1,7 +1,8 @@
 """Mask the parts of speech that the model finds hard: POS-tagging weighted masking (PTW).
 
 A moving average of the loss of each part of speech weights its tokens. Paper: Yang et al. 2023,
-"Learning Better Masking for Better Language Model Pre-training", ACL 2023, arXiv 2208.10806.
+"Learning Better Masking for Better Language Model Pre-training", ACL 2023, arXiv 2208.10806; code:
+https://github.com/mutonix/better_masking.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from maskpolicy.models.learned import Current
 @policy("pos-weighted", target="spans")
 @dataclass(frozen=True)
 class PosWeighted:
-    """Mask tokens in proportion to the average loss of their part of speech (PTW)."""
+    """Mask tokens more often, the higher the average loss of their part of speech (PTW)."""
 
     pipeline: str  # name or folder of a spaCy pipeline with a tagger, such as en_core_web_sm
     ratio: Rate = 0.15  # share of the tokens to mask
@@ -30,6 +31,8 @@ class PosWeighted:
     every: Count = 100  # steps after which the losses are measured again
     sample: Count = 512  # most passages in a measurement
     hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time to measure
+    # of the weights, sigmoid(sharpness * (loss - mean) / sd) over the parts of speech
+    sharpness: Annotated[float, Range(ge=0)] = 2.0
     only_select: ClassVar = ("ratio",)  # fields that annotate and reannotate do not read
 
     def depends(self) -> Json:
@@ -47,7 +50,7 @@ class PosWeighted:
     def reannotate(
         self, passages: Sequence[Passage], current: Current
     ) -> dict[str, list[NDArray[Any]]]:
-        """Return the column "weights": the average loss of each token's part of speech, (t,)."""
+        """Return the column "weights": that of each token's part of speech, (t,)."""
         places = np.linspace(0, len(passages) - 1, min(self.sample, len(passages)))
         sample = [passages[place] for place in places.astype(int).tolist()]
         tags = np.concatenate([passage.columns["tags"] for passage in sample])
@@ -59,8 +62,22 @@ class PosWeighted:
         kept = self.decay**self.every  # as if all steps since then had these losses
         now = np.where(counts > 0, kept * before + (1 - kept) * seen, before)
         current.state["averages"] = now
-        return {"weights": [now[passage.columns["tags"]] for passage in passages]}
+        weights = relative(now, counts > 0, self.sharpness)
+        return {"weights": [weights[passage.columns["tags"]] for passage in passages]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw floor(ratio * t + u) of t tokens, u in [0, 1), in proportion to their weights."""
         return draw_weighted(passage.pieces, passage.columns["weights"], self.ratio, rng)
+
+
+def relative(
+    losses: NDArray[np.float64], occur: NDArray[np.bool_], sharpness: float
+) -> NDArray[np.float64]:
+    """Return sigmoid(sharpness * z), z being the standard scores of losses among those that occur.
+
+    All arrays are (n,). Without a spread of the losses, all weights are 1/2.
+    """
+    among = losses[occur]
+    spread = among.std(ddof=1) if len(among) > 1 else 0.0
+    z = (losses - among.mean()) / (spread or np.inf)
+    return np.asarray(1 / (1 + np.exp(-sharpness * z)))

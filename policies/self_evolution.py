@@ -3,7 +3,8 @@
 The model in training predicts every token; tokens whose loss exceeds a threshold are under-learned,
 and masks are drawn among them. Labels are smoothed with the predictions of the model at that time
 (token-specific label smoothing). Paper: "Self-Evolution Learning for Discriminative
-Language Model Pretraining", Findings of ACL 2023, arXiv 2305.15275.
+Language Model Pretraining", Findings of ACL 2023, arXiv 2305.15275; code:
+https://github.com/WHU-ZQH/SE4PLMs.
 """
 
 from __future__ import annotations

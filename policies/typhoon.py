@@ -3,7 +3,8 @@
 The saliency of a type of token is an exponential moving average, over the batches of a label task,
 of the absolute gradient of the loss in the token's one-hot input. The chance c that a token is
 masked is proportional to its saliency, but at most 1: c(t) = min(1, k s(t)), with k such that the
-expected share of masked tokens of the corpus is `ratio`, as each is drawn independently.
+expected share of masked tokens of the corpus is `ratio`, as each is drawn independently. The
+authors' code, https://github.com/man2machine/cs324-final-project-2023, differs (docs/policies.md).
 
 Use it as a negative control: in version 2 of their paper the authors withdraw the gain that version
 1 reported. In 90 runs on MRPC and CoLA, none of its 12 paired comparisons with random and

@@ -12,7 +12,7 @@ from maskpolicy.policies.amlm import AMLM
 from maskpolicy.policies.entropy_aware import EntropyAware
 from maskpolicy.policies.frequency import Frequency
 from maskpolicy.policies.part_of_speech import PartOfSpeech
-from maskpolicy.policies.pos_weighted import PosWeighted
+from maskpolicy.policies.pos_weighted import PosWeighted, relative
 from maskpolicy.policies.salient_span import SalientFirst, SalientSpan
 from maskpolicy.policies.self_evolution import SelfEvolution
 from small import current
@@ -57,7 +57,7 @@ def drawn(text: str, ratio: Any = None, kind: str = "likelihood") -> tuple[Any, 
 )
 def test_each_token_has_the_same_mean_weight_in_all_distributions(ratio):
     masked, weights = drawn("a b c d e f g h", ratio)
-    given = ratio or {"low": 0.001}
+    given = ratio or {"low": 0.001}  # LLaDA's forward_process, MDLM's sampling: eps = 1e-3
     expected = given.get("high", 1.0) - given["low"]  # of the integral over the rate
     assert (masked * weights).mean() / 8 == pytest.approx(expected, abs=0.06)
 
@@ -142,7 +142,7 @@ def test_passages_have_as_many_examples_as_entities(examples, without, counts):
             masked[passage.id, tuple(map(tuple, spans.tolist()))] += 1
     found = Counter(id for id, _ in masked.elements())
     assert [found[passage.id] for passage in passages] == expected
-    if examples == "each":  # every entity once
+    if examples == "each":  # every entity once: T5's mask_salient_spans (t5_closed_book_qa)
         assert set(masked.values()) == {1}
 
 
@@ -242,7 +242,7 @@ def averages(losses, passages):
     return {name: sum(each) / len(each) for name, each in found.items()}
 
 
-def test_the_weights_are_moving_averages_of_the_loss_by_part_of_speech(pipeline):
+def test_the_weights_follow_moving_averages_of_the_loss_by_part_of_speech(pipeline):
     policy = PosWeighted(pipeline, decay=0.9, every=10)
     passages, first, second = tagged(policy), current(seed=0), current(seed=1, steps=10)
     one = averages(first.guess(passages).losses, passages)
@@ -252,10 +252,20 @@ def test_the_weights_are_moving_averages_of_the_loss_by_part_of_speech(pipeline)
     second.state = first.state
     weights = policy.reannotate(passages, second)["weights"]
     kept = 0.9**10
+    losses = np.asarray([kept * one[name] + (1 - kept) * other[name] for name in sorted(one)])
+    wanted = dict(zip(sorted(one), relative(losses, np.ones(4, bool), 2.0), strict=True))
     for passage, found in zip(passages, weights, strict=True):
         for tag, weight in zip(passage.columns["tags"].tolist(), found.tolist(), strict=True):
-            name = TAGS[tag]
-            assert weight == pytest.approx(kept * one[name] + (1 - kept) * other[name], rel=1e-5)
+            assert weight == pytest.approx(wanted[TAGS[tag]], rel=1e-5)
+
+
+def test_weights_of_parts_of_speech_are_those_of_the_released_code():
+    # mutonix/better_masking, data_utils.py: sigmoid((score - mean) / std * 2), std with n - 1
+    losses, occur = np.asarray([1.0, 2.0, 3.0, 9.0]), np.asarray([True, True, True, False])
+    expected = [0.1192, 0.5, 0.8808]  # sigmoid of -2, 0 and 2
+    assert relative(losses, occur, 2.0)[:3] == pytest.approx(expected, abs=1e-4)
+    assert relative(losses, occur, 0.0).tolist() == [0.5] * 4
+    assert relative(np.ones(3), np.ones(3, bool), 2.0).tolist() == [0.5] * 3
 
 
 def test_a_sample_measures_and_a_part_of_speech_outside_it_keeps_its_average(pipeline):

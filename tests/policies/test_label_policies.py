@@ -256,6 +256,7 @@ def test_chances_by_hand(saliency, counts, ratio, wanted):
 
 @given(token_types, st.floats(0, 1))
 def test_chances_meet_the_budget_where_enough_tokens_count(drawn, ratio):
+    # as man2machine/cs324-final-project-2023, cs324_project/masking.py, asserts for a dataset
     saliency, counts = (np.asarray(column, float) for column in zip(*drawn, strict=True))
     found = chances(saliency, counts, ratio)
     assert ((found >= 0) & (found <= 1)).all()

@@ -122,6 +122,7 @@ SHARES = [  # policy, the column that it draws by, how often each of so many tok
     (Typhoon(COLA), "chances", [1, 0.5, 0.25, 0], [1, 0.5, 0.25, 0]),
     (InforMaskRates(), "rates", [0, 1, 0.3], [0, 1, 0.3]),
     (InforMask(ratio=0.25, masks=1), "pmi", np.zeros((40, 3)), [0.25] * 40),
+    # abwilf/Difference-Masking, data.py, get_masked_indices: n, n - 1, .., 1
     (DifferenceMasking(ratio=0.25), "weights", [0.9, 0.2, 0.3, 0], [1 / 2, 1 / 6, 1 / 3, 0]),
     (PosWeighted("any", ratio=0.25), "weights", [3, 1, 0, 4], [0.375, 0.125, 0, 0.5]),
     (SelfEvolution(ratio=0.25), "losses", [0, 3, 0.1, 0.2], [0, 0.5, 0, 0.5]),
@@ -214,6 +215,35 @@ def test_a_ratio_of_one_hides_everything(passage):
     for policy in (Uniform(1.0), WholeWord(1.0), Span(1.0), Poisson(1.0)):
         spans = policy.select(passage, rng)
         assert (spans[:, 1] - spans[:, 0]).sum() == len(passage.tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"),
+    [
+        ("random-40", {"ratio": 0.4}),  # princeton-nlp/DinkyTrain: run_efficient_mlm_recipe.sh
+        # WHU-ZQH/SE4PLMs: fairseq-self_questioning/trainer.py; criterions/cross_entropy.py
+        ("self-evolution", {"threshold": 0.1, "smoothing": 0.1}),
+        # mutonix/better_masking: bert_ptw_pretrain.py; data_utils.py
+        ("pos-weighted", {"decay": 0.999, "ratio": 0.15, "sharpness": 2.0}),
+        # thunlp/SelectiveMasking: data/create_data_rule/config.sh
+        ("selective-masking", {"threshold": 0.01, "ratio": 0.15}),
+        ("amlm", {"kept": 0.2}),  # serdardoesml/babylm25: train_mask.py, update_mask_weights
+        # KoreaMGLEE/Concept-based-curriculum-masking: script/basicconcept_selection.py
+        ("concepts", {"connected": 5000, "basic": 3000}),
+    ],
+)
+def test_defaults_are_the_figures_of_released_code(name, figures):
+    needed = {"pos-weighted": {"pipeline": "any"}, "selective-masking": {"train_on": ["cola"]}}
+    policy = instance("policy", name, (needed | {"concepts": {"graph": "any"}}).get(name, {}))
+    assert {key: getattr(policy, key) for key in figures} == figures
+
+
+def test_words_of_equal_length_are_masked_as_often_as_in_bert():
+    # google-research/bert, create_masked_lm_predictions: whole words of round(0.15 * 80) tokens
+    passage = built([2] * 40)
+    for epoch in range(50):
+        spans = selection.select(WholeWord(), [passage], 0, [epoch])[0]
+        assert (spans[:, 1] - spans[:, 0]).tolist() == [2] * 6 and (spans[:, 0] % 2 == 0).all()
 
 
 def test_lengths_of_span_are_geometric_and_cut_at_ten():
@@ -343,6 +373,7 @@ def test_regex_draws_as_many_matches_as_it_is_told():
 
 @pytest.mark.parametrize(
     ("tokens", "masked", "spans"),
+    # google-research/text-to-text-transfer-transformer: preprocessors.py, random_spans_noise_mask
     [(512, 77, 26), (100, 15, 5), (20, 3, 1), (10, 2, 1), (2, 1, 1), (1, 0, 0), (0, 0, 0)],
 )
 def test_counts_of_span_corruption_are_those_of_t5(tokens, masked, spans):

@@ -163,6 +163,14 @@ def test_phrases_are_masked_whole_until_the_budget_is_full():
     assert {*sizes} == set(range(14, 14 + 4))  # a budget of 14, and the rest of the last phrase
 
 
+def test_each_phrase_is_masked_as_often_as_a_unit_of_ernie():
+    # PaddlePaddle/ERNIE, ERNIE/batching.py, mask: each unit with a chance of 0.15
+    text = with_phrases([3] * 40, gap=0)  # 120 words: a budget of 18, six phrases
+    spans = selection.select(Phrases("any"), [text] * 1000, 0, range(1000))
+    masked = sum(np.isin(np.arange(0, 120, 3), found[:, 0]).astype(int) for found in spans)
+    assert masked / 1000 == pytest.approx(np.full(40, 0.15), abs=0.05)
+
+
 def test_a_long_phrase_is_as_likely_as_short_ones():
     text = with_phrases([9, 1, 1], gap=3)  # 20 words: a budget of 2
     policy = Phrases("any", ratio=0.1)
