@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from itertools import combinations
 from math import log
@@ -23,6 +24,8 @@ from maskpolicy.models.learned.extractor import best, span_scores
 from maskpolicy.models.learned.fit_tools import Context, Contexts
 from maskpolicy.models.learned.windows import Window, WindowSteps, candidates, collate, cut, read
 from maskpolicy.models.training.loop import train
+from maskpolicy.models.training.optimization import in_bf16
+from tests.models.test_waits import Waits
 
 
 def network(seed=0):
@@ -212,6 +215,24 @@ def test_candidates_are_whole_words_best_first_and_do_not_overlap(narrow_network
         assert (passage.words[first, 0] == spans[:, 0]).all()
         assert (passage.words[last, 1] == spans[:, 1]).all()
         assert (last - first < 3).all()
+
+
+def test_a_gpu_finds_the_candidates_of_all_passages_without_a_wait_for_each(narrow_network):
+    with Waits() as mode:
+        found = candidates(narrow_network, list(small.passages()), 6, 3)
+    assert (len(found) > 8, mode.found) == (True, [])
+
+
+def test_a_saved_network_is_loaded_once_and_trains_in_fp32_on_a_gpu(tmp_path):
+    module, spec = network(), Training(precision="bf16")
+    module.save(tmp_path)
+    first = extractor.loaded(tmp_path)
+    assert extractor.loaded(tmp_path) is first
+    network(1).save(tmp_path)
+    os.utime(tmp_path / "extractor.safetensors", ns=(1, 1))
+    assert extractor.loaded(tmp_path) is not first
+    kinds = [in_bf16(each, spec, on) for each in (module, small.bart()) for on in ("cuda", "cpu")]
+    assert kinds == [False, True, True, True]
 
 
 def test_a_step_has_its_windows_in_batches_of_similar_length():

@@ -38,11 +38,10 @@ def find(
 
     `fitted` is the folder of an extractor. Raises ConfigError if it is None.
     """
-    from maskpolicy.core import hardware
-    from maskpolicy.models.learned.extractor import Extractor
+    from maskpolicy.models.learned.extractor import loaded
     from maskpolicy.models.learned.windows import candidates
 
-    reader = Extractor.load(require(policy, fitted)).to(hardware.device())
+    reader = loaded(require(policy, fitted))
     best = candidates(reader, passages, KEPT, max_words, overlap)
     return {"candidates": [spans for spans, _ in best], "scores": [scores for _, scores in best]}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from maskpolicy.core import hardware
 
 _LAYERS = 2
 _WEIGHTS, _ABOUT = "extractor.safetensors", "extractor.json"
@@ -75,6 +78,16 @@ class Extractor(nn.Module):
         return made.eval()
 
 
+def loaded(folder: Path) -> Extractor:
+    """Return a saved extractor on the device; it is loaded once for many calls."""
+    return _loaded(folder, (folder / _WEIGHTS).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _loaded(folder: Path, written: int) -> Extractor:
+    return Extractor.load(folder).to(hardware.device())
+
+
 def _taken(states: Tensor, places: Tensor) -> Tensor:
     return states.gather(1, places.expand(-1, -1, states.shape[-1]))
 
@@ -138,7 +151,8 @@ def best(scores: Tensor, k: int, overlap: bool = False) -> tuple[Tensor, Tensor]
         spans.append(torch.stack([begin, more], dim=1))
         values.append(value)
         end = begin + more
-        left[(first <= end[:, None, None]) & (last >= begin[:, None, None])] = -torch.inf
+        taken = (first <= end[:, None, None]) & (last >= begin[:, None, None])
+        left.masked_fill_(taken, -torch.inf)
     return torch.stack(spans, dim=1), torch.stack(values, dim=1)
 
 

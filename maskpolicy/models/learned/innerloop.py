@@ -79,7 +79,7 @@ def _exact(
 
     used = w != 0  # candidates of weight 0 do not contribute to the step
     parts = (getattr(lesson.candidates, field.name) for field in fields(Batch))
-    rows: Any = (None if part is None else part[used] for part in parts)
+    rows: Any = (p[used] if isinstance(p, torch.Tensor) else p for p in parts)
     chosen = Batch(*rows)
     stages: list[tuple[Loss, float]] = [
         *[(lambda t: w[used] @ losses(t, chosen), inner.lr)] * inner.steps,

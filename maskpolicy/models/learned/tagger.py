@@ -71,11 +71,10 @@ def tag(
 
     `fitted` is the folder of a tagger. Raises ConfigError if it is None.
     """
-    from maskpolicy.core import hardware
-    from maskpolicy.models.learned.extractor import Extractor
+    from maskpolicy.models.learned.extractor import loaded
 
     folder = require(policy, fitted)
-    module = Extractor.load(folder).to(hardware.device())
+    module = loaded(folder)
     least = json.loads((folder / _LEAST).read_text())
     every = probabilities(module, passages)
     spans = [one.words[own >= least] for one, own in zip(passages, every, strict=True)]

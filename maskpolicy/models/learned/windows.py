@@ -138,9 +138,11 @@ def candidates(
     best: list[Candidates] = [(as_spans([]), np.zeros(0, np.float32))] * len(passages)
     with torch.inference_mode():
         for batch in with_words(passages):
-            ranked = rank(extractor, [passages[place] for place in batch], k, max_words, overlap)
-            for place, (spans, scores) in zip(batch, ranked, strict=True):
-                best[place] = spans, scores.cpu().numpy()
+            chosen = [passages[place] for place in batch]
+            spans, scores = _ranked(extractor, chosen, k, max_words, overlap)
+            rows = scores.cpu().numpy()
+            for place, own, row in zip(batch, spans, rows, strict=True):
+                best[place] = own, row[: len(own)].copy()
     return best
 
 
@@ -158,18 +160,30 @@ def rank(
 
     Each passage must have at least one word.
     """
+    spans, scores = _ranked(extractor, passages, k, max_words, overlap)
+    return [(own, row[: len(own)]) for own, row in zip(spans, scores, strict=True)]
+
+
+def _ranked(
+    extractor: Extractor, passages: Sequence[Passage], k: int, max_words: int, overlap: bool
+) -> tuple[list[Spans], Tensor]:
+    """Return the spans of each passage, and their scores (b, k), which other values follow.
+
+    The host waits for a GPU once for all passages.
+    """
     from maskpolicy.models.learned.extractor import best, span_scores
 
     texts, logits = read(extractor, passages)
     scores = span_scores(logits, texts.to(logits.device), max_words)
     places, values = best(scores.detach(), k, overlap)
-    ranked = []
-    for row, passage in enumerate(passages):
-        chosen = places[row, values[row].isfinite()]
-        first, last = chosen[:, 0].cpu().numpy(), chosen.sum(1).cpu().numpy()
-        spans = np.stack([passage.words[first, 0], passage.words[last, 1]], axis=1)
-        ranked.append((as_spans(spans), scores[row, chosen[:, 0], chosen[:, 1]]))
-    return ranked
+    flat = places[..., 0] * scores.shape[2] + places[..., 1]
+    first, last = places[..., 0].cpu().numpy(), places.sum(2).cpu().numpy()
+    counts = values.isfinite().sum(1).cpu().numpy()  # they are sorted: these are the first
+    spans = [
+        as_spans(np.stack([p.words[first[row, :n], 0], p.words[last[row, :n], 1]], axis=1))
+        for row, (p, n) in enumerate(zip(passages, counts.tolist(), strict=True))
+    ]
+    return spans, scores.flatten(1).gather(1, flat)
 
 
 def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tensor]:

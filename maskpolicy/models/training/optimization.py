@@ -50,7 +50,7 @@ class Optimization:
         self.accelerator = Accelerator(cpu=hardware.device().type == "cpu")
         self.device = self.accelerator.device
         module.to(self.device)
-        self.weights = Weights(module, spec.precision == "bf16")
+        self.weights = Weights(module, in_bf16(module, spec, self.device.type))
         groups = [
             {"params": [self.weights.decayed], "weight_decay": spec.weight_decay},
             {"params": [self.weights.plain], "weight_decay": 0.0},
@@ -318,6 +318,14 @@ class Optimization:
         self.total.fill_(facts["total"])
 
 
+def in_bf16(module: Any, spec: Training, device: str) -> bool:
+    """Return whether a module is trained in bf16; cuDNN has LSTMs in single precision only."""
+    import torch
+
+    is_recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
+    return spec.precision == "bf16" and not (is_recurrent and device == "cuda")
+
+
 def load_trained(module: Any, spec: Training, state: Path | None) -> None:
     """Move a module to the device, with the weights of a saved state (None: its own).
 
@@ -326,7 +334,7 @@ def load_trained(module: Any, spec: Training, state: Path | None) -> None:
     from safetensors import safe_open
 
     module.to(hardware.device())
-    weights = Weights(module, spec.precision == "bf16")
+    weights = Weights(module, in_bf16(module, spec, hardware.device().type))
     if state is not None:
         with safe_open(state / "state.safetensors", framework="pt") as file:
             weights.load(file.get_tensor("master"))
