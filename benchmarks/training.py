@@ -36,8 +36,8 @@ def ours(
             steps,
             loss(),
             spec,
-            _NoCheckpoints(),
-            _silent,
+            NoCheckpoints(),
+            silent,
             workers=workers,
             on_step=lambda done, module: clock.tick(),
         )
@@ -170,7 +170,9 @@ def per_token(setting: Setting) -> float:
     return operations / (step.work["source_tokens"] + step.work["target_tokens"])
 
 
-class _NoCheckpoints:
+class NoCheckpoints:
+    """No checkpoints."""
+
     def save(self, step: int, write: Callable[[Path], None]) -> None:
         """Keep nothing: a benchmark is not resumed."""
 
@@ -178,5 +180,5 @@ class _NoCheckpoints:
         """There is never one."""
 
 
-def _silent(done: int, total: int, note: str) -> None:
-    return None
+def silent(done: int, total: int, note: str) -> None:
+    """Report no progress."""

@@ -43,8 +43,11 @@ def test_a_table_says_where_other_processes_were_busy():
 
 def test_the_script_for_a_gpu_runs_on_a_cpu():
     sizes = gpu.Sizes("mini", passages=(4,), steps=4, cells=(1, 2), seconds=0.3, repeats=1)
-    training_, cells, generation, episodes = gpu.report(sizes)
+    training_, waiting, cells, resuming, generation, extracting, episodes = gpu.report(sizes)
     assert "of the peak" in training_ and "maskpolicy, 4 workers" in training_
+    assert waiting.count("| mini ") == 2 and "| 0.0 |" in waiting
+    assert resuming.endswith("repeated: equal and resumed: equal.")  # on a CPU
+    assert "| span extractor |" in extracting
     assert cells.count("| mini |") == 2
     assert "375 of 375 answers the same" in generation
     assert "| functional |" in episodes
