@@ -27,10 +27,10 @@ from maskpolicy.models.learned import extractor, windows
 from maskpolicy.models.text_to_text import training_loss
 from maskpolicy.models.training.loop import train
 from maskpolicy.models.training.optimization import Optimization, Start
+from maskpolicy.pipeline.graph.preflight import BART, CARDS
 
 _OURS = training.OURS
-_DENSE = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # FLOP/s in bf16, as the maker says (SXM)
-_GOAL, _FLOP = 0.45, 0.4e9  # share of the peak; FLOP for a token of BART-base (paper-scale.md)
+_GOAL = 0.45  # share of the peak
 _TRACED = 20  # steps in which waits are counted, and in which the GPU's work is traced
 _SECONDS = 8.0  # that each of several trainings at a time is measured for
 
@@ -60,12 +60,12 @@ def report(sizes: Sizes) -> Iterator[str]:
 
 def cores_for_masks(rates: Sequence[Rate]) -> str:
     """Return how many cores make the masks that a GPU at _GOAL of its peak reads."""
-    needed = _GOAL * _DENSE["H100"] / _FLOP
+    needed = _GOAL * CARDS["h100"][0] / BART
     own = (rate for rate in rates if rate.name.startswith("maskpolicy"))
     cores = (f"{rate.name}: {needed / rate.median:.1f}" for rate in own)
     return (
         f"An H100 at {_GOAL:.0%} of its peak reads {needed:,.0f} tokens/s with BART-base "
-        f"({_FLOP / 1e9:g} GFLOP each). Cores that make so many: {'; '.join(cores)}."
+        f"({BART / 1e9:g} GFLOP each). Cores that make so many: {'; '.join(cores)}."
     )
 
 
@@ -74,9 +74,9 @@ def peak() -> tuple[float, str]:
     import torch
 
     name = torch.cuda.get_device_name() if hardware.is_cuda() else ""
-    for card, most in _DENSE.items():
-        if card in name:
-            return most, f"{card}'s {most / 1e12:.0f} TFLOP/s"
+    for card, (most, _) in CARDS.items():
+        if card.upper() in name:
+            return most, f"{card.upper()}'s {most / 1e12:.0f} TFLOP/s"
     precision = "bf16" if hardware.has_bf16() else "fp32"
     flop, seconds, _ = matrix_product(precision)()
     return flop / seconds, f"{flop / seconds / 1e12:.3g} TFLOP/s of a product of two matrices"

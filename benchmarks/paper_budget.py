@@ -1,87 +1,116 @@
 """`python -m benchmarks.paper_budget` computes what experiments/paper/ takes over one store.
 
-Nothing is trained: the trainings of the files are counted, those that several files share once, and
-their tokens divided by the rate that the option names.
+Nothing is trained and no data is read: the trainings of the files are counted, those that several
+files share once. `maskpolicy plan --hardware` counts the stages of one file by the same rates.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from maskpolicy.core import keys
+from maskpolicy.core.types import Denoising
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import Training, training_blocks
-from maskpolicy.experiment.definition import ENCODER, NONE
+from maskpolicy.experiment.definition import NONE, SEQ2SEQ
+from maskpolicy.pipeline.graph.preflight import Machine, flop
 
 _FOLDER = Path(__file__).resolve().parent.parent / "experiments" / "paper"
 _FIRST = ("efficiency",)  # the others are in alphabetical order
-_HOUR = 3600.0
+_OWN = ("forty-hours",)  # counted alone: it is another run
+_TRAIN = {  # official train examples
+    **{"cola": 8_551, "sst2": 67_349, "mrpc": 3_668, "stsb": 5_749, "qqp": 363_846},
+    **{"mnli": 392_702, "qnli": 104_743, "rte": 2_490, "squad_v2": 130_319},
+}
 
 
 @dataclass
 class _Count:
-    """Trainings of one experiment that no earlier one has, and the tokens that they read."""
+    """Trainings of one experiment that no earlier one has, and what they compute."""
 
-    runs: int = 0
-    finetunings: int = 0
-    tokens: float = 0.0
-    seen: set[str] = field(default_factory=set)  # of all experiments so far
+    runs: Counter[str] = field(default_factory=Counter)  # intermediate, and fine-tunings
+    flop: float = 0.0
+
+    def add(self, place: str, seen: set[str], kind: str, amount: float) -> None:
+        """Count a training that is not among those `seen`, and add it to them."""
+        if place not in seen:
+            seen.add(place)
+            self.runs[kind] += 1
+            self.flop += amount
 
 
 def main() -> None:
-    """Print the trainings, tokens and hours of each experiment; fits and answers are left out."""
+    """Print the trainings and GPU-hours of each experiment; fits and answers are left out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper_budget", description=__doc__)
-    parser.add_argument("--training", type=float, required=True, help="tokens/s of a GPU")
-    parser.add_argument("--passage", type=int, default=150, help="tokens of one, with its target")
-    parser.add_argument("--block", type=int, default=512, help="the same for the encoder's text")
-    parser.add_argument("--example", type=int, default=50, help="tokens of one of a task")
-    options = parser.parse_args()
+    parser.add_argument("--hardware", default="h100", help="as of `maskpolicy plan`")
+    machine = Machine.of(parser.parse_args().hardware)
     paths = sorted(_FOLDER.glob("*.yaml"), key=lambda path: (path.stem not in _FIRST, path.stem))
-    lines = ["| experiment | intermediate runs | fine-tunings | tokens | hours |"]
+    lines = ["| experiment | intermediate runs | fine-tunings | FLOP | hours |"]
     lines.append("|---|" + "---:|" * 4)
     seen: set[str] = set()
     total = 0.0
     for path in paths:
         block = yaml_file.values(yaml_file.read_text(path), "")
-        count = _counted(block, options, seen)
-        hours = count.tokens / options.training / _HOUR
-        total += hours
-        cells = (path.stem, count.runs, count.finetunings, f"{count.tokens / 1e9:,.1f} billion")
-        lines.append(f"| {' | '.join(map(str, cells))} | {hours:,.0f} |")
-    sys.stdout.write("\n".join([*lines, f"| all | | | | {total:,.0f} |"]) + "\n")
+        is_own = path.stem in _OWN
+        count = counted(block, set() if is_own else seen)
+        hours = machine.hours(count.flop)
+        total += 0 if is_own else hours
+        cells = (path.stem, count.runs["intermediate"], count.runs["finetune"])
+        lines.append(f"| {' | '.join(map(str, cells))} | {count.flop:.1e} | {hours:,.1f} |")
+    without = f"all but {', '.join(_OWN)}"
+    sys.stdout.write("\n".join([*lines, f"| {without} | | | | {total:,.0f} |"]) + "\n")
 
 
-def _counted(block: dict[str, Any], options: argparse.Namespace, seen: set[str]) -> _Count:
+def counted(block: dict[str, Any], seen: set[str]) -> _Count:
     """Return the trainings of an experiment that are not among those `seen`, and add them."""
     budgets = training_blocks(block, is_scratch=False, where="")
-    passage = options.block if block["model"].get("kind") == ENCODER else options.passage
-    count = _Count(seen=seen)
-    where = keys.canonical([block["model"], block["corpus"]])
-    runs, seeds = range(block["intermediate_seeds"]), block["seeds"]
+    kind, corpus = block["model"].get("kind", SEQ2SEQ), {"words": 100, **block["corpus"]}
+    count, where = _Count(), keys.canonical([block["model"], block["corpus"]])
+    tuned = math.prod(len(each) for each in block.get("tune", {}).values() if each != "dev")
     for row in block["policies"]:
-        named = keys.canonical([where, row])
-        staged = row != NONE
-        for run in runs if staged else ():
-            count.runs += _add(count, f"{named} {run}", budgets["intermediate"], passage)
+        named, staged = keys.canonical([where, row]), row != NONE
+        how = _objective(row)
+        for run in range(block["intermediate_seeds"]) if staged else ():
+            work = flop(budgets["intermediate"], how, corpus, kind)
+            count.add(f"{named} {run}", seen, "intermediate", work)
         steps = (0, *(block.get("checkpoint_steps", ()) if staged else ()))
-        cells = [(task, seed, step) for task in block["tasks"] for seed in seeds for step in steps]
-        for cell in cells:
-            place = keys.canonical([named, *cell])
-            count.finetunings += _add(count, place, budgets["finetune"], options.example)
+        for task, seed, step, choice in (
+            (task, seed, step, choice)
+            for task in block["tasks"]
+            for seed in block["seeds"]
+            for step in steps
+            for choice in range(tuned)
+        ):
+            work = flop(_finetuning(budgets["finetune"], task), None, corpus, kind)
+            place = keys.canonical([named, task, seed, step, choice])
+            count.add(place, seen, "finetune", work)
     return count
 
 
-def _add(count: _Count, place: str, spec: Training, tokens: int) -> int:
-    """Count a training with so many tokens an example; return 0 if it has been counted before."""
-    if place in count.seen:
-        return 0
-    count.seen.add(place)
-    count.tokens += spec.steps * spec.batch_size * tokens
-    return 1
+def _objective(row: Any) -> Denoising:
+    """Return what matters for the cost of a row: its targets, and MAE-LM's decoder."""
+    own = row if isinstance(row, dict) else {"name": row}
+    target = own.get("target", "full" if own["name"] == "original" else "spans")
+    shallow = own.get("shallow_decoder", False)
+    return Denoising(
+        target=target, mask_exclusion=own.get("mask_exclusion", 0.0), shallow_decoder=shallow
+    )
+
+
+def _finetuning(usual: Training, task: Any) -> Training:
+    """Return the budget of a task's fine-tuning, epochs turned into steps."""
+    own = dict(task.get("finetune", {})) if isinstance(task, dict) else {}
+    epochs = own.pop("epochs", None)
+    spec = replace(usual, **own)
+    if epochs is None:
+        return spec
+    return replace(spec, steps=math.ceil(epochs * _TRAIN[task["name"]] / spec.batch_size))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import comparison, encoder, gpu, training
+from benchmarks import comparison, encoder, gpu, paper_budget, training
 from benchmarks.measure import Rate, table
+from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import resolve_auto
 
 
@@ -51,6 +52,19 @@ def test_the_script_for_a_gpu_runs_on_a_cpu():
     assert cells.count("| mini |") == 2
     assert "375 of 375 answers the same" in generation
     assert "| functional |" in episodes
+
+
+def test_the_papers_budgets_are_those_of_their_scripts():
+    page = yaml_file.read_text(paper_budget._FOLDER / "mae-lm.yaml")
+    seen: set[str] = set()
+    found = paper_budget.counted(yaml_file.values(page, ""), seen)
+    assert found.runs == {"intermediate": 20, "finetune": 4 * 9 * 5 * 4}
+    pretraining = 5 * 125_000 * 2_048 * 510 * (0.6e9 + 3 * 0.7e9)
+    epochs = 10 * (8_551 + 3_668 + 5_749 + 2_490) + 5 * (67_349 + 363_846 + 104_743)
+    examples = epochs + 2 * 392_702 + 3 * 130_319
+    finetuning = 4 * 5 * 4 * examples * 50 * 0.6e9
+    assert found.flop == pytest.approx(pretraining + finetuning, rel=1e-3)
+    assert paper_budget.counted(yaml_file.values(page, ""), seen).runs == {}
 
 
 def test_both_layers_train_an_encoder_to_the_same_loss():

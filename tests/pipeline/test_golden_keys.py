@@ -32,7 +32,11 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "golden_keys.json"
 ENCODER = "model={kind: encoder, name: mini, relative_positions: true, layers: 3}"
 HUB = ("data=hub", "tasks=[nq, triviaqa]")
-OTHERS = {"multiple-choice": ("policies.2.corpus.mix.other.files=[DATA/text.txt]",)}
+OTHERS = {
+    "multiple-choice": ("policies.2.corpus.mix.other.files=[DATA/text.txt]",),
+    # epochs become steps in commands, which count the examples
+    "mae-lm": ("tasks=[cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, squad_v2]",),
+}
 VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{path.stem: (path.name, ()) for path in sorted(EXPERIMENTS.glob("*.yaml"))},
     **{

@@ -8,10 +8,15 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import small
 import tiny
 from stores import tree
 from tiny import diamond, node
 
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.definition import ModelBlock
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.pipeline import stages as stages_of
 from maskpolicy.pipeline.executors.status import Failed, UnderWay, status_of
 from maskpolicy.pipeline.graph import events
 from maskpolicy.pipeline.graph.costs import known_costs
@@ -19,6 +24,7 @@ from maskpolicy.pipeline.graph.events import Event, plan_digest, read_events, re
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.graph.planning import missing, plan
+from maskpolicy.pipeline.graph.preflight import Machine, preflight, weights
 from maskpolicy.pipeline.store.artifacts import Store
 
 
@@ -177,3 +183,21 @@ def test_running_stages_are_shown_with_their_progress_and_count_for_the_time_lef
     assert datetime.fromisoformat(since) < datetime.now(UTC)
     after = status(store, *stages)
     assert (after.is_running, after.under_way, after.left) == (False, (), 2)
+
+
+def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
+    (tmp_path / "it.yaml").write_text(small.EXPERIMENT)
+    experiment = load_experiment(tmp_path / "it.yaml")
+    order = topological(stages_of.build(experiment).stages)
+    found = preflight(Machine.of("H100x8"), order, experiment.model, experiment.corpus)
+    assert found.trainings == {"general": 1, "intermediate": 1, "finetune": 2}
+    # two steps of four passages of 100 words, with full targets and spans, and of four examples
+    tokens = 2 * 4 * (100 * 4 / 3 * (2 + 1.2) + 2 * 50)
+    flop = tokens * 0.4e9 * found.weights / 139.4e6
+    assert found.hours == pytest.approx(flop / (8 * 0.3 * 989e12) / 3600)
+    assert found.kept == 2 * 4 * found.weights  # fine-tuned models are dropped
+    base = ModelBlock("base", kind="encoder")
+    assert weights(base) == 124_645_632  # of roberta-base
+    for text in ("h100x0", "b100", "x8"):
+        with pytest.raises(ConfigError, match="must be one of a100, h100, h200, or as h100x8"):
+            Machine.of(text)

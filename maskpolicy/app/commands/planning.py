@@ -37,6 +37,9 @@ def plan(
     verbose: Annotated[
         bool, Option("--verbose", "-v", help="List the stages, and why each is to do.")
     ] = False,
+    gpus: Annotated[
+        str | None, Option("--hardware", metavar="GPUS", help="Hours and memory there: h100x8.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what a run would compute, and which differences its tests would find; compute nothing.
@@ -63,6 +66,11 @@ def plan(
     corpora = _corpora(resolved, {row for row, _, _ in cells})
     differences = power.plan(resolved, prepared.whole, artifacts)
     finds = [each for each in differences if each.task in named]
+    before = None
+    if gpus is not None:
+        from maskpolicy.pipeline.graph.preflight import Machine, preflight
+
+        before = preflight(Machine.of(gpus), rest, resolved.model, resolved.corpus)
     if as_json:
         print_json(
             {
@@ -73,11 +81,13 @@ def plan(
                 "power": power.to_json(finds),
                 "stages": [_as_json(entry, past) for entry in planned],
                 "corpora": corpora,
+                **({"hardware": asdict(before)} if before else {}),
             }
         )
         return
     _print_plan(planned, takes, stages=verbose)
-    console().print(_folder_line(prepared), soft_wrap=True)
+    for line in (*(before.lines if before else ()), _folder_line(prepared)):
+        console().print(line, soft_wrap=True)
     _print_corpora(corpora)
     remarks = [*power.lines(finds, resolved), *power.untested(prepared.whole, named)]
     _print_power(finds, remarks)

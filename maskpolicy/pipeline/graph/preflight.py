@@ -1,0 +1,144 @@
+"""What trainings take on stated GPUs, by stated rates: hours, memory and disk."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Denoising
+from maskpolicy.experiment.budgets import TRAININGS, Training
+from maskpolicy.experiment.definition import ENCODER, CorpusBlock, ModelBlock
+from maskpolicy.models import scratch
+from maskpolicy.models.loading import load_weights
+from maskpolicy.models.model_kinds import MODEL_KINDS, preset
+from maskpolicy.pipeline.graph.nodes import Stage
+
+CARDS = {"a100": (312e12, 80e9), "h100": (989e12, 80e9), "h200": (989e12, 141e9)}
+"""FLOP/s in bf16 and bytes of memory, as the maker says (SXM)."""
+SHARE = 0.3  # of a card's FLOP/s in a training: ours, until `python -m benchmarks gpu` has run
+BART, MLM, MAE_LM = 0.40e9, 0.60e9, 0.70e9
+"""FLOP for a token at the base size: of source and target, and of encoders."""
+_BASE = {BART: 139.4e6, MLM: 124.1e6}  # weights of models of that size
+_EXAMPLE = 50  # tokens of an example of a task, with its target
+_OF_WORD = 4 / 3  # tokens
+_TARGET = {"spans": 0.2, "full": 1.0}  # tokens of a target for each one of the source
+_TRAINED, _CHECKPOINT, _MODEL = 20, 12, 4  # bytes of a weight: in training (bf16), and on disk
+
+
+@dataclass(frozen=True)
+class Machine:
+    """GPUs that share the trainings of a run."""
+
+    name: str
+    gpus: int
+    flops: float  # of one GPU
+    memory: float  # bytes of one GPU
+
+    @classmethod
+    def of(cls, text: str) -> Machine:
+        """Return the GPUs that a text such as h100x8 names; raises ConfigError."""
+        match = re.fullmatch(r"([a-z0-9]+?)(?:x([1-9]\d*))?", text.lower())
+        if match is None or match[1] not in CARDS:
+            raise ConfigError(
+                f"--hardware: {text!r} must be one of {', '.join(CARDS)}, or as h100x8"
+            )
+        return cls(text.lower(), int(match[2] or 1), *CARDS[match[1]])
+
+    def hours(self, flop: float) -> float:
+        """Return the hours of all GPUs at SHARE of their FLOP/s."""
+        return flop / (self.gpus * self.flops * SHARE) / 3600
+
+
+def flop(spec: Training, how: Denoising | None, corpus: Mapping[str, Any], kind: str) -> float:
+    """Return the FLOP of a training at the base size: of masked text if `how` is given.
+
+    `corpus` has the words or tokens of a passage, `kind` is that of the model.
+    """
+    of_token = BART
+    if kind == ENCODER:
+        has_decoder = how is not None and (how.mask_exclusion > 0 or how.shallow_decoder)
+        of_token = MAE_LM if has_decoder else MLM
+    tokens: float = _EXAMPLE
+    if how is not None:
+        tokens = min(corpus.get("tokens") or corpus["words"] * _OF_WORD, spec.max_source)
+        tokens *= 1.0 if kind == ENCODER else 1 + _TARGET[how.target]
+    return spec.steps * spec.batch_size * tokens * of_token
+
+
+def weights(model: ModelBlock) -> int:
+    """Return the number of weights of a model by its configuration."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    if model.is_scratch:
+        shape, presets = preset(model), MODEL_KINDS[model.kind].presets
+        values = dict(scratch.config_of(model, presets) or shape.config)
+        family = values.pop("model_type", MODEL_KINDS[model.kind].family.lower())
+        size = model.vocabulary or shape.vocabulary
+        config = AutoConfig.for_model(family, **values, vocab_size=size)
+    else:
+        config = load_weights(AutoConfig, model.name, model.revision)
+    with torch.device("meta"):
+        return sum(each.numel() for each in AutoModel.from_config(config).parameters())
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What the trainings of a run take on a machine."""
+
+    machine: Machine
+    trainings: Mapping[str, int]  # by kind
+    base: float  # FLOP for a token at the base size
+    weights: int
+    hours: float
+    memory: int  # bytes of the weights, their gradients and the optimizer
+    kept: int  # bytes of models that stay
+    checkpoints: int  # bytes, with a training on each GPU
+
+    @property
+    def lines(self) -> list[str]:
+        """The figures in words."""
+        card, named = self.machine, ", ".join(f"{n} {kind}" for kind, n in self.trainings.items())
+        return [
+            f"{card.name}: {self.hours:,.1f} hours, {self.hours * card.gpus:,.1f} GPU-hours, for "
+            f"{named or 'no training'} (at {SHARE:.0%} of {card.flops / 1e12:.0f} TFLOP/s and "
+            f"{self.base / 1e9:g} GFLOP for a token of the base size, which are stated and not "
+            "measured; without annotation and answers)",
+            f"memory: {self.memory / 1e9:.1f} of {card.memory / 1e9:.0f} GB for "
+            f"{self.weights / 1e6:,.0f} million weights in training; micro-batches get the rest",
+            f"disk: {self.kept / 1e9:,.1f} GB of models that stay, and up to "
+            f"{self.checkpoints / 1e9:.1f} GB of checkpoints",
+        ]
+
+
+def preflight(
+    machine: Machine, rest: Iterable[Stage], model: ModelBlock, corpus: CorpusBlock
+) -> Preflight:
+    """Return what the stages of `rest` take."""
+    size, base = weights(model), MLM if model.kind == ENCODER else BART
+    runs: Counter[str] = Counter()
+    work, kept = 0.0, 0
+    for stage in rest:
+        kind, params = stage.kind.partition("-")[0], stage.params
+        spec = getattr(params, "spec", None)
+        if kind not in TRAININGS or not isinstance(spec, Training) or not spec.steps:
+            continue
+        runs[kind] += 1
+        kept += not stage.transient
+        steps = (getattr(params, "until", 0) or spec.steps) - getattr(params, "first", 0)
+        how = getattr(params, "how", None)
+        work += flop(replace(spec, steps=steps), how, corpus.passage_size, model.kind)
+    return Preflight(
+        machine,
+        runs,
+        base,
+        size,
+        machine.hours(work * size / _BASE[base]),
+        size * _TRAINED,
+        kept * size * _MODEL,
+        machine.gpus * size * _CHECKPOINT,
+    )
