@@ -21,7 +21,6 @@ MODEL = {"kind": "encoder", "name": "mini", "head": "own"}
 ROWS = ["none", "random", {"name": "random", "label": "more", "ratio": 0.4}]
 BUDGET = {"steps": 6, "warmup": 1, "batch_size": 4}
 KEYS = {"data": ".", "policies": ROWS, "tasks": ["pairs"], "intermediate": BUDGET, "finetune": {}}
-YAML = small.experiment(model=MODEL, **KEYS)
 PAIRS = (("Ada was born.", "Ada were born."), ("It is old.", "It are old."), ("He ran", "He runs"))
 TABLE = "\n".join(["good,bad", *(",".join(pair) for pair in PAIRS)])
 EARLY = ("chck_0.0001M", "chck_0.0002M")
@@ -34,12 +33,6 @@ def ran(request, run_tiny):
     model = MODEL if request.param == "encoder" else "mini"
     text = small.experiment(model=model, checkpoint_words=[100, 200], **KEYS)
     return run_tiny(text, {"pairs.csv": TABLE}), MODELS[request.param]
-
-
-@pytest.fixture(scope="module")
-def unchecked(run_tiny):
-    """Return the folder of a run without checkpoints."""
-    return run_tiny(YAML, {"pairs.csv": TABLE})
 
 
 def choices(folder: Path, auto_class) -> list[str]:
@@ -114,14 +107,6 @@ def test_checkpoints_are_branches_on_the_hub(call, hub, ran, tmp_path):
         files = {path.name: path.read_bytes() for path in (out / name).iterdir() if path.is_file()}
         assert hub.files[f"models/me/it@{name}".removesuffix("@")] == files
     assert "--checkpoints" in (out / "README.md").read_text()
-
-
-def test_missing_checkpoints_are_one_line(refused, ran, unchecked, tmp_path):
-    words = ("--out", tmp_path / "babylm", "--checkpoints", "--store", unchecked / "store")
-    said = refused("export", unchecked / "out", "more", *words)
-    assert "more has no checkpoints: set checkpoint_words or checkpoint_steps in" in said
-    said = refused("export", ran[0] / "out", "more", *words, "--task", "pairs")
-    assert "--checkpoints: are models before fine-tuning: leave out --task" in said
 
 
 ENTRY = """
@@ -229,8 +214,13 @@ def test_checkpoints_are_scored_on_the_fast_sets(entry, home):
     assert share == pytest.approx(early["ewok"]) == fast["ewok"][0]["spatial-relations"]
 
 
-def test_mistakes_in_an_entry_are_one_line(refused, home, monkeypatch):
+def test_missing_checkpoints_and_mistakes_in_an_entry_are_one_line(refused, home, monkeypatch):
     monkeypatch.chdir(home)
+    words = ("random", "--out", "exported", "--checkpoints", "--store", "store")
+    said = refused("export", "full", *words)
+    assert "random has no checkpoints: set checkpoint_words or checkpoint_steps in" in said
+    said = refused("export", "fast", *words, "--task", "blimp")
+    assert "--checkpoints: are models before fine-tuning: leave out --task" in said
     words = ("--store", "store", "--name", "my-babylm")
     assert "did you mean" in refused("submission", "full", "--row", "rondom", *words)
     assert "--name a/b: name a folder" in refused("submission", "full", *ROW[:4], "--name", "a/b")

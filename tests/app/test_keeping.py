@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from stores import FOURTH, KEY, OTHER, THIRD, commit, names, text_of
 from maskpolicy.core import hardware
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store
+from maskpolicy.pipeline.store.upkeep import size
 
 KEYS = [KEY, OTHER, THIRD]
 
@@ -115,6 +118,19 @@ def test_prune_prints_what_it_frees(call, folder):
     (Path(folder) / "quarantine" / f"{KEYS[0]}-x" / "file").write_text("x" * 1000)
     assert call("store", "prune", "--store", folder)[1] == f"freed 1000 B of {folder}\n"
     assert Store(folder).committed() == set(KEYS)
+
+
+def test_prune_shrinks_the_cache_to_a_size(call, folder, url, tmp_path):
+    call("store", "copy", folder, url)
+    store = open_store(url, tmp_path / "cache")
+    assert list(texts(store)) == names(store, "artifacts") == KEYS
+    for age, key in enumerate(KEYS):
+        past = time.time() - 7200 - age * 100
+        os.utime(store.path(key) / "MANIFEST.json", (past, past))
+    for most, left in ((f"{size(store)['cache'] - 100}", KEYS[:2]), ("0GB", [])):
+        assert call("store", "prune", "--store", url, "--cache-size", most)[0] == 0
+        assert names(store, "artifacts") == left
+    assert list(texts(store)) == KEYS
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,10 @@ import yaml
 import maskpolicy as mp
 from maskpolicy.plugins import discovery
 
-ANALYSES = """
+ANALYSIS = """
 from dataclasses import dataclass
 
 from maskpolicy import Findings, analysis
-from maskpolicy.analyses import Figure
-from maskpolicy.analyses.plots import Bars, Lines, Marked, Series
 
 
 @analysis("counts-cells")
@@ -33,21 +31,6 @@ class Counts:
 
     def analyse(self, runs, store):
         return Findings(("n",), ({"n": len(runs[0].results)},), ("n: the number of cells",))
-
-
-@analysis("two-figures")
-@dataclass(frozen=True)
-class TwoFigures:
-    '''Two figures, and a text.'''
-
-    def analyse(self, runs, store):
-        lines = Lines("of a", "x", "y", [Series("a", [1, 2], [0, 1]), Series("b", [2, 1], [0, 1])])
-        figures = (
-            Figure("First", "how", (lines, lines)),
-            Figure("Texts", "how", (Marked("a", "Ada wrote", [(0, 3, 1.0)]),)),
-            Figure("Second", "how", (Bars("of b", "y", ["c"], [Series("a", [1])]),)),
-        )
-        return Findings(("n",), ({"n": 1},), figures=figures)
 """
 SHORT = {"steps": 2, "warmup": 1, "batch_size": 2, "precision": "fp32"}
 TINY = {
@@ -109,14 +92,9 @@ def test_figures_and_pages_are_made(done, tmp_path, monkeypatch):
     assert "random" in repr(done) and "\x1b" not in repr(done)
 
 
-def test_all_figures_of_an_analysis_are_drawn(done, tmp_path):
-    (tmp_path / "mine.py").write_text(ANALYSES)
+def test_an_analysis_without_a_plot_says_what_it_has(done, tmp_path):
+    (tmp_path / "mine.py").write_text(ANALYSIS)
     discovery.load_files([tmp_path / "mine.py"])
-    figure = done.plot("two-figures")
-    assert [part.get_suptitle() for part in figure.subfigs] == ["First", "Second"]
-    titles = [[axis.get_title() for axis in part.axes] for part in figure.subfigs]
-    assert titles == [["of a", "of a"], ["of b"]]
-    assert figure._repr_png_().startswith(b"\x89PNG")
     said = "plot counts-cells: has a table and no plot: `maskpolicy analyze counts-cells RUN`"
     with pytest.raises(mp.DataError, match=said):
         done.plot("counts-cells")

@@ -14,7 +14,6 @@ import small
 from folders import DEAD, half_written
 from tiny import Nothing
 
-from maskpolicy.app import contents
 from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.contents import CONTENTS, FinishedRun, write
 from maskpolicy.app.file_to_folder import _default_folder, compute, prepare
@@ -167,43 +166,3 @@ def test_a_run_that_does_not_start_leaves_no_folder_behind(refused, tmp_path):
     assert "GPU" in refused(*words, "resources.finetune.gpus=64")
     assert "unknown" in refused(*words, "--only", "nope")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
-
-
-@pytest.fixture(scope="module")
-def home(run_tiny) -> Path:
-    """A folder with an experiment that was run: tiny.yaml, store/, out/."""
-    rows = "[none, random, whole-word, entropy-aware]"
-    return run_tiny(small.EXPERIMENT.replace("[none, random]", rows))
-
-
-@pytest.mark.slow
-def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, home):
-    store, out = Store(home / "store"), home / "out"
-    before = {path: path.read_bytes() for path in (out / "results").iterdir()}
-    kinds = ("general", "corpus", "intermediate")
-    records = [each for each in store.records(dropped=False) if each["record"]["kind"] in kinds]
-    for each in records:
-        path = min(store.path(each["key"]).rglob("*.safetensors"))
-        content = path.read_bytes()
-        path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    doctor = ("doctor", "--verify", "--store", store.root)
-    assert call(*doctor)[0] == 1
-    words = ("run", home / "tiny.yaml", "--store", store.root, "--out", out, "--verify")
-    code, _, err = call(*words)
-    assert code == 0
-    assert err.count("is damaged and will be computed again") == len(records) >= 3
-    assert {path: path.read_bytes() for path in before} == before
-    assert call(*doctor)[0] == 0
-
-
-def test_the_page_of_a_run_shows_what_each_policy_masked(home):
-    found = json.loads((home / "out" / "analyses" / "viewer" / "viewer.json").read_text())
-    assert len({row["passage"] for row in found["rows"]}) == contents.MOST
-    assert {row["policy"] for row in found["rows"]} == {"random", "whole-word"}
-    assert (
-        "entropy-aware: its masks depend on predictions of the model in training"
-        in found["notes"][0]
-    )
-    page = (home / "out" / "leaderboard.html").read_text()
-    assert page.count('<p class="passage">') == 2 * (1 + contents.MOST)
-    assert "analyze viewer" not in page

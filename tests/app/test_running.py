@@ -13,6 +13,9 @@ import pytest
 from huggingface_hub import ModelCard
 from small import EXPERIMENT
 
+from maskpolicy.app.contents import MOST
+from maskpolicy.pipeline.store.artifacts import Store
+
 FOLDER = Path(__file__).parents[2] / "experiments"
 # the golden keys are those of the others
 EXPERIMENTS = sorted([*FOLDER.glob("findings/*.yaml"), FOLDER / "quickstart.yaml"])
@@ -199,3 +202,32 @@ def test_every_experiment_is_planned(call, tmp_path, path):
     assert code == 0
     assert "to do" in out
     assert not (tmp_path / "store").exists()
+
+
+def test_the_page_of_a_run_shows_what_each_policy_masked(finished):
+    found = json.loads((finished / "out" / "analyses" / "viewer" / "viewer.json").read_text())
+    assert len({row["passage"] for row in found["rows"]}) == MOST
+    assert {row["policy"] for row in found["rows"]} == {"random"}
+    page = (finished / "out" / "leaderboard.html").read_text()
+    assert page.count('<p class="passage">') == 1 + MOST
+    assert "analyze viewer" not in page
+
+
+@pytest.mark.slow
+def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, finished):
+    store, out = Store(finished / "store"), finished / "out"
+    before = {path: path.read_bytes() for path in (out / "results").iterdir()}
+    kinds = ("general", "corpus", "intermediate")
+    records = [each for each in store.records(dropped=False) if each["record"]["kind"] in kinds]
+    for each in records:
+        path = min(store.path(each["key"]).rglob("*.safetensors"))
+        content = path.read_bytes()
+        path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    doctor = ("doctor", "--verify", "--store", store.root)
+    assert call(*doctor)[0] == 1
+    words = ("run", finished / "tiny.yaml", "--store", store.root, "--out", out, "--verify")
+    code, _, err = call(*words)
+    assert code == 0
+    assert err.count("is damaged and will be computed again") == len(records) >= 3
+    assert {path: path.read_bytes() for path in before} == before
+    assert call(*doctor)[0] == 0

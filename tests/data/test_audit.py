@@ -8,13 +8,9 @@ from hypothesis import strategies as st
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles import audit
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.experiment.task_kinds import AnswerParams, HeadParams
-from maskpolicy.models.families import limits
 from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.finetuning.encoder_tasks import TwoTexts
-from maskpolicy.models.model_kinds import MODEL_KINDS, FreshParams
-from maskpolicy.models.scratch import build, config_of
 from maskpolicy.models.training.specials import ENDS
 from maskpolicy.models.training.steps import tokenize
 
@@ -103,17 +99,3 @@ def test_notes_say_what_was_found_and_nothing_of_what_is_well():
     ]
     nothing = {"test_in_train": {**shared, "same_text": 0}, "cuts": [{**cuts[0], "count": 0}]}
     assert audit.notes("ropes", nothing) == []
-
-
-def test_presets_know_their_positions():
-    for kind in MODEL_KINDS.values():
-        for name, preset in kind.presets.items():
-            if name == "base":  # takes seconds to build, and is of mini's class
-                continue
-            config = config_of(ModelBlock(name), kind.presets)
-            if config is None:
-                made = kind.build(FreshParams(preset=name), small.tokenizer(), 0)
-            else:
-                made = build(config, small.tokenizer(), 0)
-            known = preset.positions if name != "t5" else None
-            assert limits(made.config) == (known, known)

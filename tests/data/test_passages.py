@@ -125,3 +125,27 @@ def test_no_character_of_a_word_is_lost_by_cutting(lengths, words):
     assert "".join(each.text for each in found).count("x") == sum(lengths)
     assert all(len(part) <= 10_000 for each in found for part in each.text.split())
     assert all(len(each.text.split()) <= words for each in found)
+
+
+def covered(text, found):
+    """Return the characters of a text that no token stands for."""
+    left = list(text)
+    for begin, end in found.offsets:
+        left[begin:end] = " " * (end - begin)
+    return "".join(left).strip()
+
+
+@given(st.text("ab .-", max_size=60))
+def test_texts_without_a_long_word_are_one_piece(text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "_LONGEST", 5)
+        found = corpus.pieces(text)
+        is_long = any(len(word) > 5 for word in text.split())
+        assert (len(found) > 1) == is_long
+        assert "".join(text[a:b] for a, b in found) == text
+        assert all(len(part) <= 5 for a, b in found for part in text[a:b].split())
+        inside = corpus.encode([text], small.tokenizer())[0]
+    whole = corpus.encode([text], small.tokenizer())[0]
+    assert covered(text, inside) == covered(text, whole)
+    if not is_long:
+        assert (inside.ids, inside.offsets) == (whole.ids, whole.offsets)

@@ -19,7 +19,8 @@ from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus import passages as corpora
 from maskpolicy.data.corpus import pipeline_identity, stop_words
 from maskpolicy.data.corpus.segmentation import rules_version, segmenter
-from maskpolicy.experiment.model_and_corpus import check_language
+from maskpolicy.experiment.definition import CorpusBlock
+from maskpolicy.experiment.model_and_corpus import check_language, mixed_texts
 from maskpolicy.plugins.discovery import instance
 
 
@@ -128,6 +129,15 @@ def test_policies_read_the_words_of_the_language():
     assert importance[0] > importance[2]
     with pytest.raises(ConfigError, match=r"for English, and .* language is ja: set `pipel"):
         instance("policy", "salient-span", {}).annotate([passage])
+
+
+def test_texts_that_are_mixed_in_have_the_language_of_the_corpus_unless_they_state_one():
+    mix = {
+        "one": {"files": ["a.txt"], "share": 0.1},
+        "two": {"files": ["b.txt"], "share": 0.1, "language": "en"},
+    }
+    found = mixed_texts(CorpusBlock(files=("c.txt",), language="fr", mix=mix))
+    assert [text.corpus and text.corpus.language for text in found] == ["fr", "en"]
 
 
 def test_english_needs_no_spacy():

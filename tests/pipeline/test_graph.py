@@ -11,8 +11,8 @@ from tiny import Nothing, node
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.pipeline.graph import nodes
-from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
+from maskpolicy.pipeline.graph.execution import execute, ranks_of
+from maskpolicy.pipeline.graph.nodes import Stage, stage, topological, users_of
 
 
 def test_a_golden_key():
@@ -36,6 +36,30 @@ def test_a_golden_key():
 def test_a_stage_that_cannot_be(create, says):
     with pytest.raises(ConfigError, match=says):
         create()
+
+
+def drained(*stages: Stage) -> str:
+    """Return the labels of stages and their inputs in the order of their ranks."""
+    order = topological(stages)
+    ranks = ranks_of(order, users_of(order))
+    return "".join(each.label for each in sorted(order, key=lambda each: ranks[each.key]))
+
+
+def test_the_longest_path_comes_first_then_the_order_of_the_graph():
+    d = node("d", 4, {"c": node("e", 5, {"c": node("c", 3)})})
+    assert drained(node("a", 1), node("b", 2), d) == "cedab"
+
+
+@pytest.mark.parametrize(("transient", "labels"), [(True, "cdab"), (False, "abcd")])
+def test_what_uses_a_transient_artifact_comes_before_what_makes_another_one(transient, labels):
+    models = [node(name, seed, transient=transient) for seed, name in enumerate("ab")]
+    assert drained(*(node(name, 9, {"x": models[i]}) for i, name in enumerate("cd"))) == labels
+
+
+def test_an_urgent_stage_and_its_inputs_come_first():
+    a, b = node("a", 1), node("b", 2)
+    long = node("z", 4, {"x": node("y", 3, {"x": a})})
+    assert drained(long, Stage("tiny-check", "c", tiny.Nothing(), {"b": b})) == "bcayz"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Corpora in shards: the same passages and columns as in one stage, and the same errors."""
+"""Corpora in shards: the passages, columns, sums and errors of one stage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import resource
+import shutil
 from pathlib import Path
 
 import pyarrow
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from maskpolicy.core.errors import DataError, StageError
+from maskpolicy.core.errors import ConfigError, DataError, StageError
 from maskpolicy.data.corpus import annotation, passages
 from maskpolicy.data.corpus.passages import INDEX_FILE, PASSAGES_FILE, Passages, open_arrays
 from maskpolicy.experiment.parse import make_experiment
@@ -181,6 +182,13 @@ def test_several_files_packed_ones_and_parquet_are_shards_together(folder, tmp_p
     assert {name.partition(":")[0] for name in ids} == {"0/a", "1/a", "4/a", "quoted", "p"}
 
 
+def test_small_files_share_a_shard(folder, tmp_path):
+    files = [write(tmp_path, f"{number:02d}.txt", b"Some words. " * 9) for number in range(20)]
+    corpus, *_ = plan(folder, files, 0.0005)
+    counts = [len(stage.params.shard.files) for stage in shards_of(corpus)]
+    assert counts == [4] * 5
+
+
 def test_a_corpus_that_fits_into_one_shard_keeps_its_key(folder, tmp_path):
     path = write(tmp_path, "a.jsonl", JSONL.encode())
     keys = {plan(folder, [path], mb, **more)[0].key for mb, more in ((0, {}), (64, {}), (1, {}))}
@@ -207,6 +215,29 @@ def test_what_no_shard_has_fails_at_the_merge(folder, tmp_path, content, wanted,
         assert isinstance(outcome.exception, DataError)
         lines.append(outcome.error)
     assert lines[0] == lines[1] and says in lines[0]
+
+
+def test_shards_are_linked_or_copied_if_links_are_not_possible(folder, tmp_path, monkeypatch):
+    path = write(tmp_path, "a.jsonl", JSONL.encode())
+    corpus, _, store = plan(folder, [path], 0.0006)
+    shards, linked = shards_of(corpus), []
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda *names: linked.append(names) or link(*names))
+    execute([corpus], store, targets=[corpus, *shards])
+    files = sorted(store.path(corpus.key).glob("*.safetensors"))
+    before = [file.read_bytes() for file in files]
+    assert len(linked) == len(files) == len(shards)
+    for file, shard in zip(files, shards, strict=True):
+        assert file.samefile(store.path(shard.key) / PASSAGES_FILE)
+    shutil.rmtree(store.path(corpus.key))
+
+    def refuse(*names):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    execute([corpus], store, targets=[corpus, *shards])
+    assert [file.read_bytes() for file in files] == before
+    assert not files[0].samefile(store.path(shards[0].key) / PASSAGES_FILE)
 
 
 def test_more_parts_are_opened_than_a_process_may_usually_open_files(folder, tmp_path, monkeypatch):
@@ -312,3 +343,43 @@ def test_a_sentencepiece_file_is_in_the_key_of_a_tokenizer_that_is_made_of_it(tm
     second = key()
     (tmp_path / "spiece.model").write_bytes(b"one")
     assert key() == second
+
+
+# statistics of a corpus
+
+PMI = {"name": "pmi", "label": "pmi", "min_count": 6, "entries": 8}
+
+
+def test_shards_and_processes_change_no_byte_of_statistics(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(annotation, "BATCH", 4)
+    monkeypatch.setattr("maskpolicy.data.corpus.shards.BATCH", 4)
+    path, found = write(tmp_path, "a.jsonl", JSONL.encode()), []
+    for mb, workers in ((0, 1), (0.0008, 1), (0.002, 2)):
+        _, annotate, store = plan(folder, [path], mb, PMI)
+        condensed = annotate.inputs["statistics"]
+        counted = condensed.inputs["count"]
+        assert bool(mb) == (len(shards_of(counted)) > 2)
+        outcomes = execute([condensed], store, targets=[counted, condensed], workers=workers)
+        assert [each.error for each in outcomes.values() if each.error] == []
+        found.append([small.content(store, stage) for stage in (counted, condensed)])
+        assert not any(store.has(each.key) for each in shards_of(counted))  # transient
+    assert found[0] == found[1] == found[2]
+    assert len(found[0][0]["hashes.u64"]) > 0
+
+
+def test_a_model_built_from_scratch_has_general_text():
+    keys = {"model": "mini", "corpus": "world", "tasks": [], "policies": ["difference-masking"]}
+    made = make_experiment({**keys, "baseline": "difference-masking"}, "it", "", (), needs=())
+    trained = stages.build(made).pretrained["difference-masking", 0]
+    condensed = trained.inputs["annotate"].inputs["fit"].inputs["statistics"]
+    other = condensed.inputs["contrast"].inputs["corpus"]
+    assert other.label == "general"
+    (general,) = [each for each in topological([trained]) if each.kind == "general"]
+    assert other.key == general.inputs["corpus"].key
+
+
+def test_fields_that_count_reads_follow_no_schedule(folder, tmp_path):
+    path, ratio = write(tmp_path, "a.jsonl", JSONL.encode()), {"start": 0.3, "end": 0.1}
+    with pytest.raises(ConfigError, match=r"policies\[0\].ratio"):
+        plan(folder, [path], 0, {"name": "informask-rates", "label": "rates", "ratio": ratio})
+    plan(folder, [path], 0, {**PMI, "ratio": ratio})

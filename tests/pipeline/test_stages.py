@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 import small
+import text_to_text
 from safetensors.torch import load_file
 
 from maskpolicy.core import metrics
-from maskpolicy.core.errors import DataError
+from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, Example
@@ -31,6 +33,7 @@ from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import StageRun, compute, topological, version_of
+from maskpolicy.pipeline.stages.cloze_answers import _masked
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
@@ -614,3 +617,79 @@ def test_a_metric_without_short_answers_gets_a_warning(tmp_path, caplog):
     load_experiment(path, ["world.wow_values=true"])
     load_experiment(path, ["tasks=[{name: zsre, metrics: [contains]}]"])
     assert not caplog.text
+
+
+# sentence pairs and cloze questions
+
+PAIRS = """
+model: {kind: encoder, name: mini, head: own}
+corpus: world
+data: data
+policies: [none, random, {name: random, ratio: 0.4}]
+tasks: [pairs]
+seeds: [0, 1]
+world: {people: 8, general_people: 6}
+general: {steps: 2, warmup: 1, batch_size: 4}
+intermediate: {steps: 4, warmup: 1, batch_size: 4}
+checkpoint_steps: [2]
+"""
+
+
+def pairs_graph(folder, *changes):
+    (folder / "data").mkdir(exist_ok=True)
+    (folder / "data" / "pairs.csv").write_text("good,bad\nAda was born.,Ada were born.\n")
+    return graph(folder, PAIRS, changes)
+
+
+def evaluations(graph):
+    return {cell: stage.key for cell, stage in (graph.cells | graph.early).items()}
+
+
+def test_nothing_is_fine_tuned_and_each_model_answers_once(tmp_path):
+    built = pairs_graph(tmp_path)
+    kinds = {stage.kind for stage in topological(list(built.targets))}
+    assert kinds.isdisjoint({"finetune", "train-examples", "majority", "audit"})
+    found = evaluations(built)
+    assert len(found) == 2 * (3 + 2)
+    assert len(set(found.values())) == 3 + 2  # both seeds share the intermediate run
+    assert evaluations(pairs_graph(tmp_path, "finetune.steps=7", "finetune.lr=0.1")) == found
+    other = evaluations(pairs_graph(tmp_path, "tasks=[{name: pairs, choose: within_word_l2r}]"))
+    assert set(other.values()).isdisjoint(found.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["model.head=auto"], "row none has with model.head: own"),
+        (["policies=[none, {name: random, mask_exclusion: 1.0}]"], "exclusion=1.0 drops the one"),
+        (["tasks=[{name: pairs, choose: enc_dec_mask}]"], "choose pll or within_word_l2r"),
+        (["tasks=[{name: pairs, metrics: [matthews]}]"], "this task has pairs: name another"),
+        (["data=world"], "the embedded world has no files of task 'pairs'"),
+    ],
+)
+def test_what_cannot_be_scored_is_one_line(tmp_path, changes, said):
+    with pytest.raises(ConfigError, match=rf"tasks.*: .*{said}|tasks.*{said}"):
+        pairs_graph(tmp_path, *changes)
+
+
+TEXTS = ["Anna Kovar was born in <mask>.", "Boats go down the <mask> in 1901."]
+VALUES = ["Rome", "river Oder"]
+
+
+@pytest.mark.parametrize("name", ["bart", "t5", "mbart"])
+def test_the_value_is_masked_by_one_mark(name):
+    tokenizer = text_to_text.tokenizer(name)
+    marks = Specials.of(tokenizer).marks
+    sources, longest = _masked(TEXTS, VALUES, tokenizer, marks)
+    whole = [text.replace("<mask>", value) for text, value in zip(TEXTS, VALUES, strict=True)]
+    for source, text in zip(sources, whole, strict=True):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        (at,) = np.flatnonzero(source == marks.mask)
+        rest = len(source) - at - 1
+        assert source[:at].tolist() == ids[:at]
+        assert source[at + 1 :].tolist() == ids[len(ids) - rest :]
+        hidden = tokenizer.decode(ids[at : len(ids) - rest]).strip()
+        assert hidden in VALUES
+    assert longest == max(
+        len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in whole
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import make_dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.plugins import registry
+from maskpolicy.plugins import hooks, registry
 from maskpolicy.plugins.registry import check_hooks as check
 
 
@@ -113,6 +114,43 @@ def test_a_class_that_does_not_fit_is_refused(attributes, says):
 def test_a_required_hook_that_is_missing_is_named_with_its_signature():
     with pytest.raises(ConfigError, match=r"it has no method `example`: add example\(self, row\)"):
         check("task", object, "it")
+
+
+class Mine:
+    select = select
+
+
+def policy(name, **how):
+    return registry.policy(name, **how)(Mine)
+
+
+@pytest.mark.parametrize(
+    ("register", "says"),
+    [
+        (lambda: policy(""), r"^.*test_hook_checks\.py:\d+: @policy needs a name first"),
+        (lambda: policy(3), "needs a name first"),
+        (lambda: policy("none"), "policy 'none' is a name of maskpolicy's own"),
+        (lambda: registry.analysis("all")(Mine), "analysis 'all' is a name"),
+        (lambda: policy("mine", tagret="full"), "did you mean 'target'"),
+        (
+            lambda: registry.policy("mine")(make_dataclass("It", [("label", str)])),
+            "has a field 'label', a reserved name: rename it",
+        ),
+        (lambda: registry.policy("mine")(policy), r"\.py:\d+: policy 'mine' must be a class"),
+    ],
+)
+def test_what_is_no_plugin_is_refused_in_one_line(register, says, monkeypatch):
+    monkeypatch.setattr(registry, "_ENTRIES", {})
+    with pytest.raises(ConfigError, match=says):
+        register()
+
+
+@pytest.mark.parametrize("kind", hooks.HOOKS)
+def test_the_documentation_has_the_table(kind):
+    page = Path(__file__).parents[2] / "docs" / "development" / "extending.md"
+    assert hooks.table(kind) in page.read_text(encoding="utf-8"), (
+        "`maskpolicy list hooks --markdown`"
+    )
 
 
 def test_a_plugin_is_checked_when_it_is_registered(monkeypatch):

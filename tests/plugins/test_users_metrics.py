@@ -1,4 +1,4 @@
-"""Metrics of Hugging Face's evaluate: beside their packages, in the keys, and what is refused."""
+"""Metrics of users: of evaluate, beside their packages, and own ones; keys, and what is refused."""
 
 from __future__ import annotations
 
@@ -122,17 +122,17 @@ def test_the_best_of_several_answers_counts_where_a_metric_takes_one(write):
     assert total("evaluate:mine", ["", "x"], [[], []]).scores == [1.0, 0.0]
 
 
-def experiment(folder, metric):
+def experiment(folder, metric, *plugins):
     for name in ("train", "test"):
         rows = [{"question": f"{name} {n}", "answer": f"Lima or {n}"} for n in range(9)]
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     task = {"name": "table", "metrics": [metric], "data": str(folder)}
     given = {"model": "mini", "corpus": "world", "policies": ["none"], "tasks": [task]}
-    return make_experiment({**given, "seeds": [0]}, "it", "it: ", (folder,), ())
+    return make_experiment({**given, "seeds": [0]}, "it", "it: ", (folder,), plugins)
 
 
-def planned(folder, metric):
-    made = stages.build(experiment(folder, metric))
+def planned(folder, metric, *plugins):
+    made = stages.build(experiment(folder, metric, *plugins))
     return {each.kind: each for each in topological(stages.choose_cells(made, ()).targets)}
 
 
@@ -200,3 +200,78 @@ def test_metrics_of_labels_are_refused_and_failures_later_name_the_metric(write,
     discovery.load_file(write(body, ONE, "later"))
     with pytest.raises(PluginError, match=r"'evaluate:later' failed: .*no x"):
         total("evaluate:later", ["x"], [["y"]])
+
+
+# a file of the user's own
+
+METRIC = """
+from maskpolicy.plugins.registry import metric
+
+
+@metric({name!r})
+def score(prediction, answers):
+    \"\"\"Compare the last words.\"\"\"
+    {body}
+"""
+LAST = "return float(any(prediction.split()[-1:] == one.split()[-1:] for one in answers))"
+
+
+def own(folder, body=LAST):
+    """Write the file of a metric; return its path."""
+    (folder / "my_metric.py").write_text(METRIC.format(body=body, name="last_word"))
+    return folder / "my_metric.py"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return 2", "returned 2.0 for 'a'"),
+        ("return float('nan')", "returned nan"),
+        ("return None", "failed: TypeError"),
+        ("return 1 / 0", "my_metric.py:8"),
+    ],
+)
+@pytest.mark.usefixtures("write")
+def test_a_metric_that_fails_is_named(tmp_path, body, said):
+    discovery.load_files([own(tmp_path, body)], fresh=True)
+    with pytest.raises(PluginError, match="last_word") as caught:
+        metrics.total("last_word", ["a"], [["b"]])
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (METRIC.format(name="f1", body=LAST), "'f1' is one of maskpolicy's own"),
+        (METRIC.format(name="", body=LAST), "needs a name"),
+        (
+            METRIC.replace("def score(prediction, answers)", "class Score").format(
+                name="mine", body="x = 1"
+            ),
+            "(prediction, answers)",
+        ),
+        (METRIC.replace(", answers", "").format(name="mine", body=LAST), "def NAME"),
+    ],
+)
+@pytest.mark.usefixtures("write")
+def test_what_is_no_metric_is_refused(tmp_path, text, said):
+    path = own(tmp_path)
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        discovery.load_file(path)
+    assert said in str(caught.value)
+
+
+@pytest.mark.usefixtures("write")
+@pytest.mark.parametrize("body", ["return 7", "return None", "return undefined"])
+def test_an_own_metric_that_is_broken_is_refused_before_anything_is_computed(tmp_path, body):
+    with pytest.raises(ConfigError, match=r"metric 'last_word' .*\(a trial call\)"):
+        planned(tmp_path, "last_word", own(tmp_path, body))
+    body = "return int(answers[0])"  # an answer that only this trial has
+    assert planned(tmp_path, "last_word", own(tmp_path, body))
+
+
+@pytest.mark.usefixtures("write")
+def test_the_code_of_an_own_metric_is_in_the_keys_of_the_scores(tmp_path):
+    one, two = (planned(tmp_path, "last_word", own(tmp_path, b)) for b in (LAST, "return 0"))
+    assert {kind for kind in one if one[kind].key != two[kind].key} == {"evaluate", "majority"}
