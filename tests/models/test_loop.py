@@ -425,6 +425,56 @@ def test_slow_checkpoints_take_two_percent_of_the_time(monkeypatch):
     assert saved == [1, 10, 19, 28, 37]
 
 
+class Late:
+    """Checkpoints whose first one is written after further steps, in a folder for each step."""
+
+    def __init__(self, folder, fails=False):
+        self.folder, self.may_write, self.fails = folder, threading.Event(), fails
+
+    def latest(self):
+        return None
+
+    def save(self, step, write):
+        if threading.current_thread() is not threading.main_thread():
+            assert self.may_write.wait(60)
+        if self.fails:
+            raise StageError("the disk is full")
+        (self.folder / str(step)).mkdir()
+        write(self.folder / str(step))
+
+    def go_on(self, done, module):
+        if done == 4:
+            self.may_write.set()
+
+
+def test_a_checkpoint_that_is_written_during_later_steps_has_the_same_bytes(monkeypatch, tmp_path):
+    spec, saved = replace(SPEC, checkpoint_every=1e-9), {}
+    for name in ("at once", "later"):
+        (tmp_path / name).mkdir()
+        late = Late(tmp_path / name)
+        run(spec, late, on_step=late.go_on)
+        files = [path for path in late.folder.rglob("*") if path.is_file()]
+        saved[name] = {str(path.relative_to(late.folder)): path.read_bytes() for path in files}
+        monkeypatch.setattr(loop, "_IN_THREAD", ("cpu",))
+    assert {"1/state.safetensors", "1/state.json"} <= set(saved["later"]) < set(saved["at once"])
+    assert saved["later"].items() <= saved["at once"].items()
+    late = Late(tmp_path, fails=True)
+    with pytest.raises(StageError, match="the disk is full"):
+        run(spec, late, on_step=late.go_on)
+
+
+@pytest.mark.parametrize("last", [3, 5])
+def test_a_training_resumes_from_what_a_thread_has_written(monkeypatch, checkpoints, last):
+    expected, _ = run(SPEC)
+    monkeypatch.setattr(loop, "_IN_THREAD", ("cpu",))
+    spec = replace(SPEC, checkpoint_every=1e-9)
+    with suppress(Stop):
+        run(spec, checkpoints, on_step=partial(stop_after, last))
+    assert 0 < checkpoints.latest()[0] < last
+    model, _ = run(spec, checkpoints)
+    assert torch.equal(weights(model), weights(expected))
+
+
 def test_earlier_steps_stay_as_they_were_and_later_ones_have_the_same_gradient():
     seen, whole = [], []
     _, expected = run_scarce(MEMORY, partial(scarce, first=10**9, seen=whole), dropout=0.0)

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ Log: TypeAlias = Callable[[int, Mapping[str, float]], None]
 _log = logging.getLogger(__name__)
 _REPORT = 25  # steps between two reports of the loss: each report waits for the device
 _QUICK, _SHARE = 1.0, 0.02  # checkpoints of more seconds take at most this share of the time
+_IN_THREAD = ("cuda",)  # devices that train while a checkpoint is written
 _WORKERS_ON_GPU = 2  # processes that make data by default, so that a GPU does not wait
 _LONG = 10.0  # seconds after which the speed is measured also between two reports of the loss
 
@@ -91,7 +93,7 @@ def train(
         done = _loop(run, feed, loss, watch, checkpoints)
     if state is not None:
         run.check(done)
-        run.save(state)
+        run.snapshot()(state)
     result = run.finish(done)
     hardware.return_freed_memory()
     return result
@@ -110,7 +112,12 @@ def _loop(
     loss = torch.compile(loss) if run.spec.compile is True else loss
     run.module.train()
     alone = run.share.ranks == 1  # others would wait for one that ends
-    with torch.random.fork_rng(devices=run.random_devices), deferred(alone) as is_ending:
+    with (
+        torch.random.fork_rng(devices=run.random_devices),
+        deferred(alone) as is_ending,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        writer = _Writer(run, checkpoints, pool)
         for number, step in feed:
             while not run.step(number, step, loss):
                 step = feed.shrink(number)
@@ -119,18 +126,48 @@ def _loop(
             watch.after(run, done)
             ending, finished = is_ending(), run.finished(done)
             due = time.monotonic() - saved >= pause
-            if ending or (due and not finished):
+            if ending or (due and not finished and not writer.is_busy):
                 begun = saved = time.monotonic()
                 if run.is_first and run.is_sound():
-                    checkpoints.save(done, run.save)
+                    writer.save(done)
                     saved = time.monotonic()
                 if saved - begun > _QUICK:
                     pause = max(run.spec.checkpoint_every, (saved - begun) / _SHARE)
             if ending or finished:
                 break
+        writer.wait()
     if not run.finished(done):  # the handler of the signal did not end the process
         raise KeyboardInterrupt
     return done
+
+
+@dataclass
+class _Writer:
+    """Saves checkpoints; on a GPU in a thread, from a copy, while the training continues."""
+
+    run: Optimization
+    checkpoints: StepCheckpoints
+    pool: ThreadPoolExecutor
+    last: Future[None] | None = None  # that a thread writes or has written
+
+    @property
+    def is_busy(self) -> bool:
+        return self.last is not None and not self.last.done()
+
+    def save(self, step: int) -> None:
+        """Save a checkpoint, after the one before; raises the error of that one."""
+        self.wait()
+        in_thread = self.run.device.type in _IN_THREAD
+        write = self.run.snapshot(copies=in_thread)
+        if in_thread:
+            self.last = self.pool.submit(self.checkpoints.save, step, write)
+        else:
+            self.checkpoints.save(step, write)
+
+    def wait(self) -> None:
+        """Wait for the last checkpoint, and raise its error."""
+        if self.last is not None:
+            self.last.result()
 
 
 @dataclass

@@ -257,8 +257,11 @@ class Optimization:
         self.module.eval()
         return result
 
-    def save(self, folder: Path) -> None:
-        """Write the state to the folder of a checkpoint."""
+    def snapshot(self, copies: bool = False) -> Callable[[Path], None]:
+        """Return a function that writes this state to the folder of a checkpoint.
+
+        With `copies`, the training may continue before the function is called.
+        """
         from safetensors.torch import save_file
 
         tensors = {"master": self.weights.packed()}
@@ -268,7 +271,8 @@ class Optimization:
                 tensors[f"optimizer.{index}.{name}"] = flat
         if self.best["master"] is not None:
             tensors["best"] = self.best["master"]
-        save_file(tensors, folder / "state.safetensors")
+        if copies:
+            tensors = {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
         best = [self.best["score"], self.best["step"]] if self.best["step"] else None
         facts = {
             "work": self.work,
@@ -280,7 +284,13 @@ class Optimization:
         }
         if self.shrunk:
             facts["shrunk"] = self.shrunk
-        (folder / "state.json").write_text(json.dumps(facts))
+        text = json.dumps(facts)
+
+        def write(folder: Path) -> None:
+            save_file(tensors, folder / "state.safetensors")
+            (folder / "state.json").write_text(text)
+
+        return write
 
     def restore(self, checkpoints: StepCheckpoints, start: Start) -> int:
         """Load the newest checkpoint, or else the state at `start`; return the steps done."""
