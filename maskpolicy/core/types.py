@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.schema import Share, omitted
+from maskpolicy.core.schema import Positive, Range, Share, omitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,6 +99,14 @@ class Replacement:
 
 
 @dataclass(frozen=True)
+class Detection:
+    """Replaced-token detection: a generator fills the masks, an encoder finds its errors."""
+
+    generator: Annotated[float, Range(gt=0, le=1)] = 0.25  # its width, as a share of the encoder's
+    weight: Positive = 50.0  # of the encoder's mean loss; the generator's has weight 1
+
+
+@dataclass(frozen=True)
 class Denoising:
     """The denoising objective: how masked spans appear in the source, and what the target is."""
 
@@ -115,6 +123,9 @@ class Denoising:
     # weight of a passage whose rate r is drawn with density p: rate: 1 / r, likelihood: 1 / (r p),
     # as in masked diffusion; the mean is then over all tokens of the passages
     loss_weight: LossWeight = omitted("equal")
+    # for encoders, ELECTRA: {generator: 0.25, weight: 50}: a generator of this share of the width
+    # fills the masks, and the encoder tells which tokens it replaced
+    replaced_token_detection: Detection | None = omitted(None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from maskpolicy.core import keys, schema
 from maskpolicy.core.distribution import drawn_fields
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Stated, at, is_scheduled
-from maskpolicy.core.types import Denoising, Json, Replacement
+from maskpolicy.core.types import Denoising, Detection, Json, Replacement
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import (
     ENCODER,
@@ -33,16 +33,18 @@ AT_POSITIONS = Denoising(corruption="token", target="spans", join="none")
 """The denoising objective of an encoder: it predicts each masked token at its own position."""
 
 GENERAL_POLICY = "original"
-_FREE = ("mask_exclusion", "shallow_decoder", "replacement", "loss_weight")
+_RTD = "replaced_token_detection"
+_FREE = ("mask_exclusion", "shallow_decoder", "replacement", "loss_weight", _RTD)
 log = logging.getLogger(__name__)
 
 
 def denoising_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> Denoising:
     """Return the denoising objective with the keys `given`, and `defaults` for the others."""
     values = schema.block(Denoising, given, where, defaults)
+    for key, kind in (("replacement", Replacement), (_RTD, Detection)):
+        if isinstance(values[key], Mapping):  # a default, as JSON
+            values[key] = schema.check(values[key], kind, at(where, key))
     shares, place = values["replacement"], at(where, "replacement")
-    if isinstance(shares, Mapping):  # a default, as JSON
-        values["replacement"] = shares = schema.check(shares, Replacement, place)
     if shares is None:
         return Denoising(**values)
     total = shares.mask + shares.random + shares.keep
@@ -84,6 +86,23 @@ def _check_objective(denoising: Denoising, policy: Any, where: str) -> None:
             f"{at(where, 'loss_weight')}: {denoising.loss_weight} is for a policy with one rate "
             "that is drawn for each passage: set e.g. ratio: {distribution: uniform}"
         )
+    if denoising.replaced_token_detection is not None:
+        _check_detection(denoising, policy, at(where, _RTD))
+
+
+def _check_detection(denoising: Denoising, policy: Any, place: str) -> None:
+    """Raise ConfigError for what replaced-token detection, set at `place`, excludes."""
+    if denoising.mask_exclusion or denoising.shallow_decoder:
+        raise ConfigError(
+            f"{place}: its encoder reads no <mask>: leave mask_exclusion and shallow_decoder out"
+        )
+    weighed = {
+        "set loss_weight: equal": denoising.loss_weight != "equal",
+        "set smoothing: 0": hooks.SMOOTHING.of(policy) > 0,
+        "name a policy without `weigh`": hooks.WEIGH.of(policy) is not None,
+    }
+    for advice in (words for words, is_set in weighed.items() if is_set):
+        raise ConfigError(f"{place}: all tokens have one label and equal weights: {advice}")
 
 
 def policy_block(
@@ -190,6 +209,11 @@ def member_blocks(
         members.append(member)
     if not members:
         raise ConfigError(f"{at(where, hooks.MEMBERS.name)}: is empty: name at least one policy")
+    if len({member.denoising.replaced_token_detection for member in members}) > 1:
+        raise ConfigError(
+            f"{at(where, hooks.MEMBERS.name)}: one model is trained with {_RTD} by all of them or "
+            "by none: set it at the top of the experiment, or alike in each block"
+        )
     return tuple(members)
 
 
@@ -268,11 +292,12 @@ def of_kind(denoising: Denoising, asked: Mapping[str, Any], kind: str, where: st
     ConfigError if one of the keys `asked` for is incompatible with that.
     """
     if kind != ENCODER:
-        if denoising.shallow_decoder:
-            raise ConfigError(
-                f"{at(where, 'shallow_decoder')}: is for model.kind {ENCODER}: a text-to-text "
-                "model has a decoder of its own"
-            )
+        for key in ("shallow_decoder", _RTD):
+            if getattr(denoising, key):
+                raise ConfigError(
+                    f"{at(where, key)}: is for model.kind {ENCODER}: a text-to-text model has a "
+                    "decoder of its own"
+                )
         return denoising
     fixed = replace(AT_POSITIONS, **{key: getattr(denoising, key) for key in _FREE})
     for key in asked:

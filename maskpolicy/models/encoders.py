@@ -143,14 +143,15 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
     A model with a head keeps it. Else `seed` decides the weights of a new one: the head of the
     family's own class, or, on top of a decoder, one like RoBERTa's. If `denoising` sets
     mask_exclusion or shallow_decoder, there is a decoder of `layers` layers; it is discarded after
-    training, with the head that reads it. Raises ConfigError if masks cannot be excluded from the
-    model's input.
+    training, with the head that reads it, as are ELECTRA's generator and head. Raises ConfigError
+    if masks cannot be excluded from the model's input.
     """
     import torch
 
     from maskpolicy.models.masked_encoder import (
         MaskedEncoder,
         OwnHead,
+        ReplacedTokenDetector,
         head_layers,
         masked_lm,
         shallow_decoder,
@@ -164,6 +165,8 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
     drawn = generator(seed, 0, "", "learner").integers(2**63)
     with torch.random.fork_rng():
         torch.manual_seed(int(drawn))  # another stream than the encoder's weights
+        if (detection := denoising.replaced_token_detection) is not None:
+            return ReplacedTokenDetector(encoder, detection.generator)
         decoder = shallow_decoder(encoder.config, layers) if has_decoder(denoising) else None
         if decoder is None and not is_masked_lm(model):
             if family_of(encoder.config, "encoder").new_head:
@@ -176,11 +179,14 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
 
 def has_new_head(model: Any, denoising: Denoising) -> bool:
     """Return True if the head of a model's training module begins with random weights."""
-    return has_decoder(denoising) or not is_masked_lm(model)
+    return drops_head(denoising) or not is_masked_lm(model)
 
 
 def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
-    """Return the summed cross-entropy of the masked tokens, weighted, and their number."""
+    """Return the summed cross-entropy of the masked tokens, weighted, and their number.
+
+    Replaced-token detection adds its weighted sum.
+    """
     from maskpolicy.models import crossentropy
 
     labels, weights = batch.targets, batch.label_weights
@@ -188,7 +194,11 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
         hidden, rows = module.hidden(batch.labelled(module(batch))), module.encoder
         rows = rows.get_input_embeddings().weight
         return crossentropy.summed(hidden, rows, module.bias, labels, weights), len(labels)
-    return crossentropy.of_logits(label_logits(module, batch), labels, weights), len(labels)
+    logits = label_logits(module, batch)
+    loss = crossentropy.of_logits(logits, labels, weights)
+    if batch.detection is not None:
+        loss = loss + module.detection_loss(batch, logits)
+    return loss, len(labels)
 
 
 training_loss = partial(
@@ -206,3 +216,8 @@ def label_logits(module: Any, batch: Batch) -> torch.Tensor:
 def has_decoder(denoising: Denoising) -> bool:
     """Return True if an encoder is trained below MAE-LM's decoder."""
     return denoising.mask_exclusion > 0 or denoising.shallow_decoder
+
+
+def drops_head(denoising: Denoising) -> bool:
+    """Return True if an encoder is saved without the head that its training has."""
+    return has_decoder(denoising) or denoising.replaced_token_detection is not None

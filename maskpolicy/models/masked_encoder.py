@@ -1,6 +1,7 @@
 """The modules that pre-train an encoder: the body, MAE-LM's decoder, and a head.
 
-MAE-LM (Meng et al. 2024) runs the encoder without the excluded masks.
+MAE-LM (Meng et al. 2024) runs the encoder without the excluded masks. ELECTRA (Clark et al. 2020)
+runs it on text whose masks a generator has filled.
 """
 
 from __future__ import annotations
@@ -10,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.functional import gelu, linear
-from transformers import AutoModelForMaskedLM, RobertaConfig, RobertaModel
+from torch.nn.functional import binary_cross_entropy_with_logits, gelu, linear
+from transformers import (
+    AutoModelForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    RobertaConfig,
+    RobertaModel,
+)
+from transformers.models.electra.modeling_electra import ElectraDiscriminatorPredictions
 
 from maskpolicy.models.families import family_of, limits
 from maskpolicy.models.loading import set_attention
+from maskpolicy.models.training.batching import IGNORE
 
 if TYPE_CHECKING:
     from maskpolicy.models.training.batching import Batch
@@ -109,6 +118,76 @@ class OwnHead(MaskedEncoder):
     def saved(self) -> Any:
         """The model with its head; only the body if the head was trained on a decoder."""
         return self.model if self.decoder is None else self.encoder
+
+
+class ReplacedTokenDetector(nn.Module):
+    """An encoder with ELECTRA's head, and the generator that fills the masks of its input."""
+
+    def __init__(self, encoder: Any, width: float) -> None:
+        super().__init__()
+        model = _generator(encoder, width)
+        self.encoder, self.generator = encoder, OwnHead(model, None)
+        self.head = ElectraDiscriminatorPredictions(ElectraConfig(**_shape(encoder.config)))
+        self.head.apply(model._init_weights)
+
+    def label_logits(self, batch: Batch) -> torch.Tensor:
+        """Return the generator's logits of a batch's k labels, (k, v), row by row."""
+        return self.generator.label_logits(batch)
+
+    def detection_loss(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor:
+        """Return the weighted sum of the binary cross-entropy of all tokens.
+
+        The encoder reads a token drawn from each row of the generator's `logits`, (k, v), in place
+        of a masked one. The label is 1 where that is another token; no gradient flows through it.
+        """
+        assert batch.draws is not None
+        places, padding = batch.places, self.encoder.config.pad_token_id
+        seen = None if batch.mask is None else batch.mask.long()
+        chances = logits.detach().float().softmax(1)
+        if padding is not None:  # some models count positions without the padding
+            chances[:, padding] = 0
+        below = chances.cumsum(1)
+        drawn = batch.draws.flatten()[places][:, None] * below[:, -1:]
+        tokens = torch.searchsorted(below, drawn, right=True)[:, 0].clamp(max=below.shape[1] - 1)
+        original = batch.labels.where(batch.labels != IGNORE, batch.source).flatten()
+        tokens = tokens.where(batch.targets != IGNORE, original[places])
+        filled = original.index_copy(0, places, tokens)
+        is_replaced = (filled != original).float().view_as(batch.source)
+        out = self.encoder(filled.view_as(batch.source), attention_mask=seen)
+        scores = self.head(out.last_hidden_state).float()
+        return binary_cross_entropy_with_logits(
+            scores, is_replaced, batch.detection, reduction="sum"
+        )
+
+    @property
+    def saved(self) -> Any:
+        """The body, without generator and head."""
+        return self.encoder
+
+    def set_attn_implementation(self, name: str) -> None:
+        """Set the attention implementation of encoder and generator."""
+        set_attention(self.encoder, name)
+        self.generator.set_attn_implementation(name)
+
+
+def _generator(encoder: Any, width: float) -> Any:
+    """Return ELECTRA's generator for an encoder: a share `width` of its width, as many layers.
+
+    It is an ElectraForMaskedLM for every encoder, with the encoder's word embeddings, and positions
+    of its own. Its heads and feed-forward layers have the sizes of the released code.
+    """
+    config, words = encoder.config, encoder.get_input_embeddings()
+    rows, size = words.weight.shape
+    hidden = max(1, round(width * config.hidden_size))
+    heads = (n for n in range(max(1, hidden // 64), 0, -1) if hidden % n == 0)
+    values = _shape(config) | {"hidden_size": hidden, "intermediate_size": 4 * hidden}
+    values |= {"vocab_size": rows, "embedding_size": size, "num_attention_heads": next(heads)}
+    values["num_hidden_layers"] = config.num_hidden_layers
+    dropout = next((part.p for part in encoder.modules() if isinstance(part, nn.Dropout)), 0.0)
+    model = ElectraForMaskedLM(ElectraConfig(**values | dict.fromkeys(_NO_DROPOUT, dropout)))
+    model.electra.embeddings.word_embeddings = words
+    model.generator_lm_head.weight = words.weight
+    return model
 
 
 def masked_lm(body: Any, device: str) -> Any:

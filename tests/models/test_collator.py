@@ -210,6 +210,11 @@ def test_a_row_that_cannot_be_used_raises_one_line(row, message):
         (Uniform, {}, "policy must be a name, a block of keys or an instance"),
         (type("Typo", (Uniform,), {"anotate": 1})(), {}, "policy Typo defines `anotate`"),
         ({"name": "random", "mask_exclusion": 1.0}, {}, "without <mask> in the encoder"),
+        (
+            {"name": "random", "replaced_token_detection": {}},
+            {"kind": "encoder"},
+            "random with replaced_token_detection trains a generator, which a collator does not",
+        ),
         ("random", {"language": "german"}, "MaskingCollator: language: unknown language 'german'"),
     ],
 )

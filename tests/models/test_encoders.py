@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.types import Denoising
+from maskpolicy.core.types import Denoising, Detection
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
@@ -172,6 +172,7 @@ def test_the_docs_have_every_family():
 SPEC = Training(batch_size=4, micro_tokens=400, max_source=40)
 MLM, MAE = AT_POSITIONS, Denoising(**{**vars(AT_POSITIONS), "mask_exclusion": 1.0})
 DEEP = Denoising(**{**vars(AT_POSITIONS), "shallow_decoder": True})
+RTD = Denoising(**{**vars(AT_POSITIONS), "replaced_token_detection": Detection()})
 
 
 def steps(family, how=MLM):
@@ -220,11 +221,12 @@ def test_a_new_head_is_saved_with_the_body_unless_it_reads_a_decoder(family, tmp
     with torch.no_grad():
         logits = stock.eval()(input_ids=batch.source, attention_mask=seen).logits[labels]
         assert torch.allclose(logits, module.label_logits(batch), atol=1e-5)
-    assert not encoders.is_masked_lm(module_of(family, MAE, head="new").saved)
+    for how in (MAE, RTD):
+        assert not encoders.is_masked_lm(module_of(family, how, head="new").saved)
 
 
 @pytest.mark.parametrize("head", ["own", "new"])
-@pytest.mark.parametrize("how", [MLM, MAE, DEEP], ids=["MLM", "MAE-LM", "delta 1"])
+@pytest.mark.parametrize("how", [MLM, MAE, DEEP, RTD], ids=["MLM", "MAE-LM", "delta 1", "ELECTRA"])
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_a_step_has_a_finite_loss_whose_gradient_reaches_body_and_head(family, how, head):
     module = module_of(family, how, head).train()

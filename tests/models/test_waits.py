@@ -135,8 +135,9 @@ def test_bart_never_waits_and_compiles_in_buckets(how, policy, launched):
         ("roberta", test_encoders.MLM, 254),
         ("roberta", test_encoders.MAE, 370),
         ("modernbert", test_encoders.MAE, 454),
+        ("roberta", test_encoders.RTD, 464),
     ],
-    ids=["MLM", "MAE-LM", "ModernBERT as MAE-LM"],
+    ids=["MLM", "MAE-LM", "ModernBERT as MAE-LM", "ELECTRA"],
 )
 def test_encoders_never_wait_and_compile_in_buckets(family, how, launched):
     module, steps = test_encoders.module_of(family, how), test_encoders.steps(family, how)

@@ -142,9 +142,15 @@ def on_the_way(stage):
     return {int(k): made for part in parts(stage) for k, made in part.byproducts.items()}
 
 
-@pytest.mark.parametrize(("kind", "precision"), [("seq2seq", "bf16"), ("encoder", "fp32")])
-def test_parts_with_equal_columns_end_in_the_bytes_of_one_training(folder, kind, precision):
-    how = {"mask_exclusion": 0.5} if kind == "encoder" else {"target": "full"}
+@pytest.mark.parametrize(
+    ("kind", "precision", "how"),
+    [
+        ("seq2seq", "bf16", {"target": "full"}),
+        ("encoder", "fp32", {"mask_exclusion": 0.5}),
+        ("encoder", "bf16", {"replaced_token_detection": {"generator": 0.5}}),
+    ],
+)
+def test_parts_with_equal_columns_end_in_the_bytes_of_one_training(folder, kind, precision, how):
     spec = {"precision": precision, "dropout": 0.1}
     rows = [{"name": name, "label": name, **how} for name in ("fixed", "again")]
     graph = built(folder, *rows, kind=kind, intermediate=spec, checkpoint_steps=[3, 7, 14, 25])

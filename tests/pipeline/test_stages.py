@@ -516,6 +516,7 @@ policies:
   - {name: random, label: mlm}
   - {name: salient-span, label: mae, mask_exclusion: 1.0}
   - {name: random, label: delta 1, shallow_decoder: true}
+  - {name: random, label: electra, replaced_token_detection: {generator: 0.5}}
 tasks: [cola, squad_v2]
 world: {people: 8, general_people: 6}
 general: {steps: 2, batch_size: 4}
@@ -530,7 +531,7 @@ def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
     computed(store, built.stages)
     kinds = {stage.kind for stage in topological(built.stages)}
     assert kinds == {stage.kind for stage in topological(graph(tmp_path).stages)}
-    for row, saved in {"none": BODY, "mlm": HEAD, "mae": BODY, "delta 1": BODY}.items():
+    for row, saved in {"none": BODY, "mlm": HEAD, "mae": BODY, "electra": BODY}.items():
         folder = store.path(built.pretrained[row, 0].key)
         names = {each.name for each in folder.iterdir()}
         assert names == {"config.json", "model.safetensors", "work.json", "MANIFEST.json"}
@@ -538,11 +539,12 @@ def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
     results = {cell[:2]: result(store, stage) for cell, stage in built.cells.items()}
     assert results["mae", "cola"]["metric"] == "matthews"
     assert 0 <= results["mae", "squad_v2"]["parts"]["exact_match"] <= 1
-    assert len(results) == 8
+    assert len(results) == 10
 
 
-def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
-    stage = graph(tmp_path, ENCODER.replace("steps: 2", "steps: 6")).pretrained["mae", 0]
+@pytest.mark.parametrize("row", ["mae", "electra"])
+def test_an_encoder_is_trained_alike_after_a_kill(tmp_path, row):
+    stage = graph(tmp_path, ENCODER.replace("steps: 2", "steps: 6")).pretrained[row, 0]
     whole, broken = Store(tmp_path / "whole"), Store(tmp_path / "broken")
     execute([stage], whole)
     execute(list(stage.inputs.values()), broken)
@@ -662,6 +664,10 @@ def test_nothing_is_fine_tuned_and_each_model_answers_once(tmp_path):
     [
         (["model.head=auto"], "row none has with model.head: own"),
         (["policies=[none, {name: random, mask_exclusion: 1.0}]"], "exclusion=1.0 drops the one"),
+        (
+            ["policies=[none, {name: random, replaced_token_detection: {}}]"],
+            "weight=50.0 drops the",
+        ),
         (["tasks=[{name: pairs, choose: enc_dec_mask}]"], "choose pll or within_word_l2r"),
         (["tasks=[{name: pairs, metrics: [matthews]}]"], "this task has pairs: name another"),
         (["data=world"], "the embedded world has no files of task 'pairs'"),

@@ -191,6 +191,8 @@ class PretrainingGradients:
     def __init__(self, module: MaskedEncoder) -> None:
         """Take a module; LookupError for another model, or an untied head of its own."""
         head: Any = module
+        if not isinstance(module, MaskedEncoder):
+            raise LookupError("no masked language model")
         if isinstance(module, OwnHead):
             rows, model = module.encoder.get_input_embeddings().weight, module.model
             if type(model) is not RobertaForMaskedLM or model.lm_head.decoder.weight is not rows:

@@ -142,6 +142,10 @@ class Pairs(Sequence[Pair]):
     excluded: NDArray[np.bool_] | None = None  # aligned with sources.flat
     # of the loss of each target token, aligned with targets.flat; None: 1
     weights: NDArray[np.float32] | None = None
+    # for replaced-token detection, both aligned with targets.flat: a number in [0, 1) that decides
+    # what the generator writes instead of a token, and the weight of telling whether it did
+    draws: NDArray[np.float32] | None = None
+    detection: NDArray[np.float32] | None = None
 
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Pairs:
@@ -153,12 +157,17 @@ class Pairs(Sequence[Pair]):
 
     def take(self, rows: NDArray[np.int64]) -> Pairs:
         """Return the pairs at `rows`, (k,), in that order."""
-        excluded, weights = self.excluded, self.weights
+        excluded = self.excluded
         if excluded is not None:
             excluded = Ragged(excluded, self.sources.bounds).take(rows).flat
-        if weights is not None:
-            weights = Ragged(weights, self.targets.bounds).take(rows).flat
-        return Pairs(self.sources.take(rows), self.targets.take(rows), excluded, weights)
+        more = (None if own is None else own.take(rows).flat for own in self.of_targets)
+        return Pairs(self.sources.take(rows), self.targets.take(rows), excluded, *more)
+
+    @property
+    def of_targets(self) -> list[Ragged | None]:
+        """What each target token has: the weight of its loss, its draw, and that of detection."""
+        every = (self.weights, self.draws, self.detection)
+        return [None if flat is None else Ragged(flat, self.targets.bounds) for flat in every]
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -183,6 +192,8 @@ class Batch:
     labels: torch.Tensor  # (b, m), IGNORE at padding
     excluded: torch.Tensor | None = None  # (b, n) bool
     weights: torch.Tensor | None = None  # (b, m) of the losses of the labels; None: 1
+    draws: torch.Tensor | None = None  # (b, m), see `Pairs`
+    detection: torch.Tensor | None = None  # (b, m)
     in_buckets: bool = False
 
     @cached_property
@@ -329,13 +340,15 @@ def collate(
     decoder = None if start is None else shifted(labels, pad, start)
     labels[count:] = IGNORE
     seen = np.arange(source.shape[1]) < pairs.sources.lengths[:, None]
-    excluded = weights = None
+    excluded = None
     if pairs.excluded is not None and pairs.excluded.any():
         rows = Ragged(pairs.excluded, pairs.sources.bounds)
         excluded = rows.padded(False, source.shape[1]).astype(bool)
-    if pairs.weights is not None:
-        weights = Ragged(pairs.weights, pairs.targets.bounds).padded(0, labels.shape[1])
-    arrays = (source, seen, decoder, labels, excluded, weights)
+    more = [None if own is None else own.padded(0, labels.shape[1]) for own in pairs.of_targets]
+    for array in more:
+        if array is not None:
+            array[count:] = 0
+    arrays = (source, seen, decoder, labels, excluded, *more)
     tensors: Any = (None if array is None else torch.from_numpy(array) for array in arrays)
     return replace(Batch(*tensors), in_buckets=limits is not None)
 

@@ -388,6 +388,8 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
     if leaf.denoising.mask_exclusion or leaf.denoising.shallow_decoder:
         why = " with mask_exclusion or shallow_decoder trains as MAE-LM, without <mask> in the "
         why += "encoder, which plain Transformers models cannot do"
+    elif leaf.denoising.replaced_token_detection is not None:
+        why = " with replaced_token_detection trains a generator, which a collator does not have"
     elif hooks.gives_examples(policy):
         why = " decides how many examples a passage gives, and a collator makes one of each row"
     elif leaf.weighs:

@@ -132,6 +132,8 @@ class MaskedSteps:
         selected = self._selected(number)
         written = self._written(number, selected)
         pairs = self.pairs(self.specials, written, self.spec)
+        if self.denoising.replaced_token_detection is not None:
+            pairs = self._detected(number, selected, pairs)
         units: float = _units(pairs)
         if self.masker.weighs:
             pairs = replace(pairs, weights=self._weights(number, selected, pairs))
@@ -219,6 +221,30 @@ class MaskedSteps:
             of_tokens = np.concatenate([np.broadcast_to(own, len(p.tokens)) for own, p in rows])
             weights[at >= PLACE] = of_tokens[at[at >= PLACE] - PLACE]
         return weights
+
+    @cached_property
+    def _whole(self) -> MaskedSteps:
+        """The same steps for one process."""
+        return replace(self, share=WHOLE)
+
+    def _detected(self, number: int, selected: Selection, pairs: Pairs) -> Pairs:
+        """Return pairs with the draws and weights of replaced-token detection.
+
+        The loss of a step, divided by its labels, is then the mean over the labels plus `weight`
+        times the mean over all tokens of the passages with labels, also for several processes.
+        """
+        whole, epochs = pairs, [epoch for _, epoch in self.order.step(number)]
+        if self.share.ranks > 1:
+            whole = self.pairs(self.specials, self._whole.written(number), self.spec)
+        detection: Any = self.denoising.replaced_token_detection
+        weight = detection.weight * _units(whole) / max(1, len(whole.targets.flat))
+        rows = zip(selected.passages, epochs, pairs.targets.lengths.tolist(), strict=True)
+        draws = [
+            self.streams.at(self.spec.seed, epoch, passage.id, "generator").random(size, np.float32)
+            for passage, epoch, size in rows
+        ]
+        weights = np.full(len(pairs.targets.flat), weight, np.float32)
+        return replace(pairs, draws=np.concatenate(draws), detection=weights)
 
     def _selected(self, number: int) -> Selection:
         """Return the passages of one step with the spans to mask.

@@ -15,7 +15,7 @@ from maskpolicy.experiment.budgets import Training, resolve_auto, settled
 from maskpolicy.experiment.definition import ENCODER, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
 from maskpolicy.models import scratch
-from maskpolicy.models.encoders import has_decoder
+from maskpolicy.models.encoders import drops_head
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages import (  # noqa: F401 (they register the stages)
@@ -275,7 +275,7 @@ class _Builder:
             spec=spec,
             until=until,
             first=first,
-            keeps_head=self.experiment.model.kind == ENCODER and not has_decoder(block.denoising),
+            keeps_head=self.experiment.model.kind == ENCODER and not drops_head(block.denoising),
             whole_targets=self._has_short_targets(spec),
             **self.inputs.of_kind(),
         )

@@ -15,7 +15,7 @@ from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import task_kinds
 from maskpolicy.experiment.definition import ENCODER, HUB, WORLD, PolicyBlock, TaskBlock
 from maskpolicy.experiment.task_kinds import PAIR_SCORES, PAIRS, TASK_KINDS, TEXT
-from maskpolicy.models.encoders import has_decoder
+from maskpolicy.models.encoders import drops_head
 from maskpolicy.models.learned import fit_tools
 from maskpolicy.models.model_kinds import preset
 from maskpolicy.pipeline.graph.nodes import Stage
@@ -161,10 +161,10 @@ class TaskInputs:
         if model.kind != ENCODER:
             return
         needs = f"{where}: {task.label} needs a head for masked language modelling, "
-        if block.has_stage and has_decoder(block.denoising):
+        if block.has_stage and drops_head(block.denoising):
             raise ConfigError(
-                f"{needs}and row {block.label} drops the one that it trains above MAE-LM's "
-                "decoder: leave out the row or the task"
+                f"{needs}and row {block.label} drops the one that it trains: leave out the row or "
+                "the task"
             )
         if not block.has_stage and (
             model.head == "new" or (model.is_scratch and model.head != "own")
