@@ -43,9 +43,8 @@ class Training:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     # auto: eager on a CPU, else sdpa; flash_attention_2 needs its package and bf16
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flex_attention"] = "auto"
-    compile: Literal["auto"] | bool = (
-        "auto"  # torch.compile the loss; auto: in pre-training on CUDA
-    )
+    # torch.compile the loss; auto: on a GPU, in a pre-training of 5,000 steps or more
+    compile: Literal["auto"] | bool = "auto"
     dropout: Momentum | None = None  # dropout of every layer; null: the model's own
     # padded tokens in a micro-batch; 0: 4096 on a CPU, as many as fit on a GPU; halved if memory
     # runs out
@@ -219,6 +218,7 @@ class Resources:
 
 
 _PLAIN = Resources()
+_COMPILED = 5000  # steps that are worth the minute or more in which a loss is compiled
 
 
 def settled(
@@ -232,8 +232,8 @@ def settled(
     report an evaluation after the last step. `patience` has no effect if it cannot stop the
     training early.
     """
-    if spec.compile == "auto" and stage not in ("general", "intermediate"):
-        spec = replace(spec, compile=False)  # many short trainings, which would each compile anew
+    if spec.compile == "auto" and (stage in ("fit", "finetune") or spec.steps < _COMPILED):
+        spec = replace(spec, compile=False)
     spec = resolve_auto(spec, resources.states_gpus(stage))
     last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, spec.steps * has_text)
     every = spec.eval_every if spec.eval_every <= last else 0

@@ -12,7 +12,7 @@ from maskpolicy.policies.uniform import Uniform
 
 from maskpolicy.core import hardware, schema
 from maskpolicy.core.distribution import Distribution, at_draw, drawn_fields
-from maskpolicy.experiment.budgets import Training, resolve_auto
+from maskpolicy.experiment.budgets import TRAININGS, Training, resolve_auto, settled
 
 EVERY = [
     Distribution("uniform", 0.1, 0.7),
@@ -86,6 +86,12 @@ def test_auto_is_resolved_for_this_machine_or_for_gpus_that_the_file_states(
     found = resolve_auto(Training(), states)
     assert (found.precision, found.attention, found.micro_tokens) == chosen
     assert resolve_auto(found, states) == found
+    lengths = {stage: settled(Training(steps=5000), stage).compile for stage in TRAININGS}
+    assert lengths == dict.fromkeys(TRAININGS, False) | {
+        "general": has_gpu,
+        "intermediate": has_gpu,
+    }
+    assert not settled(Training(steps=4999), "intermediate").compile
 
 
 def test_gpu_memory_grows_in_place_unless_the_user_set_the_variable(monkeypatch):

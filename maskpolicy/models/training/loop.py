@@ -107,9 +107,11 @@ def _loop(
     A signal that ends the process is handled after the current step and a checkpoint.
     """
     import torch
+    from torch._dynamo import config as dynamo
 
     saved, pause = time.monotonic(), run.spec.checkpoint_every
-    loss = torch.compile(loss) if run.spec.compile is True else loss
+    if run.spec.compile is True:  # without a C compiler, for example, dynamo warns and goes on
+        loss = dynamo.patch(suppress_errors=True)(torch.compile(loss))
     run.module.train()
     alone = run.share.ranks == 1  # others would wait for one that ends
     with (
