@@ -13,7 +13,6 @@ import small
 from maskpolicy.analyses import intermediate_stages
 from maskpolicy.analyses.builtin.efficiency import Efficiency
 from maskpolicy.analyses.builtin.knowledge import Forgetting
-from maskpolicy.analyses.cache import analyse
 from maskpolicy.leaderboard.results.cell import Run, read_run
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -39,13 +38,6 @@ def test_each_step_is_tested_against_the_baseline_as_one_family(tmp_path, store)
     assert "p (Holm)" not in rows["random", 0]
     assert any("other seeds" in note for note in found.notes)
     json.dumps(list(found.rows))
-
-
-def test_runs_of_one_name_are_told_apart(tmp_path, store):
-    runs = [kept(tmp_path / name / "run", store, step) for name, step in (("a", 400), ("b", 500))]
-    found, _ = analyse("efficiency", Efficiency(), runs, store)
-    early = {(row["run"], row["steps"]) for row in found.rows if 0 < row["steps"] < 1000}
-    assert early == {("a/run", 400), ("b/run", 500)}
 
 
 def test_without_its_answers_in_the_store_a_step_has_no_test(tmp_path, store):
@@ -99,11 +91,6 @@ def test_each_target_form_of_a_mixture_has_its_own_loss(analyse, home):
     params = [params for _, params, _, _ in Forgetting()._objectives(stage, store)]
     assert [each.policy for each in params] == ["original", "salient-span", "pmi", "first-words"]
     assert [*(params[3].code or {})] == ["mine.py"] and params[0].code is None
-
-
-@pytest.mark.slow
-def test_a_board_names_the_policies_of_the_general_stage(home):
-    run = read_run(home / "run")
     assert run.results[0].config["general"]["policy"]["name"] == "mixture"
     board = (home / "run" / "leaderboard.md").read_text()
     assert "policy mixture of original and salient-span and pmi and first-words" in board

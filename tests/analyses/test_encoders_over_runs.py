@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import statistics
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from maskpolicy.analyses import over_runs
 from maskpolicy.analyses.representations import pretrained_models
 from maskpolicy.leaderboard.results.cell import read_run
-from maskpolicy.pipeline.store.artifacts import Store
 
 pytestmark = pytest.mark.slow
 ROWS = ["MLM", "MAE-LM", "delta 1"]
@@ -53,15 +50,11 @@ def numbers(found: dict, policy: str, **wanted) -> dict[int, float]:
     }
 
 
-def test_each_model_is_found_once_with_its_row_run_and_steps(home):
-    found = [
-        (one.policy, one.stage, one.steps) for one in pretrained_models(read_run(home / "run"))
-    ]
+def test_probes_of_each_model_are_means_over_runs_with_differences_paired_by_run(analyse, home):
+    models = pretrained_models(read_run(home / "run"))
     stages = [(row, stage, steps) for row in ROWS for stage in range(3) for steps in (2, 4)]
+    found = [(one.policy, one.stage, one.steps) for one in models]
     assert found == [("none", 0, 0), *stages]
-
-
-def test_probes_are_means_over_runs_with_differences_paired_by_run(analyse):
     found = analyse("probe")
     assert {row["layer"] for row in found["rows"]} == {1}
     rows = {(row["policy"], row["steps"], row["probe"]): row for row in found["rows"]}
@@ -83,19 +76,6 @@ def test_probes_are_means_over_runs_with_differences_paired_by_run(analyse):
     assert panel["names"] == ["none", *ROWS]
 
 
-def test_a_row_whose_models_are_lost_at_the_end_of_its_stage_has_no_bar(home, call, tmp_path):
-    shutil.copytree(home / "store", tmp_path / "store")
-    store = Store(tmp_path / "store")
-    for model in pretrained_models(read_run(home / "run")):
-        if model.policy == "MAE-LM" and not model.kept_at:
-            shutil.rmtree(store.path(model.key))
-    words = ("analyze", "probe", home / "run", "seed=1", "--store", store.root, "--json")
-    found = json.loads(call(*words)[1])
-    assert numbers(found, "MAE-LM", steps=2)
-    (panel,) = found["plots"]
-    assert panel["names"] == ["none", "MLM", "delta 1"]
-
-
 def test_the_slope_over_delta_is_that_of_each_run(analyse):
     found = analyse("returned-masks", "probes=true")
     rows = {(row["task"], row["delta"]): row for row in found["rows"]}
@@ -109,7 +89,8 @@ def test_the_slope_over_delta_is_that_of_each_run(analyse):
     assert {row["task"] for row in plain["rows"]} == {"cola"}
 
 
-def test_ranks_are_means_over_runs_and_rises_are_tested(analyse):
+def test_ranks_are_means_over_runs(analyse):
+    """test_ranks.py has the tests of rises and gaps, and the figures."""
     plain, found = (analyse("rank", "passages=60", *keys) for keys in ((), ("over_runs=true",)))
     assert plain["values"] == found["values"]
     rows = {
@@ -127,20 +108,6 @@ def test_ranks_are_means_over_runs_and_rises_are_tested(analyse):
             ]
             row = rows[policy, "mask", layer]
             assert (row["runs"], row["mean"]) == (3, pytest.approx(statistics.fmean(ranks)))
-        rise = rows[policy, "mask", "last less first"]
-        assert rise["mean"] == pytest.approx(
-            rows[policy, "mask", 1]["mean"] - rows[policy, "mask", 0]["mean"]
-        )
-    panels = {panel["title"]: panel["series"] for panel in plain["plots"]}
-    (line,) = [one for one in panels["<mask> tokens (1b)"] if one["label"] == "MLM"]
-    first = [
-        number["value"]
-        for number in plain["values"]
-        if (number["policy"], number["set"], number["layer"]) == ("MLM", "mask", 0)
-        and (number["tau"], number["centred"]) == (0.9, False)
-    ]
-    assert line["y"][0] == pytest.approx(statistics.fmean(first))
-    assert (line["low"][0], line["high"][0]) == pytest.approx(over_runs.interval(first))
 
 
 def test_figure_3_pairs_rows_by_run_after_as_many_steps(analyse, home):

@@ -65,6 +65,11 @@ def test_scores_stand_in_order_of_delta_and_mlm_apart(tmp_path):
     (panel,) = found.plots
     assert [series.label for series in panel.series] == ["random", "random, ordinary MLM"]
     assert list(panel.series[0].x) == [0.0, 0.5, 1.0]
+    other = cell("other", 0.3, mask_exclusion=1.0)
+    other.config["policy"]["ratio"] = 0.3  # so it differs in more than returned masks
+    found = analyse(tmp_path, none(), cell("MLM", 0.2), other)
+    assert (found.rows, found.plots) == ((), ())
+    assert found.notes == ("no rows differ in mask_exclusion or shallow_decoder alone",)
 
 
 @pytest.mark.parametrize("how", [{"mask_exclusion": 1.0}, {}])
@@ -86,14 +91,6 @@ def test_policies_of_one_name_are_told_apart(tmp_path):
         each.config["policy"]["ratio"] = 0.3
     names = {row["policy"] for row in analyse(tmp_path, *cells).rows}
     assert names == {"random ratio=0.15", "random ratio=0.3"}
-
-
-def test_rows_that_differ_in_more_than_returned_masks_are_nothing_to_show(tmp_path):
-    other = cell("other", 0.3, mask_exclusion=1.0)
-    other.config["policy"]["ratio"] = 0.3
-    found = analyse(tmp_path, none(), cell("MLM", 0.2), other)
-    assert (found.rows, found.plots) == ((), ())
-    assert found.notes == ("no rows differ in mask_exclusion or shallow_decoder alone",)
 
 
 def test_a_folder_of_a_model_is_analysed(call, tmp_path):
@@ -121,11 +118,8 @@ def test_text_that_cannot_be_read_is_named(refused, capfd, tmp_path):
     for name, says in (("bad.txt", ", line 1: not UTF-8"), ("no.txt", ": cannot be read")):
         words = ("analyze", "rank", tmp_path / "model", f"text=[{tmp_path / name}]")
         assert f"{name}{says}" in refused(*words)
-
-
-def test_a_folder_of_a_model_is_no_run_for_other_analyses(refused, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    assert "name a folder that `maskpolicy run` wrote" in refused("analyze", "coverage", tmp_path)
+    said = refused("analyze", "coverage", tmp_path / "model")
+    assert "name a folder that `maskpolicy run` wrote" in said
 
 
 RUN = """
@@ -174,12 +168,9 @@ def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(analyse):
     assert list(zip(line["x"], line["y"], strict=True)) == points
 
 
-def test_what_text_to_text_models_forget_is_not_asked_of_encoders(refused, home):
+def test_models_that_are_gone_or_of_another_kind_are_told(refused, home, tmp_path):
     said = refused("analyze", "forgetting", home / "run", "--store", home / "store")
     assert "needs text-to-text models, and the models of this run are encoders" in said
-
-
-def test_models_that_are_gone_are_told(refused, home, tmp_path):
     store = Path(shutil.copytree(home / "store", tmp_path / "store"))
     for manifest in list((store / "artifacts").glob("*/MANIFEST.json")):
         if json.loads(manifest.read_text())["record"]["kind"] != "tokenizer":

@@ -58,11 +58,13 @@ def test_control_characters_and_foreign_types_are_errors_that_name_them(tmp_path
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_a_row_reads_the_mixed_corpus_in_any_order_of_its_stages(turn):
+def test_a_stage_is_found_by_name_or_kind_and_the_mixed_corpus_in_any_order(turn):
     names = ["corpus general", "corpus intermediate", "corpus intermediate mix.general=0.2"]
-    stages = {name: f"key of {name}" for name in names[::turn]}
+    stages = {name: f"key of {name}" for name in ("fitted y", *names[::turn])}
     one = cell.Result("rehearsal", "zsre", 0, "closed-book", {}, stages, None, error="e")
     assert one.corpus_key == "key of corpus intermediate mix.general=0.2"
+    assert one.stage_key("fitted") == one.stage_key("fitted y") == "key of fitted y"
+    assert one.stage_key("fit") is None
 
 
 @pytest.mark.parametrize(

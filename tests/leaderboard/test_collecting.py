@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from folders import DEAD, half_written
 
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.world_settings import Settings
-from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results import collecting
-from maskpolicy.leaderboard.results.cell import Run, fingerprint, read_run
+from maskpolicy.leaderboard.results.cell import Run, read_run
 from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.pipeline.graph.events import Outcome
 from maskpolicy.pipeline.graph.execution import execute
@@ -132,23 +129,6 @@ def test_a_folder_reads_back_as_it_was_collected(collected, tmp_path):
     assert by_name["random", "triviaqa", 0].error == "ValueError: no such luck"
 
 
-def test_results_of_cells_that_are_gone_stay_and_are_not_read(collected, caplog, tmp_path):
-    caplog.set_level("INFO")
-    gone = tmp_path / "out" / "results" / "old--zsre--0.json"
-    gone.parent.mkdir(parents=True)
-    gone.write_text("{}")
-    before = collected("other")
-    run = collected()
-    assert gone.exists()
-    assert "old--zsre--0" in caplog.text
-    assert run.dropped == ("old--zsre--0",)
-    again = read_run(tmp_path / "out")
-    assert again.dropped == run.dropped
-    assert {r.policy for r in again.results} == {"none", "random"}
-    assert fingerprint(tmp_path / "out") == fingerprint(before.folder)
-    assert any("old--zsre--0" in note for note in build_leaderboard([again]).notes)
-
-
 def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
     def policy(code: Json = None, depends: Json = None) -> Json:
         about: dict[str, Json] = {"policy": "mine", "fields": {}, "code": code or {}}
@@ -167,15 +147,6 @@ def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
     told = [policy({"mine.py": "a"}), policy({"mine.py": "b"}), policy(None, {"version": "3.8"})]
     assert len({*told, None}) == 4
     assert told[0] == policy({"mine.py": "a"})
-
-
-def test_what_a_killed_process_was_writing_is_removed(collected, tmp_path):
-    path = tmp_path / "out" / "results" / "none--zsre--0.json"
-    path.parent.mkdir(parents=True)
-    left, busy = half_written(path, DEAD), half_written(path, os.getppid())
-    collected()
-    assert not left.exists()
-    assert busy.exists()
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,3 @@ def test_files_of_equal_names_are_told_apart(tmp_path, name, other):
         read(name, tmp_path)
     write(tmp_path / name / "test.jsonl", JOINED[name])
     assert len(read(name, tmp_path)) == 1
-
-
-def test_another_table_is_refused(tmp_path):
-    line(tmp_path, "qnli", ROWS["qnli"][0])
-    with pytest.raises(DataError, match="is not a file of task 'qqp'"):
-        read("qqp", tmp_path / "QNLI")

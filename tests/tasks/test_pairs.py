@@ -56,12 +56,6 @@ def test_equal_sentences_are_left_out_and_other_keys_are_one_line(official):
         read("blimp", official)
 
 
-def test_files_of_other_tasks_alone_are_one_line(tmp_path):
-    write(tmp_path / "nq_open.jsonl", {"question": "who?", "answer": ["Ada"]})
-    with pytest.raises(DataError, match=r"is not a file of task 'blimp': .* no key 'UID'"):
-        read("blimp", tmp_path)
-
-
 def test_a_file_names_the_paradigm_of_a_row_of_the_supplement(tmp_path):
     row = {"sentence_good": "A: Who left? B: Ada.", "sentence_bad": "A: Who left? B: Rome."}
     write(tmp_path / "supplement_filtered" / "turn_taking.jsonl", row, {**row, "sentence_bad": "B"})

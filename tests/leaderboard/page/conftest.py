@@ -9,9 +9,9 @@ import browser as chromium
 import pytest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory) -> Iterator[chromium.Browser]:
-    """A Chromium for all tests of this module."""
+    """A Chromium for all tests of a process."""
     program = os.environ.get("MASKPOLICY_BROWSER") or chromium.find()
     if not program:
         pytest.skip("no Chromium is installed: apt-get install chromium")

@@ -1,4 +1,7 @@
-"""The page of a real run in a real browser: sorts, filters, switches, opens cells; asks nobody."""
+"""The page in a real browser: sorts, filters, switches, opens cells; asks nobody.
+
+test_site_browser.py opens the pages of real runs.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,6 @@ from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.page import SCRIPTS, save_page
 from maskpolicy.leaderboard.results.cell import read_run
 
-RUN = """
-model: mini
-corpus: world
-policies: [none, {name: random, label: "<script>alert(1)</script>"}]
-tasks: [triviaqa]
-world: {people: 20, general_people: 6}
-general: {steps: 10, warmup: 2, batch_size: 4}
-intermediate: {steps: 10, warmup: 2, batch_size: 4}
-finetune: {steps: 10, warmup: 2, batch_size: 4}
-"""
 CONTRAST = """
 (() => {
   const part = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -52,12 +45,6 @@ CONTRAST = """
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory) -> Path:
-    """The page that a real run wrote."""
-    return folders.run_experiment(tmp_path_factory.mktemp("real"), RUN) / "run/leaderboard.html"
-
-
-@pytest.fixture(scope="module")
 def strong(tmp_path_factory) -> Path:
     """A page with differences of every size, tests, a failure, and an analysis."""
     shares = {"none": 0.4, "worst": 0.05, "worse": 0.3, "same": 0.4, "better": 0.5, "best": 0.95}
@@ -78,7 +65,7 @@ def wide(tmp_path_factory) -> Path:
     """A page with 27 policies and nine tasks."""
     shares = {f"policy-number {index}": 0.2 + index / 50 for index in range(27)}
     folder = folders.write(
-        tmp_path_factory.mktemp("wide"), shares, tuple(folders.GROUPS), seeds=2, n=30
+        tmp_path_factory.mktemp("wide"), shares, tuple(folders.GROUPS), seeds=1, n=30
     )
     save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
     return folder / "it.html"
@@ -132,21 +119,7 @@ def column(browser: chromium.Browser, index: int, part: str = "score") -> list[f
     return [float(text) for text in texts if text]
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_real_page_opens_without_an_error_or_a_request(browser, real, width, dark):
-    browser.open(real.as_uri(), width=width, dark=dark)
-    browser.click('[data-cell="1/0"]')
-    browser.wait("document.querySelector('#details').open")
-    assert browser.errors == []
-    assert browser.requests == [real.as_uri()]
-    assert labels(browser) == ["none", SCRIPT]
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_page_of_given_scores_opens_and_shows_ranks_and_what_the_tests_hold(
-    browser, tmp_path, width
-):
+def test_a_page_of_given_scores_opens_and_shows_ranks_and_what_the_tests_hold(browser, tmp_path):
     scores = [
         (system, n, float(n % 3 == 0 or system == SCRIPT))
         for system in ("a", SCRIPT)
@@ -154,8 +127,8 @@ def test_a_page_of_given_scores_opens_and_shows_ranks_and_what_the_tests_hold(
     ]
     frame = pd.DataFrame(scores, columns=["system", "example", "score"]).assign(task="qa")
     save_page(build_board(frame), tmp_path / "board.html")
-    browser.open((tmp_path / "board.html").as_uri(), width=width)
-    assert browser.run("document.documentElement.scrollWidth") <= width
+    browser.open((tmp_path / "board.html").as_uri(), width=390)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
     browser.click('[data-cell="0/0"]')
     browser.wait("document.querySelector('#details').open")
     assert browser.errors == []
@@ -187,7 +160,7 @@ def test_no_text_of_a_run_becomes_markup_or_a_script(browser, hostile):
     assert browser.requests == [hostile.as_uri()]
 
 
-def test_columns_sort_down_up_and_back(browser, strong):
+def test_columns_sort_down_up_and_back_and_by_differences(browser, strong):
     browser.open(strong.as_uri())
     given = labels(browser)
     head = '.sort[data-column="0"]'
@@ -201,10 +174,6 @@ def test_columns_sort_down_up_and_back(browser, strong):
     assert labels(browser) == given
     browser.click('.sort[data-column="-1"]')
     assert labels(browser) == sorted(given)
-
-
-def test_the_switch_shows_differences_and_sorts_by_them(browser, strong):
-    browser.open(strong.as_uri())
     assert "± " in shown(browser, '[data-cell="5/0"]')[0]
     browser.click('input[value="difference"]')
     text = shown(browser, '[data-cell="5/0"]')[0]
@@ -214,9 +183,11 @@ def test_the_switch_shows_differences_and_sorts_by_them(browser, strong):
     browser.click('.sort[data-column="0"]')
     assert labels(browser)[0] == "best"
     assert labels(browser)[-1] == "worst"
+    assert browser.errors == []
+    assert browser.requests == [strong.as_uri()]
 
 
-def test_rows_and_groups_are_filtered(browser, strong):
+def test_rows_and_groups_are_filtered_and_reported_numbers_never_sorted(browser, strong):
     browser.open(strong.as_uri())
     assert shown(browser, "input[name=policy]") == []  # folded away
     browser.click("#choice summary")
@@ -233,10 +204,6 @@ def test_rows_and_groups_are_filtered(browser, strong):
     assert "closed-book" not in shown(browser, "#board th.group")
     browser.click('input[name="group"][value="closed-book"]')
     assert len(shown(browser, "#board .sort")) == before
-
-
-def test_reported_numbers_are_shown_on_demand_and_never_sorted(browser, strong):
-    browser.open(strong.as_uri())
     assert shown(browser, "#reported td") == []
     browser.click('input[name="reported"]')
     before = shown(browser, "#reported tr")
@@ -246,7 +213,7 @@ def test_reported_numbers_are_shown_on_demand_and_never_sorted(browser, strong):
     assert not any("Meta" in label for label in labels(browser))
 
 
-def test_seeds_are_shown_on_hover_and_on_focus(browser, strong):
+def test_what_stands_behind_a_cell(browser, strong):
     browser.open(strong.as_uri())
     browser.hover('[data-cell="5/0"]')
     lines = shown(browser, "#tip")[0].splitlines()
@@ -256,22 +223,11 @@ def test_seeds_are_shown_on_hover_and_on_focus(browser, strong):
     assert shown(browser, "#tip") == []
     browser.hover('[data-cell="2/1"]')
     assert "seed 2: it broke" in shown(browser, "#tip")[0]
-
-
-def test_what_stands_behind_a_cell(browser, strong):
-    browser.open(strong.as_uri())
     browser.click('[data-cell="5/0"]')
     text = browser.run("document.querySelector('#details-body').textContent")
     for word in ("intermediate.steps", "1000", "torch", "2.13.0", "95% interval", "after Holm"):
         assert word in text
     assert "It is significant." in text
-    browser.press("Escape")
-    browser.wait("!document.querySelector('#details').open")
-
-
-def test_examples_of_any_two_policies_are_compared(browser, strong):
-    browser.open(strong.as_uri())
-    browser.click('[data-cell="5/0"]')
     said = "document.querySelector('#details [role=status]').textContent"
     assert browser.run(said).startswith("best scores higher on ")
     assert len(shown(browser, ".example")) > 3
@@ -321,18 +277,14 @@ def test_a_screen_reader_reads_what_colours_and_arrows_say(browser, strong):
     assert any(name.startswith("How much each policy masked: hidden") for name in images)
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("show", ["score", "difference"])
-def test_texts_stand_out_from_what_is_under_them(browser, strong, dark, show):
-    browser.open(strong.as_uri(), dark=dark)
-    browser.click(f'input[value="{show}"]')
-    browser.click('input[name="reported"]')
-    ratio, text = browser.run(CONTRAST)
-    assert ratio >= 4.5, text  # WCAG 2.1, AA
-
-
-def test_the_theme_can_be_chosen(browser, strong):
-    browser.open(strong.as_uri(), dark=False)
+def test_texts_stand_out_from_what_is_under_them_in_both_themes(browser, strong):
+    for dark in (True, False):
+        browser.open(strong.as_uri(), dark=dark)
+        browser.click('input[name="reported"]')
+        for show in ("score", "difference"):
+            browser.click(f'input[value="{show}"]')
+            ratio, text = browser.run(CONTRAST)
+            assert ratio >= 4.5, text  # WCAG 2.1, AA
     paper = "getComputedStyle(document.body).backgroundColor"
     light = browser.run(paper)
     browser.click("#theme")
@@ -341,9 +293,7 @@ def test_the_theme_can_be_chosen(browser, strong):
     assert browser.run(paper) != light
     browser.click("#theme")
     assert browser.run(paper) == light
-
-
-def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen(browser, strong):
+    # on a phone, nothing but tables is wider than the screen
     browser.open(strong.as_uri(), width=390)
     assert browser.run("document.documentElement.scrollWidth") <= 390
     browser.run("document.querySelector('.scroll').scrollLeft = 300")
@@ -351,7 +301,7 @@ def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen(browser, strong)
     assert 0 <= left < 30  # the policy's name stays
 
 
-def test_a_rows_name_tells_what_its_policy_does_and_leads_there(browser, strong):
+def test_a_rows_name_leads_to_its_policy_and_its_cost_stands_beside_its_scores(browser, strong):
     browser.open(strong.as_uri())
     browser.hover('a.row[href="#policy-0"]')
     assert "No intermediate stage" in shown(browser, "#tip")[0]
@@ -362,10 +312,6 @@ def test_a_rows_name_tells_what_its_policy_does_and_leads_there(browser, strong)
     assert browser.run("document.querySelector(':target dt').textContent") == "best"
     top = browser.run("document.querySelector(':target').getBoundingClientRect().top")
     assert 0 <= top < 900
-
-
-def test_the_cost_of_a_row_stands_beside_its_scores(browser, strong):
-    browser.open(strong.as_uri())
     rows = shown(browser, "#ranked tr")
     assert rows[0].endswith("–\t–")
     assert rows[5].endswith("9.35 k\t< 0.1")  # five runs of 1.25 seconds
