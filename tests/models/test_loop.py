@@ -22,6 +22,7 @@ from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import Tracker
+from maskpolicy.models import crossentropy
 from maskpolicy.models.loading import set_dropout
 from maskpolicy.models.text_to_text import token_loss
 from maskpolicy.models.training import loop, optimization
@@ -468,6 +469,26 @@ def test_a_checkpoint_that_is_written_during_later_steps_has_the_same_bytes(monk
     late = Late(tmp_path, fails=True)
     with pytest.raises(StageError, match="the disk is full"):
         run(spec, late, on_step=late.go_on)
+
+
+def test_all_that_is_done_on_a_gpu_together_gives_the_same_training(monkeypatch, checkpoints):
+    """Buckets, one graph, the loss in chunks, gaps, bf16, memory's micro_tokens, a thread."""
+    spec = replace(SPEC, steps=4, precision="bf16", lr=1e-3)
+    expected, plain = run(spec, model=small.bart())
+    monkeypatch.setattr(loop, "_IN_THREAD", ("cpu",))
+    monkeypatch.setitem(optimization._APART, "cpu", 64)
+    monkeypatch.setattr(optimization.Optimization, "fitting_tokens", lambda run: 128)
+    monkeypatch.setattr(crossentropy, "in_chunks", lambda states: True)
+    monkeypatch.setattr(crossentropy, "_AT_ONCE", 384 * 8)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    there = replace(spec, compile=True, micro_tokens=0, checkpoint_every=1e-9)
+    with suppress(Stop):
+        run(there, checkpoints, small.bart(), on_step=partial(stop_after, 3))
+    model, done = run(there, checkpoints, small.bart())
+    assert done["work"] == plain["work"]
+    assert done["loss"] == pytest.approx(plain["loss"], rel=1e-2)
+    moved = weights(expected) - weights(small.bart())
+    assert (weights(model) - weights(expected)).norm() < 0.2 * moved.norm()
 
 
 @pytest.mark.parametrize("last", [3, 5])
