@@ -109,7 +109,7 @@ def _products(tokenizer: Any, texts: Sequence[str]) -> None:
     square, widen = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, 4 * WIDTH)
     narrow, rows = torch.randn(4 * WIDTH, WIDTH), torch.randn(WIDTH, VOCABULARY)
     for length in np.unique(lengths).tolist():
-        copies, size = int((lengths == length).sum()) * (length - 2), SPEC.micro_tokens // length
+        copies, size = int((lengths == length).sum()) * (length - 2), SPEC.batch_tokens // length
         for begin in range(0, copies, size):
             count = min(size, copies - begin)
             states = torch.ones(count * length, WIDTH)
