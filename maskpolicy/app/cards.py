@@ -201,6 +201,8 @@ def validation_sentence(record: Json) -> str:
     what = "Validation loss (nats per target token"
     if record.get("bound"):
         what = "Bound on the negative log-likelihood (NELBO, nats per token"
+    if record.get("detects"):
+        what = "Validation loss (of generator and encoder"
     return (
         f"{what}, {passages}): {before}{record['after']:.3f} after "
         f"step {record['step']} of {record['steps']}{lowest}."

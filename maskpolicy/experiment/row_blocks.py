@@ -204,7 +204,8 @@ def automatic(
         fields, usual = _of_members(block, defaults, of_file)
     else:
         fields = {**block.fields, **asdict(block.denoising)}
-        denoising = denoising_block({**entry.facts, **of_file.objective}, entry.where, {})
+        denoising = denoising_block(entry.facts, entry.where, {})
+        denoising = replace(denoising, **of_file.objective)
         objective = asdict(of_kind(denoising, {}, of_file.kind, "") if of_file.kind else denoising)
         usual = {**defaults, **objective}
     settings = untuned({**fields, **own}, dict.fromkeys(tuned))

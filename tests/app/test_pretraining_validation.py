@@ -10,6 +10,7 @@ import encoders as tiny
 import pytest
 import small
 import torch
+from transformers import AutoModel
 
 from maskpolicy.models import text_to_text
 
@@ -169,6 +170,16 @@ def test_weights_by_a_drawn_rate_are_validated_by_the_bound_on_the_likelihood(va
     other, _, _ = validated(*keys, *bell, policy="whole-word", out="other")
     assert other["validation_loss"]["before"] == found["before"]  # the same masks
     assert other["validation_loss"]["after"] != found["after"]
+
+
+def test_replaced_token_detection_is_validated_by_its_whole_loss(validated, tmp_path):
+    model = ("--model", tiny.saved("electra", tmp_path / "small"), "model.kind=encoder")
+    how = "replaced_token_detection={generator: 0.5}"
+    record, out, _ = validated(*model, how, policy="random")
+    assert record["validation_loss"]["before"] is None
+    assert "Validation loss (of generator and encoder, 34 passages): " in out
+    _, info = AutoModel.from_pretrained("out", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
 
 
 def test_text_in_which_nothing_is_masked_is_one_line(call, words):

@@ -263,6 +263,7 @@ MEMBERS = "{name: mixture, members: [{name: mass, ratio: 0.3}, ul2]}"
         (OWN, "baseline=original"),
         (f"general.policy={MEMBERS}", f"policies=[none, {MEMBERS}]", "target=full"),
         (ENCODER, "shallow_decoder=true", "mask_exclusion=0.25"),
+        (ENCODER, "replacement={mask: 0.85, keep: 0.15}", "replaced_token_detection={weight: 9}"),
     ],
 )
 def test_a_resolved_experiment_loads_to_the_same_one(load, tmp_path, overrides):

@@ -375,6 +375,7 @@ class Validation:
             "steps": done["steps"],
             "losses": [[step, -score] for step, score in done["scores"]],
             **({"bound": True} if self.is_bound else {}),
+            **({"detects": True} if self.steps.denoising.replaced_token_detection else {}),
         }
 
 
