@@ -20,7 +20,7 @@ LENGTH = 512  # tokens of a source and of its target, all of them with a label
 
 
 def step(model, layers, rows):
-    """Return the peak bytes of a step in bf16 of a BART with `layers`; AdamW's moments count."""
+    """Return the peak bytes of a step in bf16, with AdamW's moments, and all logits at a time."""
     shape = {"d_model": model.width}
     for part in ("encoder", "decoder"):
         shape |= {f"{part}_layers": layers, f"{part}_attention_heads": model.heads}
@@ -32,7 +32,7 @@ def step(model, layers, rows):
         weights = Weights(module.train(), bf16=True)
         ids, seen = torch.zeros(rows, LENGTH, dtype=torch.long), torch.ones(rows, LENGTH)
         batch = Batch(ids, seen.bool(), ids.clone(), ids.clone())
-        vars(batch)["places"] = torch.arange(ids.numel())
+        vars(batch).update(places=torch.arange(ids.numel()), mask=batch.seen)
         tracker = MemTracker()
         flat = (weights.master, weights.summed, weights.computed, weights.collected)
         tracker.track_external(module, *flat, ids, batch.seen)
