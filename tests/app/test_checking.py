@@ -96,6 +96,12 @@ def records(*names):
     return [record for record in every if not names or record["kind"] in names]
 
 
+def test_the_share_of_truncated_passages_is_counted(checked):
+    Path("it.txt").write_text("\n\n".join((*TEXTS, "Boats go down the river, " * 9)))
+    assert {row["truncated"] for row in checked("intermediate.max_source=40")["rows"]} == {0.2}
+    assert {row["truncated"] for row in checked()["rows"]} == {0.0}
+
+
 def test_what_is_read_and_masked_is_counted(call, checked):
     found = checked()
     notes = ["dates: 3 of 4 (75%) test questions are also in train"]

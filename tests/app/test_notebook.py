@@ -127,10 +127,6 @@ def test_dicts_without_a_name_have_folders_of_their_own(done, place, monkeypatch
     assert names[0] == names[1] != names[2]
     assert all(re.fullmatch("experiment-[0-9a-f]{8}", name) for name in names)
     assert set(runs[0].scores().seed) == {0} and set(runs[2].scores().seed) == {1}
-    mp.run({**keys, "name": "kept"}, ONE_STEP, **quiet)
-    kept = yaml.safe_load(Path("runs", "kept", "experiment.yaml").read_text())
-    assert (kept["name"], kept["folders"]) == ("kept", ["../.."])  # and no temporary folder
-    assert "file" not in kept
 
 
 @pytest.mark.parametrize(

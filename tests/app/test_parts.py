@@ -10,7 +10,6 @@ import pytest
 import small
 
 from maskpolicy.app.commands import app
-from maskpolicy.experiment.verbatim import WRITTEN
 from maskpolicy.leaderboard.results.cell import read_run
 
 FINETUNE = {"steps": 2, "warmup": 1, "batch_size": 4, "max_source": 24}
@@ -108,25 +107,3 @@ def test_a_plan_of_a_part_lists_nothing_else(call, parted):
         n for n, line in enumerate(lines) if line.split()[:3] == ["task", "test", "examples"]
     )
     assert [line.split()[0] for line in lines[table + 1 :]] == ["wow"]
-
-
-def test_the_experiment_as_written_runs_from_the_runs_folder(call, parted, tmp_path, monkeypatch):
-    kept = shutil.copytree(parted / "row", tmp_path / "moved") / WRITTEN
-    monkeypatch.chdir(tmp_path)
-    assert call("run", kept, "--store", parted / "store")[0] == 0
-    assert len(read_run(tmp_path / "moved").results) == 6
-    for name in ("experiment.json", "results/none--wow--0.json"):
-        again = json.loads((kept.parent / name).read_text())
-        before = json.loads((parted / "row" / name).read_text())
-        before.pop("left_out", None)
-        assert again == before
-    assert not (tmp_path / "runs").exists()
-
-
-def test_notes_mention_sources_that_are_cut(parted):
-    notes = board(parted / "row")[1]
-    assert "train sources were cut to 24 tokens: finetune.max_source is the limit" in notes
-    one = json.loads((parted / "row" / "results" / "none--wow--0.json").read_text())
-    cuts = {(cut["split"], cut["what"]): cut for cut in one["audit"]["cuts"]}
-    assert cuts["train", "sources"]["count"] > 0
-    assert cuts["test", "sources"]["limit"] == 24

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import webbrowser
+from fnmatch import fnmatch
 from pathlib import Path
 from statistics import mean
 
 import pytest
+from folders import DEAD, half_written
 from huggingface_hub import ModelCard
 from small import EXPERIMENT
 
-from maskpolicy.app.contents import MOST
+from maskpolicy.app.contents import CONTENTS, MOST
+from maskpolicy.core.errors import DataError
+from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.artifacts import Store
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -211,6 +217,44 @@ def test_the_page_of_a_run_shows_what_each_policy_masked(finished):
     page = (finished / "out" / "leaderboard.html").read_text()
     assert page.count('<p class="passage">') == 1 + MOST
     assert "analyze viewer" not in page
+
+
+def test_a_run_writes_what_the_table_and_the_docs_say_and_nothing_else(finished):
+    out = finished / "out"
+    there = [path.relative_to(out).as_posix() for path in out.rglob("*.*")]
+    patterns = {f"{each.name}*" if each.name[-1] == "/" else each.name: each for each in CONTENTS}
+    assert all(any(fnmatch(name, pattern) for pattern in patterns) for name in there), there
+    wanted = [pattern for pattern, each in patterns.items() if each.write is not None]
+    assert all(any(fnmatch(name, pattern) for name in there) for pattern in wanted), there
+    page = (FOLDER.parent / "docs" / "commands.md").read_text(encoding="utf-8")
+    about = page.partition("## The folder")[2].partition("\n##")[0]
+    names = (each.name for each in CONTENTS if not each.name.startswith("leaderboard."))
+    assert all(f"`{name}`" in about for name in names)
+
+
+def test_a_half_written_folder_is_an_error_until_it_is_written_again(tiny, tmp_path, monkeypatch):
+    def interrupted(board, path):
+        raise KeyboardInterrupt
+
+    words = ("run", "--out", tmp_path / "out")
+    assert tiny(*words)[0] == 0
+    parts = [
+        half_written(tmp_path / "out" / folder / "a.json", writer)
+        for folder in ("", "results", "questions", "analyses")
+        for writer in (DEAD, os.getppid())
+    ]
+    assert tiny(*words)[0] == 0
+    assert [part.exists() for part in parts] == [False, True] * 4  # a living writer's stay
+    with monkeypatch.context() as patched:
+        patched.setattr("maskpolicy.app.contents.save_page", interrupted)
+        assert tiny(*words)[0] == 130
+    with pytest.raises(DataError, match="is being written, or its command ended while it wrote"):
+        read_run(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "analyses" / "viewer")
+    (tmp_path / "out" / "analyses" / "viewer").write_text("a file of the user's")
+    code, _, err = tiny(*words)
+    assert (code, "the page does not show what each policy masked: " in err) == (0, True)
+    assert len(read_run(tmp_path / "out").results) == 2
 
 
 @pytest.mark.slow

@@ -1,10 +1,11 @@
-"""Experiments with sweeps and tuned rows: run, planned with more, and joined."""
+"""Experiments with tuned rows: run, and planned with more."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import small
@@ -16,6 +17,8 @@ from maskpolicy.leaderboard.results.cell import read_result, read_run
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph import nodes, planning
 from maskpolicy.pipeline.graph.nodes import topological
+from maskpolicy.pipeline.stages import evaluation, tuned_rows
+from maskpolicy.pipeline.stages.params import ChooseParams, TakeParams
 from maskpolicy.pipeline.store.artifacts import Store
 
 RATES = (1e-3, 1e-4, 1e-5)
@@ -60,6 +63,34 @@ def test_the_best_mean_on_dev_is_chosen_for_all_tasks(tuned):
     assert (found["by"], found["tasks"], found["seeds"]) == ("row", ["zsre", "wow"], [0])
     assert result(tuned, "random--wow--0").tuning == found
     assert result(tuned, "none--wow--0").tuning is None
+
+
+def test_the_first_of_equal_best_means_over_tasks_and_seeds_is_chosen(tmp_path):
+    """The models of these tests are too small to differ on dev."""
+    scores, inputs = [0.1, 0.2, 0.9, 0.1, 0.4, 0.6], {}
+    for number, score in enumerate(scores):
+        name = tuned_rows.score_name(*divmod(number, 2), 0)  # candidate, task and seed
+        inputs[name] = tmp_path / name
+        inputs[name].mkdir()
+        (inputs[name] / evaluation.RESULT).write_text(json.dumps({"score": score}))
+    params = ChooseParams(candidates=3, tasks=2, seeds=1)
+    tuned_rows.choose(params, inputs, tmp_path, SimpleNamespace())
+    found = json.loads((tmp_path / nodes.FILE).read_text())
+    assert (found["candidate"], found["input"]) == (1, f"{nodes.OPTION}001")
+    assert found["scores"] == pytest.approx([0.15, 0.5, 0.5])
+
+
+def test_the_cell_of_the_chosen_candidate_is_copied(tmp_path):
+    inputs = {name: tmp_path / name for name in ("choice", "option-000", "option-001")}
+    for name, folder in inputs.items():
+        folder.mkdir()
+        for file in (evaluation.RESULT, evaluation.PREDICTIONS, "MANIFEST.json"):
+            (folder / file).write_text(name)
+    (inputs["choice"] / nodes.FILE).write_text(json.dumps({"input": "option-001"}))
+    (tmp_path / "out").mkdir()
+    tuned_rows.take(TakeParams(), inputs, tmp_path / "out", SimpleNamespace())
+    found = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert found == dict.fromkeys((evaluation.RESULT, evaluation.PREDICTIONS), "option-001")
 
 
 def test_only_the_chosen_candidate_is_evaluated_on_test(tuned):
@@ -160,80 +191,3 @@ def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, call):
     board = build_leaderboard([read_run(tuned / "by-task")])
     assert [row.label for row in board.rows] == ["none"]
     assert set(board.rows[0].tuning) == {"zsre", "wow"}
-
-
-SWEEP = {"name": "random", "grid": {"ratio": [0.15, 0.3]}}
-SWEPT = small.experiment(
-    policies=["none", SWEEP], grid={"finetune.lr": [1e-3, 1e-4]}, finetune=FINETUNE
-)
-ROWS = [
-    f"{row} finetune.lr={lr}"
-    for row in ("none", "random ratio=0.15", "random ratio=0.3")
-    for lr in ("0.001", "0.0001")
-]
-ONE = "policies=[none, {name: random, ratio: 0.3}]"
-
-
-@pytest.fixture(scope="module")
-def swept(run_tiny):
-    """Run a tiny experiment with sweeps; its folder, with its store and its run."""
-    return run_tiny(SWEPT)
-
-
-def test_each_row_is_compared_with_the_baseline_of_its_own_budget(swept):
-    board = json.loads((swept / "out" / "leaderboard.json").read_text())
-    assert [row["policy"] for row in board["rows"]] == ROWS
-    assert [row["baseline"] for row in board["rows"]] == ROWS[:2] * 3
-    assert board["rows"][2]["trainings"] == {"finetune": {"lr": 0.001}}
-    assert f"compared with {ROWS[0]}: {ROWS[2]}, {ROWS[4]}" in board["notes"]
-    budget = board["measured"]["settings"]["fine-tuning"]
-    assert f"learning rate 0.0001 ({ROWS[1]}, {ROWS[3]}, {ROWS[5]})" in budget
-
-
-def cells(*names):
-    return {f"{kind} {name}" for name in names for kind in ("finetune", "evaluate")}
-
-
-MORE_LR = [f"{row} finetune.lr=0.01" for row in ("none", "random ratio=0.15", "random ratio=0.3")]
-WOW = {f"{kind} wow" for kind in ("train-examples", "test-examples", "audit", "majority")}
-
-
-@pytest.mark.parametrize(
-    ("keys", "computed"),
-    [
-        ((), set()),
-        ((ONE, "grid={}", "finetune.lr=1e-4"), set()),  # a row without a sweep
-        (
-            ("policies=[none, {name: random, grid: {ratio: [0.15, 0.3, 0.5]}}]",),
-            {"intermediate random ratio=0.5 finetune.lr=0.001, run 0"}  # which both share
-            | cells(*(f"random ratio=0.5 finetune.lr={x}, zsre, seed 0" for x in (0.001, 0.0001))),
-        ),
-        (
-            ("grid.finetune.lr=[1e-3, 1e-4, 1e-2]",),
-            cells(*(f"{row}, zsre, seed 0" for row in MORE_LR)),
-        ),
-        (("seeds=[0, 1]",), cells(*(f"{row}, zsre, seed 1" for row in ROWS))),
-        (("tasks=[zsre, wow]",), cells(*(f"{row}, wow, seed 0" for row in ROWS)) | WOW),
-    ],
-)
-def test_only_what_is_new_is_computed(call, swept, keys, computed):
-    words = ("plan", swept / "tiny.yaml", *keys, "--store", swept / "store", "--json")
-    stages = json.loads(call(*words)[1])["stages"]
-    assert {each["stage"] for each in stages if each["state"] != "done"} == computed
-
-
-def test_runs_are_joined_by_the_settings_of_their_rows(swept, call, refused):
-    def run(name, *keys):
-        words = ("run", swept / "tiny.yaml", ONE, *keys, "--store", swept / "store")
-        assert call(*words, "--out", swept / name)[0] == 0
-        return [swept / "out", swept / name]
-
-    folders = run("plain", "grid={}", "finetune.lr=1e-4")
-    board = build_leaderboard([read_run(folder) for folder in folders])
-    assert [row.label for row in board.rows] == ROWS
-    assert f"{ROWS[5]}: called random ratio=0.3 in plain" in board.notes
-    says = refused("leaderboard", *run("other", "grid={}", "finetune.lr=1e-2"))
-    assert "differ in finetune.lr: 0.001 -> 0.01" in says
-    folders = run("other", "grid.finetune.lr=[1e-2]")  # named by its rows
-    board = build_leaderboard([read_run(folder) for folder in folders])
-    assert len(board.rows) == len(ROWS) + 2

@@ -53,29 +53,10 @@ LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
 @pytest.mark.parametrize(
     ("name", "predictions", "references", "score", "parts"),
     [
-        # 2 right positives, 1 right negative, 1 of each error: (2 * 1 - 1) / sqrt(3 * 3 * 2 * 2)
-        ("matthews", *LABELS, 1 / 6, {}),
         ("matthews", ["1", "1"], [["1"], ["0"]], 0.0, {}),
         ("matthews", ["good", "bad", "bad"], [["good"], ["bad"], ["bad"]], 1.0, {}),
         ("accuracy_f1", *LABELS, (3 / 5 + 2 / 3) / 2, {"accuracy": 3 / 5, "f1": 2 / 3}),
-        ("accuracy", *LABELS, 3 / 5, {}),
-        # ranks 1 2 3 and 1 3 2
-        (
-            "correlation",
-            ["1", "2", "3"],
-            [["0"], ["4"], ["2"]],
-            0.5,
-            {"pearson": 0.5, "spearman": 0.5},
-        ),
         ("correlation", ["1", "1"], [["0"], ["4"]], 0.0, {"pearson": 0.0, "spearman": 0.0}),
-        # the F1 of a question without an answer counts like any other
-        (
-            "squad",
-            ["Oder", "Elbe", ""],
-            [["the Oder"], ["Rhine"], []],
-            2 / 3,
-            {"exact_match": 2 / 3},
-        ),
         # SQuAD 2.0 drops answers without a word: "a" is no answer beside another, and empty alone
         (
             "squad",
@@ -84,9 +65,6 @@ LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
             2 / 3,
             {"exact_match": 2 / 3},
         ),
-        # 1 of 2 equal; F1 2 * 1 / (2 + 1) and 1
-        ("exact_match_f1", ["cup B", "B"], [["B"], ["B"]], 0.5, {"f1": 5 / 6}),
-        ("exact_match", ["a b", "b"], [["a"], ["b"]], 0.5, {}),
     ],
 )
 def test_total(name, predictions, references, score, parts):

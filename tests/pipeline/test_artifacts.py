@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stores import KEY, OTHER, RECORDS, THIRD, commit, flip, names, save, text_of
 
-from maskpolicy.core.errors import ConfigError, StageError, StoreError
+from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreError
 from maskpolicy.core.keys import digest
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
@@ -127,6 +127,13 @@ def test_one_file_of_an_artifact_is_as_committed_or_left_out(store, caplog):
     with caplog.at_level(logging.WARNING):
         assert store.file(KEY, "deep/file.txt") is None
     assert "file.txt is damaged, and left out: `maskpolicy store verify`" in caplog.text
+
+
+def test_an_error_of_the_stage_is_not_reported_as_one_of_the_disk(store, tmp_path):
+    with pytest.raises(FileNotFoundError), store.write(KEY, {}):
+        (tmp_path / "nowhere").read_text()
+    with pytest.raises(DataError, match="row 3"), store.write(KEY, {}):
+        raise DataError("row 3: No space left on device is not an answer")
 
 
 # errors of the disk

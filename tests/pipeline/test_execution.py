@@ -10,8 +10,7 @@ import pytest
 import tiny
 from tiny import diamond, node
 
-from maskpolicy.core.errors import StoreError
-from maskpolicy.pipeline.graph.calls import Answer, Lost, answer
+from maskpolicy.pipeline.graph.calls import Answer, answer
 from maskpolicy.pipeline.graph.events import Event
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
@@ -179,66 +178,20 @@ def test_what_only_stages_need_that_cannot_run_is_not_computed(store, count):
     assert outcomes[other.key].error is None
 
 
-def test_a_store_that_cannot_be_used_ends_the_run(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise StoreError("no room")
-
-    monkeypatch.setattr(Store, "_commit", full)
-    with pytest.raises(StoreError, match="no room"):
-        execute(diamond(), Store(tmp_path / "store"))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="file"):
-        execute(diamond(), Store(tmp_path / "file"))
-
-
 # engines
 
 
-class Flaky:
-    """An engine of several places that loses calls, then computes them in this process."""
+class Places:
+    """An engine of several places that computes calls in this process."""
 
-    def __init__(self, store, capacity, lost=0, checkpoints=False):
-        self.store, self.capacity, self.lost, self.checkpoints = store, capacity, lost, checkpoints
-        self.asked: list[str] = []
-        self.most = 0  # calls at a time
-        self.waiting: list[Future[Answer]] = []
+    def __init__(self, store, capacity):
+        self.store, self.capacity, self.asked = store, capacity, []
 
     def submit(self, call, report):
         future: Future[Answer] = Future()
         self.asked.append(call.name)
-        self.waiting = [*(each for each in self.waiting if not each.done()), future]
-        self.most = max(self.most, len(self.waiting))
-        if self.asked.count(call.name) <= self.lost:
-            if self.checkpoints:
-                step = len(self.asked)
-                with self.store.lock(call.key):
-                    self.store.checkpoints(call.key).save(step, lambda to: (to / "state").touch())
-            future.set_exception(Lost("its process was killed"))
-        else:
-            future.set_result(answer(call, self.store, report, None))
+        future.set_result(answer(call, self.store, report, None))
         return future
-
-
-@pytest.mark.parametrize(
-    ("lost", "checkpoints", "computed"),
-    [(2, False, True), (3, False, False), (7, True, True)],
-)
-def test_a_lost_stage_is_computed_again_until_three_losses_without_a_checkpoint(
-    store, lost, checkpoints, computed
-):
-    check = Stage("tiny-check", "it", tiny.Nothing(), {}, tiny.TinyLocal())
-    engine = Flaky(store, 2, lost, checkpoints)
-    events: list[Event] = []
-    (outcome,) = execute([check], store, events.append, engine=engine).values()
-    assert len(engine.asked) == lost + computed
-    if computed:
-        assert outcome.error is None
-    else:
-        assert outcome.error == (
-            "its process was killed, 3 times in a row: if memory ran out, lower resources.tiny or "
-            "tiny.micro_tokens, or give each process more; then run it again"
-        )
-        assert words(events)[-1] == "it failed"
 
 
 MOST = {"peek": 0.1, "get": 7, "has": 0.1, "lock": 3, "in_use": 0.1, "committed": 0.1}  # a stage
@@ -264,9 +217,8 @@ def test_two_thousand_stages_are_submitted_once_each_and_looked_for_a_few_times(
     root = node("root", steps=1)
     middle = [node(f"m{i}", i, {"root": root}, steps=1, transient=True) for i in range(20)]
     last = [node(f"l{i}", i, {"m": middle[i % 20]}, steps=1, transient=i < 5) for i in range(1979)]
-    engine = Flaky(store, 8)
+    engine = Places(store, 8)
     outcomes = execute(last, store, engine=engine)
     assert len(topological(last)) == len(outcomes) == len(engine.asked) == 2000
     assert not any(outcome.error for outcome in outcomes.values())
-    assert engine.most == 1
     assert all(counts[name] <= each * 2000 for name, each in MOST.items()), counts

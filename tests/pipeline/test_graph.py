@@ -116,20 +116,6 @@ MODELS = ["model 0", "model 1", "model 2"]
 LOOKS = ["dev 0", "dev 1", "dev 2"]
 
 
-def test_only_the_option_that_is_chosen_is_computed(tmp_path, store):
-    made = graph(tmp_path)
-    outcomes = execute([made], store)
-    assert counted(tmp_path) == sorted([*LOOKS, *MODELS, "test 1"])
-    assert outcomes.keys() == {each.key for each in topological([made])}
-    assert not any(outcome.error for outcome in outcomes.values())
-    unused = made.inputs[f"{nodes.OPTION}0"]
-    assert outcomes[unused.key].artifact is None
-    assert not outcomes[unused.key].hit
-    results = [store.path(key) / "result.json" for key in (made.key, made.inputs["option-1"].key)]
-    assert results[0].read_text() == results[1].read_text()
-    assert not any(store.has(made.inputs[f"option-{i}"].inputs["model"].key) for i in range(COUNT))
-
-
 def test_another_choice_computes_only_what_it_takes(tmp_path, store):
     execute([graph(tmp_path)], store)
     counted(tmp_path)

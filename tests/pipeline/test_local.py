@@ -17,6 +17,7 @@ from clusters import until
 from tiny import node
 
 from benchmarks import raylets
+from maskpolicy.core import hardware
 from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.executors import local
 from maskpolicy.pipeline.graph.execution import execute
@@ -160,6 +161,18 @@ def test_a_killed_driver_takes_its_processes_along_and_the_same_command_goes_on(
     reference = Store(store.root.parent / "reference")
     execute(tiny.diamond(), reference)
     assert tiny.content(store, stages) == tiny.content(reference, stages)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "gpus", "starts"), [(2, False, True), (1, False, False), (2, True, False)]
+)
+def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpus, starts):
+    """With GPUs, a process must know its own ones before it imports PyTorch."""
+    monkeypatch.setattr(hardware, "may_have_gpus", lambda: gpus)
+    with local.one_early(jobs) as early:
+        assert (early is not None) == starts
+    if early is not None:
+        assert clusters.gone(pid_of(early))
 
 
 # a process

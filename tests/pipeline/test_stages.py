@@ -318,6 +318,35 @@ def test_metrics_are_computed_anew_without_any_training(keys, named, others, kin
     assert {kind for (kind, _), key in after.items() if key not in before} == kinds
 
 
+def test_more_rows_tasks_and_seeds_move_no_key(keys):
+    before = keys()
+    more = keys("policies=[none, random, salient-span, {name: span, label: runs}, poisson]")
+    more |= keys("tasks=[triviaqa, zsre, wow]")
+    more |= keys("seeds=[0, 1, 2]")
+    assert {name: more[name] for name in before} == before
+
+
+SWEPT = "policies=[none, {name: random, grid: {ratio: [0.15, 0.3], intermediate.lr: [1e-3, 1e-4]}}]"
+
+
+def test_a_cell_of_a_sweep_has_the_key_of_the_cell_with_its_settings(keys):
+    swept = keys(SWEPT, "grid.finetune.steps=[3, 4]")
+    for ratio, lr, steps in ((0.15, 0.001, 3), (0.3, 0.0001, 4)):
+        rows = f"policies=[none, {{name: random, label: it, ratio: {ratio}}}]"
+        plain = keys(rows, f"intermediate.lr={lr}", f"finetune.steps={steps}")
+        row = f"random ratio={ratio} intermediate.lr={lr} finetune.steps={steps}"
+        for kind in ("finetune", "evaluate"):
+            for seed in (0, 1):
+                name = f"zsre, seed {seed}"
+                assert swept[kind, f"{row}, {name}"] == plain[kind, f"it, {name}"]
+    own = "policies=[none, {name: random, finetune: {lr: 1e-4}, intermediate: {steps: 2}}]"
+    stated = "random intermediate.steps=2 finetune.lr=0.0001, zsre, seed 0"
+    plain = keys("policies=[none, random]", "intermediate.steps=2", "finetune.lr=1e-4")
+    found = keys(own)
+    assert found["evaluate", stated] == plain["evaluate", "random, zsre, seed 0"]
+    assert found["evaluate", "none, zsre, seed 0"] != plain["evaluate", "none, zsre, seed 0"]
+
+
 def test_the_members_and_the_start_of_a_learned_row_are_fitted_with_its_budget(tmp_path):
     learned = "{name: supervised, train_on: [zsre]}"
     start = f"{{name: meta-learned, train_on: [zsre], init: {learned}}}"

@@ -144,6 +144,17 @@ def test_a_declared_file_edited_under_way_refuses_the_commit(plugin, store):
     assert run(plugin.plan(), store).error is None
 
 
+def test_a_plugin_that_was_imported_anew_since_the_plan_is_refused(plugin, store):
+    first = plugin.plan()
+    plugin.edit("mine.py", 1)
+    second = plugin.plan()
+    assert "mine.py: was changed while a command that uses it" in run(first, store).error
+    assert run(second, store).error is None
+    plugin.edit("mine.py", 0)
+    assert plugin.plan().key == first.key
+    assert run(first, store).error is None
+
+
 def test_an_installed_plugin_edited_under_way_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "their_masks"
     folder.mkdir()
