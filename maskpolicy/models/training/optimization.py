@@ -410,25 +410,16 @@ class Weights:
         for parameter, value, gradient in zip(self.parameters, values, gradients, strict=True):
             parameter.data = value.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
-        self.decayed, self.plain = self._groups()
+        lengths = [sum(n + -n % self.apart for n in group) for group in self.sizes]
+        groups = [torch.nn.Parameter(part) for part in self.master.split(lengths)]
+        for group, gradient in zip(groups, self.gradient.split(lengths), strict=True):
+            group.grad = gradient
+        self.decayed, self.plain = groups
 
     def _others(self, module: Any) -> dict[str, Any]:
         frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
         others = frozen | dict(module.named_buffers())
         return {name: t.detach() for name, t in others.items() if t.is_floating_point()}
-
-    def _groups(self) -> list[Any]:
-        import torch
-
-        lengths = [sum(map(self._room, sizes)) for sizes in self.sizes]
-        groups = [torch.nn.Parameter(part) for part in self.master.split(lengths)]
-        for group, gradient in zip(groups, self.gradient.split(lengths), strict=True):
-            group.grad = gradient
-        return groups
-
-    def _room(self, size: int) -> int:
-        """Return the size of a parameter with the gap behind it."""
-        return size + -size % self.apart
 
     def _sizes(self, group: int | None) -> list[int]:
         return [*self.sizes[0], *self.sizes[1]] if group is None else self.sizes[group]
@@ -436,7 +427,7 @@ class Weights:
     def _parts(self, flat: Any, group: int | None = None) -> list[Any]:
         """Return the part of each parameter, or of those of one group, in a tensor with gaps."""
         sizes = self._sizes(group)
-        rooms = flat.split([self._room(size) for size in sizes])
+        rooms = flat.split([size + -size % self.apart for size in sizes])
         return [room[:size] for room, size in zip(rooms, sizes, strict=True)]
 
     def packed(self, flat: Any = None, group: int | None = None) -> Any:
