@@ -281,31 +281,6 @@ def exported(call, home, out, *words):
     return text, yaml.safe_load(text.split("---\n")[1])
 
 
-def test_an_exported_row_is_a_transformers_folder_with_its_results(call, home, tmp_path):
-    from maskpolicy.models import text_to_text
-    from maskpolicy.models.loading import load_tokenizer
-
-    text, front = exported(call, home, tmp_path / "bart", "salient-span")
-    assert text_to_text.load(str(tmp_path / "bart")).config.d_model == 128
-    assert len(load_tokenizer(str(tmp_path / "bart"))) > 256
-    metric = front["model-index"][0]["results"][0]
-    assert metric["dataset"]["name"] == "zsre (world)"
-    assert metric["metrics"][0]["type"] == "kilt_accuracy"
-    assert "policy:salient-span" in front["tags"]
-    for line in (
-        "## Policy",
-        "## Corpus",
-        "the embedded world",
-        "## Budget",
-        "| steps | 6 |",
-        "0, 1",
-    ):
-        assert line in text
-    assert str(home) not in text + (tmp_path / "bart" / "maskpolicy.json").read_text()
-    commands = "maskpolicy run run/experiment.yaml\nmaskpolicy export run salient-span --out bart\n"
-    assert commands in text
-
-
 def test_a_read_only_store_that_lost_its_corpus_is_enough(call, home, small_disk, tmp_path):
     disk = small_disk("size=500m")
     store = Store(shutil.copytree(home / "store", disk / "store"))
@@ -341,11 +316,17 @@ def test_a_fine_tuned_model_says_on_what_and_its_tokenizer_cuts_where_positions_
     assert "| 1 |" in text
 
 
-def test_a_label_with_markup_is_text_in_a_card(call, home, tmp_path):
-    text, _ = exported(call, home, tmp_path / "bart", SCRIPT, "--plugin", home / "guess.py")
+def test_the_card_of_a_row_has_its_policy_text_and_budget_and_a_label_with_markup_as_text(
+    call, home, tmp_path
+):
+    text, front = exported(call, home, tmp_path / "bart", SCRIPT, "--plugin", home / "guess.py")
     command = f"maskpolicy export run {shlex.quote(SCRIPT)} --plugin guess.py --out bart\n"
-    assert command in text
+    assert f"maskpolicy run run/experiment.yaml\n{command}" in text
     assert "<script" not in text.replace(command, "")
+    assert "policy:guess-first" in front["tags"]
+    for line in ("## Policy", "## Corpus", "the embedded world", "## Budget", "| steps | 6 |"):
+        assert line in text
+    assert str(home) not in text + (tmp_path / "bart" / "maskpolicy.json").read_text()
 
 
 @pytest.mark.parametrize(

@@ -72,19 +72,16 @@ def test_each_world_counts_once_whatever_its_size(tmp_path):
     assert "no questions about the embedded world" in analysed(tmp_path, run).notes[0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
+def test_worlds_of_other_settings_are_refused(tmp_path):
+    one = write(tmp_path, 0)
+    for changes, says in (
         ({"finetune": {**folders.BUDGET, "steps": 9}}, r"finetune\.steps: 1000 -> 9"),
         ({"world": {"seed": 1, "people": 7}}, r"world\.people: .* -> 7"),
-        ({"model": {"name": "other"}}, "model.name"),
-    ],
-)
-def test_worlds_of_other_settings_are_refused(tmp_path, changes, says):
-    one = write(tmp_path, 0)
-    other = read_run(folders.write(tmp_path / "other", SHARES, **{"world": {"seed": 1}, **changes}))
-    with pytest.raises(ConfigError, match=says):
-        analysed(tmp_path, one, other)
+    ):
+        changes = {"world": {"seed": 1}, **changes}
+        other = read_run(folders.write(tmp_path / "other", SHARES, **changes))
+        with pytest.raises(ConfigError, match=says):
+            analysed(tmp_path, one, other)
 
 
 def test_tuned_rows_may_choose_other_values_in_each_world(tmp_path):

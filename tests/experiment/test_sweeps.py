@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
 from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import Experiment
@@ -19,7 +18,6 @@ from maskpolicy.experiment.world_settings import GOLD
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.plugins.registry import ROW_KEYS
-from tests.experiment.conftest import plugin
 
 DOCS = Path(__file__).parents[2] / "docs" / "experiments.md"
 SHOWN = DOCS.read_text("utf-8").partition("## Sweeps and tuning")[2]
@@ -39,22 +37,6 @@ def labels(experiment: Experiment) -> list[str]:
 def test_the_examples_of_the_page_have_the_rows_that_it_shows(tmp_path, text, rows):
     (tmp_path / "it.yaml").write_text(text, "utf-8")
     assert labels(load_experiment(tmp_path / "it.yaml")) == rows.splitlines()
-
-
-def test_a_grid_is_every_combination_of_fields_objective_and_budgets(load_rows):
-    grid = "{ratio: [0.1, 0.3], target: [full], intermediate.lr: [1e-4, 1e-2]}"
-    rows = load_rows(f"[none, {{name: random, grid: {grid}}}]").policies[1:]
-    found = [(row.fields["ratio"], row.denoising.target, row.trainings) for row in rows]
-    assert found == [
-        (ratio, "full", {"intermediate": {"lr": lr}}) for ratio in (0.1, 0.3) for lr in (1e-4, 1e-2)
-    ]
-
-
-def test_a_value_on_the_command_line_is_added_to_the_grid(load):
-    keys = ("policies.1.grid.ratio=[0.1, 0.2]", "grid.intermediate.lr=[1e-3]")
-    assert labels(load(*keys))[1:] == [
-        f"original ratio={ratio} intermediate.lr=0.001" for ratio in (0.1, 0.2)
-    ]
 
 
 def test_a_row_that_cannot_have_a_key_of_the_top_stays_one_row(load_rows):
@@ -212,15 +194,6 @@ def test_a_row_with_another_source_drops_that_of_the_file(load):
     assert with_details(found) == "a.txt"
     made = corpus(experiment, own.label)
     assert made.files and made.label == "intermediate files=a.txt"
-
-
-def test_the_hook_is_a_list_of_names(load, tmp_path):
-    (tmp_path / "mine.py").write_text(plugin("marks-of-mine", 'corpus_columns = "marks"'))
-    said = (
-        r"policy marks-of-mine: corpus_columns: must be a list, not text 'marks': write \[marks\]"
-    )
-    with pytest.raises(ConfigError, match=said):
-        load("plugins=[mine.py]", "policies=[none, marks-of-mine]")
 
 
 @pytest.mark.parametrize("more", [{}, {"entity_errors": {"wrong": 0.1}}])

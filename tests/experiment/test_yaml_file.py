@@ -20,7 +20,6 @@ DEEP = 100_000
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a: " + "[" * DEEP, "line 1: nested deeper than 50"),
         ("a: " + "[" * DEEP + "]" * DEEP, "line 1: nested deeper than 50"),
         ("a: " + "{a: " * DEEP, "line 1: nested deeper than 50"),
         ("\n".join(" " * i + "a:" for i in range(200)), "line 51: nested deeper than 50"),
@@ -28,7 +27,6 @@ DEEP = 100_000
         ("a: &a [*a]", "not valid YAML: YAML recursive aliases"),
         ("a: " + "9" * 5000, "not valid YAML: Exceeds the limit (4300 digits)"),
         ("a: [1, -9223372036854775808]", "a[1]: an integer must be below 2^63"),
-        ("a: 0x" + "f" * 5000, "a: an integer must be below 2^63"),
         ("a: 0" + "7" * 5000, "line 1: 0777"),
         ("a: 1" + ":1" * 5000, "line 1: 1:1:1"),
         (
@@ -37,13 +35,8 @@ DEEP = 100_000
         ),
         ("a: [-01_0]", "line 1: -01_0: YAML 1.1 and"),
         ("a: 1:40", "line 1: 1:40: YAML 1.1 and"),
-        ("a: {b: 0:40.5}", "line 1: 0:40.5: YAML 1.1 and"),
-        ("010: 1", "line 1: 010: YAML 1.1"),
         ("a: 1_000", "line 1: 1_000: YAML 1.1"),
         ("a: [-1_0.5e3, 0b11]", "line 1: -1_0.5e3: YAML 1.1"),
-        ("a: 0b11", "line 1: 0b11: YAML 1.1"),
-        ("a: -.1e3", "line 1: -.1e3: YAML 1.1"),
-        ("a: -0x1F", "line 1: -0x1F: YAML 1.1"),
         ("a: " + "${" * 3000 + "x" + "}" * 3000, "maximum recursion depth exceeded"),
         ("a: ${oc.env:HOME}", "a: ${oc.env:HOME} calls a function: only keys can be named"),
         ("a: {b: env}\nc: [x, '${oc.${a.b}:HOME}']", "c[1]: ${oc.:HOME} calls a function"),
@@ -55,7 +48,6 @@ DEEP = 100_000
         ('"\\x07": 1', "holds a control character"),
         ('a: "x\\u202ey"', "a: holds a control character"),
         ("'1'", "must be a block of keys"),
-        ("[1]", "must be a block of keys"),
         ("", "must be a block of keys"),
         ("a: !!int x", "not valid YAML"),
     ],

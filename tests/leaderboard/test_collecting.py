@@ -153,7 +153,6 @@ def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
     ("keys", "runs", "models"),
     [
         ("seeds: [5, 6, 7]\nintermediate_seeds: 2", [0, 1, 0], [0, 1, 0]),
-        ("seeds: [5, 6]\nintermediate_seeds: 2\ngeneral_seeds: 1", [0, 1], [0, 0]),
         ("seeds: [5, 6, 7]\nintermediate_runs: [3, 4]", [3, 4, 3], [3, 4, 3]),
         (
             "seeds: [5, 6, 7, 8]\nintermediate_seeds: 4\ngeneral_seeds: 2",

@@ -7,7 +7,6 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import folders
 import pytest
@@ -63,24 +62,21 @@ def test_tasks_without_fine_tuning_name_none_and_are_joined_whatever_its_budget_
     assert [row.label for row in board(one, two).rows] == list(POLICIES)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_form_says_model_budgets_seeds_and_that_the_data_are_invented(folder, form):
-    text = shown(board(folder), form)
-    for title in ("triviaqa (world)", "nq (world)"):
-        assert title in text
-    assert text.count("n = 60") == 2
-    assert "invented data" in text
-    assert "mini, built from scratch on the embedded world" in text
-    assert (
-        text.count("1000 steps of 32 passages, learning rate 0.001") == 2
-    )  # general, intermediate
-    assert "1000 steps of 32 examples, learning rate 0.001" in text
-    for fact in ("seeds: 0, 1", "intermediate runs: 0, 1", "seed 3, kinds people+birds, skew 0.7"):
-        assert fact.replace(": ", " " if form == "page" else ": ") in text
-
-
-def test_the_machines_forms_say_it_too(folder):
+def test_every_form_says_model_budgets_seeds_and_that_the_data_are_invented(folder):
     found = board(folder)
+    for form in FORMS:
+        text = shown(found, form)
+        for title in ("triviaqa (world)", "nq (world)"):
+            assert title in text
+        assert text.count("n = 60") == 2
+        assert "invented data" in text
+        assert "mini, built from scratch on the embedded world" in text
+        passages = "1000 steps of 32 passages, learning rate 0.001"
+        assert text.count(passages) == 2  # general, intermediate
+        assert "1000 steps of 32 examples, learning rate 0.001" in text
+        facts = ("seeds: 0, 1", "intermediate runs: 0, 1", "seed 3, kinds people+birds, skew 0.7")
+        for fact in facts:
+            assert fact.replace(": ", " " if form == "page" else ": ") in text
     rows = list(csv.DictReader(io.StringIO(report.to_csv(found))))
     assert {row["data"] for row in rows} == {"world: invented data"}
     assert {row["model"] for row in rows} == {"mini, built from scratch on the embedded world"}
@@ -97,26 +93,25 @@ def test_the_machines_forms_say_it_too(folder):
     json.dumps(said, allow_nan=False)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("data", ["hub", "/home/me/files"])
-def test_data_that_are_not_invented_are_not_called_so(tmp_path, form, data):
+def test_data_that_are_not_invented_are_not_called_so(tmp_path, data):
     real = {"model": {"name": "a/b"}, "corpus": {"files": ["/x/wiki.txt"]}, "data": data}
-    text = shown(board(folders.write(tmp_path / "a", POLICIES, ("triviaqa",), **real)), form)
-    for said in ("triviaqa", "n = 60", "a/b", "wiki.txt"):
-        assert said in text
-    assert "(world)" not in text
-    assert "invented" not in text
+    found = board(folders.write(tmp_path / "a", POLICIES, ("triviaqa",), **real))
+    for text in (shown(found, form) for form in FORMS):
+        assert all(said in text for said in ("triviaqa", "n = 60", "a/b", "wiki.txt"))
+        assert "(world)" not in text
+        assert "invented" not in text
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_mixed_board_says_which_rows_were_measured_on_what(tmp_path, form):
+def test_a_mixed_board_says_which_rows_were_measured_on_what(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.2}, ("nq",), n=60)
     longer = folders.BUDGET | {"steps": 4000}
     two = folders.write(tmp_path / "two", {"b": 0.2}, ("nq",), n=30, data="hub", finetune=longer)
-    text = shown(board(one, two, mixed=True), form)
-    assert "n = 30 or 60" in text
-    assert "learning rate 0.001 (none); 4000 steps of 32 examples" in text
-    assert "nq (world)" in text  # some of its questions are
+    found = board(one, two, mixed=True)
+    for text in (shown(found, form) for form in FORMS):
+        assert "n = 30 or 60" in text
+        assert "learning rate 0.001 (none); 4000 steps of 32 examples" in text
+        assert "nq (world)" in text  # some of its questions are
 
 
 def test_the_shape_of_a_model_shared_masks_and_a_training_of_no_steps_are_named(tmp_path):
@@ -143,7 +138,7 @@ def test_a_folder_that_the_world_was_written_to_is_the_world(tmp_path):
 RATES = [0.1, 0.2, 0.3]
 
 
-def tuned(policy: str, chosen: int, rates: list[float] = RATES, **changes: Any) -> Result:
+def tuned(policy: str, chosen: int, rates: list[float] = RATES) -> Result:
     """Return the cell of a row that chose among learning rates."""
     made = result(policy, "zsre", 0, 0.5)
     tuning: Json = {
@@ -159,7 +154,6 @@ def tuned(policy: str, chosen: int, rates: list[float] = RATES, **changes: Any) 
             "finetune": {"trainings": 3, "steps": 9},
             "evaluate": {"evaluations": 3},
         },
-        **changes,
     }
     budget = {**made.config["intermediate"], "lr": rates[chosen]}
     tune = {"intermediate.lr": rates, "on": "dev"}

@@ -97,16 +97,12 @@ def test_a_missing_cell_says_why(folder):
     assert cells(folder)[1][1].incomplete == "not in these results"
 
 
-@pytest.fixture
-def several(tmp_path):
-    """Return two runs with baselines of their own, which differ in a budget, and one without."""
+def test_every_row_is_compared_with_the_baseline_that_is_named(tmp_path):
+    """Two runs have baselines of their own and differ in a budget."""
     longer = folders.BUDGET | {"steps": 2000}
     one = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.4})
     two = folders.write(tmp_path / "two", {"none": 0.3, "span": 0.5}, finetune=longer)
-    return one, two
-
-
-def test_every_row_is_compared_with_the_baseline_that_is_named(several):
+    several = (one, two)
     found = board(*several, mixed=True)
     text = rendered(*several, mixed=True)
     rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', text)
@@ -127,9 +123,7 @@ def test_every_row_is_compared_with_the_baseline_that_is_named(several):
         for line in made.splitlines():
             if line.startswith(("| none", "none")):
                 assert "+0.0" not in line
-
-
-def test_a_run_without_the_baseline_is_compared_with_the_first(several, tmp_path):
+    # a run without the baseline is compared with the first
     for path in (several[1] / "results").glob("none--*.json"):
         path.unlink()
     three = folders.write(tmp_path / "three", {"none": 0.1}, finetune={"steps": 7})
