@@ -168,6 +168,13 @@ def test_a_verdict_follows_from_difference_and_smallest_effect(difference, error
     assert alone(estimate(difference, error)).word == word
 
 
+def test_more_claims_make_each_verdict_harder():
+    one = DirectionalClaim([estimate(2.0, freedom=30, least=3.0)])
+    noise = DirectionalClaim([estimate(2.0, 2.0, 30)])
+    assert judge([one])[0].word == SHOWN
+    assert judge([one, noise, noise, noise])[0].word == UNDECIDED
+
+
 def test_a_claim_about_all_rests_on_the_least_certain_difference_whatever_their_number():
     strong, weak, none = estimate(20.0), estimate(2.0), estimate(1.0, 2.0)
     assert alone(weak).p == alone(*[strong] * 9, weak).p == stats.one_sided(2.0, 1.0, 20)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from refusals import refused
 
+from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Schedule
 from maskpolicy.experiment import learned_policies
@@ -27,6 +30,19 @@ def test_the_published_schedules_are_these_formulas(done):
     linear, cosine = Schedule(2 * p, 0.0), Schedule(2 * p, 0.0, "cosine")
     assert linear.at(done) == pytest.approx(2 * p * (1 - done))
     assert cosine.at(done) == pytest.approx(p * (1 + math.cos(math.pi * done)))
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A schedule, and a tuple with one in it."""
+
+    ratio: Any = 0.5
+    weights: tuple[Any, ...] = (1.0, 2.0)
+
+
+def test_every_schedule_of_a_dataclass_becomes_its_number():
+    made = Mixed(Schedule(0.0, 1.0), (1.0, Schedule(4.0, 2.0)))
+    assert schema.at_progress(made, 0.5) == Mixed(0.5, (1.0, 3.0))
 
 
 def test_a_field_that_annotate_reads_cannot_follow_a_schedule(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
 from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import Experiment
@@ -18,6 +19,7 @@ from maskpolicy.experiment.world_settings import GOLD
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.plugins.registry import ROW_KEYS
+from tests.experiment.conftest import plugin
 
 DOCS = Path(__file__).parents[2] / "docs" / "experiments.md"
 SHOWN = DOCS.read_text("utf-8").partition("## Sweeps and tuning")[2]
@@ -194,6 +196,15 @@ def test_a_row_with_another_source_drops_that_of_the_file(load):
     assert with_details(found) == "a.txt"
     made = corpus(experiment, own.label)
     assert made.files and made.label == "intermediate files=a.txt"
+
+
+def test_the_hook_is_a_list_of_names(load, tmp_path):
+    (tmp_path / "mine.py").write_text(plugin("marks-of-mine", 'corpus_columns = "marks"'))
+    said = (
+        r"policy marks-of-mine: corpus_columns: must be a list, not text 'marks': write \[marks\]"
+    )
+    with pytest.raises(ConfigError, match=said):
+        load("plugins=[mine.py]", "policies=[none, marks-of-mine]")
 
 
 @pytest.mark.parametrize("more", [{}, {"entity_errors": {"wrong": 0.1}}])

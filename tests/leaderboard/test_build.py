@@ -318,6 +318,11 @@ def test_a_score_replaces_a_failure_of_the_same_cell():
     assert build_leaderboard(runs).notes == ()
 
 
+def test_the_baseline_must_be_a_row():
+    with pytest.raises(ConfigError, match="unknown row 'nune': did you mean 'none'"):
+        build_leaderboard([run(result("none", "zsre", 0, 0.25))], baseline="nune")
+
+
 def test_markdown_shows_mean_deviation_and_difference():
     text = report.to_markdown(
         build_leaderboard(

@@ -118,8 +118,12 @@ def test_a_result_tells_the_weights_of_its_general_model(experiment, tmp_path):
     assert found[0] == found[1] != found[2]
 
 
-def test_a_folder_reads_back_as_it_was_collected(collected, tmp_path):
+def test_a_folder_reads_back_as_it_was_collected_without_cells_that_are_gone(collected, tmp_path):
+    gone = tmp_path / "out" / "results" / "old--zsre--0.json"
+    gone.parent.mkdir(parents=True)
+    gone.write_text("{}")
     run = collected()
+    assert gone.exists() and run.dropped == ("old--zsre--0",)
     again = read_run(tmp_path / "out")
     by_name = {(r.policy, r.task, r.seed): r for r in run.results}
     assert {(r.policy, r.task, r.seed): r for r in again.results} == by_name

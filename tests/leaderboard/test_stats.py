@@ -317,6 +317,16 @@ def stored(mine: stats.Floats, other: stats.Floats) -> StoredDifference:
     return StoredDifference(pair, (float(mine.mean()), float(other.mean())))
 
 
+def test_a_plan_uses_the_noise_of_stored_runs():
+    rng = np.random.default_rng(0)
+    mine, other = ((rng.random((3, 60)) < 0.5).astype(float) for _ in range(2))
+    known = stored(mine, other)
+    noise = float(stats.run_noise([known.pair]))
+    found = power.stored_parts([known], noise)
+    assert found.runs == pytest.approx(noise * float(known.pair.slope) + float(known.pair.chance))
+    assert (found.examples, found.source) == (60, "runs in the store")
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_noise_does_not_vanish_at_floor_and_ceiling(share):
     """A plan uses the noise at 5% or 95%, not the noise of all or no right answers."""

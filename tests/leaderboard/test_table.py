@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
 
 import folders
-import pytest
 from rich.console import Console
 
 from maskpolicy.app.printed import leaderboard as show
@@ -15,11 +16,6 @@ from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.leaderboard.table import table
 from tests.leaderboard.page.test_page import POLICIES, board, cells
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return folders.write(tmp_path / "a run", POLICIES)
 
 
 def test_averages_are_over_complete_rows_only(tmp_path):
@@ -44,6 +40,17 @@ def test_the_best_is_marked_and_arrows_and_colours_are_those_of_marked_differenc
     assert {cell.effect for _, line in untested.rows for cell in line} == {0}
 
 
+def test_dots_of_seeds_lie_on_the_scale_of_the_column(tmp_path):
+    folder = folders.write(tmp_path, POLICIES, n=3)
+    for name, share in {"none": 0.0, "random": 0.5, "salient-span": 1.0}.items():
+        folders.change(folder, f"{name}--zsre--*.json", metrics={"score": share})
+    shutil.rmtree(folder / "predictions")
+    none, random, salient = (line[1] for line in cells(folder))
+    seeds = ("M3 4h0" * 3, "M32 4h0" * 3, "M61 4h0" * 3)
+    assert (none.seeds, random.seeds, salient.seeds) == seeds
+    assert salient.against == "M3 0v8"
+
+
 def latex(folder, policies, tasks=("triviaqa", "nq")):
     made = folders.write(folder, policies, tasks, seeds=3)
     return report.to_latex(build_leaderboard([read_run(made)]))
@@ -59,6 +66,14 @@ def test_a_row_for_each_policy_and_a_column_for_each_task_and_average(tmp_path):
     assert r"\mathbf{" not in body[0]
     assert body[1].count(r"^{\dagger}$)") == 2
     assert "(" not in body[0]
+
+
+def test_names_are_escaped(tmp_path):
+    text = latex(tmp_path, {"none": 0.2, r"50% of_a {b} \d ~^ <x> & $": 0.9})
+    row = next(line for line in text.splitlines() if line.startswith("50"))
+    assert r"50\% of\_a \{b\} \textbackslash{}d \textasciitilde{}\textasciicircum{}" in row
+    assert r"\textless{}x\textgreater{} \& \$ & " in row
+    assert len(re.findall(r"(?<!\\)&", row)) == 3
 
 
 WEAK = {"none": 0.5, "random": 0.5, "salient-span": 0.95}
