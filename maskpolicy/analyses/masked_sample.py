@@ -241,20 +241,13 @@ class MaskedSample:
 
         Surrounding whitespace does not belong to a span.
         """
-        offsets = self.passages.arrays["offsets"]
         for place, spans in zip(self.places.tolist(), self.spans, strict=True):
-            text, chars = self.passages.arrays["texts"].text(place), offsets[place]
-            found = []
-            for first, end in spans.tolist():
-                start, stop = int(chars[first, 0]), int(chars[end - 1, 1])
-                part = text[start:stop]
-                start += len(part) - len(part.lstrip())
-                found.append((start, start + len(part.strip())))
-            yield text, found
+            passage = self.passages[place]
+            yield passage.text, passage.characters(spans)
 
     def texts(self) -> list[str]:
         """Return the text of each span without surrounding whitespace."""
-        return [text[a:b] for text, spans in self.in_characters() for a, b in spans]
+        return [text[a:b].strip() for text, spans in self.in_characters() for a, b in spans]
 
 
 @dataclass(frozen=True, eq=False)

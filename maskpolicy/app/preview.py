@@ -175,7 +175,7 @@ class Masking:
         )
         return MaskedText(
             text,
-            tuple(_characters(passage, *span) for span in drawn.spans[0].tolist()),
+            tuple((a, b, text[a:b]) for a, b in passage.characters(drawn.spans[0])),
             _written(pairs.sources[0], self.tokenizer),
             _written(pairs.targets[0], self.tokenizer),
             self.unmask and _written(self.unmask(pairs.sources[0], seed), self.tokenizer),
@@ -364,17 +364,6 @@ def _passage(text: str, tokenizer: PreTrainedTokenizerBase, language: str, most:
     if len(passage.tokens) > most:
         log.info("of %d tokens, a training reads the first %d", len(passage.tokens), most)
     return first_tokens(passage, most)
-
-
-def _characters(passage: Passage, first: int, end: int) -> tuple[int, int, str]:
-    """Return (first character, end, text) of a token span without surrounding whitespace."""
-    start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
-    part = passage.text[start:stop]
-    if part.strip():
-        start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
-    elif start == stop:  # this tokenizer's offsets leave out whitespace
-        start = max(0, start - 1)
-    return start, stop, passage.text[start:stop]
 
 
 def _written(ids: Any, tokenizer: PreTrainedTokenizerBase) -> str:

@@ -53,10 +53,25 @@ class Passage:
         start = np.arange(len(self.tokens), dtype=np.int32)
         return np.stack([start, start + 1], axis=1)
 
+    def characters(self, units: Spans) -> list[tuple[int, int]]:
+        """Return (first character, end) of each range of tokens, (n, 2), without blanks around it.
+
+        A range of blanks alone keeps them, or has the last one if the tokenizer's offsets lack it.
+        """
+        starts, ends = self.offsets[units[:, 0], 0], self.offsets[units[:, 1] - 1, 1]
+        found = []
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            part = self.text[start:end]
+            if part.strip():
+                start, end = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
+            elif start == end:
+                start = max(0, start - 1)
+            found.append((start, end))
+        return found
+
     def texts(self, units: Spans) -> list[str]:
         """Return the text of each range of tokens, (n, 2), without the blanks around it."""
-        starts, ends = self.offsets[units[:, 0], 0], self.offsets[units[:, 1] - 1, 1]
-        return [self.text[a:b].strip() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return [self.text[a:b].strip() for a, b in self.characters(units)]
 
     def at(self, characters: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
         """Return the token spans of character ranges, widened to whole words.

@@ -144,7 +144,8 @@ def finished(tmp_path_factory, bart) -> Path:
     for label, most, stages in (("all", 9, {"fit all, run 0": "b" * 64}), ("blind", 5, {})):
         block = {"name": "fitted-words", "most": most, "target": "full"}
         keys = {"tokenizer mini": "a" * 64, **stages}
-        result = Result(label, "zsre", 0, "group", {"policy": block}, keys, error="not run")
+        config = {"policy": block, "task": {"name": "zsre"}}
+        result = Result(label, "zsre", 0, "group", config, keys, error="not run")
         path = results / f"{label}--zsre--0.json"
         path.write_text(json.dumps({"version": 1, **result.to_json()}))
     about = {"plugins": [str(folder / "fitted.py")], "tasks": [{"label": "zsre"}]}

@@ -263,8 +263,7 @@ def _scored(passage: Passage) -> list[tuple[int, int, float]]:
 
 
 def _where(passage: Passage, first: int, end: int) -> Json:
-    start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
-    start += len(passage.text[start:stop]) - len(passage.text[start:stop].lstrip())
+    ((start, stop),) = passage.characters(np.array([[first, end]]))
     return {"start": start, "end": stop, "text": passage.text[start:stop]}
 
 
