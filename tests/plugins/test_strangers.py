@@ -131,6 +131,7 @@ def _results(run: Path) -> None:
             f"intermediate {policy}, run 0": "abc"[number] * 64,
         }
         config = {
+            "task": {"name": "zsre"},
             "policy": {"name": policy, **fields, "target": "spans"},
             "model": {"name": "mini", "kind": "seq2seq", "revision": None},
             "intermediate_seed": 0,
