@@ -21,7 +21,7 @@ CARDS = {"a100": (312e12, 80e9), "h100": (989e12, 80e9), "h200": (989e12, 141e9)
 """FLOP/s in bf16 and bytes of memory, as the maker says (SXM)."""
 SHARE = 0.3  # of a card's FLOP/s in a training: ours, until `python -m benchmarks gpu` has run
 BART, MLM, MAE_LM = 0.40e9, 0.60e9, 0.70e9
-"""FLOP for a token at the base size: of source and target, and of encoders."""
+"""FLOP for a token at the base size; MAE-LM's decoder counts as much as ELECTRA's generator."""
 _BASE = {BART: 139.4e6, MLM: 124.1e6}  # weights of models of that size
 _EXAMPLE = 50  # tokens of an example of a task, with its target
 _OF_WORD = 4 / 3  # tokens
@@ -60,8 +60,8 @@ def flop(spec: Training, how: Denoising | None, corpus: Mapping[str, Any], kind:
     """
     of_token = BART
     if kind == ENCODER:
-        has_decoder = how is not None and (how.mask_exclusion > 0 or how.shallow_decoder)
-        of_token = MAE_LM if has_decoder else MLM
+        more = how and (how.mask_exclusion or how.shallow_decoder or how.replaced_token_detection)
+        of_token = MAE_LM if more else MLM
     tokens: float = _EXAMPLE
     if how is not None:
         tokens = min(corpus.get("tokens") or corpus["words"] * _OF_WORD, spec.max_source)
