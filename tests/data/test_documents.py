@@ -62,11 +62,6 @@ def test_wikitext_headings_end_a_block_and_are_left_out(tmp_path):
     assert texts(path) == ["She was born .", "a = b"]
 
 
-def test_jsonl_reads_the_column_that_is_named_and_passes_over_rows_without_text(tmp_path):
-    path = write(tmp_path, "a.jsonl", lines({"body": "One."}, {"body": " "}, {"body": "Two."}))
-    assert [(d.id, d.text) for d in read(path, column="body")] == [("a:1", "One."), ("a:3", "Two.")]
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.parquet.gz"])
 def test_columns_of_character_ranges_are_read_too(tmp_path, name):
     rows = [{"text": "Ada met Bob.", "spans": [[0, 3], [8, 11, 7]]}, {"text": "A", "spans": None}]
