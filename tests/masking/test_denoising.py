@@ -112,6 +112,19 @@ def test_the_example_of_t5():
     assert found.target.tolist() == [99, 102, 103, 98, 108, 97]
 
 
+def test_masks_are_written_as_in_the_tests_of_t5():
+    passage, spans = small.ids(range(10, 16)), as_spans([(0, 2), (4, 5)])  # preprocessors_test.py
+    for how, marks, source in (
+        (Denoising(), T5, [99, 12, 13, 98, 15]),
+        (Denoising(), 99, [99, 12, 13, 99, 15]),
+        (Denoising("token"), 99, [99, 99, 12, 13, 99, 15]),
+        (Denoising("delete"), 99, [12, 13, 15]),
+    ):
+        assert denoising_pair(passage, spans, how, marks).source.tolist() == source
+    dropped = denoising_pair(passage, spans, Denoising(join="none"), T5)
+    assert dropped.target.tolist() == [10, 11, 14]
+
+
 @given(masked_passages(least=1))
 def test_source_and_target_make_the_passage_again(drawn):
     passage, spans = drawn

@@ -177,22 +177,12 @@ def anchors_of(count: int = 20) -> dict:
 
 
 def test_anchors_are_frequent_here_and_rare_in_general():
-    assert len(SCIENCE) + len(GENERAL) == 20
     counts = {"molecule": 6, "reacts": 4, "water": 6, "process": 6, "heat": 2}
-    general = {
-        "molecule": 0,
-        "reacts": 0,
-        "water": 3,
-        "process": 5,
-        "heat": 2,
-    }  # passages of 10
+    general = {"molecule": 0, "reacts": 0, "water": 3, "process": 5, "heat": 2}  # passages of 10
     expected = {word: counts[word] / 24 * log(11 / (general[word] + 1)) for word in counts}
     assert anchors_of() == pytest.approx(expected)
-    assert [*sorted(anchors_of(3), key=lambda word: -expected[word])] == [
-        "molecule",
-        "reacts",
-        "water",
-    ]
+    best = sorted(anchors_of(3), key=lambda word: -expected[word])
+    assert best == ["molecule", "reacts", "water"]
 
 
 def test_words_that_are_everywhere_in_general_are_no_anchors():
