@@ -117,6 +117,7 @@ def test_packed_passages_run_across_documents_and_are_full(folder, tmp_path):
         assert store.peek(corpus.key)["record"]["facts"]["size"] == {
             "passages": len(passages),
             "words": 54,
+            "tokens": sum(len(passage.tokens) for passage in passages),
         }
     assert found[False] == 18 * [3]
     assert found[True] == [12, 12, 3, 12, 12, 3]  # documents of two files are not joined
