@@ -41,9 +41,10 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         raise ConfigError(f"model {name}: no such folder")
     if hasattr(factory, "_model_mapping"):  # a tokenizer would save this setting
         settings["weights_only"] = True
-    reach = nullcontext() if Path(name).is_dir() else hub.access()
+    is_local = Path(name).is_dir()
+    reach = nullcontext() if is_local else hub.access()
     try:
-        with reach, _quiet():
+        with reach, _quiet(hides_bars=is_local):  # those of a download stay
             refuse_code(name, revision)
             if is_relative(name, revision):
                 import maskpolicy.models.relative_positions  # noqa: F401 (it registers the class)
@@ -147,14 +148,21 @@ def _file(name: str, revision: str | None, file: str) -> str | None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet(hides_bars: bool) -> Iterator[None]:
+    """Hide Transformers' warnings in the block, and its progress bars, such as that of weights."""
+    from transformers.utils import logging as theirs
+
     log = logging.getLogger("transformers")
-    level = log.level
+    level, had_bars = log.level, theirs.is_progress_bar_enabled()
     log.setLevel(logging.ERROR)
+    if hides_bars:
+        theirs.disable_progress_bar()
     try:
         yield
     finally:
         log.setLevel(level)
+        if hides_bars and had_bars:
+            theirs.enable_progress_bar()
 
 
 log = logging.getLogger(__name__)

@@ -17,12 +17,14 @@ from refusals import refused
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from tokenizers.models import WordLevel
 from transformers import (
+    AutoModel,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BertConfig,
     BertModel,
     PreTrainedTokenizerFast,
 )
+from transformers.utils import logging
 
 from maskpolicy import MaskingCollator
 from maskpolicy.core.errors import ConfigError
@@ -30,7 +32,12 @@ from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.models import scratch, text_to_text
 from maskpolicy.models.finetuning.encoder_tasks import TwoTexts
-from maskpolicy.models.loading import check_vocabulary, load_tokenizer, pads_or_truncates
+from maskpolicy.models.loading import (
+    check_vocabulary,
+    load_tokenizer,
+    load_weights,
+    pads_or_truncates,
+)
 from maskpolicy.models.model_kinds import check_folder
 from maskpolicy.models.training import steps
 from maskpolicy.models.training.specials import Specials, added_ends
@@ -52,6 +59,15 @@ load_tokenizer({str(tmp_path)!r})
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_weights_of_a_folder_are_loaded_without_a_progress_bar(tmp_path, capfd):
+    logging.enable_progress_bar()  # as in a new process
+    small.roberta().save_pretrained(tmp_path)
+    capfd.readouterr()
+    load_weights(AutoModel, str(tmp_path))
+    assert not capfd.readouterr().err
+    assert logging.is_progress_bar_enabled()
 
 
 def test_a_tokenizer_with_more_tokens_than_embeddings_raises():
