@@ -13,6 +13,7 @@ from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.files import json_bytes, read_json, slug
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
+from maskpolicy.data.taskfiles import audit
 from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.experiment.yaml_file import CONTROLS
 from maskpolicy.leaderboard.results.run_folder import check_whole
@@ -41,6 +42,11 @@ _CONFIG: Mapping[str, Any] = {
     "trainings": dict[str, dict[str, Any]],
 }
 _TRAINING: Mapping[str, Any] = {"steps": int, "lr": float}
+_TUNING: Mapping[str, Any] = {
+    **dict.fromkeys(("by", "label"), str),
+    **{"tried": list[dict[str, Any]], "scores": list[float], "chosen": int, "tasks": list[str]},
+    "cost": dict[str, dict[str, int]],
+}
 _SETTINGS: Mapping[str, Any] = {"baseline": str, LEFT_OUT: list[str]}
 EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the config key of the step
 
@@ -329,6 +335,8 @@ def read_result(path: Path) -> Result:
             _check(values["config"].get(name, {}), _TRAINING, path, f"config.{name}.")
         _check(values["config"].get("model", {}), {"name": str | None}, path, "config.model.")
         _check(values.get("metrics") or {}, _METRICS, path, "metrics.")
+        _check(values.get("code") or {}, {"versions": dict[str, int]}, path, "code.")
+        _check(values.get("tuning") or {}, _TUNING, path, "tuning.")
         metrics = values.pop("metrics", None)
         result = Result(**values, metrics=None if metrics is None else Total.from_json(metrics))
         if result.metrics is None and result.error is None:
@@ -338,7 +346,10 @@ def read_result(path: Path) -> Result:
         blocks = [result.config[each]["name"] for each in ("policy", "task")]
         if CONTROLS.search("".join([result.policy, result.task, *blocks])):
             raise ValueError("labels")
-        _ = result.chosen
+        if result.tuning is not None:
+            _ = (result.chosen, [result.tuning[name] for name in _TUNING])
+        if result.audit is not None:
+            _ = audit.notes(result.task, result.audit)
         if result.majority is not None:
             _ = (result.majority["rule"], float(result.majority["score"]))
         _ = [(int(one["micro_tokens"]), int(one["step"])) for one in (result.shrunk or {}).values()]
