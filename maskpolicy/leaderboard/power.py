@@ -136,7 +136,8 @@ def _is_whole(graph: Graph, task: str) -> bool:
     """Return whether a task's metric has no scores of single examples."""
     cells = [stage for (_, name, _), stage in graph.cells.items() if name == task]
     evaluations = (one for cell in cells for one in (cell, *cell.inputs.values()))  # tuned: behind
-    metrics = (getattr(stage.params, "metric", None) for stage in evaluations)
+    scored = (stage.params for stage in evaluations if stage.kind != "finetune")
+    metrics = (getattr(params, "metric", None) for params in scored)
     return any(find_metric(str(name)).parts for name in metrics if name)
 
 

@@ -293,6 +293,16 @@ def test_half_of_pairs_are_assumed_to_be_right(tmp_path):
     assert [each.parts.examples for each in local] == [19, None]
 
 
+@pytest.mark.parametrize(("metrics", "remarks"), [("", 1), (", metrics: [accuracy]", 0)])
+def test_a_plan_asks_the_metric_that_ranks_whether_it_can_be_tested(tmp_path, metrics, remarks):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        "model: {kind: encoder, name: mini, head: own}\ncorpus: world\npolicies: [none, random]\n"
+        f"tasks: [{{name: cola, data: world{metrics}}}]\n"
+    )
+    assert len(power.untested(stages.build(load_experiment(path)), ["cola"])) == remarks
+
+
 def test_seeds_that_share_some_general_models_will_not_be_tested(tmp_path):
     path = tmp_path / "it.yaml"
     path.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n")
