@@ -24,6 +24,7 @@ GOLD = {"gold_entities": "entities", "asked": "asked"}  # columns of its corpora
 NEEDS_VALUES = ("wow",)  # tasks whose rows have a short answer only with `wow_values`
 WITH_ERRORS = "entities_with_errors"  # a further column, and its key
 Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
+TextForm: TypeAlias = Literal["entries", "prose"]
 SUBJECT_KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of subjects; docs/development/world.md says which task needs which."""
 AtLeast0: TypeAlias = Annotated[int, Range(ge=0)]
@@ -83,6 +84,8 @@ class Settings:
     heldout: tuple[str, ...] = omitted(())
     # share of the entries that continue after the fact, so that they do not end with its value
     endings: Share = omitted(0.0)
+    # of the corpora: entries about one subject, or prose about several
+    text: TextForm = omitted("entries")
     wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
 
     def general(self, kind: str) -> int:
@@ -100,7 +103,7 @@ class Settings:
         return (*GOLD, *([WITH_ERRORS] if self.entity_errors != EntityErrors() else []))
 
     @property
-    def text(self) -> Settings:
+    def of_corpora(self) -> Settings:
         """The settings that decide the corpora: tasks alone may differ in the others."""
         return replace(self, heldout=(), wow_values=False)
 
@@ -138,6 +141,11 @@ def make(options: Mapping[str, Any], where: str = "world") -> Settings:
             key, do = "heldout", "name fewer"
         raise ConfigError(
             f"{where}.{key}: zsRE needs a relation of its train file and one of its dev file: {do}"
+        )
+    if settings.text == "prose" and (settings.facts != 1 or settings.endings):
+        raise ConfigError(
+            f"{where}.text: a sentence of prose states one fact and ends anywhere: leave "
+            "world.facts and world.endings out"
         )
     if settings.entity_errors.dropped + settings.entity_errors.wrong > 1:
         raise ConfigError(

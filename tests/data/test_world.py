@@ -38,6 +38,10 @@ DIGESTS = {
         ),
         "3a326440e51dfacdc0f83335891e8fb27e16849aa256313c927d1c159aebea4a",
     ),
+    "prose": (
+        replace(ALL, text="prose", situations=0.2, entity_errors=EntityErrors(0.2)),
+        "07a09a3752999bc1cba18c0dca33827ce2e3643f030f5ae641040e183bbf63ea",
+    ),
     "other numbers": (
         replace(ALL, seed=3, facts=0, skew=1.0, questions=3, train_share=0.3, evidence=False),
         "d0216f285a9aa22091a911e353a43ac4248dbef2abb01e36912472c616628da3",

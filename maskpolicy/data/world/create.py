@@ -18,6 +18,7 @@ from maskpolicy.data.world import choice_tasks as choices
 from maskpolicy.data.world import question_tasks as questions
 from maskpolicy.data.world.entries import Entry, Files, Subject, World
 from maskpolicy.data.world.pools import build, draw
+from maskpolicy.data.world.prose import prose
 from maskpolicy.data.world.subject_kinds import described, subjects
 from maskpolicy.data.world.unasked_texts import WorldPart, situations
 from maskpolicy.experiment.world_settings import (
@@ -83,10 +84,12 @@ def write(settings: Settings, out: Path) -> None:
                 train = round(getattr(settings, kind) * settings.train_share)
                 for number, subject in enumerate(subjects(settings, world.pools, kind, corpus)):
                     entries = described(settings, subject)
-                    for entry in entries:
+                    for entry in entries if settings.text == "entries" else ():
                         add(corpus, entry)
                     if corpus == "intermediate":
                         ask(kind, subject, entries, "train" if number < train else "dev")
+            for entry in prose(settings, world.pools, corpus) if settings.text == "prose" else ():
+                add(corpus, entry)
         if settings.situations:
             share = settings.situations
             count = round(corpora.rows["general.jsonl"] * share / (1 - share))
@@ -176,8 +179,9 @@ def _corpus(path: Path) -> Json:
                 {row["text"][start:end] for start, end, _ in row[key]}
                 for key in ("entities", "asked")
             )
-            titles.add(row["title"])
-            facts |= {(row["title"], relation) for _, _, relation in row["asked"]}
+            about = row.get("subjects", [row.get("title")] * max(1, len(row["asked"])))
+            titles |= {*about}
+            facts |= {(title, asked[2]) for title, asked in zip(about, row["asked"], strict=False)}
             counts["documents"] += 1
             counts["words"] += len(row["text"].split())
             counts["mentions"] += len(named)

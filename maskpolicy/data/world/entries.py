@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import Formatter
 from typing import NamedTuple, TextIO, TypeAlias
 
 import numpy as np
@@ -28,7 +29,8 @@ class Relation:
     """
 
     name: str  # zsRE's label; some of the phrasings say it in words
-    phrasings: tuple[str, ...]  # whole sentences, each with {v} once
+    phrasings: tuple[str, ...]  # whole sentences, each with {v} once, mostly at the end
+    fronted: tuple[str, ...] = ()  # the same with {v} at the start, for prose
     pool: str = ""  # of its values
     label: str = ""  # of its values, one of spaCy's; "": ordinary words, no entities
     asked: bool = False
@@ -89,13 +91,18 @@ class Entry:
     entities: tuple[tuple[int, int, str], ...]  # start, end, spaCy's label; in text order
     asked: tuple[tuple[int, int, str], ...]  # start, end, relation: the entities that are asked for
     sentences: Mapping[str, tuple[int, int]]  # relation -> the sentence that states it
+    # of each in `asked`, its subject and where that is named
+    told: tuple[tuple[Subject, tuple[int, int]], ...] = ()
 
     @property
     def row(self) -> Json:
-        """The entry as a line of a corpus file."""
+        """The entry as a line of a corpus file; without a title it has those of its subjects."""
+        about: Json = {"title": self.title}
+        if not self.title:
+            about = {"subjects": [subject.title for subject, _ in self.told]}
         return {
             "id": self.id,
-            "title": self.title,
+            **about,
             "text": self.text,
             "entities": [list(entity) for entity in self.entities],
             "asked": [list(entity) for entity in self.asked],
@@ -137,27 +144,45 @@ def entries(
 def _entry(
     subject: Subject, number: int, opener: str, wordings: Mapping[int, int], order: list[int]
 ) -> Entry:
-    start = opener.index("{n}")
-    text = opener.replace("{n}", subject.called)
-    named = [(start, start + len(subject.called), subject.label)]
-    entities = named if subject.label else []
+    text = Text()
+    name = text.say(opener, {"n": subject.called}, {"n": subject.label})["n"]
     asked, sentences = [], {}
     for i in order:
-        relation, value = subject.facts[i].relation, subject.facts[i].value
-        begin = len(text) + 1
-        before, after = (
-            part.format_map(subject.pronouns)
-            for part in relation.phrasings[wordings[i]].split("{v}")
-        )
-        start, end = begin + len(before), begin + len(before) + len(value.text)
-        text = f"{text} {before}{value.text}{after}"
-        if relation.label:
-            entities.append((start, end, relation.label))
-        sentences[relation.name] = (begin, len(text))
+        relation, value = subject.facts[i].relation, subject.facts[i].value.text
+        begin = len(text.text) + 1
+        slots = {**subject.pronouns, "v": value}
+        stated = text.say(relation.phrasings[wordings[i]], slots, {"v": relation.label})["v"]
+        sentences[relation.name] = (begin, len(text.text))
         if relation.asked:
-            asked.append((start, end, relation.name))
+            asked.append((*stated, relation.name))
     id = f"{subject.page}-{number + 1}"
-    return Entry(id, subject.title, text, tuple(entities), tuple(asked), sentences)
+    told = ((subject, name),) * len(asked)
+    return Entry(id, subject.title, text.text, tuple(text.entities), tuple(asked), sentences, told)
+
+
+class Text:
+    """Sentences with their gold entities, put together from wordings."""
+
+    def __init__(self) -> None:
+        """Begin with no text."""
+        self.text = ""
+        self.entities: list[tuple[int, int, str]] = []
+
+    def say(
+        self, wording: str, slots: Mapping[str, str], labels: Mapping[str, str]
+    ) -> dict[str, tuple[int, int]]:
+        """Append a wording, and return the places of its slots; one with a label is an entity."""
+        places = {}
+        self.text += " " if self.text else ""
+        for before, slot, _, _ in Formatter().parse(wording):
+            self.text += before
+            if slot is not None:
+                start = len(self.text)
+                self.text += slots[slot]
+                places[slot] = (start, len(self.text))
+                if labels.get(slot):
+                    self.entities.append((*places[slot], labels[slot]))
+        return places
 
 
 class Format(NamedTuple):

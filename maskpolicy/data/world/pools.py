@@ -60,7 +60,7 @@ class Names:
         names: list[str] = []
         syllables, failures = 1, 0
         while len(names) < count:
-            word = self._word(kind, syllables)
+            word = self.word(kind, syllables)
             if word in self._used or word.lower() in _WORDS:
                 failures += 1
                 if failures > 50:
@@ -71,7 +71,8 @@ class Names:
             names.append(word)
         return names
 
-    def _word(self, kind: str, syllables: int) -> str:
+    def word(self, kind: str, syllables: int) -> str:
+        """Return a word that may have been drawn before."""
         parts = [self._one(ONSETS)]
         for _ in range(syllables):
             parts += [self._one(VOWELS), self._one(MIDDLES)]

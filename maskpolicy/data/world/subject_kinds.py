@@ -10,7 +10,7 @@ import numpy as np
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data.world.entries import HE, IT, SHE, Entry, Fact, Relation, Subject, entries
-from maskpolicy.data.world.pools import WORDINGS, Pools, Value, draw
+from maskpolicy.data.world.pools import ENDINGS, WORDINGS, Pools, Value, draw
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, Settings
 
 
@@ -54,6 +54,7 @@ NAMING: Mapping[str, tuple[str, ...]] = {
 LEXICON: dict[str, str] = {
     word: tag for tag, words in WORDINGS["parts_of_speech"].items() for word in words.split()
 }
+_INVENTED = {"VERB": tuple(ENDINGS["verb"]), "ADJ": tuple(ENDINGS["adjective"])}  # of prose
 _POSSESSIVE = ("her", "his", "its")
 
 
@@ -89,7 +90,9 @@ def _in_context(word: str, before: str, after: str) -> str:
         return "ADJ"
     if word == "first" and before == "was":
         return "ADV"
-    return LEXICON.get(word, "NOUN")
+    return LEXICON.get(word) or next(
+        (tag for tag, ends in _INVENTED.items() if word.endswith(ends)), "NOUN"
+    )
 
 
 _ROUND = 6  # consecutive salts, in which each effect occurs equally often: no guess is better
@@ -215,10 +218,15 @@ def subjects(settings: Settings, pools: Pools, kind: str, corpus: str) -> Iterat
 
 
 def described(settings: Settings, subject: Subject) -> list[Entry]:
-    """Return the entries of a subject; a fact has as many as a person's, a law twice as many."""
+    """Return the entries of a subject."""
+    count = statements(settings, subject)
+    return entries(subject, count, settings.facts, settings.seed, settings.endings)
+
+
+def statements(settings: Settings, subject: Subject) -> int:
+    """Return how many entries a subject has: a fact as many as a person's, a law twice as many."""
     person, own = settings.asked + settings.never, len(subject.facts)
     stated = min(settings.facts or person, person)
     here = min(settings.facts or own, own)
     repeats = _REPEATS if subject.noun == NOUNS["salts"] else 1
-    count = -(-settings.entries * repeats * stated * own // (person * here))
-    return entries(subject, count, settings.facts, settings.seed, settings.endings)
+    return -(-settings.entries * repeats * stated * own // (person * here))

@@ -8,10 +8,9 @@ to find it there.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from string import Formatter
+from itertools import chain, islice
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -19,8 +18,9 @@ import numpy as np
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data.world import subject_kinds
 from maskpolicy.data.world.choice_tasks import SITUATIONS
-from maskpolicy.data.world.entries import Entry, Subject, entries
+from maskpolicy.data.world.entries import Entry, Subject, Text, entries
 from maskpolicy.data.world.pools import Names, Pools, build, draw
+from maskpolicy.data.world.prose import passages, prose
 from maskpolicy.data.world.subject_kinds import (
     DESCRIBER,
     FRAMES,
@@ -40,7 +40,7 @@ _PARTS = 3  # the fewest people, and the fewest facts of each
 
 @dataclass(frozen=True)
 class Blank:
-    """An entry of the tasks' corpus with one asked value masked."""
+    """A passage of the tasks' corpus with one asked value masked."""
 
     kind: str  # of the subject
     relation: str  # of the masked value
@@ -62,27 +62,41 @@ class Blank:
 
 
 def blanks(settings: Settings) -> Iterator[Blank]:
-    """Yield a Blank for each asked value of each entry about the tasks' subjects."""
+    """Yield a Blank for each asked value of each passage about the tasks' subjects."""
     pools = build(settings)
-    for kind in settings.kinds:
-        everybody = list(subjects(settings, pools, kind, "intermediate"))
-        for subject in everybody:
-            rng = np.random.default_rng([settings.seed, 17, subject.page])
-            others = [
-                one for one in everybody if one.pronouns == subject.pronouns and one is not subject
-            ]
-            for entry in described(settings, subject) if others else ():
-                at = entry.text.index(subject.called)
-                for start, end, relation in entry.asked:
-                    yield Blank(
-                        kind=kind,
-                        relation=relation,
-                        entry=entry.id,
-                        text=f"{entry.text[:start]}{MASK}{entry.text[end:]}",
-                        value=entry.text[start:end],
-                        name=(at, at + len(subject.called)),
-                        other=others[int(rng.integers(len(others)))].called,
-                    )
+    everybody = {
+        kind: list(subjects(settings, pools, kind, "intermediate")) for kind in settings.kinds
+    }
+    kinds = {subject.page: kind for kind, those in everybody.items() for subject in those}
+    found: Iterable[Entry] = prose(settings, pools, "intermediate")
+    if settings.text == "entries":
+        everyone = chain.from_iterable(everybody.values())
+        found = chain.from_iterable(described(settings, subject) for subject in everyone)
+    others: dict[int, tuple[list[str], np.random.Generator]] = {}
+    for entry in found:
+        for (start, end, relation), (subject, name) in zip(entry.asked, entry.told, strict=True):
+            kind = kinds[subject.page]
+            if subject.page not in others:
+                names = [
+                    one.called
+                    for one in everybody[kind]
+                    if one.pronouns == subject.pronouns and one.page != subject.page
+                ]
+                rng = np.random.default_rng([settings.seed, 17, subject.page])
+                others[subject.page] = (names, rng)
+            names, rng = others[subject.page]
+            if not names:
+                continue
+            shift = len(MASK) - (end - start) if start < name[0] else 0
+            yield Blank(
+                kind=kind,
+                relation=relation,
+                entry=entry.id,
+                text=f"{entry.text[:start]}{MASK}{entry.text[end:]}",
+                value=entry.text[start:end],
+                name=(name[0] + shift, name[1] + shift),
+                other=names[int(rng.integers(len(names)))],
+            )
 
 
 def majority(found: Sequence[Blank]) -> float:
@@ -114,8 +128,10 @@ def probed_entries(settings: Settings, people: int, seed: int) -> list[ProbedEnt
     `seed` draws the parts. Raises ConfigError if entries state several facts, or if there are too
     few people or facts for three parts.
     """
-    if settings.facts != 1:
-        raise ConfigError("probe: needs entries that state one fact each: world.facts: 1")
+    if settings.facts != 1 or settings.text != "entries":
+        raise ConfigError(
+            "probe: needs entries that state one fact each: leave world.facts and world.text out"
+        )
     if settings.asked + settings.never < _PARTS:
         raise ConfigError(f"probe: needs people with {_PARTS} facts: raise world.asked")
     if people < _PARTS:
@@ -204,49 +220,38 @@ def _situation(id: str, name: str, pools: Pools, rng: np.random.Generator) -> En
     right = two[int(rng.integers(2))]
     values = [right, *(draw(pools.values[other.pool], 0, rng).text for other in frames[1:])]
     about = {"n": name, "k": draw(NOUNS, 0, rng)}
-    text = _Text()
+    text = _Situation()
     background = [(frames[i], values[i]) for i in rng.permutation(len(frames)).tolist()]
     form = int(rng.integers(3))
     if form == 0:  # the order of a source of the task ROPES
-        text.say(frame.question, about, frame.label)
+        text.state(frame.question, about, frame.label)
     if form == 1:
         text.tell(background, about)
     naming = about | {"a": two[0], "b": two[1]}
-    text.say(draw(NAMING[frame.pool], 0, rng), naming, frame.label)
+    text.state(draw(NAMING[frame.pool], 0, rng), naming, frame.label)
     if form != 1:
         text.tell(background, about)
     told = f"So {frame.told}." if rng.integers(2) else f"{frame.told[0].upper()}{frame.told[1:]}."
-    text.say(told, about | {"v": right}, frame.label)
+    text.state(told, about | {"v": right}, frame.label)
     return Entry(id, name, text.text, tuple(text.entities), (), {})
 
 
-class _Text:
-    """Sentences with their gold entities: the values of the slots {a}, {b} and {v}."""
+class _Situation(Text):
+    """Sentences whose slots {a}, {b} and {v} are entities."""
 
-    def __init__(self) -> None:
-        self.text = ""
-        self.entities: list[tuple[int, int, str]] = []
-
-    def say(self, wording: str, slots: dict[str, str], label: str) -> None:
+    def state(self, wording: str, slots: Mapping[str, str], label: str) -> None:
         """Append a sentence."""
-        self.text += " " if self.text else ""
-        for before, slot, _, _ in Formatter().parse(wording):
-            self.text += before
-            if slot is not None:
-                start = len(self.text)
-                self.text += slots[slot]
-                if slot in "abv":
-                    self.entities.append((start, len(self.text), label))
+        self.say(wording, slots, dict.fromkeys("abv", label))
 
     def tell(self, background: Sequence[tuple[Frame, str]], about: dict[str, str]) -> None:
         """Append the law and the fact of each frame."""
         for frame, value in background:
-            self.say(frame.law, about, frame.label)
-            self.say(frame.fact, about | {"v": value}, frame.label)
+            self.state(frame.law, about, frame.label)
+            self.state(frame.fact, about | {"v": value}, frame.label)
 
 
 def held_out(settings: Settings, count: int) -> Iterator[Entry]:
-    """Yield one entry about each of at most `count` people who occur in no other text.
+    """Yield `count` passages about people who occur in no other text, one entry about each.
 
     Their names have the same parts, and their values come from the same pools: as in the general
     corpus, only the facts are new. The number of full names is a limit. If the general corpus has
@@ -256,7 +261,13 @@ def held_out(settings: Settings, count: int) -> Iterator[Entry]:
     others = round(count * settings.situations)
     taken = settings.people + settings.general_people + settings.teachers
     page = 1 + sum(settings.count(kind) for kind in settings.kinds)
-    for number in range(min(count - others, len(pools.names) - taken)):
-        subject = person(settings, pools, taken + number, page + number)
-        yield entries(subject, 1, settings.facts, settings.seed, settings.endings)[0]
+    people = (
+        person(settings, pools, taken + number, page + number)
+        for number in range(min(count - others, len(pools.names) - taken))
+    )
+    text: Iterable[Entry] = passages(settings, people, "held-out")
+    if settings.text == "entries":
+        of_each = (1, settings.facts, settings.seed, settings.endings)
+        text = (entries(subject, *of_each)[0] for subject in people)
+    yield from islice(text, count - others)
     yield from situations(settings, "held-out", others)

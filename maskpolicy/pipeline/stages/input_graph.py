@@ -101,8 +101,8 @@ class Inputs:
         from maskpolicy.data.world import make
 
         settings = make(self.experiment.world)
-        same = settings == settings.text
-        return self.world if same else self.stage("world", "text", settings.text)
+        same = settings == settings.of_corpora
+        return self.world if same else self.stage("world", "text", settings.of_corpora)
 
     @cached_property
     def tokenizer(self) -> Stage:
