@@ -86,6 +86,8 @@ class Settings:
     endings: Share = omitted(0.0)
     # of the corpora: entries about one subject, or prose about several
     text: TextForm = omitted("entries")
+    # whether all tasks of a kind ask about all its subjects; false: one task about each
+    shared_subjects: bool = omitted(True)
     wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
 
     def general(self, kind: str) -> int:
@@ -105,7 +107,7 @@ class Settings:
     @property
     def of_corpora(self) -> Settings:
         """The settings that decide the corpora: tasks alone may differ in the others."""
-        return replace(self, heldout=(), wow_values=False)
+        return replace(self, heldout=(), wow_values=False, shared_subjects=True)
 
     def holds_out(self, relation: str) -> bool:
         """Return whether zsRE asks for a relation only in its dev file."""

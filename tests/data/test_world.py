@@ -145,6 +145,29 @@ def test_built_in_tasks_read_examples_whose_groups_are_subjects(tasks, task):
         assert len(set.union(*groups.values())) == len(groups)
 
 
+def test_each_subject_may_belong_to_one_task(tmp_path):
+    shared = replace(ALL, people=60)
+    apart = replace(shared, shared_subjects=False)
+    assert apart.of_corpora == shared
+    world.write(shared, tmp_path / "shared")
+    world.write(apart, tmp_path)
+    for name in ("general.jsonl", "intermediate.jsonl", "tasks/kilt_knowledgesource.json"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "shared" / name).read_bytes()
+    titles = [row["wikipedia_title"] for row in rows(tmp_path / "tasks/kilt_knowledgesource.json")]
+    owners = defaultdict(set)
+    for task in ("triviaqa", "webquestions", "zsre", "wow", "nq", "ropes", "wiqa", "quartz"):
+        sources = [
+            f"{example.source}?"
+            for split in ("train", "dev", "test")
+            for example in read_examples(TaskBlock(task, task), split, tmp_path / "tasks")
+        ]
+        for title in titles:
+            if any(re.search(rf"\b{title}\b", source) for source in sources):
+                owners[title].add(task)
+    assert {len(tasks) for tasks in owners.values()} == {1}
+    assert len({*map(frozenset, owners.values())}) == 8
+
+
 @pytest.mark.parametrize("name", ["structured_zeroshot", "wow"])
 def test_provenance_in_kilts_files_is_the_sentence_that_states_the_answer(tasks, name):
     pages = {row["wikipedia_id"]: row for row in rows(tasks / "kilt_knowledgesource.json")}

@@ -26,6 +26,7 @@ LEFT_OUT = (
     "world.endings=0.5",
     "world.heldout=[school]",
     "world.wow_values=true",
+    "world.shared_subjects=false",
 )
 
 

@@ -16,10 +16,10 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Json
 from maskpolicy.data.world import choice_tasks as choices
 from maskpolicy.data.world import question_tasks as questions
-from maskpolicy.data.world.entries import Entry, Files, Subject, World
+from maskpolicy.data.world.entries import Entry, Files, Subject, TaskFiles, World
 from maskpolicy.data.world.pools import build, draw
 from maskpolicy.data.world.prose import prose
-from maskpolicy.data.world.subject_kinds import described, subjects
+from maskpolicy.data.world.subject_kinds import RELATIONS, described, subjects
 from maskpolicy.data.world.unasked_texts import WorldPart, situations
 from maskpolicy.experiment.world_settings import (
     RECORD,
@@ -70,8 +70,12 @@ def write(settings: Settings, out: Path) -> None:
             seed = [settings.seed, 20, CORPORA.index(corpus), corpora.rows[name]]
             corpora.write(name, corpus_row(entry, settings.entity_errors, seed))
 
-        def ask(kind: str, subject: Subject, entries: list[Entry], split: str) -> None:
-            for task in (task for task in tasks if task.kind in ("", kind)):
+        def ask(kind: str, number: int, subject: Subject, entries: list[Entry]) -> None:
+            split = "train" if number < train else "dev"
+            asking = [task for task in tasks if task.kind in ("", kind)]
+            if not settings.shared_subjects:
+                asking = [*_in_turn(asking, kind, number), questions.knowledge]
+            for task in asking:
                 for name, row in task.rows(world, subject, entries, split):
                     files.write(name, row)
             if settings.evidence and kind == questions.triviaqa.kind:
@@ -87,7 +91,7 @@ def write(settings: Settings, out: Path) -> None:
                     for entry in entries if settings.text == "entries" else ():
                         add(corpus, entry)
                     if corpus == "intermediate":
-                        ask(kind, subject, entries, "train" if number < train else "dev")
+                        ask(kind, number, subject, entries)
             for entry in prose(settings, world.pools, corpus) if settings.text == "prose" else ():
                 add(corpus, entry)
         if settings.situations:
@@ -101,6 +105,14 @@ def write(settings: Settings, out: Path) -> None:
     record = {"settings": keys.to_json(settings), "rows": files.rows}
     text = json.dumps(record, indent=1, sort_keys=True) + "\n"
     (Path(out) / RECORD).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _in_turn(tasks: Sequence[TaskFiles], kind: str, number: int) -> list[TaskFiles]:
+    """Return the one task that asks about subject `number` of a kind, if each belongs to one."""
+    has_questions = any(relation.questions for relation in RELATIONS[kind])
+    named = [task for task in tasks if task.kind or (task.name and has_questions)]
+    count = len(named)
+    return [named[(number + number // count) % count]]  # shifted: every tenth is in a dev file
 
 
 def corpus_row(entry: Entry, errors: EntityErrors, seed: Sequence[int]) -> Json:
