@@ -34,6 +34,7 @@ TRAINING = ("run", "plan", "status", "pretrain")  # they take the keys of an exp
 INSTEAD = {  # of keys that a how-to page gives
     **{"corpus.tokens": 20, "model.layers": 1, "model.width": 16, "model.heads": 2},
     **{"model.feed_forward": 32, "model.vocabulary": 500, "intermediate.epochs": 0.05},
+    "finetune.epochs": 0.1,
 }
 ELSEWHERE = re.compile(
     r"facebook/|s3://|ray=|^make |^source |^bash "
@@ -155,8 +156,9 @@ def small(words: Sequence[str]) -> list[str]:
         return [*words]
     added = [key for key in SMALL if words[0] != "pretrain" or not key.startswith("finetune.")]
     text = " ".join([*words, *(Path(word).read_text() for word in words if Path(word).is_file())])
-    if re.search("epochs[:=]", text):
-        added.remove("intermediate.steps=2")
+    for name in ("intermediate", "finetune"):
+        if re.search(rf"{name}(\.|: {{)epochs[:=]", text):
+            added.remove(f"{name}.steps=2")
     if "model: google-" in text or re.search(r"--model \S+/", text):
         added = [key for key in added if not key.startswith(("general.", "world."))]
     added += [f"{key}={value}" for key, value in INSTEAD.items() if f" {key}=" in text]

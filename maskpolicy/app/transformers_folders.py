@@ -22,6 +22,7 @@ from maskpolicy.core.files import (
     json_bytes,
     json_or_none,
     locked,
+    read_json,
     sync,
     writing_to,
 )
@@ -136,8 +137,7 @@ def _copy(parts: Sequence[Path], folder: Path, positions: int | None) -> None:
         for path in part.iterdir():
             if path.name not in (manifest.NAME, WORK):
                 shutil.copyfile(path, folder / path.name)
-    if positions is not None:
-        _bound(folder / TOKENIZER, positions)
+    _settle(folder, positions)
 
 
 def _of_sentences(base: Path) -> Iterator[str]:
@@ -152,12 +152,25 @@ def _of_sentences(base: Path) -> Iterator[str]:
                     yield f"{folder.name}/{path.name}"
 
 
-def _bound(path: Path, positions: int) -> None:
-    """Lower the maximum length in a tokenizer's configuration to `positions`."""
+def _settle(folder: Path, positions: int | None) -> None:
+    """Lower a tokenizer's maximum length to `positions`; let Transformers 4 read it as 5 does.
+
+    BabyLM's pipeline has version 4, which has other names for two settings of version 5, and adds
+    no blank before a text unless the settings say so.
+    """
+    path = folder / TOKENIZER
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    longest = settings.get(LONGEST)
-    if not isinstance(longest, int | float) or longest > positions:
-        path.write_bytes(json_bytes({**settings, LONGEST: positions}))
+    made, longest = dict(settings), settings.get(LONGEST)
+    if positions is not None and (not isinstance(longest, int | float) or longest > positions):
+        made[LONGEST] = positions
+    if isinstance(made.get("extra_special_tokens"), list):
+        made["additional_special_tokens"] = made.pop("extra_special_tokens")
+    if made.get("tokenizer_class") == "TokenizersBackend":
+        made["tokenizer_class"] = "PreTrainedTokenizerFast"
+        before = read_json(folder / "tokenizer.json").get("pre_tokenizer") or {}
+        made["add_prefix_space"] = bool(before.get("add_prefix_space"))
+    if made != settings:
+        path.write_bytes(json_bytes(made))
 
 
 @contextmanager

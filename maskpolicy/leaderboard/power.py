@@ -331,7 +331,9 @@ def to_rows(powers: Sequence[Power]) -> list[Mapping[str, str]]:
             "task": each.task,
             "test examples": str(each.parts.examples or f"{each.parts.assumed}?"),
             f"{each.seeds} seeds find": f"±{each.finds:.1f} points"
-            + (" ({:.1f} to {:.1f})".format(*each.between) if each.between else ""),
+            + (" ({:.1f} to {:.1f})".format(*each.between) if each.between else "")
+            if each.finds <= 100
+            else "none",  # a larger difference cannot occur
             f"seeds for {WANTED:g} points": str(each.needed or f"more than {MOST}"),
             "noise from": each.parts.source,
         }

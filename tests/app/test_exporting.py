@@ -17,7 +17,8 @@ from maskpolicy.app.commands import app
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.opening import open_store
 
-MODEL = {"kind": "encoder", "name": "mini", "head": "own"}
+SIZES = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "vocabulary": 500}
+MODEL = {"kind": "encoder", "name": "modernbert", "head": "own", **SIZES}
 ROWS = ["none", "random", {"name": "random", "label": "more", "ratio": 0.4}]
 BUDGET = {"steps": 6, "warmup": 1, "batch_size": 4}
 KEYS = {"data": ".", "policies": ROWS, "tasks": ["pairs"], "intermediate": BUDGET, "finetune": {}}
@@ -66,6 +67,19 @@ def choices(folder: Path, auto_class) -> list[str]:
     return [max(pair, key=score) for pair in PAIRS]
 
 
+def check_settings(folder: Path) -> None:
+    """The pipeline's Transformers 4.51 knows two settings of a tokenizer by older names alone.
+
+    And its fast tokenizers put no blank before a text unless the settings say so.
+    """
+    settings, parts = (
+        json.loads((folder / f"tokenizer{name}.json").read_text()) for name in ("_config", "")
+    )
+    assert settings["tokenizer_class"] in ("PreTrainedTokenizerFast", "RobertaTokenizer")
+    assert not isinstance(settings.get("extra_special_tokens"), list)
+    assert settings["add_prefix_space"] is parts["pre_tokenizer"]["add_prefix_space"] is True
+
+
 def predicted(path: Path) -> list[str]:
     return [json.loads(row)["prediction"] for row in path.read_text().splitlines()]
 
@@ -80,6 +94,7 @@ def test_checkpoints_answer_in_the_pipeline_as_in_the_run(call, ran, tmp_path):
     early = [cell for cell in read_run(folder / "out").early if cell.policy == "more"]
     assert len(early) == 2
     for name, cell in zip(EARLY, early, strict=True):
+        check_settings(out / name)
         evaluated = store.get(cell.stage_key("evaluate")).path
         assert choices(out / name, auto_class) == predicted(evaluated / "predictions.jsonl")
     assert len({path.read_bytes() for path in out.rglob("model.safetensors")}) == 3

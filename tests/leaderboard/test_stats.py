@@ -253,6 +253,8 @@ def test_examples_are_counted_or_assumed_within_a_limit_where_nothing_was_run():
     assert power.finds(few, 3, 2, 6) > power.finds(many, 3, 2, 6)
     found = [power.Power("zsre", few, 3, 12.3456, None)]
     assert power.to_rows(found)[0]["test examples"] == "60?"
+    most = power.to_rows([replace(found[0], finds=100 + over) for over in (0, 1)])
+    assert [row["3 seeds find"] for row in most] == ["±100.0 points", "none"]
     assert power.to_json(found) == [
         {
             "task": "zsre",

@@ -181,6 +181,31 @@ def test_pseudo_log_likelihoods_equal_those_of_a_plain_loop(family, choose):
         assert score == pytest.approx(wanted, abs=1e-4)
 
 
+@pytest.fixture
+def published():
+    """minicons' scorers: a package of the extra `published`, or skip."""
+    return pytest.importorskip("minicons.scorer")
+
+
+@pytest.mark.published
+@pytest.mark.parametrize("family", ["bert", "modernbert", "roberta"])
+@pytest.mark.parametrize(
+    ("choose", "metric"), [("pll", "original"), ("within_word_l2r", "within_word_l2r")]
+)
+def test_pseudo_log_likelihoods_equal_those_of_minicons(
+    published, monkeypatch, family, choose, metric
+):
+    model, tokenizer = encoders.model(family), encoders.tokenizer(family)
+    # minicons calls a method that Transformers 5 has removed
+    monkeypatch.setattr(tokenizer, "batch_encode_plus", tokenizer.__call__, raising=False)
+    scorer = published.MaskedLMScorer(model, "cpu", tokenizer=tokenizer)
+    wanted = scorer.sequence_score(small.TEXTS, lambda one: one.sum(0).item(), PLL_metric=metric)
+    found = pair_scores.scores(
+        model, tokenizer, [("", text) for text in small.TEXTS], choose, PAIR_SPEC
+    )
+    assert found == pytest.approx(wanted, abs=1e-4)
+
+
 def test_the_rest_of_a_word_is_masked_too():
     model, tokenizer = encoders.model("roberta"), encoders.tokenizer("roberta")
     whole, rest = (

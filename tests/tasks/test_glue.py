@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from official import block, carved, groups, read, split, write
 
+from maskpolicy.core.errors import DataError
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.data.taskfiles.sources import facts
 from maskpolicy.plugins.discovery import find_plugin
@@ -164,7 +165,9 @@ def test_a_row_of_superglue_of_the_hub_and_of_babylms_pipeline(tmp_path, name):
 @pytest.mark.parametrize("name", ["mnli", "mrpc", "qqp", "rte"])
 def test_a_row_of_babylms_pipeline_is_that_of_the_hub(tmp_path, name):
     row, label = HUB[name]
-    write(tmp_path / f"{name}.valid.jsonl", row)
+    with pytest.raises(DataError, match=f"nor in {HEADS[name][0]}, glue_filtered, {name}: put"):
+        read(name, tmp_path)
+    write(tmp_path / "glue_filtered" / f"{name}.valid.jsonl", row)
     assert [one.targets for one in read(name, tmp_path)] == [(label,)]
     line(tmp_path, name, ROWS[name][0])  # the official file comes first
     assert [one.targets for one in read(name, tmp_path)] == [(ROWS[name][1][2],)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,11 +45,13 @@ def test_a_paradigm_is_a_file_and_a_group(official):
     assert found[0].slices == {"field": "syntax/semantics", "phenomenon": "island_effects"}
 
 
-def test_equal_sentences_are_left_out_and_other_keys_are_one_line(official):
+def test_equal_sentences_are_left_out_and_other_keys_are_one_line(official, caplog):
     same = blimp(3, sentence_bad="Who leaves 3?")
     write(official / "blimp" / "passive_1.jsonl", same, blimp(4))
-    found = split("blimp", official)
+    with caplog.at_level(logging.INFO):
+        found = split("blimp", official)
     assert (len(found.examples), found.unlabelled) == (5, 1)
+    assert f"{official / 'blimp'}: 1 rows without two different texts left out" in caplog.messages
     write(official / "blimp" / "passive_2.jsonl", {"good": "a", "bad": "b"})
     with pytest.raises(DataError, match=r"passive_2.jsonl, line 1: key 'sentence_good' is missing"):
         read("blimp", official)

@@ -230,7 +230,8 @@ def _log_rows(reading: Reading) -> None:
     name = reading.source.name
     if reading.unlabelled:
         is_builtin = registry.is_builtin(type(reading.task.plugin))
-        lack = "an answer" if is_builtin else "an example of the task"
+        own = "two different texts" if reading.task.facts.kind == "pairs" else "an answer"
+        lack = own if is_builtin else "an example of the task"
         _log.info("%s: %d rows without %s left out", name, reading.unlabelled, lack)
     if reading.repeated:
         shown, number = "; ".join(reading.repeated[:_NAMED]), len(reading.repeated)

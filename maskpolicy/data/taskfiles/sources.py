@@ -232,7 +232,7 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
             f"{foreign[0]}: is not a file of task {task.name!r}: its first row has no key "
             f"{stated.mark!r} (each task's files belong in a folder of its name)"
         )
-    places = ", ".join(dict.fromkeys((*stated.folders, task.name)))
+    places = ", ".join(str(place) for place in _places(task, Path()) if len(place.parts) == 1)
     raise DataError(
         f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, "
         f"neither in itself nor in {places}: put the file there, or name another folder as data"
