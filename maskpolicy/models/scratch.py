@@ -27,10 +27,10 @@ Style: TypeAlias = Literal["bart", "bert", "bert-typed", "t5"]
 """The model whose special tokens a tokenizer has; typed: the second text has type 1."""
 _POSITIONS = 512
 _UNLIMITED = 2**31  # T5's positions are relative
-_SPECIAL = ("pad", "bos", "eos", "cls", "sep")
+SPECIAL = ("pad", "bos", "eos", "cls", "sep")
 _OF_TOKENIZER = {
     *("vocab_size", "architectures", "transformers_version", "decoder_start_token_id"),
-    *(f"{name}_token_id" for name in _SPECIAL),
+    *(f"{name}_token_id" for name in SPECIAL),
 }
 
 
@@ -214,7 +214,7 @@ def build(
     config: Mapping[str, Any],
     tokenizer: PreTrainedTokenizerBase,
     seed: int,
-    special: Sequence[str] = _SPECIAL,
+    special: Sequence[str] = SPECIAL,
 ) -> Any:
     """Return the model of a configuration, its weights drawn from `seed`; an encoder has no head.
 

@@ -198,6 +198,7 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     assert found.kept == 2 * 4 * found.weights  # fine-tuned models are dropped
     base = ModelBlock("base", kind="encoder")
     assert weights(base) == 124_645_632  # of roberta-base
+    assert weights(ModelBlock("modernbert", kind="encoder", layers=1, width=8, vocabulary=9)) > 72
     for text in ("h100x0", "b100", "x8"):
         with pytest.raises(ConfigError, match="must be one of a100, h100, h200, or as h100x8"):
             Machine.of(text)

@@ -78,8 +78,9 @@ def weights(model: ModelBlock) -> int:
         shape, presets = preset(model), MODEL_KINDS[model.kind].presets
         values = dict(scratch.config_of(model, presets) or shape.config)
         family = values.pop("model_type", MODEL_KINDS[model.kind].family.lower())
-        size = model.vocabulary or shape.vocabulary
-        config = AutoConfig.for_model(family, **values, vocab_size=size)
+        values["vocab_size"] = model.vocabulary or shape.vocabulary
+        ids = {f"{name}_token_id": 0 for name in scratch.SPECIAL}  # the defaults may be larger
+        config = AutoConfig.for_model(family, **values | ids)
     else:
         config = load_weights(AutoConfig, model.name, model.revision)
     with torch.device("meta"):
