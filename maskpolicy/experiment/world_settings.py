@@ -24,6 +24,7 @@ GOLD = {"gold_entities": "entities", "asked": "asked"}  # columns of its corpora
 NEEDS_VALUES = ("wow",)  # tasks whose rows have a short answer only with `wow_values`
 WITH_ERRORS = "entities_with_errors"  # a further column, and its key
 Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
+WowAnswers: TypeAlias = Literal["fact", "all"]
 TextForm: TypeAlias = Literal["entries", "prose"]
 SUBJECT_KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of subjects; docs/development/world.md says which task needs which."""
@@ -89,6 +90,8 @@ class Settings:
     # whether all tasks of a kind ask about all its subjects; false: one task about each
     shared_subjects: bool = omitted(True)
     wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
+    # what wow's answers tell: one fact, or all that tasks ask for
+    wow_answers: WowAnswers = omitted("fact")
 
     def general(self, kind: str) -> int:
         """Return the number of subjects of a kind in the general corpus: the same share of each."""
@@ -107,7 +110,8 @@ class Settings:
     @property
     def of_corpora(self) -> Settings:
         """The settings that decide the corpora: tasks alone may differ in the others."""
-        return replace(self, heldout=(), wow_values=False, shared_subjects=True)
+        of_tasks = {"wow_values": False, "wow_answers": "fact", "shared_subjects": True}
+        return replace(self, heldout=(), **of_tasks)
 
     def holds_out(self, relation: str) -> bool:
         """Return whether zsRE asks for a relation only in its dev file."""
@@ -148,6 +152,10 @@ def make(options: Mapping[str, Any], where: str = "world") -> Settings:
         raise ConfigError(
             f"{where}.text: a sentence of prose states one fact and ends anywhere: leave "
             "world.facts and world.endings out"
+        )
+    if settings.wow_answers == "all" and settings.wow_values:
+        raise ConfigError(
+            f"{where}.wow_values: an answer with all facts has no one value: set false"
         )
     if settings.entity_errors.dropped + settings.entity_errors.wrong > 1:
         raise ConfigError(

@@ -187,6 +187,28 @@ def test_provenance_in_kilts_files_is_the_sentence_that_states_the_answer(tasks,
         assert pages[page]["text"][int(number)] == row["text"]
 
 
+def test_a_long_answer_tells_all_facts_that_are_asked_for_in_30_words(tasks, tmp_path):
+    world.write(replace(ALL, wow_answers="all"), tmp_path)
+    pages = {row["_id"]: row["text"] for row in rows(tasks / "kilt_knowledgesource.json")}
+    values = defaultdict(set)
+    for path in (tasks / "qa").glob("*.json"):
+        for row in rows(path):
+            values[row["EntityPages"][0]["Title"]].add(row["Answer"]["Value"])
+    told = set()
+    for split in ("train", "dev", "test"):
+        for example in read_examples(TaskBlock("wow", "wow"), split, tmp_path / "tasks"):
+            (answer,) = example.targets
+            (title,) = (title for title in values if title in example.source)
+            assert len(answer.split()) >= 30 and all(value in answer for value in values[title])
+            told.add(title)
+    assert told == {*values}
+    for row in rows(tmp_path / "tasks/wow-dev-kilt.jsonl"):
+        for place in row["output"][0]["provenance"]:
+            text = pages[place["wikipedia_id"]][place["start_paragraph_id"]]
+            stated = text[place["start_character"] : place["end_character"]]
+            assert any(value in stated for value in values[place["title"]])
+
+
 def test_every_task_asks_250_test_questions_or_more(tmp_path):
     settings = yaml.safe_load((ROOT / "experiments" / "nine-tasks.yaml").read_text("utf-8"))[
         "world"

@@ -242,7 +242,7 @@ def zsre(world: World, subject: Subject, entries: list[Entry], split: str) -> Ro
         row = {
             "id": f"zsre-{subject.page}-{relation.name.replace(' ', '-')}",
             "input": f"{subject.title} [SEP] {relation.name}",
-            "output": _output(subject, entries, fact, fact.value.text),
+            "output": _output(subject, entries, [fact], fact.value.text),
             "meta": {"template_questions": [q.format(n=subject.title) for q in relation.questions]},
         }
         yield f"structured_zeroshot-{part}-kilt.jsonl", row
@@ -253,9 +253,12 @@ def wow(world: World, subject: Subject, entries: list[Entry], split: str) -> Row
     """Yield a turn of a dialogue (id DIALOGUE_TURN) for each asked fact of a subject.
 
     Every other turn continues the previous one. All turns of a subject have one dialogue's id, so
-    one split holds them all.
+    one split holds them all. With long answers there is one turn, and its answer tells all facts.
     """
     rng = np.random.default_rng([world.settings.seed, 4, subject.page])
+    if world.settings.wow_answers == "all":
+        yield f"wow-{split}-kilt.jsonl", _long_row(subject, entries, rng)
+        return
     said: list[str] = []
     for number, i in enumerate(rng.permutation(len(subject.asked)).tolist()):
         fact = subject.asked[i]
@@ -268,7 +271,7 @@ def wow(world: World, subject: Subject, entries: list[Entry], split: str) -> Row
         row: Json = {
             "id": f"wow-{subject.page}_{number}",
             "input": "\n".join([*said, remark]),
-            "output": _output(subject, entries, fact, answer),
+            "output": _output(subject, entries, [fact], answer),
         }
         if world.settings.wow_values:
             row["meta"] = {"obj_surface": [fact.value.text, *fact.value.aliases]}
@@ -276,14 +279,33 @@ def wow(world: World, subject: Subject, entries: list[Entry], split: str) -> Row
         said = [*said, remark, answer]
 
 
-def _output(subject: Subject, entries: list[Entry], fact: Fact, answer: str) -> list[Json]:
-    """Return KILT's output: the answer, and the first sentence that states the fact."""
-    name = fact.relation.name
+def _long_row(subject: Subject, entries: list[Entry], rng: np.random.Generator) -> Json:
+    remark = WORDINGS["wow"]["all"][int(rng.integers(len(WORDINGS["wow"]["all"])))]
+    sentences = (
+        fact.relation.phrasings[0].format_map({**subject.pronouns, "v": fact.value.text})
+        for fact in subject.asked
+    )
+    return {
+        "id": f"wow-{subject.page}_0",
+        "input": remark.format(n=subject.title),
+        "output": _output(subject, entries, subject.asked, " ".join(sentences)),
+    }
+
+
+def _output(
+    subject: Subject, entries: list[Entry], facts: Sequence[Fact], answer: str
+) -> list[Json]:
+    """Return KILT's output: the answer, and the first sentence that states each of its facts."""
+    places = [_place(subject, entries, fact.relation.name) for fact in facts]
+    return [{"answer": answer, "provenance": places}]
+
+
+def _place(subject: Subject, entries: list[Entry], name: str) -> Json:
     stating = [number for number, entry in enumerate(entries) if name in entry.sentences]
     if not stating:
         raise DataError(f"world: no entry states {name}: raise world.facts or world.entries")
     start, end = entries[stating[0]].sentences[name]
-    place = {
+    return {
         "wikipedia_id": str(subject.page),
         "title": subject.title,
         "start_paragraph_id": stating[0] + 1,
@@ -294,7 +316,6 @@ def _output(subject: Subject, entries: list[Entry], fact: Fact, answer: str) -> 
         "meta": {},
         "section": "Section::::Abstract.",
     }
-    return [{"answer": answer, "provenance": [place]}]
 
 
 @task_files("aidayago2", "writers", [f"aidayago2-{split}-kilt.jsonl" for split in _SPLITS])
