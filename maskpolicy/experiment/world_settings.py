@@ -110,8 +110,7 @@ class Settings:
     @property
     def of_corpora(self) -> Settings:
         """The settings that decide the corpora: tasks alone may differ in the others."""
-        of_tasks = {"wow_values": False, "wow_answers": "fact", "shared_subjects": True}
-        return replace(self, heldout=(), **of_tasks)
+        return replace(self, heldout=(), wow_values=False, wow_answers="fact", shared_subjects=True)
 
     def holds_out(self, relation: str) -> bool:
         """Return whether zsRE asks for a relation only in its dev file."""
