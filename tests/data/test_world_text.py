@@ -118,6 +118,9 @@ def test_held_out_text_is_in_no_corpus_and_has_as_large_a_share_of_situations():
     found = list(held_out(ALL, 50))
     assert len({entry.title for entry in found} - known) == 50
     assert found == list(held_out(ALL, 50))
+    found = list(held_out(replace(ALL, text="prose", endings=0), 50))
+    assert len(found) == 50
+    assert not {subject.title for entry in found for subject, _ in entry.told} & known
     few = world.make({**SHORT, "teachers": 1, "name_parts": 4})
     assert len(list(held_out(few, 100))) == 16 - 9
 
@@ -189,6 +192,7 @@ def test_a_probed_entry_has_its_ranges_and_each_person_a_fact_of_its_own_in_ever
     ("options", "people", "message"),
     [
         ({"facts": 2}, 8, r"world\.facts and world\.text"),
+        ({"text": "prose"}, 8, r"world\.facts and world\.text"),
         ({"asked": 2, "never": 0}, 8, r"raise world\.asked"),
         ({}, 2, "raise people"),
     ],

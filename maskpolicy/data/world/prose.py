@@ -64,9 +64,11 @@ def passages(settings: Settings, about: Iterable[Subject], corpus: str) -> Itera
             now = [i for i in rng.permutation(len(block)).tolist() if turn < len(told[i])]
             while now:
                 low, high = FACTS
-                size = int(rng.integers(low, max(low, min(high, len(now) - low)) + 1))
+                size = len(now)
+                if size > high:  # leave enough for another passage
+                    size = int(rng.integers(low, min(high, size - low) + 1))
                 some: list[int] = []
-                for _ in range(min(size, len(now))):
+                for _ in range(size):
                     strangers = (i for i in now if not met[i].intersection(some))
                     some.append(next(strangers, now[0]))
                     now.remove(some[-1])
