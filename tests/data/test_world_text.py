@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
+from benchmarks.figures_of_text import figures
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
 from maskpolicy.data.corpus import documents
@@ -290,6 +291,20 @@ def test_a_passage_of_prose_states_facts_of_several_subjects_anywhere():
     for third in range(3):
         assert thirds[third] / thirds.total() == pytest.approx(1 / 3, abs=0.04)
     assert ends / len(found) < 0.25
+
+
+def test_prose_about_people_is_near_wikitext():
+    settings = world.make({**SHORT, "people": 120, "text": "prose"})
+    passages = list(prose(settings, build(settings), "intermediate"))
+    measured = figures([passage.text for passage in passages], 40_000)
+    for name, of_wikitext, within in (
+        ("type-token ratio", 0.167, 0.05),
+        ("10 most frequent words, of all words", 0.25, 0.03),
+        ("words of a sentence, mean", 23.2, 4),
+        ("entities in 100 words", 13.2, 3),
+        ("words in collocations", 0.02, 0.01),
+    ):
+        assert float(measured[name]) == pytest.approx(of_wikitext, abs=within), name
 
 
 @pytest.mark.parametrize("kind", SUBJECT_KINDS)

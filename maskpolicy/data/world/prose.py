@@ -82,16 +82,9 @@ def passages(settings: Settings, about: Iterable[Subject], corpus: str) -> Itera
 def _statements(settings: Settings, subject: Subject, rng: np.random.Generator) -> list[_Told]:
     """Return the clauses that state the facts of a subject, each fact once before any is twice."""
     told, facts = [], subject.facts
-    first = rng.integers(
-        3, size=len(facts)
-    ).tolist()  # where a fact's value stands: start, middle, end
-    drawn = [
-        [
-            rng.permutation(each).tolist()
-            for each in (fact.relation.fronted, fact.relation.phrasings)
-        ]
-        for fact in facts
-    ]
+    first = rng.integers(3, size=len(facts)).tolist()  # place of a value: start, middle or end
+    forms = [(fact.relation.fronted, fact.relation.phrasings) for fact in facts]
+    drawn = [[rng.permutation(wordings).tolist() for wordings in both] for both in forms]
     order: list[int] = []
     for number in range(statements(settings, subject)):
         turn = number // len(facts)
