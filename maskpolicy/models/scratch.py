@@ -42,7 +42,8 @@ class Preset:
     summary: str
     vocabulary: int = 8000  # size of the tokenizer, with special tokens
     positions: int = _POSITIONS  # most tokens of an input
-    # of an architecture: its keys for each of `definition.SIZES`, and its tokenizer
+    # of an architecture: its keys for each of `definition.SIZES` and for the standard deviation of
+    # its first weights, and its tokenizer
     sizes: Mapping[str, tuple[str, ...]] | None = None
     algorithm: Algorithm = "bpe"
     style: Style = "bart"
@@ -54,6 +55,7 @@ _ENCODER = {
     "width": ("hidden_size",),
     "heads": ("num_attention_heads",),
     "feed_forward": ("intermediate_size",),
+    "deviation": ("initializer_range",),
 }
 
 
@@ -91,6 +93,7 @@ BART_PRESETS: Mapping[str, Preset] = {
             "width": ("d_model",),
             "heads": ("encoder_attention_heads", "decoder_attention_heads"),
             "feed_forward": ("encoder_ffn_dim", "decoder_ffn_dim"),
+            "deviation": ("init_std",),
         },
     ),
     "t5": _architecture(
@@ -203,6 +206,8 @@ def config_of(model: ModelBlock, presets: Mapping[str, Preset]) -> dict[str, Jso
         "width": width,
         "heads": model.attention_heads,
         "feed_forward": model.feed_forward or 4 * width,
+        # Nguyen and Salazar (2019); with 0.02 a narrow model learns later (docs/development/log.md)
+        "deviation": round(math.sqrt(2 / (5 * width)), 4),
     }
     config = {key: values[name] for name in shape.sizes for key in shape.sizes[name]}
     if "d_ff" in config:  # T5 also states the width of a head

@@ -69,6 +69,9 @@ def test_an_architecture_is_trained_on_own_text_alone(pretrain, model, algorithm
     made, loading = factory.from_pretrained("out", output_loading_info=True)
     assert not loading["missing_keys"] and made.config.model_type == model
     assert (made.config.num_hidden_layers, made.config.hidden_size) == (1, 32)
+    if model != "t5":
+        key = "init_std" if model == "bart" else "initializer_range"
+        assert getattr(made.config, key) == 0.1118  # sqrt(2 / (5 * 32))
     tokenizer = AutoTokenizer.from_pretrained("out")
     assert len(tokenizer) == made.config.vocab_size <= 500
     text = "Ada met her sister."
