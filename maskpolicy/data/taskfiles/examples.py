@@ -20,6 +20,7 @@ from maskpolicy.data.datafiles.fields import alike
 from maskpolicy.data.datafiles.rows import Malformed, Row
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import TaskBlock
+from maskpolicy.experiment.task_kinds import PAIRS
 from maskpolicy.plugins import hooks, registry
 
 T = TypeVar("T")
@@ -230,7 +231,7 @@ def _log_rows(reading: Reading) -> None:
     name = reading.source.name
     if reading.unlabelled:
         is_builtin = registry.is_builtin(type(reading.task.plugin))
-        own = "two different texts" if reading.task.facts.kind == "pairs" else "an answer"
+        own = "two different texts" if reading.task.facts.kind == PAIRS else "an answer"
         lack = own if is_builtin else "an example of the task"
         _log.info("%s: %d rows without %s left out", name, reading.unlabelled, lack)
     if reading.repeated:
