@@ -23,6 +23,7 @@ from maskpolicy.data import world
 from maskpolicy.data.corpus import documents
 from maskpolicy.data.corpus.documents import WorldSource
 from maskpolicy.data.corpus.passages import Passages, build_passages
+from maskpolicy.data.corpus.spacy_pipelines import find_entities
 from maskpolicy.data.world.create import corpus_row
 from maskpolicy.data.world.pools import build
 from maskpolicy.data.world.prose import prose
@@ -296,7 +297,10 @@ def test_a_passage_of_prose_states_facts_of_several_subjects_anywhere():
 def test_prose_about_people_is_near_wikitext():
     settings = world.make({**SHORT, "people": 120, "text": "prose"})
     passages = list(prose(settings, build(settings), "intermediate"))
-    measured = figures([passage.text for passage in passages], 40_000)
+    texts = [passage.text for passage in passages]
+    for passage, found in zip(passages, find_entities(texts, None), strict=True):
+        assert [entity[:2] for entity in passage.entities] == [(a, b) for a, b, _ in found]
+    measured = figures(texts, 40_000)
     for name, of_wikitext, within in (
         ("type-token ratio", 0.167, 0.05),
         ("10 most frequent words, of all words", 0.25, 0.03),

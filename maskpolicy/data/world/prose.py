@@ -161,7 +161,7 @@ def _filled(wording: str, seed: int, rng: np.random.Generator) -> str:
 
 @lru_cache(1 << 16)
 def _word(seed: int, kind: str, rank: int) -> str:
-    """Return the invented word of a rank; few words share one spelling."""
+    """Return the invented word of a rank; the noun and the verb of a rank share a stem."""
     rng = np.random.default_rng([seed, 24, len(kind), rank])
     return Names(rng).word(kind, 1 + (rank > _SHORT)).lower()
 
