@@ -34,9 +34,10 @@ _COMMANDS = (
     "`python -m benchmarks training --quick` takes three minutes: ours against the best settings "
     "of Seq2SeqTrainer in turn, up to three rounds, as a table and a last line of JSON. `python -m "
     "benchmarks loop` runs whole experiments of four sizes, `python -m benchmarks encoder` trains "
-    "the mini encoder, and `python -m benchmarks gpu` writes benchmarks-gpu.md on a machine with a "
-    "GPU. All use one thread unless `--threads` says otherwise, and a figure is marked where "
-    "other processes used the processor meanwhile."
+    "the mini encoder, and `python -m benchmarks gpu` writes "
+    "[benchmarks-gpu.md](benchmarks-gpu.md) on a machine with a GPU. All use one thread unless "
+    "`--threads` says otherwise, and a figure is marked where other processes used the processor "
+    "meanwhile."
 )
 _QUICK_SECONDS = 120.0  # for BART-base: after them no further round ends
 _DOCS = Path(__file__).resolve().parent.parent / "docs" / "development"
@@ -62,6 +63,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="corpus: at a time")
     shards = "corpus: megabytes of a shard, 0: none"
     parser.add_argument("--shard-mb", type=float, nargs="+", default=[64.0], help=shards)
+    parser.add_argument("--sections", nargs="+", default=list(gpu.SECTIONS), help="gpu: its parts")
+    parser.add_argument("--steps", type=int, default=60, help="gpu: steps of one repeat")
+    compiles = "gpu: torch.compile too, which takes minutes for each model"
+    parser.add_argument("--with-compile", action="store_true", help=compiles)
     parser.add_argument("--folder", type=Path, help="corpus: where text and stores lie meanwhile")
     options = parser.parse_args()
     unknown = sorted(set(options.parts) - {*_PARTS, *_MORE})
@@ -77,9 +82,13 @@ def main() -> None:
     if "gpu" in options.parts:
         if not hardware.is_cuda():
             parser.error("gpu: PyTorch finds no GPU")
-        sections += gpu.report(gpu.Sizes(repeats=options.repeats))
-        if options.parts == ["gpu"]:
-            _GPU_PAGE.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+        sizes = gpu.Sizes(
+            steps=options.steps, repeats=options.repeats, compiles=options.with_compile
+        )
+        for section in gpu.report(sizes, options.sections):
+            sections.append(section)
+            if options.parts == ["gpu"]:
+                _GPU_PAGE.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
     if "loop" in options.parts:
         sections.append(loop.report(options.folder, loop.sizes()))
     if "training" in options.parts:

@@ -7,11 +7,12 @@ Without a GPU the same code runs on the CPU, where it says nothing.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
+import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,16 +23,18 @@ from benchmarks.comparison import Setting
 from benchmarks.measure import Once, Rate, interleaved, matrix_product, shown, table, wait
 from benchmarks.trainer import theirs
 from maskpolicy.core import hardware
+from maskpolicy.core.errors import cause
 from maskpolicy.experiment.budgets import resolve_auto
 from maskpolicy.models.learned import extractor, windows
 from maskpolicy.models.text_to_text import training_loss
-from maskpolicy.models.training.loop import train
+from maskpolicy.models.training.loop import WORKERS_ON_GPU, Feed, train
 from maskpolicy.models.training.optimization import Optimization, Start
 from maskpolicy.pipeline.graph.preflight import BART, CARDS
 
 _OURS = training.OURS
 _GOAL = 0.45  # share of the peak
 _TRACED = 20  # steps in which waits are counted, and in which the GPU's work is traced
+_UNTIMED = 10  # first steps, in which the model is compiled and memory allocated
 _SECONDS = 8.0  # that each of several trainings at a time is measured for
 
 
@@ -40,22 +43,26 @@ class Sizes:
     """How much is measured; the defaults are those of the page."""
 
     model: str = "BART-base"  # or mini
-    passages: Sequence[int] = (64, 256, 1024)  # a step
+    passages: Sequence[int] = (1024, 256, 64)  # a step
     steps: int = 60
-    cells: Sequence[int] = (1, 2, 4, 8)  # trainings on the card at a time
+    cells: Sequence[int] = (1, 4, 8)  # trainings on the card at a time
     seconds: float = _SECONDS
     repeats: int = 3
+    limit: float = 60.0  # seconds of a comparison after which no further repeat begins
+    compiles: bool = False  # measures torch.compile too, which takes minutes for each model
 
 
-def report(sizes: Sizes) -> Iterator[str]:
-    """Measure, and yield the sections of the page."""
-    yield _training(sizes)
-    yield _waiting(sizes)
-    yield _cells(sizes)
-    yield _resuming(sizes)
-    yield _generation(sizes)
-    yield _extracting(sizes)
-    yield _episodes(sizes)
+def report(sizes: Sizes, chosen: Sequence[str] = ()) -> Iterator[str]:
+    """Measure, and yield the `chosen` sections of the page (default: all), by names of `SECTIONS`.
+
+    A section that fails is its title and its error; the others are still measured.
+    """
+    for name in chosen or SECTIONS:
+        try:
+            yield from SECTIONS[name](sizes)
+        except Exception as error:  # noqa: BLE001 - minutes on a GPU are not measured twice
+            traceback.print_exc()
+            yield f"## {name.capitalize()}\n\nNot measured: {cause(error)}."
 
 
 def cores_for_masks(rates: Sequence[Rate]) -> str:
@@ -82,90 +89,92 @@ def peak() -> tuple[float, str]:
     return flop / seconds, f"{flop / seconds / 1e12:.3g} TFLOP/s of a product of two matrices"
 
 
-def _training(sizes: Sizes) -> str:
+def _training(sizes: Sizes) -> Iterator[str]:
     most, what = peak()
-    parts = [
+    yield (
         "## Training\n\nNon-padding tokens (source and target) per second: passages of up to 128 "
-        "tokens, without the first quarter of the steps, in which models are compiled. The Trainer "
-        "has bf16, sdpa, batches by length and pinned memory in all rows. Shares of the peak refer "
-        "to "
-        f"{what}."
-    ]
+        "tokens, without the first quarter of the steps. The Trainer has bf16, sdpa, batches by "
+        "length and pinned memory in all rows. Shares of the peak refer "
+        f"to {what}."
+    )
+    counted: dict[str, float] = {}
     for setting in _settings(sizes):
-        rates = interleaved(_ways(setting), sizes.repeats)
-        each = training.per_token(setting)
+        rates = interleaved(_ways(setting, sizes.compiles), sizes.repeats, sizes.limit)
+        if setting.name not in counted:
+            counted[setting.name] = training.per_token(setting)
+        each = counted[setting.name]
         noted = [
             replace(rate, note=f"{each * rate.median / most:.1%} of the peak; {rate.note}")
             for rate in rates
         ]
         lines = table(noted, "tokens/s", training.BEST)
-        parts.append(f"### {setting.name} targets, {setting.size} passages a step\n\n{lines}")
-    return "\n\n".join(parts)
+        yield f"### {setting.name} targets, {setting.size} passages a step\n\n{lines}"
 
 
 def _settings(sizes: Sizes) -> list[Setting]:
     """Return the settings of `comparison`, with so many passages and steps."""
     found = comparison.settings(sizes.steps, sizes.steps)
     chosen = [one for one in found if one.name.startswith(sizes.model)]
-    return [replace(one, size=size) for size in sizes.passages for one in chosen]
+    return [replace(one, size=size) for one in chosen for size in sizes.passages]
 
 
-def _ways(setting: Setting) -> dict[str, Once]:
+def _ways(setting: Setting, compiles: bool) -> dict[str, Once]:
     ways = {
         training.BEST: theirs(setting, **training.best(setting)),
-        _OURS: training.ours(setting),
-        f"{_OURS}, 4 workers": training.ours(setting, workers=4),
+        _OURS: training.ours(setting, compile=False),
     }
-    if hardware.is_cuda():
+    if compiles:
         compiled = theirs(setting, **training.best(setting), torch_compile=True)
         ways[f"{training.BEST}, torch.compile"] = compiled
-        ways[f"{_OURS}, 4 workers, compile"] = training.ours(setting, workers=4, compile=True)
+        ways[f"{_OURS}, compile"] = training.ours(setting, compile=True)
     return ways
 
 
-def _waiting(sizes: Sizes) -> str:
+def _waiting(sizes: Sizes) -> Iterator[str]:
     """Count the operations for which the host waits, and the time without work on the GPU."""
-    lines = ["| targets | waits of the host a step | GPU idle |", "|---|---:|---:|"]
+    lines = ["| targets | waits of the host a step | where | GPU idle |", "|---|---:|---|---:|"]
     for setting in _settings(replace(sizes, passages=[max(sizes.passages)])):
-        step = _stepper(setting)
-        for number in range(3):  # the first ones compile and allocate
-            step(number)
-        waits = _waits(step, range(3, 3 + _TRACED)) / _TRACED
-        idle = _idle(step, range(3 + _TRACED, 3 + 2 * _TRACED))
-        lines.append(f"| {setting.name} | {waits:.1f} | {idle:.0%} |")
-    return (
+        step = _stepper(setting, compile=sizes.compiles)
+        for _ in range(_UNTIMED):
+            step()
+        waits = _waits(step)
+        idle = _idle(step)
+        places = ", ".join(dict.fromkeys(waits)) or "none"
+        lines.append(f"| {setting.name} | {len(waits) / _TRACED:.1f} | {places} | {idle:.0%} |")
+    yield (
         f"## What the GPU waits for\n\nOver {_TRACED} steps of {max(sizes.passages)} passages: "
         "operations that `torch.cuda.set_sync_debug_mode` warns of, and the share of time in which "
-        "no kernel runs, from a trace of the profiler. Masks are made in the same process.\n\n"
+        "no kernel runs, from a trace of the profiler. Two processes make the masks.\n\n"
         + "\n".join(lines)
     )
 
 
-def _waits(step: Callable[[int], float], numbers: Sequence[int]) -> int:
-    """Return how many operations made the host wait for the GPU."""
+def _waits(step: Callable[[], float]) -> list[str]:
+    """Return where the host waited for the GPU in _TRACED steps, each time as file and line."""
     import torch
 
     if not hardware.is_cuda():
-        return 0
+        return []
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            for number in numbers:
-                step(number)
+            for _ in range(_TRACED):
+                step()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return sum("synchronizing" in str(each.message) for each in found)
+    waits = (each for each in found if "synchronizing" in str(each.message))
+    return [f"{Path(each.filename).name}:{each.lineno}" for each in waits]
 
 
-def _idle(step: Callable[[int], float], numbers: Sequence[int]) -> float:
-    """Return the share of time without work on the GPU (without one: without an operation)."""
+def _idle(step: Callable[[], float]) -> float:
+    """Return the share of _TRACED steps without work on the GPU (without one: no operation)."""
     from torch.profiler import DeviceType, ProfilerActivity, profile
 
     kind = "CUDA" if hardware.is_cuda() else "CPU"
     with profile(activities=[getattr(ProfilerActivity, kind)]) as trace:
-        for number in numbers:
-            step(number)
+        for _ in range(_TRACED):
+            step()
         wait()
     ranges = [
         each.time_range
@@ -185,7 +194,7 @@ def idle_share(busy: Sequence[tuple[float, float]]) -> float:
     return 1 - covered / (until - first) if until > first else 0.0
 
 
-def _resuming(sizes: Sizes) -> str:
+def _resuming(sizes: Sizes) -> Iterator[str]:
     """Stop a training in its middle and resume it: do its weights equal those of a whole one?"""
     (setting, *_) = _settings(replace(sizes, passages=[min(sizes.passages)]))
     half = sizes.steps // 2
@@ -199,15 +208,16 @@ def _resuming(sizes: Sizes) -> str:
         f"{name}: {'equal' if not apart else f'they differ by up to {apart:.1e}'}"
         for name, apart in (("repeated", _apart(whole, again)), ("resumed", _apart(whole, halves)))
     )
-    return (
-        f"## A resumed training\n\n{sizes.steps} steps of {setting.name}, repeated, and resumed "
-        f"after {half} steps from a state of {size / 1e6:.0f} MB. The weights at the end, {found}."
+    yield (
+        f"## A resumed training\n\n{sizes.steps} steps of {setting.name}, not compiled, repeated, "
+        f"and resumed after {half} steps from a state of {size / 1e6:.0f} MB. The weights at the "
+        f"end, {found}."
     )
 
 
 def _trained(setting: Setting, **parts: Any) -> Any:
     """Return a trained model; `parts` says how much of the training this is (see `train`)."""
-    spec, module = resolve_auto(setting.spec), setting.fresh()
+    spec, module = resolve_auto(replace(setting.spec, compile=False)), setting.fresh()
     module.set_attn_implementation(spec.attention)
     if "state" in parts:
         parts["state"].mkdir()
@@ -222,18 +232,19 @@ def _apart(one: Any, two: Any) -> float:
     return max(float((first - second).abs().max()) for first, second in pairs)
 
 
-def _cells(sizes: Sizes) -> str:
+def _cells(sizes: Sizes) -> Iterator[str]:
     """Measure several processes that train at a time, as `--jobs` starts them."""
     lines = ["| model | at a time | tokens/s of all | ratio to one |", "|---|---:|---:|---:|"]
     for model in dict.fromkeys(("mini", sizes.model)):
         first = 0.0
         for count in sizes.cells:
-            every = statistics.median(_at_a_time(model, count, sizes) for _ in range(sizes.repeats))
+            every = _at_a_time(model, count, sizes)
             first = first or every
             lines.append(f"| {model} | {count} | {shown(every)} | {every / first:.2f} |")
-    return (
+    yield (
         "## Several trainings on one card\n\nProcesses that train at a time, each a model of its "
-        f"own on spans targets with {min(sizes.passages)} passages a step.\n\n" + "\n".join(lines)
+        f"own on spans targets with {min(sizes.passages)} passages a step, not compiled; "
+        f"measured once for {sizes.seconds:g} seconds.\n\n" + "\n".join(lines)
     )
 
 
@@ -241,9 +252,9 @@ def _at_a_time(model: str, count: int, sizes: Sizes) -> float:
     """Return the tokens per second of `count` trainings together."""
     context = get_context("spawn")
     ready = context.Barrier(count)
-    with context.Pool(count, initializer=_receive, initargs=(ready,)) as pool:
-        jobs = [pool.apply_async(_train_for, (model, sizes)) for _ in range(count)]
-        return sum(job.get() for job in jobs)
+    with ProcessPoolExecutor(count, context, _receive, (ready,)) as pool:
+        jobs = [pool.submit(_train_for, model, sizes) for _ in range(count)]
+        return sum(job.result() for job in jobs)
 
 
 _ready: Any = None  # the barrier that all trainings wait at
@@ -264,53 +275,48 @@ def _train_for(model: str, sizes: Sizes) -> float:
         for one in _settings(replace(sizes, model=model, passages=[min(sizes.passages)]))
         if one.name.endswith("spans")
     ]
-    step, state = _stepper(setting), {"number": 0}
-
-    def one() -> float:
-        state["number"] += 1
-        return step(state["number"] - 1)
-
-    for _ in range(5):
-        one()
+    step = _stepper(setting, compile=False)
+    for _ in range(_UNTIMED):
+        step()
     wait()
     _ready.wait()
     begin, tokens = time.perf_counter(), 0.0
     while time.perf_counter() - begin < sizes.seconds:
-        tokens += one()
-        if state["number"] % 5 == 0:  # else the clock would run ahead of the GPU
-            wait()
-    wait()
+        tokens += sum(step() for _ in range(5))
+        wait()  # else the clock would run ahead of the GPU
     return tokens / (time.perf_counter() - begin)
 
 
-def _stepper(setting: Setting) -> Callable[[int], float]:
-    """Return a function that takes one optimizer step and returns its tokens."""
-    spec = resolve_auto(setting.spec)
+def _stepper(setting: Setting, **changes: Any) -> Callable[[], float]:
+    """Return a function that takes one optimizer step, as `train` does, and returns its tokens."""
+    spec = resolve_auto(replace(setting.spec, **changes))
     module = setting.fresh()
     module.set_attn_implementation(spec.attention)
     module.train()
-    run, steps, loss = Optimization(module, spec, 10**9), setting.masked(spec), training_loss()
+    run = Optimization(module, spec, 10**9)
+    loss = hardware.compiled(training_loss()) if spec.compile else training_loss()
+    feed = iter(Feed(setting.masked(spec), run, 0, WORKERS_ON_GPU * hardware.is_cuda(), ""))
 
-    def step(number: int) -> float:
-        data = steps(number)
+    def step() -> float:
+        number, data = next(feed)
         run.step(number, data, loss)
         return data.work["source_tokens"] + data.work["target_tokens"]
 
     return step
 
 
-def _generation(sizes: Sizes) -> str:
+def _generation(sizes: Sizes) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         found = generation.ways(Path(folder), sizes.model)
         rates = interleaved(found, sizes.repeats)
-    return (
+    yield (
         f"## Generation\n\nAnswers per second of an untrained {sizes.model} to the world's "
         f"dialogues, at most 24 tokens each, batches of {generation.BATCH}.\n\n"
         + table(rates, "answers/s", generation.PLAIN)
     )
 
 
-def _extracting(sizes: Sizes) -> str:
+def _extracting(sizes: Sizes) -> Iterator[str]:
     """Measure how fast a span extractor annotates a corpus, as for `supervised`."""
     import torch
 
@@ -328,13 +334,13 @@ def _extracting(sizes: Sizes) -> str:
         return words, time.perf_counter() - begin, ""
 
     rates = interleaved({"span extractor": once}, sizes.repeats)
-    return (
+    yield (
         "## Span extractor\n\nWords per second that an untrained extractor of width 128 annotates "
         f"with five candidates a passage.\n\n{table(rates, 'words/s', 'span extractor')}"
     )
 
 
-def _episodes(sizes: Sizes) -> str:
+def _episodes(sizes: Sizes) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         found = {
             name: once
@@ -342,7 +348,18 @@ def _episodes(sizes: Sizes) -> str:
             if "functional" in name or name == meta.BASE
         }
         rates: list[Rate] = interleaved(found, sizes.repeats)
-    return (
+    yield (
         "## Meta-learning\n\nEpisodes of the meta-learned policy per minute, 8 candidates each, an "
         "untrained mini.\n\n" + table(rates, "episodes/min", meta.BASE)
     )
+
+
+SECTIONS: Mapping[str, Callable[[Sizes], Iterator[str]]] = {
+    "training": _training,
+    "waiting": _waiting,
+    "resuming": _resuming,
+    "cells": _cells,
+    "generation": _generation,
+    "extracting": _extracting,
+    "episodes": _episodes,
+}

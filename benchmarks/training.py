@@ -156,16 +156,15 @@ def _ways(setting: Setting, ladder: bool) -> dict[str, Once]:
 def per_token(setting: Setting) -> float:
     """Return the floating-point operations of a step, forward and backward, per token.
 
-    Counted by PyTorch over a quarter of a step, whose passages are as long as the others.
+    Counted by PyTorch over a few passages, on a CPU: on a GPU the loss is one operation of ours.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    few = replace(setting, size=max(1, setting.size // 4))
+    few = replace(setting, size=max(1, min(8, setting.size // 4)))
     model, step = few.fresh(), few.masked(resolve_auto(few.spec))(0)
-    model.to(hardware.device())
     with FlopCounterMode(display=False) as counter:
         for batch in step.batches:
-            token_loss(model, batch.to(model.device))[0].backward()
+            token_loss(model, batch)[0].backward()
     operations = int(counter.get_total_flops())
     return operations / (step.work["source_tokens"] + step.work["target_tokens"])
 

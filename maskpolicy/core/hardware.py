@@ -10,12 +10,15 @@ import signal
 import sys
 import threading
 import uuid
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import torch
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
 _SMALL = 1.5 * 2**30  # bytes of a process that trains a small model
@@ -80,6 +83,15 @@ def use_expandable_segments() -> None:
     """
     if may_have_gpus() and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+
+
+def compiled(function: Function) -> Function:
+    """Return a function as torch.compile makes it; without a C compiler, for example, it warns."""
+    import torch
+    from torch._dynamo import config
+
+    made: Function = config.patch(suppress_errors=True)(torch.compile(function))
+    return made
 
 
 def may_have_gpus() -> bool:

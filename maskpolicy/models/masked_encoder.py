@@ -111,7 +111,8 @@ class OwnHead(MaskedEncoder):
         """Return the logits of a batch's k labels, (k, v), row by row."""
         if head_layers(self.model):
             return super().label_logits(batch)
-        out = self.model(input_ids=batch.source, attention_mask=batch.seen.long())
+        seen = None if batch.mask is None else batch.mask.long()
+        out = self.model(input_ids=batch.source, attention_mask=seen)
         return batch.labelled(out.logits)
 
     @property

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _REPORT = 25  # steps between two reports of the loss: each report waits for the device
 _QUICK, _SHARE = 1.0, 0.02  # checkpoints of more seconds take at most this share of the time
 _IN_THREAD = ("cuda",)  # devices that train while a checkpoint is written
-_WORKERS_ON_GPU = 2  # processes that make data by default, so that a GPU does not wait
+WORKERS_ON_GPU = 2  # processes that make data by default, so that a GPU does not wait
 _LONG = 10.0  # seconds after which the speed is measured also between two reports of the loss
 
 
@@ -88,7 +88,7 @@ def train(
             progress, log, on_step, validate, keep or {}, validate_last, is_part=state is not None
         )
         progress(done, run.end, "")
-        ahead = workers or (_WORKERS_ON_GPU if run.device.type == "cuda" else 0)
+        ahead = workers or (WORKERS_ON_GPU if run.device.type == "cuda" else 0)
         feed = Feed(steps, run, done, ahead, name)
         done = _loop(run, feed, loss, watch, checkpoints)
     if state is not None:
@@ -107,11 +107,9 @@ def _loop(
     A signal that ends the process is handled after the current step and a checkpoint.
     """
     import torch
-    from torch._dynamo import config as dynamo
 
     saved, pause = time.monotonic(), run.spec.checkpoint_every
-    if run.spec.compile is True:  # without a C compiler, for example, dynamo warns and goes on
-        loss = dynamo.patch(suppress_errors=True)(torch.compile(loss))
+    loss = hardware.compiled(loss) if run.spec.compile is True else loss
     run.module.train()
     alone = run.share.ranks == 1  # others would wait for one that ends
     with (

@@ -17,6 +17,7 @@ from maskpolicy.core.errors import StageError, cause
 from maskpolicy.core.seeding import generator
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.models.training.batching import WORK, Loss, Share, Step
+from maskpolicy.models.training.padding import masks_have_padding
 
 Keep = Callable[[Any, Mapping[str, int], float], None]
 """keep(module, work, loss): receives a copy of the module in training, and the recent mean loss."""
@@ -128,7 +129,8 @@ class Optimization:
         units = data.units if ranks == 1 else 1  # the units of all are known after the summation
         try:
             for number, batch in enumerate(data.batches):
-                value, _ = loss(self.module, batch.to(self.device))
+                with masks_have_padding():
+                    value, _ = loss(self.module, batch.to(self.device))
                 (value / (units or 1)).backward()
                 self.weights.collect(is_first=not number)
                 part += value.detach()
