@@ -143,6 +143,20 @@ def test_encoders_never_wait_and_compile_in_buckets(family, how, launched):
     check(encoders.token_loss, module, steps, launched)
 
 
+def test_all_steps_of_one_shape_share_a_graph():
+    specials = Specials.of(small.tokenizer(), 2)
+    spec = replace(test_encoders.SPEC, compile=True, precision="fp32", micro_tokens=10**6)
+    policy = instance("policy", "random", {})
+    steps = MaskedSteps(small.passages(), policy, Denoising(), specials, spec)
+    run = Optimization(small.bart(), spec, 3)
+    run.module.set_attn_implementation("sdpa")
+    torch._dynamo.reset()
+    counted = CompileCounter()
+    compiled = torch.compile(text_to_text.token_loss, backend=counted)
+    assert all(run.step(0, steps(0), compiled) for _ in range(3))
+    assert counted.frame_count == 1
+
+
 @pytest.mark.parametrize(
     ("task", "examples", "launched"),
     [("label", test_classifier.EXAMPLES, 289), ("span", [asked(), asked(answer="")], 279)],
