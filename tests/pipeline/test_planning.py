@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +25,7 @@ from maskpolicy.pipeline.graph.events import Event, plan_digest, read_events, re
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.graph.planning import missing, plan
-from maskpolicy.pipeline.graph.preflight import Machine, preflight, weights
+from maskpolicy.pipeline.graph.preflight import Machine, preflight, size
 from maskpolicy.pipeline.store.artifacts import Store
 
 
@@ -191,14 +192,19 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     order = topological(stages_of.build(experiment).stages)
     found = preflight(Machine.of("H100x8"), order, experiment.model, experiment.corpus)
     assert found.trainings == {"general": 1, "intermediate": 1, "finetune": 2}
-    # two steps of four passages of 100 words, with full targets and spans, and of four examples
+    # two steps of four trainings: so small a model has the time of its calls, for four layers
+    assert size(experiment.model) == (found.weights, 4)
+    assert found.hours == pytest.approx(4 * 2 * 4 * 0.005 / 8 / 3600)
+    slow = replace(Machine.of("H100x8"), flops=1e9)
+    # four passages of 100 words, with full targets and spans, and four examples
     tokens = 2 * 4 * (100 * 4 / 3 * (2 + 1.2) + 2 * 50)
     flop = tokens * 0.4e9 * found.weights / 139.4e6
-    assert found.hours == pytest.approx(flop / (8 * 0.3 * 989e12) / 3600)
+    hours = preflight(slow, order, experiment.model, experiment.corpus).hours
+    assert hours == pytest.approx(flop / (8 * 0.3 * 1e9) / 3600)
     assert found.kept == 2 * 4 * found.weights  # fine-tuned models are dropped
     base = ModelBlock("base", kind="encoder")
-    assert weights(base) == 124_645_632  # of roberta-base
-    assert weights(ModelBlock("modernbert", kind="encoder", layers=1, width=8, vocabulary=9)) > 72
+    assert size(base) == (124_645_632, 12)  # of roberta-base
+    assert size(ModelBlock("modernbert", kind="encoder", layers=1, width=8, vocabulary=9))[1] == 1
     for text in ("h100x0", "b100", "x8"):
         with pytest.raises(ConfigError, match="must be one of a100, h100, h200, or as h100x8"):
             Machine.of(text)

@@ -19,7 +19,8 @@ from maskpolicy.pipeline.graph.nodes import Stage
 
 CARDS = {"a100": (312e12, 80e9), "h100": (989e12, 80e9), "h200": (989e12, 141e9)}
 """FLOP/s in bf16 and bytes of memory, as the maker says (SXM)."""
-SHARE = 0.3  # of a card's FLOP/s in a training: ours, until `python -m benchmarks gpu` has run
+SHARE = 0.3  # of a card's FLOP/s in a training: BART-base on an H100 with large steps
+_OF_LAYER = 0.005  # seconds for the calls of a layer and step there, however small the step is
 BART, MLM, MAE_LM = 0.40e9, 0.60e9, 0.70e9
 """FLOP for a token at the base size; MAE-LM's decoder counts as much as ELECTRA's generator."""
 _BASE = {BART: 139.4e6, MLM: 124.1e6}  # weights of models of that size
@@ -69,8 +70,8 @@ def flop(spec: Training, how: Denoising | None, corpus: Mapping[str, Any], kind:
     return spec.steps * spec.batch_size * tokens * of_token
 
 
-def weights(model: ModelBlock) -> int:
-    """Return the number of weights of a model by its configuration."""
+def size(model: ModelBlock) -> tuple[int, int]:
+    """Return the numbers of weights and of layers of a model by its configuration."""
     import torch
     from transformers import AutoConfig, AutoModel
 
@@ -84,7 +85,18 @@ def weights(model: ModelBlock) -> int:
     else:
         config = load_weights(AutoConfig, model.name, model.revision)
     with torch.device("meta"):
-        return sum(each.numel() for each in AutoModel.from_config(config).parameters())
+        made = AutoModel.from_config(config)
+    return sum(each.numel() for each in made.parameters()), _layers(made)
+
+
+def _layers(module: Any) -> int:
+    """Return the number of modules in lists that are in no other list."""
+    import torch
+
+    lists = torch.nn.ModuleList
+    return sum(
+        len(each) if isinstance(each, lists) else _layers(each) for each in module.children()
+    )
 
 
 @dataclass(frozen=True)
@@ -106,9 +118,9 @@ class Preflight:
         card, named = self.machine, ", ".join(f"{n} {kind}" for kind, n in self.trainings.items())
         return [
             f"{card.name}: {self.hours:,.1f} hours, {self.hours * card.gpus:,.1f} GPU-hours, for "
-            f"{named or 'no training'} (at {SHARE:.0%} of {card.flops / 1e12:.0f} TFLOP/s and "
-            f"{self.base / 1e9:g} GFLOP for a token of the base size, which are stated and not "
-            "measured; without annotation and answers)",
+            f"{named or 'no training'} (at {SHARE:.0%} of {card.flops / 1e12:.0f} TFLOP/s, "
+            f"{self.base / 1e9:g} GFLOP for a token of the base size, and at least "
+            f"{_OF_LAYER * 1e3:g} ms for a layer and step; without annotation and answers)",
             f"memory: {self.memory / 1e9:.1f} of {card.memory / 1e9:.0f} GB for "
             f"{self.weights / 1e6:,.0f} million weights in training; micro-batches get the rest",
             f"disk: {self.kept / 1e9:,.1f} GB of models that stay, and up to "
@@ -120,7 +132,8 @@ def preflight(
     machine: Machine, rest: Iterable[Stage], model: ModelBlock, corpus: CorpusBlock
 ) -> Preflight:
     """Return what the stages of `rest` take."""
-    size, base = weights(model), MLM if model.kind == ENCODER else BART
+    (weights, layers), base = size(model), MLM if model.kind == ENCODER else BART
+    least = layers * _OF_LAYER * machine.flops * SHARE  # FLOP in the time of a step's calls
     runs: Counter[str] = Counter()
     work, kept = 0.0, 0
     for stage in rest:
@@ -132,14 +145,15 @@ def preflight(
         kept += not stage.transient
         steps = (getattr(params, "until", 0) or spec.steps) - getattr(params, "first", 0)
         how = getattr(params, "how", None)
-        work += flop(replace(spec, steps=steps), how, corpus.passage_size, model.kind)
+        found = flop(replace(spec, steps=steps), how, corpus.passage_size, model.kind)
+        work += max(found * weights / _BASE[base], steps * least)
     return Preflight(
         machine,
         runs,
         base,
-        size,
-        machine.hours(work * size / _BASE[base]),
-        size * _TRAINED,
-        kept * size * _MODEL,
-        machine.gpus * size * _CHECKPOINT,
+        weights,
+        machine.hours(work),
+        weights * _TRAINED,
+        kept * weights * _MODEL,
+        machine.gpus * weights * _CHECKPOINT,
     )
