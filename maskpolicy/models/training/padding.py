@@ -18,29 +18,29 @@ def masks_have_padding() -> Iterator[None]:
     """
     from transformers import masking_utils
 
-    names = ("_ignore_bidirectional_mask_sdpa", "_ignore_causal_mask_sdpa")
     changed = _unread()  # before the functions are replaced
-    before = [getattr(masking_utils, name) for name in names]
-    for name, function in zip(names, changed, strict=True):
-        setattr(masking_utils, name, function)
+    before = {name: getattr(masking_utils, name) for name in changed}
     try:
+        vars(masking_utils).update(changed)
         yield
     finally:
-        for name, function in zip(names, before, strict=True):
-            setattr(masking_utils, name, function)
+        vars(masking_utils).update(before)
 
 
 @cache  # a compiled loss is compiled again for other functions
-def _unread() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    from transformers.masking_utils import (
-        _ignore_bidirectional_mask_sdpa,
-        _ignore_causal_mask_sdpa,
-    )
+def _unread() -> dict[str, Callable[..., Any]]:
+    """Return what replaces functions of Transformers, by name; a version may lack them."""
+    from transformers import masking_utils
 
-    def bidirectional(padding_mask: Any, *args: Any, **more: Any) -> Any:
-        return padding_mask is None and _ignore_bidirectional_mask_sdpa(None, *args, **more)
+    def bidirectional(ignores: Any) -> Callable[..., Any]:
+        return lambda mask, *args, **more: mask is None and ignores(None, *args, **more)
 
-    def causal(padding_mask: Any, *args: Any, **more: Any) -> Any:
-        return _ignore_causal_mask_sdpa(None, *args, **more)
+    def causal(ignores: Any) -> Callable[..., Any]:
+        return lambda mask, *args, **more: ignores(None, *args, **more)
 
-    return bidirectional, causal
+    changes = {
+        "_ignore_bidirectional_mask_sdpa": bidirectional,
+        "_ignore_causal_mask_sdpa": causal,
+    }
+    named = vars(masking_utils)
+    return {name: change(named[name]) for name, change in changes.items() if name in named}
