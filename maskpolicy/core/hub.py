@@ -155,14 +155,15 @@ def explained(where: str, advice: str) -> Iterator[None]:
 
 def failures() -> tuple[type[Exception], ...]:
     """Return the classes of errors that the Hub's libraries raise."""
-    return OSError, ValueError, RuntimeError, *_http_errors("HTTPError")
+    return OSError, ValueError, RuntimeError, *_http_errors("HTTPError", "InvalidURL")
 
 
-def _http_errors(name: str) -> Iterator[type[Exception]]:
-    """Yield a class of errors of the HTTP libraries: the Hub's client uses httpx, later httpx2."""
+def _http_errors(*names: str) -> Iterator[type[Exception]]:
+    """Yield classes of errors of the HTTP libraries: the Hub's client uses httpx, later httpx2."""
     for library in ("httpx", "httpx2"):
         with suppress(ImportError):
-            yield getattr(import_module(library), name)
+            found = vars(import_module(library))
+            yield from (found[name] for name in names)
 
 
 def reason(error: Exception) -> str:

@@ -143,6 +143,8 @@ def test_a_commit_needs_no_network_and_a_name_without_one_is_one_line(kind, faul
     assert "\n" not in str(caught.value)
     with pytest.raises(fault, match=r"^mine\.yaml: corpus: owner/name: its commit cannot be"):
         hub.commit(kind, "owner/name", None, "mine.yaml: corpus")
+    with pytest.raises(fault, match=r"resolved: URL too long \("):
+        hub.commit(kind, "owner/name", "v" * 70_000)
 
 
 def test_the_libraries_ask_again_once_the_hub_answers(monkeypatch):
