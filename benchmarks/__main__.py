@@ -63,7 +63,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="corpus: at a time")
     shards = "corpus: megabytes of a shard, 0: none"
     parser.add_argument("--shard-mb", type=float, nargs="+", default=[64.0], help=shards)
-    parser.add_argument("--sections", nargs="+", default=list(gpu.SECTIONS), help="gpu: its parts")
+    parts = list(gpu.SECTIONS)
+    parser.add_argument(
+        "--sections", nargs="+", choices=parts, default=parts, help="gpu: its parts"
+    )
     parser.add_argument("--steps", type=int, default=60, help="gpu: steps of one repeat")
     compiles = "gpu: torch.compile too, which takes minutes for each model"
     parser.add_argument("--with-compile", action="store_true", help=compiles)

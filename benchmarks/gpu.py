@@ -52,12 +52,12 @@ class Sizes:
     compiles: bool = False  # measures torch.compile too, which takes minutes for each model
 
 
-def report(sizes: Sizes, chosen: Sequence[str] = ()) -> Iterator[str]:
-    """Measure, and yield the `chosen` sections of the page (default: all), by names of `SECTIONS`.
+def report(sizes: Sizes, chosen: Sequence[str]) -> Iterator[str]:
+    """Measure, and yield the `chosen` sections of the page, by names of `SECTIONS`.
 
     A section that fails is its title and its error; the others are still measured.
     """
-    for name in chosen or SECTIONS:
+    for name in chosen:
         try:
             yield from SECTIONS[name](sizes)
         except Exception as error:  # noqa: BLE001 - minutes on a GPU are not measured twice
@@ -94,8 +94,8 @@ def _training(sizes: Sizes) -> Iterator[str]:
     yield (
         "## Training\n\nNon-padding tokens (source and target) per second: passages of up to 128 "
         "tokens, without the first quarter of the steps. The Trainer has bf16, sdpa, batches by "
-        "length and pinned memory in all rows. Shares of the peak refer "
-        f"to {what}."
+        "length and pinned memory in all rows; a row that is compiled says so. Shares of the peak "
+        f"refer to {what}."
     )
     counted: dict[str, float] = {}
     for setting in _settings(sizes):

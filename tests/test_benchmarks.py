@@ -44,7 +44,9 @@ def test_a_table_says_where_other_processes_were_busy():
 
 def test_the_script_for_a_gpu_runs_on_a_cpu():
     sizes = gpu.Sizes("mini", passages=(4,), steps=4, cells=(1, 2), seconds=0.3, repeats=1)
-    _, *tables, waiting, resuming, cells, generation, extracting, episodes = gpu.report(sizes)
+    _, *tables, waiting, resuming, cells, generation, extracting, episodes = gpu.report(
+        sizes, list(gpu.SECTIONS)
+    )
     assert all("of the peak" in each and "| maskpolicy |" in each for each in tables)
     assert waiting.count("| mini ") == 2 and "| 0.0 |" in waiting
     assert resuming.endswith("repeated: equal and resumed: equal.")  # on a CPU

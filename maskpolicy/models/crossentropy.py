@@ -123,7 +123,9 @@ def chunked(
     compute = _compiled() if is_large else _with_slopes
     parts = zip(*(each.split(rows) for each in (states, labels, scales, by_states)), strict=True)
     for part, own, scale, by_part in parts:
-        value, slopes = compute(linear(part, wide), size, bias, own.clamp(min=0), scale)
+        value, slopes = compute(
+            linear(part, wide), size, bias, own.clamp(min=0), scale, has_gradient
+        )
         loss += value
         if has_gradient:
             by_part.copy_(slopes @ wide)
@@ -134,11 +136,17 @@ def chunked(
 
 
 def _with_slopes(
-    logits: Tensor, size: int, bias: Tensor | None, labels: Tensor, scales: Tensor
+    logits: Tensor,
+    size: int,
+    bias: Tensor | None,
+    labels: Tensor,
+    scales: Tensor,
+    has_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy of labels times `scales`, and its gradient by the logits.
 
-    The logits, (n, v), lack the bias, and are padded after `size` columns.
+    The logits, (n, v), lack the bias, and are padded after `size` columns. Without `has_gradient`,
+    they are returned instead.
     """
     columns, places = torch.arange(logits.shape[1], device=logits.device), labels[:, None]
     whole = logits.float()
@@ -147,6 +155,8 @@ def _with_slopes(
     whole = whole.where(columns < size, -torch.inf)
     totals = whole.logsumexp(1, keepdim=True)
     losses = (totals - whole.gather(1, places))[:, 0] * scales
+    if not has_gradient:
+        return losses.sum(), logits
     slopes = ((whole - totals).exp() - (columns == places).float()) * scales[:, None]
     return losses.sum(), slopes.to(logits.dtype)
 

@@ -48,12 +48,11 @@ class MaskedEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Return the last states at all positions of the source, (b, n, d)."""
-        seen = None if batch.mask is None else batch.mask.long()
         if self.decoder is None:
-            out = self.encoder(input_ids=batch.source, attention_mask=seen)
+            out = self.encoder(input_ids=batch.source, attention_mask=batch.attended)
         else:
             states = scattered(self.encoder, batch)
-            out = self.decoder(inputs_embeds=states, attention_mask=seen)
+            out = self.decoder(inputs_embeds=states, attention_mask=batch.attended)
         found: torch.Tensor = out.last_hidden_state
         return found
 
@@ -111,8 +110,7 @@ class OwnHead(MaskedEncoder):
         """Return the logits of a batch's k labels, (k, v), row by row."""
         if head_layers(self.model):
             return super().label_logits(batch)
-        seen = None if batch.mask is None else batch.mask.long()
-        out = self.model(input_ids=batch.source, attention_mask=seen)
+        out = self.model(input_ids=batch.source, attention_mask=batch.attended)
         return batch.labelled(out.logits)
 
     @property
@@ -143,7 +141,6 @@ class ReplacedTokenDetector(nn.Module):
         """
         assert batch.draws is not None
         places, padding = batch.places, self.encoder.config.pad_token_id
-        seen = None if batch.mask is None else batch.mask.long()
         chances = logits.detach().float().softmax(1)
         if padding is not None:  # some models count positions without the padding
             chances[:, padding] = 0
@@ -154,7 +151,7 @@ class ReplacedTokenDetector(nn.Module):
         tokens = tokens.where(batch.targets != IGNORE, original[places])
         filled = original.index_copy(0, places, tokens)
         is_replaced = (filled != original).float().view_as(batch.source)
-        out = self.encoder(filled.view_as(batch.source), attention_mask=seen)
+        out = self.encoder(filled.view_as(batch.source), attention_mask=batch.attended)
         scores = self.head(out.last_hidden_state).float()
         return binary_cross_entropy_with_logits(
             scores, is_replaced, batch.detection, reduction="sum"

@@ -18,6 +18,7 @@ from maskpolicy.models import crossentropy, encoders, text_to_text
 from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.training.batching import IGNORE, bucket
 from maskpolicy.models.training.optimization import Optimization
+from maskpolicy.models.training.padding import masks_have_padding
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import instance
@@ -155,6 +156,11 @@ def test_all_steps_of_one_shape_share_a_graph():
     compiled = torch.compile(text_to_text.token_loss, backend=counted)
     assert all(run.step(0, steps(0), compiled) for _ in range(3))
     assert counted.frame_count == 1
+    batch = steps(0).batches[0]
+    assert batch.mask is not None
+    value = text_to_text.token_loss(run.module.eval(), batch)[0]
+    with masks_have_padding():
+        assert torch.equal(text_to_text.token_loss(run.module, batch)[0], value)
 
 
 @pytest.mark.parametrize(

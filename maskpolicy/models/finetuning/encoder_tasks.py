@@ -98,8 +98,7 @@ def outputs(model: Any, batch: Batch) -> Any:
 
     The second of two texts has token type 1 if the model has two types, as BERT has.
     """
-    seen = None if batch.mask is None else batch.mask.long()
-    inputs = {"input_ids": batch.source, "attention_mask": seen}
+    inputs = {"input_ids": batch.source, "attention_mask": batch.attended}
     has_types = family_of(model.config, "encoder").token_types
     if has_types and getattr(model.config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = token_types(batch)

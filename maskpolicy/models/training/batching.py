@@ -226,6 +226,11 @@ class Batch:
         return None if bool(self.seen.all()) else self.seen
 
     @property
+    def attended(self) -> torch.Tensor | None:
+        """`mask` as integers, which some encoders need."""
+        return None if self.mask is None else self.mask.long()
+
+    @property
     def kept(self) -> torch.Tensor:
         """The tokens that the encoder sees, (b, n) bool."""
         return self.seen if self.excluded is None else self.seen & ~self.excluded
