@@ -102,7 +102,10 @@ def _ours(model: Any, tokenizer: Any, texts: Sequence[str]) -> Any:
 
 
 def _products(tokenizer: Any, texts: Sequence[str]) -> None:
-    """Multiply matrices of the shapes that all copies need, those of attention and head too."""
+    """Multiply matrices of the shapes that all copies need, those of attention and head too.
+
+    The last feed-forward layers read the masked tokens alone.
+    """
     import torch
 
     lengths = np.asarray([len(ids) for ids in tokenizer(list(texts))["input_ids"]])
@@ -114,12 +117,13 @@ def _products(tokenizer: Any, texts: Sequence[str]) -> None:
             count = min(size, copies - begin)
             states = torch.ones(count * length, WIDTH)
             heads = states.view(count * HEADS, length, WIDTH // HEADS)
-            for _ in range(LAYERS):
+            masked = states[:count]
+            for layer in range(LAYERS):
                 for _ in ("query", "key", "value", "output"):
                     torch.mm(states, square)
                 torch.bmm(torch.bmm(heads, heads.transpose(1, 2)), heads)
-                torch.mm(torch.mm(states, widen), narrow)
-            torch.mm(torch.mm(states[:count], square), rows)
+                torch.mm(torch.mm(masked if layer == LAYERS - 1 else states, widen), narrow)
+            torch.mm(torch.mm(masked, square), rows)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 
     labels, weights = batch.targets, batch.label_weights
     if hasattr(module, "bias") and crossentropy.in_chunks(batch.source):
-        hidden, rows = module.hidden(batch.labelled(module(batch))), module.encoder
+        hidden, rows = module.hidden(module(batch)), module.encoder
         rows = rows.get_input_embeddings().weight
         return crossentropy.summed(hidden, rows, module.bias, labels, weights), len(labels)
     logits = label_logits(module, batch)

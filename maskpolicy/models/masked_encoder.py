@@ -6,6 +6,8 @@ runs it on text whose masks a generator has filled.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +49,13 @@ class MaskedEncoder(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(rows)))
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """Return the last states at all positions of the source, (b, n, d)."""
-        if self.decoder is None:
-            out = self.encoder(input_ids=batch.source, attention_mask=batch.attended)
-        else:
-            states = scattered(self.encoder, batch)
-            out = self.decoder(inputs_embeds=states, attention_mask=batch.attended)
-        found: torch.Tensor = out.last_hidden_state
-        return found
+        """Return the last states of a batch's k labels, (k, d), row by row."""
+        body, given = self.encoder, {"input_ids": batch.source}
+        if self.decoder is not None:
+            body, given = self.decoder, {"inputs_embeds": scattered(self.encoder, batch)}
+        with _labels_alone(body, batch):
+            out = body(**given, attention_mask=batch.attended)
+        return batch.labelled(out.last_hidden_state)
 
     def hidden(self, states: torch.Tensor) -> torch.Tensor:
         """Return the input of the head's matrix, (k, d), for the states of k positions."""
@@ -68,7 +69,7 @@ class MaskedEncoder(nn.Module):
 
     def label_logits(self, batch: Batch) -> torch.Tensor:
         """Return the logits of a batch's k labels, (k, v), row by row."""
-        return self.logits(batch.labelled(self(batch)))
+        return self.logits(self(batch))
 
     @property
     def saved(self) -> Any:
@@ -166,6 +167,55 @@ class ReplacedTokenDetector(nn.Module):
         """Set the attention implementation of encoder and generator."""
         set_attention(self.encoder, name)
         self.generator.set_attn_implementation(name)
+
+
+_BLOCKS = (  # a body's layers, and the first and last part of a layer's feed-forward block
+    ("encoder.layer", "intermediate", "output.dense"),
+    ("transformer.layer", "ffn", "ffn"),
+    ("layers", "mlp", "mlp"),
+)
+
+
+@contextmanager
+def _labels_alone(body: Any, batch: Batch) -> Iterator[None]:
+    """Let the last feed-forward block of a body compute the labelled tokens alone.
+
+    It treats each token by itself, and no states of others are read. Its output is zero there.
+    Other blocks than those of known families compute all tokens, as does a compiled model.
+    """
+    block = None if torch.compiler.is_compiling() else _last_block(body)
+    if block is None:
+        yield
+        return
+
+    def select(_: Any, inputs: tuple[torch.Tensor]) -> torch.Tensor:
+        return batch.labelled(inputs[0])[None]
+
+    def spread(_: Any, inputs: Any, out: torch.Tensor) -> torch.Tensor:
+        full = out.new_zeros(batch.source.numel(), out.shape[-1])
+        return full.index_copy(0, batch.places, out[0]).view(*batch.source.shape, -1)
+
+    hooks = block[0].register_forward_pre_hook(select), block[1].register_forward_hook(spread)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _last_block(body: Any) -> tuple[nn.Module, nn.Module] | None:
+    """Return the first and the last part of the last feed-forward block; None: unknown."""
+    if family_of(body.config, "encoder").types:
+        for path, first, last in _BLOCKS:
+            # a convolution may read the states of the first layer (DeBERTa-v2's)
+            if (layers := _part(body, path)) is not None and len(layers) > 1:
+                return _part(layers[-1], first), _part(layers[-1], last)
+    return None
+
+
+def _part(module: Any, path: str) -> Any:
+    """Return the part of a module at a path of names with dots; None if there is none."""
+    return reduce(lambda part, name: getattr(part, name, None), path.split("."), module)
 
 
 def _generator(encoder: Any, width: float) -> Any:
@@ -282,8 +332,7 @@ def _word_rows(encoder: Any, ids: torch.Tensor) -> torch.Tensor:
     """Return the word embeddings of ids, (b, n), in the width of the layers, (b, n, d)."""
     rows: torch.Tensor = encoder.get_input_embeddings()(ids)
     for path in _PROJECTIONS:
-        project = reduce(lambda part, name: getattr(part, name, None), path.split("."), encoder)
-        if project is not None:
+        if (project := _part(encoder, path)) is not None:
             rows = project(rows)
     return rows
 
