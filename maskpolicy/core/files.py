@@ -207,10 +207,8 @@ def write_file(path: Path, data: bytes, option: str = "--out") -> None:
     try:
         with writing_to(path, option):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            temporary.write_bytes(data)
+            sync(temporary)
             temporary.replace(path)
     finally:
         with suppress(OSError):

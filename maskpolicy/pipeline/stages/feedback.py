@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.ragged import RaggedWriter
 from maskpolicy.core.types import Passage
-from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages
+from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import PolicyBlock
 from maskpolicy.models.families import bounded
@@ -25,6 +24,7 @@ from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import FeedbackParams
+from maskpolicy.pipeline.stages.training_text import ANNOTATE
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.registry import policy_name
 
@@ -71,7 +71,7 @@ def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) 
     kind before that part. Without "state", the model is that before the intermediate stage.
     """
     policy: Any = params.load(run.local.plugins)
-    annotated = [inputs["annotate"]] if "annotate" in inputs else []
+    annotated = [inputs[ANNOTATE]] if ANNOTATE in inputs else []
     passages = Passages.open(inputs["corpus"], *annotated)
     items = _read(passages, params)
     chosen = _Chosen(Passages(passages.arrays, remembered=0), items)
@@ -81,7 +81,11 @@ def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) 
             "the model's head is new, so it predicts nothing before the first step, and it is not "
             f"asked again: set `every` below the {params.spec.steps} steps"
         )
-    _write(reannotated(policy, chosen, current), items, len(passages), out)
+    columns = reannotated(policy, chosen, current)
+    empty, computed = tuple(rows[0][:0] for rows in columns.values()), set(items.tolist())
+    filled = zip(*columns.values(), strict=True)
+    rows = (next(filled) if place in computed else empty for place in range(len(passages)))
+    write_passages(out / PASSAGES_FILE, (dict(zip(columns, row, strict=True)) for row in rows))
     if current.state:
         save_file(dict(sorted(current.state.items())), out / STATE)
     work = {"feedback_tokens": current.tokens} if current.tokens else {}
@@ -140,18 +144,3 @@ def _current(params: FeedbackParams, inputs: Folders, count: int, run: StageRun)
         fitted=inputs.get("fit"),
         report=report,
     )
-
-
-def _write(
-    columns: Mapping[str, Sequence[NDArray[Any]]],
-    items: NDArray[np.int64],
-    total: int,
-    out: Path,
-) -> None:
-    """Write the columns of the passages `items`, and empty arrays for all other passages."""
-    empty = {name: rows[0][:0] for name, rows in columns.items()}
-    rows, places = zip(*columns.values(), strict=True), set(items.tolist())
-    with RaggedWriter(out / PASSAGES_FILE) as file:
-        for place in range(total):
-            is_read = place in places
-            file.append(dict(zip(columns, next(rows), strict=True)) if is_read else empty)

@@ -13,7 +13,6 @@ from maskpolicy.core.types import Denoising, Json, Spans
 from maskpolicy.data.corpus import annotation
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import examples
-from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.learned_policies import TRAIN_ON
 from maskpolicy.models.learned import fit_tools, hits
 from maskpolicy.models.loading import load_tokenizer
@@ -97,27 +96,14 @@ def fit(params: FitParams, inputs: Folders, out: Path, run: StageRun) -> None:
         inputs.get(CLASSIFIER),
     )
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
-    report = {
-        "training": _fitted(policy, data, spec, out, tools, statistics),
-        "contexts": {one.name: dict(one.counts) for one in data},
-    }
+    more = registry.statistics_for(hooks.FIT, policy, statistics)
+    with registry.policy_errors(policy, lambda: "fit"):
+        training = policy.fit(data, spec, out, tools, **more)
+    report = {"training": training, "contexts": {one.name: dict(one.counts) for one in data}}
     report["dev"] = _dev(policy, data, out, statistics)
     text = json.dumps(report, indent=1, sort_keys=True)
     (out / REPORT).write_text(f"{text}\n", encoding="utf-8")
     run.facts.update(report)
-
-
-def _fitted(
-    policy: Any,
-    data: list[fit_tools.Contexts],
-    spec: Training,
-    out: Path,
-    tools: fit_tools.Tools,
-    statistics: Statistics | None,
-) -> Json:
-    more = registry.statistics_for(hooks.FIT, policy, statistics)
-    with registry.policy_errors(policy, lambda: "fit"):
-        return policy.fit(data, spec, out, tools, **more)
 
 
 def _dev(

@@ -34,7 +34,7 @@ from maskpolicy.experiment.model_and_corpus import (
 from maskpolicy.experiment.policy_blocks import apart
 from maskpolicy.models.families import check_exclusion
 from maskpolicy.models.loading import model_type, pads_or_truncates
-from maskpolicy.models.model_kinds import MODEL_KINDS, preset
+from maskpolicy.models.model_kinds import preset
 from maskpolicy.models.scratch import Algorithm
 from maskpolicy.pipeline.graph.nodes import Local, Stage
 from maskpolicy.pipeline.stages.params import (
@@ -78,7 +78,6 @@ class Inputs:
 
     def __init__(self, experiment: Experiment, digest: Digest, cut: CutFile | None) -> None:
         self.experiment, self.digest, self.cut = experiment, digest, cut
-        self.scratch, self.kind = experiment.model.is_scratch, MODEL_KINDS[experiment.model.kind]
         self.local = Local(plugins=experiment.plugins, tracker=experiment.tracker)
         self.known_parts: dict[str, tuple[Source, _Shards]] = {}
         self.known_texts: dict[str, Text] = {}
@@ -111,7 +110,7 @@ class Inputs:
         With general text of the world, it is trained on that of the intermediate stage as well.
         """
         model, corpus = self.experiment.model, self.experiment.general_text
-        if not self.scratch or model.tokenizer not in (None, *ALGORITHMS):
+        if not model.is_scratch or model.tokenizer not in (None, *ALGORITHMS):
             return self.external("tokenizer")
         corpora: tuple[Source, ...] = ()
         if corpus is None:
@@ -257,7 +256,16 @@ class Inputs:
     def plain_text(self, label: str, corpus: CorpusBlock) -> Text:
         """The passages of a corpus without mixed-in texts."""
         source, shards = self.parts(corpus)
-        return Text(self.corpus_of(label, corpus, source, shards), len(shards))
+        parts = {}
+        for number, (part, block) in enumerate(shards):
+            params, name = CorpusShardParams(shard=part), f"{label} {number + 1} of {len(shards)}"
+            made = self.stage("corpus-shard", name, params, tokenizer=self.tokenizer)
+            made = made.adjusted(files=documents.digests(part, block), transient=True)
+            parts[f"{SHARD}{number:05d}"] = self.located(made, corpus=block)
+        made = self.corpus(label, source, **parts)
+        if not parts:  # else they read the files
+            made = made.adjusted(files=documents.digests(source, corpus))
+        return Text(self.located(made, corpus=corpus, revision=corpus.revision), len(shards))
 
     @cached_property
     def contrast(self) -> Text:
@@ -274,19 +282,6 @@ class Inputs:
         if corpus is None:
             return None
         return replace(self.plain_text("validation", corpus), label="validation")
-
-    def corpus_of(self, label: str, corpus: CorpusBlock, source: Source, shards: _Shards) -> Stage:
-        """The passages of the corpus of a block."""
-        parts = {}
-        for number, (part, block) in enumerate(shards):
-            params, name = CorpusShardParams(shard=part), f"{label} {number + 1} of {len(shards)}"
-            made = self.stage("corpus-shard", name, params, tokenizer=self.tokenizer)
-            made = made.adjusted(files=documents.digests(part, block), transient=True)
-            parts[f"{SHARD}{number:05d}"] = self.located(made, corpus=block)
-        made = self.corpus(label, source, **parts)
-        if not parts:  # else they read the files
-            made = made.adjusted(files=documents.digests(source, corpus))
-        return self.located(made, corpus=corpus, revision=corpus.revision)
 
     def over(
         self, kind: str, label: str, params: ReaderParams, text: Text, **inputs: Stage | None

@@ -23,7 +23,7 @@ from maskpolicy.pipeline.stages.params import (
     ReaderParams,
 )
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
-from maskpolicy.pipeline.stages.training_text import annotate_names, statistics_names
+from maskpolicy.pipeline.stages.training_text import ANNOTATE, numbered
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 
@@ -49,7 +49,7 @@ class PolicyInputs:
         """
         leaves = [leaf for leaf, _ in leaf_blocks(block, "policies")]
         found = [self.annotate(leaf, run, text or self.text(leaf)) for leaf in leaves]
-        return dict(zip(annotate_names(len(leaves)), found, strict=True))
+        return dict(zip(numbered(ANNOTATE, len(leaves)), found, strict=True))
 
     def annotate(self, block: PolicyBlock, run: int, text: Text) -> Stage | None:
         """The columns that a policy computes from a text, or None."""
@@ -70,7 +70,7 @@ class PolicyInputs:
         for leaf, _ in leaf_blocks(block, "policies"):
             reads = hooks.STATISTICS in hooks.SELECT.extra(leaf.policy)
             found.append(self.statistics(leaf) if reads else None)
-        return dict(zip(statistics_names(len(found)), found, strict=True))
+        return dict(zip(numbered(hooks.STATISTICS, len(found)), found, strict=True))
 
     def statistics(self, block: PolicyBlock) -> Stage | None:
         """The statistics of the corpus that a policy reads, or None."""

@@ -114,27 +114,20 @@ def _passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -
         return
     malformed = documents.malformed_rows(source)
     if folders := _shard_folders(inputs):
-        _merge_corpus(source, documents.located(run.local.corpus), folders, out, run)
-        return
-    found = documents.read(source, inputs, run.local.corpus, malformed)
-    found = packed(found) if getattr(source, "pack", False) else found
-    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    rows = passage_rows(found, tokenizer, source.words, source.tokens, run.progress)
-    write_passages(out / PASSAGES_FILE, rows)
+        corpus = documents.located(run.local.corpus)
+        shards.gather_malformed(malformed, corpus, folders)
+        malformed.warn("corpus")
+        if not shards.merge(folders, out):
+            raise documents.no_text(corpus, malformed)
+    else:
+        found = documents.read(source, inputs, run.local.corpus, malformed)
+        found = packed(found) if getattr(source, "pack", False) else found
+        tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+        rows = passage_rows(found, tokenizer, source.words, source.tokens, run.progress)
+        write_passages(out / PASSAGES_FILE, rows)
     run.facts["malformed"] = malformed.count
     if isinstance(source, HubSource) and source.hub:
         hub.note("dataset", source.hub, run.local.revision, source.revision)
-
-
-def _merge_corpus(
-    source: Source, corpus: CorpusBlock, folders: list[Path], out: Path, run: StageRun
-) -> None:
-    malformed = documents.malformed_rows(source)
-    shards.gather_malformed(malformed, corpus, folders)
-    malformed.warn("corpus")
-    run.facts["malformed"] = malformed.count
-    if not shards.merge(folders, out):
-        raise documents.no_text(corpus, malformed)
 
 
 @stage("annotate-shard")

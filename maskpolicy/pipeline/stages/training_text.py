@@ -15,23 +15,15 @@ from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
+ANNOTATE = "annotate"  # the inputs with the columns of `annotate`
 FEEDBACK = "feedback"  # the input with the columns of `reannotate`
 ROOM_FACT = "room"  # the most tokens of a passage that a training reads, if it truncates some
 VALIDATION_FACT = "validation"  # losses on the validation text
 VALIDATION_PREFIX = "validation-"  # begins the names of inputs with the validation text
 
 
-def annotate_names(leaves: int) -> list[str]:
-    """Return the names of the inputs with the columns of each leaf."""
-    return _numbered("annotate", leaves)
-
-
-def statistics_names(leaves: int) -> list[str]:
-    """Return the names of the inputs with the statistics that each leaf's `select` reads."""
-    return _numbered(STATISTICS, leaves)
-
-
-def _numbered(name: str, leaves: int) -> list[str]:
+def numbered(name: str, leaves: int) -> list[str]:
+    """Return the names of the inputs called `name`, one for each leaf."""
     return [name] if leaves == 1 else [f"{name}-{i:02d}" for i in range(leaves)]
 
 
@@ -41,13 +33,13 @@ def open_views(inputs: Mapping[str, Path], leaves: int) -> list[Passages]:
         Passages.open(
             inputs["corpus"], *(inputs[each] for each in (name, FEEDBACK) if each in inputs)
         )
-        for name in annotate_names(leaves)
+        for name in numbered(ANNOTATE, leaves)
     ]
 
 
 def open_statistics(inputs: Mapping[str, Path], leaves: int) -> list[Statistics | None]:
     """Open the statistics that each leaf's `select` reads, or None."""
-    names = statistics_names(leaves)
+    names = numbered(STATISTICS, leaves)
     return [Statistics.open(inputs[name]) if name in inputs else None for name in names]
 
 
@@ -58,7 +50,7 @@ def statistics_keys(inputs: Mapping[str, str], leaves: int, store: Store) -> lis
     if `select` reads them, and of the stage of the leaf's columns if `annotate` does.
     """
     found: list[str | None] = []
-    for own, name in zip(statistics_names(leaves), annotate_names(leaves), strict=True):
+    for own, name in zip(numbered(STATISTICS, leaves), numbered(ANNOTATE, leaves), strict=True):
         found.append(inputs.get(own) or inputs_of(inputs.get(name), store).get(STATISTICS))
     return found
 

@@ -9,8 +9,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -164,12 +163,16 @@ class Digests:
 
     def _facts(self, path: Path, wanted: str, read: Callable[[], dict[str, Json]]) -> Json:
         """Return a fact about a data file, which `read` returns if it is not known."""
-        with _readable(path):
+        try:
             before = mark(path)
             facts = self._recall(path.absolute(), before)
             if wanted not in facts:
                 facts = {**facts, **read()}
                 self._learn(path.absolute(), before, facts)
+        except FileNotFoundError:
+            raise DataError(f"{path}: no such file") from None
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
         return facts[wanted]
 
     def _recall(self, path: Path, now: Mark) -> dict[str, Json]:
@@ -195,17 +198,6 @@ class Digests:
         before, facts = self._known[path]
         note = {**facts, "path": str(path), "mark": list(before)}
         self._disk.write_note(FOLDER, _id(path), note)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Raise DataError if a data file cannot be read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _id(path: Path) -> str:

@@ -20,7 +20,7 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from maskpolicy.core.errors import MaskpolicyError, StoreError
-from maskpolicy.core.files import FULL, has_room, sync, temporary_fault, write_file
+from maskpolicy.core.files import FULL, has_room, json_or_none, sync, temporary_fault, write_file
 from maskpolicy.core.types import Json
 
 KEY_LENGTH = 64
@@ -162,10 +162,7 @@ class Disk:
 
         Results do not depend on notes; a lost note only costs time.
         """
-        try:
-            content = json.loads((self.root / name / f"{key}.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return None
+        content = json_or_none(self.root / name / f"{key}.json")
         return content if isinstance(content, dict) else None
 
     def write_note(self, name: str, key: str, note: Mapping[str, Json]) -> None:

@@ -89,10 +89,8 @@ def describe(
 
 def write_json(path: Path, value: Json) -> None:
     """Write a manifest and flush it to disk."""
-    with path.open("wb") as file:
-        file.write(encode(value))
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_bytes(encode(value))
+    sync(path)
 
 
 def parse(path: Path, **expected: Json) -> Json:
