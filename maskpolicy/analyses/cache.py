@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +14,6 @@ from typing import Any, Protocol
 
 from maskpolicy import analyses as findings
 from maskpolicy.analyses import Analysis, Findings
-from maskpolicy.core import keys
 from maskpolicy.core.files import sha256, weights_in
 from maskpolicy.core.keys import digest, plain, to_json
 from maskpolicy.core.types import Json
@@ -148,16 +146,11 @@ def _logical(kind: str, label: str) -> Json:
 def _identity(name: str, analysis: Any, runs: Sequence[Run]) -> Json:
     """Return all that findings depend on: the analysis, and every result and prediction."""
     entry = find_plugin("analysis", name)
-    settings = (
-        {field.name: getattr(analysis, field.name) for field in fields(analysis)}
-        if is_dataclass(analysis)
-        else {}
-    )
     return {
         "kind": "analysis",
         "name": name,
         "version": entry.facts.get("version", 1),
-        "settings": plain(settings),
+        "settings": plain(analysis) if is_dataclass(analysis) else {},
         "code": code_digests(entry),
         "runs": [_run(run, several=len(runs) > 1) for run in runs],
     }
@@ -168,12 +161,9 @@ def _run(run: Run, several: bool) -> Json:
     for result in (*run.results, *run.early):
         about = result.to_json()
         del about["audit"]  # not used by any analysis
-        text = keys.canonical(json.loads(json.dumps(about)))
-        digests.append(hashlib.sha256(text.encode()).hexdigest())
-    predictions = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted((run.folder / "predictions").glob("*.jsonl"))
-    }
+        digests.append(digest(about))
+    answers = sorted((run.folder / "predictions").glob("*.jsonl"))
+    predictions = {path.name: sha256(path) for path in answers}
     rows = {"policies": list(run.policies), "tasks": list(run.tasks), "baseline": run.baseline}
     named = {"name": run.name} if several else {}
     files = weights_in(run.folder)  # of a model's folder

@@ -124,41 +124,41 @@ def weigh(parts: Sequence[tuple[float, Cells]], read: Reader, rows: tuple[str, s
 
     As `compare`, whose weights are 1 and -1.
     """
-    matched = _matched([cells for _, cells in parts])
-    of_rows = list(zip(*matched, strict=True))
+    found = matched([cells for _, cells in parts])
+    of_rows = list(zip(*found, strict=True))
     reason = next(filter(None, map(_shared, of_rows)), None)
     lacks_runs = reason is not None
-    reason = reason or _shared_general(matched)
-    if reason is None and len(matched) < FEWEST:
+    reason = reason or _shared_general(found)
+    if reason is None and len(found) < FEWEST:
         both = "both" if len(parts) == 2 else "all"
-        count = f"{len(matched)} seed{'s'[: len(matched) != 1]}"
+        count = f"{len(found)} seed{'s'[: len(found) != 1]}"
         reason = f"{count} in {both} rows: a test needs {FEWEST}"
         lacks_runs = True
     if reason is not None:
-        return Comparison(len(matched), reason=reason, lacks_runs=lacks_runs)
-    scored = [cell.metrics for cells in matched for cell in cells if cell.metrics is not None]
+        return Comparison(len(found), reason=reason, lacks_runs=lacks_runs)
+    scored = [cell.metrics for cells in found for cell in cells if cell.metrics is not None]
     if len({(one.metric, one.version) for one in scored}) > 1:
-        return Comparison(len(matched), reason="the rows were scored by different metrics")
+        return Comparison(len(found), reason="the rows were scored by different metrics")
     if any(one.mean is not None for one in scored):
-        return Comparison(len(matched), reason=WHOLE)
+        return Comparison(len(found), reason=WHOLE)
     answers = [[read(cell) for cell in cells] for cells in of_rows]
     known = [[one for one in row if one is not None] for row in answers]
-    if any(len(row) < len(matched) for row in known):
-        return Comparison(len(matched), reason=NO_ANSWERS)
+    if any(len(row) < len(found) for row in known):
+        return Comparison(len(found), reason=NO_ANSWERS)
     first = known[0][0]
     if any(one.examples != first.examples for row in known for one in row):
-        return Comparison(len(matched), reason="the rows answered different examples")
+        return Comparison(len(found), reason="the rows answered different examples")
     if not first.groups.any():
-        return Comparison(len(matched), reason="all examples share one paragraph or document")
+        return Comparison(len(found), reason="all examples share one paragraph or document")
     weights = [weight for weight, _ in parts]
     scores = [np.stack([cell.scores for cell in row]) for row in known]
     weighted = list(zip(weights, scores, strict=True))
     if not np.ptp(sum(weight * one for weight, one in weighted)):
-        return Comparison(len(matched), reason=SAME)
+        return Comparison(len(found), reason=SAME)
     difference = stats.weighted(weighted, first.groups, rows)
-    drawn = len({_general(cells[0]) for cells in matched}) > 1
-    paired = tuple(cells[0].seed for cells in matched)
-    return Comparison(len(matched), pair=difference, paired=paired, draws_general=drawn)
+    drawn = len({_general(cells[0]) for cells in found}) > 1
+    paired = tuple(cells[0].seed for cells in found)
+    return Comparison(len(found), pair=difference, paired=paired, draws_general=drawn)
 
 
 def average(members: Sequence[Comparison | None]) -> Comparison:
@@ -210,14 +210,14 @@ def estimates(pair: Difference, verdict: stats.Verdict, tests: int) -> list[Esti
     ]
 
 
-def _matched(rows: Sequence[Cells]) -> list[tuple[Result, ...]]:
+def matched(rows: Sequence[Cells]) -> list[tuple[Result, ...]]:
     """Return the results of each seed that has a score in all rows."""
-    matched = []
+    found = []
     for seed in sorted(set.intersection(*(set(row) for row in rows))):
         cells = [cell for row in rows if (cell := row[seed]) is not None and cell.metrics]
         if len(cells) == len(rows):
-            matched.append(tuple(cells))
-    return matched
+            found.append(tuple(cells))
+    return found
 
 
 def _shared(cells: Sequence[Result]) -> str | None:

@@ -90,18 +90,15 @@ def join_rows(runs: Sequence[Run]) -> list[Draft]:
     """
     drafts: list[Draft] = []
     for run in runs:
-        by_label = {
-            label: [result for result in run.results if result.policy == label]
-            for label in order([run.policies], (result.policy for result in run.results))
-        }
-        for label, results in by_label.items():
-            for result in results:
-                _add(_draft(drafts, label, run, result), result, run)
+        stated = order([run.policies], (result.policy for result in run.results))
+        for result in sorted(run.results, key=lambda one: stated.index(one.policy)):
+            _add(_draft(drafts, run, result), result, run)
     return drafts
 
 
-def _draft(drafts: list[Draft], label: str, run: Run, result: Result) -> Draft:
+def _draft(drafts: list[Draft], run: Run, result: Result) -> Draft:
     """Return the row that a result belongs to; append a new one to `drafts` if there is none."""
+    label = result.policy
     identity = keys.canonical(compatibility.identity(result))
     loose = compatibility.loose(result)
     candidates = [draft for draft in drafts if draft.accepts(label, run, identity, loose)]

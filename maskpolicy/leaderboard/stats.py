@@ -295,12 +295,16 @@ def by_group(values: Floats, groups: NDArray[np.integer[Any]]) -> Floats:
     return np.add.reduceat(values[..., order], starts, axis=-1, dtype=np.float64) / sizes
 
 
-def holm(values: Floats | Sequence[float]) -> Floats:
-    """Return the p-values (tests, ..) adjusted for multiple testing (Holm 1979)."""
+def holm(values: Floats | Sequence[float], left: Floats | None = None) -> Floats:
+    """Return the p-values (tests, ..) adjusted for multiple testing (Holm 1979).
+
+    `left` (tests, ..) is the number of hypotheses that can still be true at the smallest p, the
+    next one, ..; by default all that are left.
+    """
     single = np.asarray(values, dtype=np.float64)
     order = np.argsort(single, axis=0, kind="stable")
-    steps = np.arange(len(single), 0, -1).reshape(-1, *(1,) * (single.ndim - 1))
-    raised = np.minimum(1, steps * np.take_along_axis(single, order, 0))
+    every = np.arange(len(single), 0.0, -1).reshape(-1, *(1,) * (single.ndim - 1))
+    raised = np.minimum(1, (every if left is None else left) * np.take_along_axis(single, order, 0))
     adjusted = np.empty_like(single)
     np.put_along_axis(adjusted, order, np.maximum.accumulate(raised, axis=0), 0)
     return adjusted

@@ -302,7 +302,7 @@ def test_numbers_are_summed_over_rows_and_paired_by_run(two_rows, tmp_path):
     np.testing.assert_allclose(found.evidence.values, 1.0)
     assert found.p < 0.001
     exact = measured(SHARE, two_rows, tmp_path)
-    assert not exact.is_tested
+    assert exact.claimed is None
     assert "same in every run" in exact.evidence.reason
     coarse = measured(replace(SHARE, resolution=4.0), two_rows, tmp_path)
     assert coarse.estimate.error == pytest.approx(4 * np.sqrt(2 / 12 / 5))

@@ -250,19 +250,12 @@ def _summary(by_run: Mapping[int, Sequence[float]]) -> dict[str, Json]:
 
 def _panels_over_delta(rows: Sequence[Json], several: bool) -> Iterator[Lines]:
     """Yield a panel for each task; ordinary MLM is a horizontal line."""
-    for task in dict.fromkeys(row["task"] for row in rows):
-        lines: dict[str, list[Json]] = defaultdict(list)
-        for row in rows:
-            if row["task"] == task and row["delta"] != _SLOPE:
-                lines[over_runs.label(row, several)].append(row)
-        drawn = []
-        for label, line in lines.items():
-            points = [row for row in line if row["delta"] != _MLM]
-            plain = [row for row in line if row["delta"] == _MLM] * 2
-            if points:
-                places = [row["delta"] for row in points]
-                drawn.append(over_runs.series(label, points, "score", places))
-            if plain:
-                drawn.append(over_runs.series(f"{label}, {_MLM}", plain, "score", [0.0, 1.0]))
-        title = "share of masks put back into the encoder (delta)"
-        yield Lines(task, title, "score (%)", drawn)
+    drawn = []
+    for row in rows:
+        label = over_runs.label(row, several)
+        if row["delta"] == _MLM:
+            drawn += [{**row, "policy": f"{label}, {_MLM}", "delta": end} for end in (0.0, 1.0)]
+        elif row["delta"] != _SLOPE:
+            drawn.append({**row, "policy": label})
+    axis = "share of masks put back into the encoder (delta)"
+    yield from over_runs.panels(drawn, "task", "delta", axis, "score", several=False)

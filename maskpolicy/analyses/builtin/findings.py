@@ -110,7 +110,7 @@ def _row(tested: Tested) -> dict[str, Json]:
 def _rules(verdicts: Sequence[Verdict]) -> list[str]:
     """Return the rule of the verdicts, and what the tests generalise to, in words."""
     family = [verdict for verdict in verdicts if verdict.judged is not None]
-    tested = [each for verdict in family for each in verdict.tested if each.is_tested]
+    tested = [each for verdict in family for each in verdict.tested if each.claimed]
     any_of = [v.claim.number for v in verdicts if v.claim.counts == "any"]
     notes = [
         HEADINGS,

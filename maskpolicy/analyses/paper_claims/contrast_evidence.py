@@ -197,12 +197,15 @@ def _cells(row: Draft, task: str, early: bool) -> Cells:
 
 def _sums(parts: Sequence[tuple[float, Cells]]) -> dict[int, float]:
     """Return the weighted sum of the rows' scores in [0, 1] for each seed that all rows have."""
-    found = {}
-    for seed in sorted(set.intersection(*(set(cells) for _, cells in parts))):
-        row = [(weight, cells[seed]) for weight, cells in parts]
-        if all(cell is not None and cell.metrics is not None for _, cell in row):
-            found[seed] = sum(w * c.metrics.score for w, c in row if c and c.metrics)
-    return found
+    weights = [weight for weight, _ in parts]
+    return {
+        cells[0].seed: sum(
+            weight * cell.metrics.score
+            for weight, cell in zip(weights, cells, strict=True)
+            if cell.metrics
+        )
+        for cells in comparisons.matched([cells for _, cells in parts])
+    }
 
 
 def _mean(

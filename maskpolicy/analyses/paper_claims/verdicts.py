@@ -60,11 +60,6 @@ class Tested:
         return ClaimedDifference(towards, error, self.estimate.freedom, self.contrast.least)
 
     @property
-    def is_tested(self) -> bool:
-        """Whether the verdict rests on this contrast."""
-        return self.claimed is not None
-
-    @property
     def p(self) -> float | None:
         """The p-value of a difference of 0 or in the other direction."""
         return None if self.claimed is None else float(self.claimed.p)
@@ -84,7 +79,7 @@ class Tested:
     @property
     def why(self) -> str:
         """Why it is not tested; "" if it is."""
-        if self.is_tested:
+        if self.claimed is not None:
             return ""
         if self.evidence.reason and not 0 < self.evidence.runs < RUNS:
             return self.evidence.reason
@@ -280,8 +275,5 @@ def holm_of_exclusive(one: Floats, other: Floats) -> tuple[Floats, Floats]:
     settled = np.zeros((2 * pairs + 1, *rest))  # by number of rejections
     np.put_along_axis(settled, place.max(1) + 1, 1.0, 0)
     left = pairs - np.cumsum(settled, axis=0)[:-1]
-    raised = np.minimum(1, left * np.take_along_axis(flat, order, 0))
-    adjusted = np.empty_like(flat)
-    np.put_along_axis(adjusted, order, np.maximum.accumulate(raised, axis=0), 0)
-    adjusted = adjusted.reshape(both.shape)
+    adjusted = stats.holm(flat, left).reshape(both.shape)
     return adjusted[:, 0], adjusted[:, 1]

@@ -6,8 +6,9 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import partial, reduce
+from operator import getitem
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -153,15 +154,14 @@ def _result(
     """
     policy = next(block for block in experiment.policies if block.label == cell[0])
     task = next(block for block in experiment.tasks if block.label == cell[1])
-    choice = chosen(experiment, policy, task, stage, store)
-    behind = topological([stage]) if choice is None else [*topological([choice.stage]), stage]
-    config = cell_config(experiment, policy if choice is None else choice.block, task, cell[2])
+    block, behind, tuning = _chosen(experiment, policy, task, stage, store)
+    config = cell_config(experiment, block, task, cell[2], row=policy)
     result = Result(
         *cell,
         sources.facts(find_plugin("task", task.name)).group,
-        {**(config if choice is None else candidate_config(policy, config)), **more},
+        {**config, **more},
         {each.name: each.key for each in behind if each.kind not in SHARD_KINDS},
-        tuning=None if choice is None else choice.tuning,
+        tuning=tuning,
         origin=_origin(task.data),
         code=_code(behind),
         majority=_about_task(graph.majority.get(task.label), FILE, store),
@@ -257,30 +257,20 @@ def _shrunk(behind: Iterable[Stage], store: Store) -> Json:
     return {name: each["shrunk"] for name, each in facts.items() if "shrunk" in each} or None
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The candidate that a cell comes from."""
-
-    block: PolicyBlock
-    stage: Stage  # its evaluation on test
-    tuning: Json  # see `chosen`
-
-
-def chosen(
+def _chosen(
     experiment: Experiment, block: PolicyBlock, task: TaskBlock, stage: Stage, store: Store
-) -> Chosen | None:
-    """Return what a tuned row chose for a cell; None for other rows, and before there is a choice.
+) -> tuple[PolicyBlock, list[Stage], Json]:
+    """Return the row or its candidate that a cell comes from, the stages behind it, and `tuning`.
 
-    `tuning` has the values that were tried and their scores on dev, the index of the chosen ones
-    and the label of their stages, the tasks and seeds that the scores are means over, and the cost
-    of all candidates.
+    `tuning` is None for a row that is not tuned, and before there is a choice. Else it has the
+    values that were tried and their scores on dev, the index of the chosen ones and the label of
+    their stages, the tasks and seeds that the scores are means over, and the cost of all
+    candidates.
     """
-    if not block.candidates:
-        return None
-    choice = stage.inputs[nodes.CHOICE]
-    path = store.file(choice.key, nodes.FILE)
-    if path is None:
-        return None
+    choice = stage.inputs[nodes.CHOICE] if block.candidates else None
+    path = None if choice is None else store.file(choice.key, nodes.FILE)
+    if choice is None or path is None:
+        return block, topological([stage]), None
     choice_made = read_json(path)
     index = int(choice_made["candidate"])
     by_task = is_by_task(block)
@@ -296,18 +286,14 @@ def chosen(
         "seeds": list(experiment.seeds),
         "cost": _cost(choice, ("finetune",) if by_task else ROW_TRAININGS, store),
     }
-    return Chosen(block.candidates[index], stage.inputs[choice_made["input"]], tuning)
+    evaluation = stage.inputs[choice_made["input"]]
+    return block.candidates[index], [*topological([evaluation]), stage], tuning
 
 
 def tuned_values(block: PolicyBlock, tune: Mapping[str, Any]) -> dict[str, Json]:
     """Return the values of the tuned keys in a candidate."""
     settings = {**block.fields, **vars(block.denoising), **block.trainings}
-    return {key: _at(settings, key) for key in tune if key != "on"}
-
-
-def _at(settings: Mapping[str, Any], key: str) -> Json:
-    first, _, rest = key.partition(".")
-    return _at(settings[first], rest) if rest else settings[first]
+    return {key: reduce(getitem, key.split("."), settings) for key in tune if key != "on"}
 
 
 def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json]:
@@ -331,12 +317,19 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
     return {kind: dict(about) for kind, about in found.items()}
 
 
-def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, seed: int) -> Json:
+def cell_config(
+    experiment: Experiment,
+    policy: PolicyBlock,
+    task: TaskBlock,
+    seed: int,
+    row: PolicyBlock | None = None,
+) -> Json:
     """Return exactly the settings that one cell depends on.
 
     A `none` cell thus has no settings of the intermediate stage, and is equal in runs that differ
-    only in that stage.
+    only in that stage. A candidate has the budgets and tuned keys that its `row` states.
     """
+    row = row or policy
     specs: dict[str, Any] = {"general": experiment.general}
     specs |= {name: experiment.budget(name, policy, task) for name in ROW_TRAININGS}
     specs = {name: settled(spec, name, experiment.resources) for name, spec in specs.items()}
@@ -350,10 +343,10 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         "model": whole["model"],
         "finetune": whole["finetune"],
     }
-    if policy.trainings:
-        config["trainings"] = policy.trainings
-    if policy.tune:
-        config["tune"] = policy.tune
+    if row.trainings:
+        config["trainings"] = row.trainings
+    if row.tune:
+        config["tune"] = row.tune
     if experiment.model.is_scratch:
         config["general"] = whole["general"]
         config["general_seeds"] = experiment.general_seeds
@@ -371,14 +364,6 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         config |= {name: whole[name] for name in names}
         config["intermediate_seed"] = experiment.run_of(seed)
     return json.loads(keys.canonical(config))  # the same types and order as read from a file
-
-
-def candidate_config(policy: PolicyBlock, config: Json) -> Json:
-    """Return a candidate's settings, with what the row itself states: budgets, and what to tune."""
-    stated = {"trainings": policy.trainings, "tune": policy.tune}
-    rest = {key: value for key, value in config.items() if key != "trainings"}
-    stated = {key: value for key, value in stated.items() if value}
-    return json.loads(keys.canonical({**rest, **stated}))
 
 
 def _unlabelled(block: Mapping[str, Json]) -> dict[str, Json]:
