@@ -94,31 +94,29 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
 
     Computes no stage. Raises DataError for predictions in the store that are broken.
     """
-    labels = [block.label for block in experiment.tasks if not _is_whole(graph, block.label)]
-    if not labels:
-        return []
+    blocks = [block for block in experiment.tasks if not _is_whole(graph, block.label)]
     against = _baselines(experiment)
-    rows = [label for label, base in against.items() if label != base]
-    if not rows:
+    if not (blocks and against):
         return []
-    blocks = {block.label: block for block in experiment.tasks}
-    stored = {task: _stored(experiment, graph, store, task) for task in labels}
+    stored = {
+        block.label: _stored(experiment, graph, store, block.label, against) for block in blocks
+    }
     noisy = [each.pair for known in stored.values() for each in known if each.shows_noise]
     noise = float(stats.run_noise(noisy)) if noisy else NOISE**2
     seeds = max(FEWEST, len(experiment.seeds))
-    family = len(rows) * len(labels)
+    find = partial(finds, rows=len(against), tests=len(against) * len(blocks))
     powers = []
-    for task in labels:
+    for block in blocks:
+        task = block.label
         cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
         split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
-        (groups, fault), block = _groups(blocks[task], split), blocks[task]
+        groups, fault = _groups(block, split)
         parts = defaults(noise, groups, block.limit.test, _share(block.name))
         if stored[task]:
             parts = stored_parts(stored[task], noise)
         elif noisy:
             parts = replace(parts, source="noise of other tasks' runs in the store")
         parts = replace(parts, fault=fault)
-        find = partial(finds, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(parts, n))
         needed_seeds = needed if needed <= MOST else None
@@ -165,47 +163,42 @@ def between(
 
 
 def _stored(
-    experiment: Experiment, graph: Graph, store: Store, task: str
+    experiment: Experiment, graph: Graph, store: Store, task: str, against: Mapping[str, str]
 ) -> list[StoredDifference]:
-    """Return the differences to the baseline with stored predictions for at least two seeds.
+    """Return the differences of rows that have stored predictions for at least two seeds.
 
-    The list is empty if seeds share intermediate runs, because these show no noise between runs,
-    or if only some seeds share a general model.
+    `against` has the row that each is compared with. The list is empty if seeds share intermediate
+    runs, because these show no noise between runs, or if only some seeds share a general model.
     """
     if experiment.intermediate_seeds < len(experiment.seeds) or _shares_general(experiment):
         return []
     differences = []
-    for label, base in _baselines(experiment).items():
-        if label == base:
-            continue
+    for rows in against.items():
         both = [
-            (
-                _answers(graph, store, (label, task, seed)),
-                _answers(graph, store, (base, task, seed)),
-            )
-            for seed in experiment.seeds
+            [_answers(graph, store, (row, task, seed)) for row in rows] for seed in experiment.seeds
         ]
         known = [(one, two) for one, two in both if one is not None and two is not None]
         if len(known) < 2 or not known[0][0].groups.any():
             continue
         mine, other = (np.stack([each.scores for each in row]) for row in zip(*known, strict=True))
-        pair = stats.pair(mine, other, known[0][0].groups, (label, base))
+        pair = stats.pair(mine, other, known[0][0].groups, rows)
         differences.append(StoredDifference(pair, (float(mine.mean()), float(other.mean()))))
     return differences
 
 
 def _baselines(experiment: Experiment) -> dict[str, str]:
-    """Return the label of the row that each row is compared with."""
+    """Return the label of the row that each row but a baseline is compared with."""
     task, seed = experiment.tasks[0], experiment.seeds[0]
     configs = {
         block.label: cell_config(experiment, block, task, seed) for block in experiment.policies
     }
     labels = list(configs)
     rows = [([label], config) for label, config in configs.items()]
-    return {
+    found = {
         label: labels[comparisons.nearest_baseline(experiment.baseline, rows, config) or 0]
         for label, config in configs.items()
     }
+    return {label: base for label, base in found.items() if label != base}
 
 
 def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> CellAnswers | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,12 +123,6 @@ _LOWEST = 1e-6  # rate that a weight is computed with
 _SPANS = {(2, (2,), True)}  # number of dimensions, size of the last one, integer or not
 
 
-def follows_progress(policy: Any) -> bool:
-    """Return whether what a policy masks or draws depends on the progress of the training."""
-    extra = hooks.SELECT.extra(policy) | hooks.CHOOSE_MEMBER.extra(policy)
-    return bool(scheduled_fields(policy)) or "progress" in extra
-
-
 def select(
     policy: Policy,
     passages: Sequence[Passage],
@@ -152,49 +146,36 @@ def select(
     more: dict[str, Any] = statistics_for(hooks.SELECT, policy, statistics)
     if "progress" in hooks.SELECT.extra(policy):
         more["progress"] = progress
-    drawn = _Drawn.of(policy, progress, seed, streams)
+    drawn = _drawing(policy, progress, seed, streams)
     numbers = examples if hooks.EXAMPLE_NUMBER in hooks.SELECT.extra(policy) else None
     with policy_errors(policy, lambda: f"select of passage {passage.id!r}"):
         for i, (passage, epoch) in enumerate(zip(passages, epochs, strict=True)):
             if numbers is not None:
                 more[hooks.EXAMPLE_NUMBER] = numbers[i]
-            now = drawn.at(passage, epoch)  # before `rng`, because streams are one generator
+            now = drawn(passage, epoch)  # before `rng`, because streams are one generator
             rng = streams.at(seed, epoch, passage.id)
             spans.append(now.select(passage, rng, **more))
     check(spans, passages, policy)
     return spans
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """A policy whose fields may follow a schedule, or be drawn for each passage."""
+def _drawing(
+    policy: Any, progress: float, seed: int, streams: Streams
+) -> Callable[[Passage, int], Any]:
+    """Return the function that gives the policy for a passage in an epoch.
 
-    policy: Any
-    names: list[str]  # of the fields that are drawn
-    seed: int
-    streams: Streams
+    Its fields that follow a schedule have the values of `progress`, and those with a distribution
+    have numbers drawn for the passage, always the same in an epoch.
+    """
+    now = at_progress(policy, progress)
+    names = drawn_fields(now)
 
-    @classmethod
-    def of(cls, policy: Any, progress: float, seed: int, streams: Streams) -> _Drawn:
-        """Return the policy when the share `progress` of the training is done."""
-        now = at_progress(policy, progress)
-        return cls(now, drawn_fields(now), seed, streams)
+    def at(passage: Passage, epoch: int) -> Any:
+        if not names:
+            return now
+        return at_draw(now, names, streams.at(seed, epoch, passage.id, "distribution"))
 
-    def at(self, passage: Passage, epoch: int) -> Any:
-        """Return the policy with the numbers drawn for a passage, always the same in an epoch."""
-        if not self.names:
-            return self.policy
-        rng = self.streams.at(self.seed, epoch, passage.id, "distribution")
-        return at_draw(self.policy, self.names, rng)
-
-    def loss_weight(self, kind: LossWeight, passage: Passage, epoch: int) -> float:
-        """Return the weight that the denoising objective gives a passage."""
-        if kind == "equal":
-            return 1.0
-        (name,) = self.names
-        rate: float = max(getattr(self.at(passage, epoch), name), _LOWEST)
-        density: float = 1.0 if kind == "rate" else getattr(self.policy, name).density(rate)
-        return 1 / (rate * density)
+    return at
 
 
 def loss_weights(
@@ -210,22 +191,32 @@ def loss_weights(
     `selected` are the passages, their spans and their epochs. Raises PluginError if a user's
     `weigh` fails, and ConfigError if it returns a negative weight or no numbers.
     """
-    weigh, drawn = hooks.WEIGH.of(policy), _Drawn.of(policy, progress, seed, streams)
+    weigh, drawn = hooks.WEIGH.of(policy), _drawing(policy, progress, seed, streams)
     weights: list[Any] = []
     with policy_errors(policy, lambda: f"weigh of passage {passage.id!r}"):
         for passage, spans, epoch in zip(*selected, strict=True):
-            of_objective = drawn.loss_weight(denoising.loss_weight, passage, epoch)
+            now = drawn(passage, epoch)
             own: Any = 1.0
             if weigh is not None:
-                own = np.asarray(drawn.at(passage, epoch).weigh(passage, spans), np.float64)
+                own = np.asarray(now.weigh(passage, spans), np.float64)
                 is_valid = (np.isfinite(own) & (own >= 0)).all()
                 if own.shape not in ((), passage.tokens.shape) or not is_valid:
                     raise ConfigError(
                         f"{policy_name(policy)}, passage {passage.id!r}: weigh must return "
                         f"a number from 0, or one for each of its {len(passage.tokens)} tokens"
                     )
-            weights.append(own * of_objective)
+            weights.append(own * _of_objective(denoising.loss_weight, policy, now))
     return weights
+
+
+def _of_objective(kind: LossWeight, policy: Any, drawn: Any) -> float:
+    """Return the weight of a passage by the numbers drawn for it."""
+    if kind == "equal":
+        return 1.0
+    (name,) = drawn_fields(policy)
+    rate: float = max(getattr(drawn, name), _LOWEST)
+    density: float = 1.0 if kind == "rate" else getattr(policy, name).density(rate)
+    return 1 / (rate * density)
 
 
 def unrepeatable(policy: Policy) -> ConfigError:
@@ -308,20 +299,19 @@ class Masker:
 
     @classmethod
     def of(
-        cls, policy: Any, denoising: Denoising, statistics: Iterable[Statistics | None] = ()
+        cls,
+        policy: Any,
+        denoising: Denoising,
+        statistics: Iterable[Statistics | None] = (),
+        level: int = 0,
     ) -> Masker:
         """Return the masker of a policy; raises ConfigError for a member that cannot be used.
 
         `statistics` are those that each leaf reads.
         """
-        return cls._of(policy, denoising, iter(statistics), 0)
-
-    @classmethod
-    def _of(
-        cls, policy: Any, denoising: Denoising, rest: Iterator[Statistics | None], level: int
-    ) -> Masker:
+        rest = iter(statistics)  # the members take theirs from it
         members = tuple(
-            cls._of(block.policy, block.denoising, rest, level + 1)
+            cls.of(block.policy, block.denoising, rest, level + 1)
             for block in member_blocks(policy, policy_name(policy))
         )
         return cls(policy, denoising, members, level, None if members else next(rest, None))
@@ -344,7 +334,9 @@ class Masker:
     @property
     def follows_progress(self) -> bool:
         """Whether what is masked depends on the progress of the training."""
-        return any(map(follows_progress, [self.policy, *(leaf.policy for leaf in self.leaves)]))
+        policies = [self.policy, *(leaf.policy for leaf in self.leaves)]
+        extra = (hooks.SELECT.extra(one) | hooks.CHOOSE_MEMBER.extra(one) for one in policies)
+        return any(map(scheduled_fields, policies)) or any("progress" in each for each in extra)
 
     def select(
         self,
