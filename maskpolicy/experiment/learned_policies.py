@@ -151,8 +151,3 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
     known = schema.fields_of(type(block.policy))
     defaults = {name: known[name].default for name in drawn if not known[name].is_required}
     return {**kept, **without_omitted(type(block.policy), plain(defaults, block.label))}
-
-
-def fits_to_denoising(block: PolicyBlock) -> bool:
-    """Return whether the fitted policy depends on the row's denoising objective."""
-    return hooks.FITS_TO_DENOISING.of(block.policy)

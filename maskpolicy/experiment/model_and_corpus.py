@@ -389,11 +389,6 @@ def row_corpus(
     return {k: v for k, v in vars(made).items() if k in stated or v != getattr(usual, k)}
 
 
-def unmixed(corpus: CorpusBlock) -> CorpusBlock:
-    """Return a corpus without its mixed texts."""
-    return replace(corpus, mix=None)
-
-
 def in_effect(key: str, value: Any) -> Any:
     """Return a setting of a corpus; `mix` without texts whose share is 0."""
     if key != MIX:

@@ -389,27 +389,8 @@ def is_automatic(label: str, name: str) -> bool:
     return plain == name and (not settings or "=" in settings.partition(" ")[0])
 
 
-def name_all(
-    names: Sequence[str],
-    given: Sequence[str | None],
-    blocks: Sequence[Mapping[str, Json]],
-    where: str,
-) -> list[str]:
-    """Return a label for each block: the given one, or its name and the settings that differ.
-
-    `blocks` holds the settings that may distinguish each block. Raises ConfigError if two blocks
-    have the same label.
-    """
-    every = list(zip(names, given, blocks, strict=True))
-    labels = []
-    for name, label, block in every:
-        rivals = [other for rival, stated, other in every if rival == name and stated is None]
-        labels.append(apart(name, block, rivals) if label is None else label)
-    return distinct(labels, [f"{where}[{index}]" for index in range(len(labels))])
-
-
-def distinct(labels: list[str], places: Sequence[str]) -> list[str]:
-    """Return the labels of the blocks at `places`; raises ConfigError if two are the same."""
+def check_distinct(labels: Sequence[str], places: Sequence[str]) -> None:
+    """Raise ConfigError if two blocks, at `places`, have the same label."""
     first: dict[str, str] = {}
     for label, place in zip(labels, places, strict=True):
         if label in first:
@@ -418,7 +399,6 @@ def distinct(labels: list[str], places: Sequence[str]) -> list[str]:
                 "one of them, or give each a `label` of its own"
             )
         first[label] = place
-    return labels
 
 
 def warn_of_equal_settings(

@@ -17,8 +17,8 @@ from maskpolicy.experiment.learned_policies import is_learned
 from maskpolicy.experiment.model_and_corpus import in_effect, shown
 from maskpolicy.experiment.policy_blocks import (
     apart,
+    check_distinct,
     denoising_block,
-    distinct,
     named,
     of_kind,
     policy_block,
@@ -133,7 +133,7 @@ def _check_labels(
     rows: Sequence[Row], blocks: Sequence[PolicyBlock], usual: Usual, where: str
 ) -> None:
     """Raise ConfigError if two rows, or a row and another one's candidate, share a label."""
-    distinct([block.label for block in blocks], [row.place for row in rows])
+    check_distinct([block.label for block in blocks], [row.place for row in rows])
     first: dict[str, Json] = {}
     for block in (each for row in blocks for each in (*row.candidates, row)):
         settings = _settings(block, usual)

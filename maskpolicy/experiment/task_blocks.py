@@ -18,7 +18,7 @@ from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import Own
 from maskpolicy.experiment.definition import HUB, WORLD, TaskBlock, resolved_task
 from maskpolicy.experiment.pointers import pointer
-from maskpolicy.experiment.policy_blocks import name_all, named, warn_of_equal_settings
+from maskpolicy.experiment.policy_blocks import apart, check_distinct, named, warn_of_equal_settings
 from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
 from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import find_metric, find_plugin
@@ -49,7 +49,12 @@ def task_blocks(
         if block.finetune is not None:
             changed = own({"finetune": block.finetune}, place)["finetune"]
             blocks[index] = replace(block, finetune=dict(changed))
-    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    every = list(zip([block.name for block in blocks], given, differ, strict=True))
+    labels = []
+    for name, item, own_settings in every:
+        rivals = [each for rival, other, each in every if rival == name and "label" not in other]
+        labels.append(item["label"] if "label" in item else apart(name, own_settings, rivals))
+    check_distinct(labels, places)
     settings = [{key: each[key] for key in each if key != "label"} for each in differ]
     warn_of_equal_settings("columns", labels, settings, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.core import hardware
-from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Passage, Spans, as_spans
 from maskpolicy.data.corpus.annotation import check_columns, named
@@ -28,7 +28,7 @@ from maskpolicy.models.training.batching import IGNORE, Batch, Loss, Pairs, coll
 from maskpolicy.models.training.optimization import load_trained
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import policy_error, policy_fault, policy_name
+from maskpolicy.plugins.registry import policy_errors, policy_fault, policy_name
 
 _CHUNK = 256  # passages that are masked at a time
 
@@ -248,15 +248,11 @@ def reannotated(
     policy: Any, passages: Sequence[Passage], current: Current
 ) -> dict[str, list[NDArray[Any]]]:
     """Return the columns of a policy's `reannotate`, checked; raises StageError."""
-    try:
-        columns: dict[str, list[NDArray[Any]]] = policy.reannotate(passages, current)
-    except ConfigError as error:  # of a call of ours, which does not know the policy
-        raise ConfigError(f"{policy_name(policy)}: reannotate: {error}") from error
-    except MaskpolicyError:
-        raise
-    except Exception as error:
-        doing = f"reannotate after {current.steps} steps"
-        raise policy_error(policy, doing, error) from error
+    with policy_errors(policy, lambda: f"reannotate after {current.steps} steps"):
+        try:
+            columns: dict[str, list[NDArray[Any]]] = policy.reannotate(passages, current)
+        except ConfigError as error:  # of a call of ours, which does not know the policy
+            raise ConfigError(f"{policy_name(policy)}: reannotate: {error}") from error
     check_columns(policy, hooks.REANNOTATE.name, columns, len(passages))
     if not named(policy, set(columns), passages):
         raise policy_fault(policy, "reannotate returned no column: return one at least")

@@ -344,27 +344,23 @@ def cause_in(plugin: Any, error: BaseException) -> str:
     return cause_at(error, file)
 
 
-def policy_error(policy: Any, doing: str, error: BaseException) -> StageError:
-    """Return the error to raise if a policy failed `doing` something.
-
-    It is a PluginError for a user's policy, and a StageError for a built-in one.
-    """
-    return policy_fault(policy, f"{doing} failed: {cause_in(policy, error)}")
-
-
 @contextmanager
 def policy_errors(policy: Any, doing: Callable[[], str]) -> Iterator[None]:
-    """Raise what `policy_error` returns for an exception in the block, unless it is one of ours."""
+    """Raise a `policy_fault` for an exception in the block, unless it is one of ours."""
     try:
         yield
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise policy_error(policy, doing(), error) from error
+        what = f"{doing()} failed: {cause_in(policy, error)}"
+        raise policy_fault(policy, what) from error
 
 
 def policy_fault(policy: Any, what: str) -> StageError:
-    """Return the error for what a policy did wrong; see `policy_error`."""
+    """Return the error for what a policy did wrong.
+
+    It is a PluginError for a user's policy, and a StageError for a built-in one.
+    """
     fault = StageError if is_builtin(type(policy)) else PluginError
     return fault(f"{policy_name(policy)}: {what}")
 

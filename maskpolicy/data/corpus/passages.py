@@ -57,12 +57,15 @@ class Document:
 class Passages(Sequence[Passage]):
     """The passages of a corpus, memory-mapped; annotate stages add `columns`."""
 
-    def __init__(self, arrays: Mapping[str, Rows], remembered: int = _REMEMBERED) -> None:
-        """Read `arrays`; passages stay in memory if there are at most `remembered`."""
-        self.arrays = arrays
-        self.remembered = remembered
+    def __init__(
+        self, arrays: Mapping[str, Rows], remembered: int = _REMEMBERED, most: int | None = None
+    ) -> None:
+        """Read `arrays`; passages stay in memory if there are at most `remembered`.
+
+        Passages have at most `most` tokens each; None: all.
+        """
+        self.arrays, self.remembered, self.most = arrays, remembered, most
         self.columns = tuple(name for name in arrays if name not in FIXED)
-        self.most: int | None = None  # tokens of a passage; None: all
         self._cache: dict[int, Passage] = {}
 
     @classmethod
@@ -81,12 +84,7 @@ class Passages(Sequence[Passage]):
     def cut(self, most: int) -> Passages:
         """Return the passages with at most `most` tokens each; see `first_tokens`."""
         is_longer = bool((self.lengths > most).any())
-        return self._of(self.arrays, most) if is_longer else self
-
-    def _of(self, arrays: Mapping[str, Rows], most: int | None) -> Passages:
-        made = Passages(arrays, self.remembered)
-        made.most = most
-        return made
+        return Passages(self.arrays, self.remembered, most) if is_longer else self
 
     @cached_property
     def _units(self) -> dict[str, str]:
@@ -122,7 +120,8 @@ class Passages(Sequence[Passage]):
     def __getitem__(self, index: slice) -> Passages: ...
     def __getitem__(self, index: int | slice) -> Passage | Passages:
         if isinstance(index, slice):
-            return self._of({name: rows[index] for name, rows in self.arrays.items()}, self.most)
+            rows = {name: every[index] for name, every in self.arrays.items()}
+            return Passages(rows, self.remembered, self.most)
         if (known := self._cache.get(index)) is not None:
             return known
         if not -len(self) <= index < len(self):

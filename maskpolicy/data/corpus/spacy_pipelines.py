@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
-from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -132,31 +131,22 @@ def entity_labels(pipeline: str | None = None) -> frozenset[str]:
     return frozenset(label for name in finders for label in nlp.pipe_labels.get(name, ()))
 
 
-def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
-    """Yield each token's coarse part of speech (Universal Dependencies: NOUN, VERB, ...).
-
-    Raises ConfigError if the pipeline has no tagger.
-    """
-    for doc in load_pipeline(pipeline).pipe(texts):
-        if len(doc) and not doc.has_annotation("POS"):
-            raise ConfigError(f"spaCy pipeline {pipeline!r} has no tagger: name another")
-        yield [(token.idx, token.idx + len(token), token.pos_) for token in doc if token.pos]
-
-
 def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np.uint8]]:
     """Yield the index in TAGS of each word of each passage, (w,).
 
     It is the tag of the pipeline's token that holds the word's last character. Raises ConfigError
     if the pipeline has no tagger.
     """
-    first, second = tee(passages)
-    texts = (passage.text for passage in first)
-    for passage, tokens in zip(second, parts_of_speech(texts, pipeline), strict=True):
+    unknown = TAGS.index("X")
+    texts = ((passage.text, passage) for passage in passages)
+    for doc, passage in load_pipeline(pipeline).pipe(texts, as_tuples=True):
+        if len(doc) and not doc.has_annotation("POS"):
+            raise ConfigError(f"spaCy pipeline {pipeline!r} has no tagger: name another")
+        tokens = [token for token in doc if token.pos]
         ends = passage.offsets[passage.words[:, 1] - 1, 1] - 1
-        starts = np.asarray([start for start, _, _ in tokens], np.int64)
+        starts = np.asarray([token.idx for token in tokens], np.int64)
         at = np.searchsorted(starts, ends, side="right") - 1
-        unknown = TAGS.index("X")
-        tags = [TAGS.index(label) if label in TAGS else unknown for _, _, label in tokens]
+        tags = [TAGS.index(token.pos_) if token.pos_ in TAGS else unknown for token in tokens]
         tagged = [tags[place] if place >= 0 else unknown for place in at.tolist()]
         yield np.asarray(tagged, np.uint8)
 

@@ -8,7 +8,7 @@ to find it there.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Literal, TypeAlias, get_args
@@ -25,7 +25,6 @@ from maskpolicy.data.world.subject_kinds import (
     DESCRIBER,
     FRAMES,
     HOME,
-    Frame,
     described,
     person,
     subjects,
@@ -220,34 +219,21 @@ def _situation(id: str, name: str, pools: Pools, rng: np.random.Generator) -> En
     right = two[int(rng.integers(2))]
     values = [right, *(draw(pools.values[other.pool], 0, rng).text for other in frames[1:])]
     about = {"n": name, "k": draw(NOUNS, 0, rng)}
-    text = _Situation()
-    background = [(frames[i], values[i]) for i in rng.permutation(len(frames)).tolist()]
+    background = [
+        (wording, {"v": values[i]}, frames[i].label)
+        for i in rng.permutation(len(frames)).tolist()
+        for wording in (frames[i].law, frames[i].fact)
+    ]
     form = int(rng.integers(3))
-    if form == 0:  # the order of a source of the task ROPES
-        text.state(frame.question, about, frame.label)
-    if form == 1:
-        text.tell(background, about)
-    naming = about | {"a": two[0], "b": two[1]}
-    text.state(draw(NAMING[frame.pool], 0, rng), naming, frame.label)
-    if form != 1:
-        text.tell(background, about)
+    naming = (draw(NAMING[frame.pool], 0, rng), {"a": two[0], "b": two[1]}, frame.label)
     told = f"So {frame.told}." if rng.integers(2) else f"{frame.told[0].upper()}{frame.told[1:]}."
-    text.state(told, about | {"v": right}, frame.label)
+    sentences = [*background, naming] if form == 1 else [naming, *background]
+    if form == 0:  # the order of a source of the task ROPES
+        sentences = [(frame.question, {}, frame.label), *sentences]
+    text = Text()
+    for wording, slots, label in (*sentences, (told, {"v": right}, frame.label)):
+        text.say(wording, about | slots, dict.fromkeys("abv", label))
     return Entry(id, name, text.text, tuple(text.entities), (), {})
-
-
-class _Situation(Text):
-    """Sentences whose slots {a}, {b} and {v} are entities."""
-
-    def state(self, wording: str, slots: Mapping[str, str], label: str) -> None:
-        """Append a sentence."""
-        self.say(wording, slots, dict.fromkeys("abv", label))
-
-    def tell(self, background: Sequence[tuple[Frame, str]], about: dict[str, str]) -> None:
-        """Append the law and the fact of each frame."""
-        for frame, value in background:
-            self.state(frame.law, about, frame.label)
-            self.state(frame.fact, about | {"v": value}, frame.label)
 
 
 def held_out(settings: Settings, count: int) -> Iterator[Entry]:

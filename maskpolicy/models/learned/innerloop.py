@@ -85,43 +85,30 @@ def _exact(
         *[(lambda t: w[used] @ losses(t, chosen), inner.lr)] * inner.steps,
         *[(lambda t: losses(t, lesson.support).mean(), inner.query_lr)] * inner.query_steps,
     ]
-    steps: list[_Descent] = []
+    steps: list[tuple[Tensors, float, Tensors]] = []
     at = start
-    for number, (loss, lr) in enumerate(stages):  # no gradient goes back through the first step
-        steps.append(_Descent(loss, at, lr, differentiate and number > 0))
-        at = steps[-1].after
+    for loss, lr in stages:
+        is_taken_back = differentiate and bool(steps)  # no gradient goes back through the first
+        slopes = torch.autograd.grad(
+            loss(at), at, create_graph=is_taken_back, materialize_grads=True
+        )
+        steps.append((at, lr, list(slopes) if is_taken_back else []))
+        at = [(t - lr * g).detach().requires_grad_() for t, g in zip(at, slopes, strict=True)]
     value = losses(at, lesson.query).mean()
     if not differentiate:
         return value.detach(), None
     v = list(torch.autograd.grad(value, at, materialize_grads=True))
     gradient = torch.zeros_like(w)
-    for number, step in reversed(list(enumerate(steps))):
+    for number, (at, lr, taken) in reversed(list(enumerate(steps))):
         if number < inner.steps:
-            before = tuple(t.detach() for t in step.at)
+            before = tuple(t.detach() for t in at)
             along = jvp(lambda *t: losses(t, lesson.candidates), before, tuple(v))[1]
             gradient -= inner.lr * along.to(w.dtype)
-        v = step.pull(v) if number else v
+        if number:  # v - lr H v, H the Hessian of the step's loss
+            product = torch.stack([(g * u).sum() for g, u in zip(taken, v, strict=True)]).sum()
+            turned = torch.autograd.grad(product, at, materialize_grads=True)
+            v = [u - lr * h for u, h in zip(v, turned, strict=True)]
     return value.detach(), gradient
-
-
-class _Descent:
-    """One SGD step from the weights `at` to `after`; `has_pull` keeps what `pull` needs."""
-
-    def __init__(self, loss: Loss, at: Tensors, lr: float, has_pull: bool) -> None:
-        import torch
-
-        slopes = torch.autograd.grad(loss(at), at, create_graph=has_pull, materialize_grads=True)
-        self.at, self.lr, self.slopes = at, lr, slopes if has_pull else ()
-        pairs = zip(at, slopes, strict=True)
-        self.after = [(t - lr * g).detach().requires_grad_() for t, g in pairs]
-
-    def pull(self, v: Tensors) -> Tensors:
-        """Take a gradient v back through the step: v - lr H v, H the Hessian of the loss (once)."""
-        import torch
-
-        product = torch.stack([(g * u).sum() for g, u in zip(self.slopes, v, strict=True)]).sum()
-        turned = torch.autograd.grad(product, self.at, materialize_grads=True)
-        return [u - self.lr * h for u, h in zip(v, turned, strict=True)]
 
 
 def _unrolled(

@@ -138,11 +138,11 @@ def candidates(
     best: list[Candidates] = [(as_spans([]), np.zeros(0, np.float32))] * len(passages)
     with torch.inference_mode():
         for batch in with_words(passages):
-            chosen = [passages[place] for place in batch]
-            spans, scores = _ranked(extractor, chosen, k, max_words, overlap)
-            rows = scores.cpu().numpy()
-            for place, own, row in zip(batch, spans, rows, strict=True):
-                best[place] = own, row[: len(own)].copy()
+            found = rank(extractor, [passages[place] for place in batch], k, max_words, overlap)
+            flat = torch.cat([scores for _, scores in found]).cpu().numpy()  # one wait for a GPU
+            ends = np.cumsum([len(own) for own, _ in found])[:-1]
+            for place, (own, _), row in zip(batch, found, np.split(flat, ends), strict=True):
+                best[place] = own, row
     return best
 
 
@@ -158,18 +158,7 @@ def rank(
 ) -> list[tuple[Spans, Tensor]]:
     """Return the same as `candidates`, with scores that keep their gradient.
 
-    Each passage must have at least one word.
-    """
-    spans, scores = _ranked(extractor, passages, k, max_words, overlap)
-    return [(own, row[: len(own)]) for own, row in zip(spans, scores, strict=True)]
-
-
-def _ranked(
-    extractor: Extractor, passages: Sequence[Passage], k: int, max_words: int, overlap: bool
-) -> tuple[list[Spans], Tensor]:
-    """Return the spans of each passage, and their scores (b, k), which other values follow.
-
-    The host waits for a GPU once for all passages.
+    Each passage must have at least one word. The host waits for a GPU once for all passages.
     """
     from maskpolicy.models.learned.extractor import best, span_scores
 
@@ -179,11 +168,14 @@ def _ranked(
     flat = places[..., 0] * scores.shape[2] + places[..., 1]
     first, last = places[..., 0].cpu().numpy(), places.sum(2).cpu().numpy()
     counts = values.isfinite().sum(1).cpu().numpy()  # they are sorted: these are the first
-    spans = [
-        as_spans(np.stack([p.words[first[row, :n], 0], p.words[last[row, :n], 1]], axis=1))
+    chosen = scores.flatten(1).gather(1, flat)
+    return [
+        (
+            as_spans(np.stack([p.words[first[row, :n], 0], p.words[last[row, :n], 1]], axis=1)),
+            chosen[row, :n],
+        )
         for row, (p, n) in enumerate(zip(passages, counts.tolist(), strict=True))
     ]
-    return spans, scores.flatten(1).gather(1, flat)
 
 
 def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tensor]:

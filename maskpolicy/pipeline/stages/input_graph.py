@@ -29,7 +29,6 @@ from maskpolicy.experiment.model_and_corpus import (
     MixedText,
     mixed_texts,
     shown,
-    unmixed,
 )
 from maskpolicy.experiment.policy_blocks import apart
 from maskpolicy.models.families import check_exclusion
@@ -114,7 +113,7 @@ class Inputs:
             return self.external("tokenizer")
         corpora: tuple[Source, ...] = ()
         if corpus is None:
-            corpora, corpus = (GENERAL_SOURCE,), unmixed(self.experiment.corpus)
+            corpora, corpus = (GENERAL_SOURCE,), replace(self.experiment.corpus, mix=None)
         corpora = (*corpora, self.parts(corpus)[0])
         shape = preset(model)
         algorithm = cast(Algorithm, model.tokenizer or shape.algorithm)
@@ -227,7 +226,7 @@ class Inputs:
         return self.known_texts[key]
 
     def _text(self, corpus: CorpusBlock) -> Text:
-        plain, usual = unmixed(corpus), unmixed(self.experiment.corpus)
+        plain, usual = (replace(each, mix=None) for each in (corpus, self.experiment.corpus))
         label = apart(INTERMEDIATE, shown(vars(plain)), [shown(vars(usual))])
         own = self.plain_text(label, plain)
         texts = mixed_texts(corpus)

@@ -81,7 +81,7 @@ class PolicyInputs:
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
         """The training of a learned policy; `of` begins its label if another one starts from it."""
         kind = self.experiment.model.kind
-        if kind != SEQ2SEQ and learned_policies.fits_to_denoising(block):
+        if kind != SEQ2SEQ and hooks.FITS_TO_DENOISING.of(block.policy):
             raise ConfigError(
                 f"{self.experiment.where}policies: {block.name} is learned through a text-to-text "
                 f"model, but model.kind is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
@@ -91,7 +91,7 @@ class PolicyInputs:
         params = FitParams(
             **reader_params(block),
             spec=settled(replace(spec, seed=spec.seed + run), "fit", self.experiment.resources),
-            how=block.denoising if learned_policies.fits_to_denoising(block) else None,
+            how=block.denoising if hooks.FITS_TO_DENOISING.of(block.policy) else None,
             depends=(hooks.DEPENDS.of(block.policy)() or None) if from_labels else None,
             language=self.experiment.corpus_of(block).language,
         )
