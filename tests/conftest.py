@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import s3
 from hypothesis import settings
 
 from maskpolicy.app.commands import app
@@ -75,6 +76,15 @@ def refused(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
         return err
 
     return refused
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3.Bucket]:
+    """Return a server of S3's protocol whose address is in the environment."""
+    with s3.serve() as bucket:
+        for name, value in bucket.environment().items():
+            monkeypatch.setenv(name, value)
+        yield bucket
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from uuid import uuid4
 
 import pytest
 import s3
@@ -20,27 +19,7 @@ from maskpolicy.pipeline.store.bucket import CHUNK, FORMAT, MARKER, now, open_bu
 OUTAGE = float(os.environ.get("OUTAGE", "3"))  # seconds; obstore's own retries end after 2
 
 
-@pytest.fixture
-def server(monkeypatch):
-    """Return a server of S3's protocol whose address is in the environment."""
-    with s3.serve() as bucket:
-        for name, value in bucket.environment().items():
-            monkeypatch.setenv(name, value)
-        yield bucket
-
-
-@pytest.fixture(params=["file", "memory", "s3"])
-def url(request, tmp_path):
-    """Return the URL of an empty bucket of each kind."""
-    if request.param == "s3":
-        return request.getfixturevalue("server").url
-    (tmp_path / "bucket").mkdir()
-    return {"file": f"file://{tmp_path}/bucket", "memory": f"memory://{uuid4().hex}"}[request.param]
-
-
-@pytest.fixture
-def bucket(url):
-    return open_bucket(url)
+OF_ALL_KINDS = pytest.mark.parametrize("url", ["file", "memory", "s3"], indirect=True)
 
 
 def said(url):
@@ -51,6 +30,7 @@ def said(url):
     return line
 
 
+@OF_ALL_KINDS
 def test_objects_are_written_read_listed_and_deleted(bucket):
     assert bucket.read("a/one") is None
     assert bucket.write("a/one", b"1")
@@ -63,6 +43,7 @@ def test_objects_are_written_read_listed_and_deleted(bucket):
     assert below(bucket) == []
 
 
+@OF_ALL_KINDS
 def test_a_listing_has_all_pages_in_order(bucket):
     names = [f"a/{number:02}" for number in range(3 * s3.PAGE + 1)]
     for name in reversed(names):
@@ -70,6 +51,7 @@ def test_a_listing_has_all_pages_in_order(bucket):
     assert below(bucket, "a") == names
 
 
+@OF_ALL_KINDS
 def test_of_many_writers_one_creates(bucket):
     contents = [f"writer {number}".encode() for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -77,6 +59,7 @@ def test_of_many_writers_one_creates(bucket):
     assert [c for c, is_first in zip(contents, won, strict=True) if is_first] == [bucket.read("a")]
 
 
+@OF_ALL_KINDS
 @pytest.mark.parametrize("size", [0, 1000, CHUNK + 5])
 def test_files_travel_whole_and_once(bucket, tmp_path, size):
     content = hashlib.shake_256(b"seed").digest(size)
@@ -91,6 +74,7 @@ def test_files_travel_whole_and_once(bucket, tmp_path, size):
     assert bucket.download("blobs/y", tmp_path / "none") is None
 
 
+@OF_ALL_KINDS
 def test_a_bucket_is_prepared_once_and_another_format_is_one_line(bucket, url):
     prepare(bucket)
     marker = bucket.read(MARKER)

@@ -19,14 +19,8 @@ from maskpolicy.pipeline.store.disk import Disk
 
 
 @pytest.fixture
-def count(tmp_path):
-    return tmp_path / "count"
-
-
-@pytest.fixture
 def counted(count):
     """Return a diamond, and a function that returns the labels computed since its last call."""
-    count.write_text("")
 
     def since() -> str:
         text = count.read_text()

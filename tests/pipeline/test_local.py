@@ -39,12 +39,6 @@ def engine(no_imports):
         yield started
 
 
-@pytest.fixture
-def count(tmp_path):
-    (tmp_path / "count").write_text("")
-    return tmp_path / "count"
-
-
 def pid_of(process: local.Process) -> int:
     return process._started.result()
 
@@ -173,9 +167,6 @@ def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpu
         assert (early is not None) == starts
     if early is not None:
         assert clusters.gone(pid_of(early))
-
-
-# a process
 
 
 # the command

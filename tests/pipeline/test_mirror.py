@@ -14,7 +14,6 @@ from functools import partial
 from uuid import uuid4
 
 import pytest
-import s3
 import tiny
 from stores import KEY, OTHER, RECORDS, below, commit, ended, names, start, text_of
 
@@ -28,20 +27,6 @@ from maskpolicy.pipeline.store.bucket import Bucket, open_bucket
 from maskpolicy.pipeline.store.mirror import Mirror
 from maskpolicy.pipeline.store.opening import open_store
 
-
-@pytest.fixture
-def url(request, tmp_path, monkeypatch):
-    """Yield the URL of an empty bucket, of S3 where a test asks for it."""
-    if getattr(request, "param", "file") == "file":
-        (tmp_path / "bucket").mkdir()
-        yield f"file://{tmp_path}/bucket"
-        return
-    with s3.serve() as server:
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        yield server.url
-
-
 OF_ALL_KINDS = pytest.mark.parametrize("url", ["file", "s3"], indirect=True)
 
 
@@ -49,11 +34,6 @@ OF_ALL_KINDS = pytest.mark.parametrize("url", ["file", "s3"], indirect=True)
 def host(url, tmp_path):
     """Return a function that opens the bucket as a machine, which is named by its cache."""
     return lambda name="here": open_store(url, tmp_path / name)
-
-
-@pytest.fixture
-def bucket(url):
-    return open_bucket(url)
 
 
 @pytest.fixture
@@ -293,20 +273,17 @@ def three_files(params: Number, inputs, out, run) -> None:
         (out / name).write_text(f"{name} of {params.number}")
 
 
-def test_a_stage_takes_as_many_requests_as_docs_scale_says(tmp_path, monkeypatch):
+def test_a_stage_takes_as_many_requests_as_docs_scale_says(tmp_path, server):
     first, second = (Stage("three-files", f"stage {n}", Number(n), {}) for n in range(2))
-    with s3.serve() as server:
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        store = open_store(server.url, tmp_path / "here")
-        execute([first], store)  # the first commit of a process prepares the bucket, too
-        server.requests.clear()
-        execute([second], store)
-        assert len(server.requests) < 40
-        other = open_store(server.url, tmp_path / "there")
-        server.requests.clear()
-        assert other.get(second.key) is not None
-        assert len(server.requests) == 1 + 3
+    store = open_store(server.url, tmp_path / "here")
+    execute([first], store)  # the first commit of a process prepares the bucket, too
+    server.requests.clear()
+    execute([second], store)
+    assert len(server.requests) < 40
+    other = open_store(server.url, tmp_path / "there")
+    server.requests.clear()
+    assert other.get(second.key) is not None
+    assert len(server.requests) == 1 + 3
 
 
 # the cache

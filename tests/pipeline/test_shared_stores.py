@@ -193,12 +193,6 @@ def test_a_read_only_store_can_be_read_and_says_that_it_cannot_be_written(small_
     assert "Read-only file system" in errors and "--store" in errors
 
 
-@pytest.fixture
-def count(tmp_path):
-    (tmp_path / "count").write_text("")
-    return tmp_path / "count"
-
-
 def compute(root, graph, settings):
     execute(graph(**settings), Store(root))
 

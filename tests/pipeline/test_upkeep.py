@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
 import tiny
@@ -14,21 +13,11 @@ from stores import KEY, OTHER, THIRD, below, commit, flip, names, save, start, t
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.store import upkeep
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.bucket import Bucket, now, open_bucket
+from maskpolicy.pipeline.store.bucket import Bucket, now
 from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.pipeline.store.upkeep import prune
 
 DAY = 86_400
-
-
-@pytest.fixture
-def url():
-    return f"memory://{uuid4().hex}"
-
-
-@pytest.fixture
-def bucket(url):
-    return open_bucket(url)
 
 
 @pytest.fixture
@@ -39,9 +28,6 @@ def mirrored(url, tmp_path):
 def age(path, seconds):
     past = time.time() - seconds
     os.utime(path, (past, past))
-
-
-# size
 
 
 # a folder
