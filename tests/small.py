@@ -64,6 +64,12 @@ class Mine:
 """The file of a policy `{name}`; its decorator is in line 7."""
 
 
+def policy_file(name: str, *body: str) -> str:
+    """Return the file of a policy with these lines in `select`."""
+    lines = "\n        ".join(body)
+    return POLICY.format(name=name).replace("return passage.words[: self.count]", lines)
+
+
 def experiment(**keys: Any) -> str:
     """Return EXPERIMENT with other keys."""
     return yaml.safe_dump({**yaml.safe_load(EXPERIMENT), **keys}, sort_keys=False)

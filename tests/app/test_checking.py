@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small import policy_file
 
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -31,32 +32,17 @@ general: {steps: 1, warmup: 0}
 intermediate: {steps: 6, warmup: 0, batch_size: 2}
 finetune: {steps: 1, warmup: 0}
 """
-MINE = """
-import random
-from dataclasses import dataclass
-
-from maskpolicy import policy
-
-
-@policy("chance")
-@dataclass(frozen=True)
-class Chance:
-    '''Mask any word.'''
-
-    def select(self, passage, rng):
-        first = random.randrange(len(passage.words))
-        return passage.words[first : first + 1]
-
-
-@policy("berg")
-@dataclass(frozen=True)
-class Berg:
-    '''Fail where Karl Berg is.'''
-
-    def select(self, passage, rng):
-        assert "Berg" not in passage.text, "no Berg"
-        return passage.words[:1]
-"""
+CHANCE = policy_file(
+    "chance",
+    "import random",
+    "first = random.randrange(len(passage.words))",
+    "return passage.words[first : first + 1]",
+)
+BERG = policy_file(
+    "berg",
+    'assert "Berg" not in passage.text, "no Berg"',
+    "return passage.words[:1]",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +60,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("plugin") / "mine.py"
-    path.write_text(MINE)
+    path.write_text(CHANCE + BERG)
     return path
 
 

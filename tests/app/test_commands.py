@@ -128,10 +128,6 @@ def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
     assert code == 0
     for word in ("versions", "torch", "hardware", "precision", "attention", "spaCy", "store"):
         assert word in out
-    for more, says in (("--older=1e12", "at most 36500"), (f"--store={tmp_path}", "nothing has")):
-        code, _, err = call("doctor", "--prune", "--store", tmp_path / "store", more)
-        assert (code, len(err.splitlines())) == (2, 1)
-        assert says in err
 
 
 def test_no_control_character_reaches_the_terminal(capsys):

@@ -27,18 +27,11 @@ TEXTS = {
     "bert.json": '{"model_type": "bert"}',
     "it.yaml": small.EXPERIMENT,
     "bad.zip": "no zip",
-    "careless.py": """
-from dataclasses import dataclass
-import numpy as np
-from maskpolicy import policy
-
-@policy("careless", target="spans")
-@dataclass(frozen=True)
-class Careless:
-    '''Mask words that numpy's global generator draws.'''
-    def select(self, passage, rng):
-        return passage.words[np.random.random(len(passage.words)) < 0.5]
-""",
+    "careless.py": small.policy_file(
+        "careless",
+        "import numpy as np",
+        "return passage.words[np.random.random(len(passage.words)) < 0.5]",
+    ),
 }
 ZIPS = {
     "other": {"a/b.txt": "x"},
@@ -103,3 +96,4 @@ def test_a_mistake_is_one_line_and_exit_code_2(refused, place, tmp_path, monkeyp
     before = sorted(place.rglob("*"))
     assert says in refused(*words)
     assert sorted(place.rglob("*")) == before
+    assert not list(tmp_path.iterdir())

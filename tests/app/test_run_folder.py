@@ -71,12 +71,3 @@ def test_a_folder_that_another_command_claims_meanwhile_is_an_error():
         compute(prepared, Executor(), nullcontext(silent))
     kept = verbatim.read_experiment(prepared.folder / verbatim.WRITTEN)
     assert kept.file == Path("a/it.yaml").resolve()
-
-
-@pytest.mark.usefixtures("two")
-def test_a_run_that_does_not_start_leaves_no_folder_behind(refused, tmp_path):
-    assert "none" in refused("run", "a/it.yaml", "corpus={files: [none.txt]}", "model=./none")
-    words = ("run", "a/it.yaml", "--out", "c/d")
-    assert "GPU" in refused(*words, "resources.finetune.gpus=64")
-    assert "unknown" in refused(*words, "--only", "nope")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]

@@ -137,8 +137,4 @@ def test_a_board_overwrites_no_other_folder(refused):
 def test_a_hostile_zip_is_one_line(refused, write):
     write(Path("it.zip"))
     assert "it.zip" in refused("site", "it.zip", "--out", "public", "--unverified")
-    run = folders.write(Path("it"), {"none": 0.2, "random": 0.6}, n=12)
-    assert "holds other files" in refused("site", run, "--out", "it")
-    Path("empty").mkdir()
-    assert "no results" in refused("site", "empty", "--out", "public")
     assert not Path("public").exists()

@@ -400,19 +400,6 @@ def test_the_name_and_folder_of_an_experiment_are_in_no_key(keys, tmp_path):
     assert keys(name="other.yaml") == keys() == keys(name="elsewhere/it.yaml")
 
 
-PLUGIN = """
-from dataclasses import dataclass
-import {neighbour}
-from maskpolicy.plugins.registry import policy
-
-@policy("{name}")
-@dataclass(frozen=True)
-class Mine:
-    def select(self, passage, rng):
-        return passage.pieces[:{neighbour}.COUNT]
-"""
-
-
 @pytest.fixture
 def plugin(tmp_path):
     """Write a plugin that imports the file beside it; returns its path."""
@@ -420,7 +407,9 @@ def plugin(tmp_path):
     folder.mkdir()
     (folder / "counts_of_mine.py").write_text("COUNT = 1\n")
     path = folder / "mine.py"
-    path.write_text(PLUGIN.format(neighbour="counts_of_mine", name=f"mine-{tmp_path.name}"))
+    body = "return passage.pieces[: counts_of_mine.COUNT]"
+    text = small.policy_file(f"mine-{tmp_path.name}", body)
+    path.write_text(f"import counts_of_mine\n{text}")
     return path
 
 
