@@ -139,14 +139,6 @@ class Browser:
         x, y = self._middle(selector)
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def tap(self, selector: str) -> None:
-        """Touch an element."""
-        x, y = self._middle(selector)
-        self.send("Emulation.setTouchEmulationEnabled", enabled=True)
-        self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
-        self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
-        self.send("Emulation.setTouchEmulationEnabled", enabled=False)
-
     def press(self, key: str) -> None:
         """Press and release a key."""
         text = {"Enter": "\r", " ": " "}.get(key)

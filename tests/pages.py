@@ -1,7 +1,8 @@
-"""The README and the pages of docs/, and their blocks of code."""
+"""The README and the pages of docs/, their blocks of code, and imports of code."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,6 +16,14 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
     *(path for path in sorted(DOCS.rglob("*.md")) if path != GENERATED),
 ]
+SMALL = (  # keys that make an experiment of a page small
+    *("world.people=8", "world.general_people=4"),
+    *(
+        f"{name}.{key}"
+        for name in ("general", "intermediate", "finetune")
+        for key in ("steps=2", "warmup=1", "batch_size=2", "precision=fp32")
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -51,3 +60,15 @@ def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     for found in re.finditer(r"^```(.*)\n((?:(?!```).*\n)*)```$", text, re.MULTILINE):
         yield Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2])
+
+
+def imports(source: str) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of each import that is not relative, also inside functions.
+
+    The name is "" for `import module`.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((str(node.module), alias.name) for alias in node.names)

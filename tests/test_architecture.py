@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from pages import imports
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "maskpolicy"
@@ -17,20 +18,17 @@ NAMED_FOR_USERS = ("builtin", "commands")  # modules there are named for an anal
 ENDINGS = re.compile(r"(ing|ings|ed|er|ers|es|e|s|ion|ions)$")
 
 
-def imported(path: Path) -> set[str]:
-    """Return the full names that a file imports, also inside functions and for type checkers."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+NAMES = [
+    path.parent.name if path.stem == "__init__" else path.stem
+    for path in MODULES
+    if path.parent.name not in NAMED_FOR_USERS
+]
 
 
 def test_the_framework_names_no_plugin():
     for path in MODULES:
-        names = {name.removeprefix("maskpolicy.").partition(".")[0] for name in imported(path)}
+        full = (".".join(words) for words in imports(path.read_text(encoding="utf-8")))
+        names = {name.removeprefix("maskpolicy.").partition(".")[0] for name in full}
         assert not names & {"policies", "tasks", "tests", "benchmarks"}, path
 
 
@@ -47,20 +45,13 @@ def test_a_package_says_what_it_holds(package):
 
 def test_no_two_names_differ_only_in_their_ending():
     stems = defaultdict(set)
-    for path in MODULES:
-        name = path.parent.name if path.stem == "__init__" else path.stem
-        if not name.startswith("__") and path.parent.name not in NAMED_FOR_USERS:
-            stems[ENDINGS.sub("", name)].add(name)
+    for name in NAMES:
+        stems[ENDINGS.sub("", name)].add(name)
     assert not [names for names in stems.values() if len(names) > 1]
 
 
 def test_no_two_modules_have_the_same_name():
-    places = defaultdict(list)
-    for path in MODULES:
-        if path.parent.name not in NAMED_FOR_USERS:
-            name = path.parent.name if path.stem == "__init__" else path.stem
-            places[name].append(path)
-    assert not [paths for paths in places.values() if len(paths) > 1]
+    assert not [name for name, count in Counter(NAMES).items() if count > 1]
 
 
 def test_the_architecture_names_every_room():

@@ -5,7 +5,6 @@ Tutorials are executed by tests/test_tutorials.py, docs/api.md by tests/app/test
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ import click
 import pytest
 import typer
 import yaml
-from pages import PAGES, ROOT, Block, blocks
+from pages import PAGES, ROOT, Block, blocks, imports
 
 from maskpolicy.app import commands as cli
 from maskpolicy.experiment import reference, verbatim
@@ -171,10 +170,7 @@ def test_a_block_of_json_is_json(block: Block):
 @pytest.mark.parametrize("block", of("python"))
 def test_a_block_of_python_compiles_and_its_imports_exist(block: Block):
     own = {name.removesuffix(".py") for name in files_of(block.page)}
-    for node in ast.walk(ast.parse(block.text)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                assert alias.name in own or import_module(alias.name)
-        elif isinstance(node, ast.ImportFrom) and node.module not in own:
-            module = import_module(str(node.module))
-            assert [each.name for each in node.names if not hasattr(module, each.name)] == []
+    for module, name in imports(block.text):
+        if module not in own:
+            found = import_module(module)
+            assert not name or hasattr(found, name), name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.version import Version
+from pages import imports
 
 import maskpolicy
 
@@ -221,13 +221,8 @@ def required() -> dict[str, str]:
 
 def test_what_is_imported_is_required():
     known = {"yaml": "pyyaml", "inspect_ai": "inspect-ai"}
-    imported = set()
-    for source in (path for path in shipped().values() if path.suffix == ".py"):
-        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                imported.add(str(node.module).partition(".")[0])
+    sources = [path.read_text("utf-8") for path in shipped().values() if path.suffix == ".py"]
+    imported = {module.partition(".")[0] for each in sources for module, _ in imports(each)}
     thirds = {known.get(top, top) for top in imported - sys.stdlib_module_names - {"maskpolicy"}}
     assert thirds == required().keys()
 

@@ -16,20 +16,12 @@ import pytest
 import small as sample
 import text_to_text
 import trainers
-from pages import DOCS, Block, blocks
+from pages import DOCS, SMALL, Block, blocks
 
 SECTIONS = {"models": "### Compare MLM with MAE-LM\n", "scale": "## Try it on one machine\n"}
 OTHERS = [DOCS / f"{name}.md" for name in ("pretraining", "site", *SECTIONS)]
 TUTORIALS = [*sorted((DOCS / "tutorials").glob("*.md")), *OTHERS]
 HOWTO = sorted((DOCS / "howto").glob("*.md"))
-SMALL = (
-    *("world.people=8", "world.general_people=4"),
-    *(
-        f"{name}.{key}"
-        for name in ("general", "intermediate", "finetune")
-        for key in ("steps=2", "warmup=1", "batch_size=2", "precision=fp32")
-    ),
-)
 TRAINING = ("run", "plan", "status", "pretrain")  # they take the keys of an experiment
 INSTEAD = {  # of keys that a how-to page gives
     **{"corpus.tokens": 20, "model.layers": 1, "model.width": 16, "model.heads": 2},

@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
 
+import folders
 import huggingface_hub
 import pytest
 
-from maskpolicy.app.commands import app
 from maskpolicy.core import hub as access
 
 
@@ -20,11 +20,9 @@ def run_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     def run_tiny(text: str, files: Mapping[str, str] | None = None) -> Path:
         folder = tmp_path_factory.mktemp("tiny")
-        for name, content in {"tiny.yaml": text, **(files or {})}.items():
+        for name, content in (files or {}).items():
             (folder / name).write_text(content)
-        words = ["run", folder / "tiny.yaml", "--store", folder / "store", "--out", folder / "out"]
-        assert not app(list(map(str, words)), standalone_mode=False)
-        return folder
+        return folders.run_experiment(folder, text, "out")
 
     return run_tiny
 

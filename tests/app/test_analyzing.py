@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import folders
 import pytest
 
 from maskpolicy.leaderboard.results.cell import fingerprint
-from tests.analyses.test_analyses import WORK, cell
 
 
 @pytest.fixture(autouse=True)
@@ -21,24 +21,12 @@ def here(monkeypatch, tmp_path):
 @pytest.fixture
 def finished() -> Path:
     """A folder of results as `run` writes them."""
-    for policy, work in (("none", None), ("random", WORK)):
-        put({"version": 1, **cell(policy, 0, work).to_json(), "error": "not run"})
-    return Path("finished")
-
-
-def put(result: dict) -> None:
-    path = Path("finished", "results", f"{result['policy']}--zsre--0.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result))
+    return folders.write(Path("finished"), {"none": 0.2, "random": 0.6}, ("zsre",), seeds=1)
 
 
 def fail(error: str) -> None:
     """Let the trainings of all rows have failed."""
-    for path in Path("finished", "results").iterdir():
-        result = json.loads(path.read_text())
-        result["config"]["intermediate_seed"] = 0
-        stages = {f"intermediate {result['policy']}, run 0": "0" * 64}
-        put(result | {"stages": stages, "error": error})
+    folders.change(Path("finished"), "*", metrics=None, error=error)
 
 
 def test_coverage_is_a_table_and_json(call, finished):
@@ -50,7 +38,7 @@ def test_coverage_is_a_table_and_json(call, finished):
     assert written.pop("summary").startswith("How much each policy masked")
     assert written.pop("heading") == "How much each policy masked"
     assert (written.pop("of_masks"), written.pop("place")) == (True, 20)
-    assert written["rows"][0]["hidden_tokens"] == 90
+    assert written["rows"][0]["hidden_tokens"] == 9
     assert "| random |" in Path("out", "coverage.md").read_text()
     assert json.loads(call("analyze", "coverage", finished, "--json")[1]) == written
 

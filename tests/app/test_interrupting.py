@@ -7,20 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import clusters
 import pytest
-
-TEXT = """
-model: mini
-corpus: world
-data: world
-world: {people: 8, general_people: 4}
-general: {steps: 100000, warmup: 1, batch_size: 2, precision: fp32}
-policies: [none]
-tasks: [zsre]
-"""
+import small
 
 
 @pytest.mark.slow
@@ -28,44 +19,24 @@ tasks: [zsre]
     ("number", "jobs"),
     [(signal.SIGTERM, 2), (signal.SIGHUP, 1), (signal.SIGINT, 1)],
 )
-def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(tmp_path, number, jobs):
-    (tmp_path / "it.yaml").write_text(TEXT)
-    command = [sys.executable, "-m", "maskpolicy", "run", "it.yaml", "--jobs", f"{jobs}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    environment.pop("MASKPOLICY_STORE", None)
-    running = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    store = tmp_path / ".maskpolicy" / "store"
-    try:
-        _wait(lambda: _trains(store), running)
-        running.send_signal(number)
-        _, said = running.communicate(timeout=120)
-    finally:
-        running.kill()
-        running.wait()
-    assert running.returncode == 128 + number
-    assert said.decode().splitlines()[-1] == (
-        "interrupted: the same command continues where it stopped"
-    )
+def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(tmp_path, monkeypatch, number, jobs):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    general = {"steps": 100_000, "warmup": 1, "batch_size": 2, "precision": "fp32"}
+    Path("it.yaml").write_text(small.experiment(policies=["none"], general=general))
+    store = Path(".maskpolicy", "store")
+
+    def trains():
+        return any('"advanced"' in path.read_text() for path in store.glob("events/*.jsonl"))
+
+    running = clusters.command("run", "it.yaml", "--jobs", jobs)
+    clusters.until(trains, running)
+    running.send_signal(number)
+    said = clusters.finish(running, codes=(128 + number,))
+    assert said.splitlines()[-1] == "interrupted: the same command continues where it stopped"
     (key,) = (path for path in (store / "checkpoints").iterdir())
     assert any(path.name.isdigit() for path in key.iterdir())
     assert not list((store / "locks").iterdir())
-
-
-def _trains(store):
-    """Return whether the events of a run tell of a step."""
-    return any('"advanced"' in path.read_text() for path in store.glob("events/*.jsonl"))
-
-
-def _wait(is_true, running):
-    """Wait until a training has begun; far longer than it takes."""
-    for _ in range(1200):
-        assert running.poll() is None, running.stderr.read().decode()
-        if is_true():
-            return
-        time.sleep(0.1)
-    raise AssertionError("no training has begun")
 
 
 def test_control_c_while_the_commands_are_imported_is_one_line(tmp_path):
@@ -79,18 +50,6 @@ def test_control_c_while_the_commands_are_imported_is_one_line(tmp_path):
 
 
 ROOT = Path(__file__).parents[2]
-YAML = """
-model: mini
-corpus: world
-policies: [random, span, reads]
-plugins: [plugin/reads.py]
-tasks: [triviaqa]
-baseline: random
-world: {people: 40, general_people: 40}
-general: {steps: 1}
-intermediate: {steps: 1}
-finetune: {steps: 1}
-"""
 PLUGIN = """
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +86,8 @@ def test_an_edited_policy_and_what_plugins_read_are_named(tmp_path):
     shutil.copytree(ROOT / "maskpolicy", copy)
     for name in ("policies", "tasks", "experiments"):
         shutil.copytree(ROOT / name, copy / name)
-    (tmp_path / "it.yaml").write_text(YAML)
+    keys = {"policies": ["random", "span", "reads"], "plugins": ["plugin/reads.py"]}
+    (tmp_path / "it.yaml").write_text(small.experiment(**keys, baseline="random"))
     plugin = tmp_path / "plugin"
     plugin.mkdir()
     (tmp_path / "count.txt").write_text("1")

@@ -233,12 +233,9 @@ def written(folder, **more):
 
 def test_a_setting_named_like_a_column_has_a_column_of_its_own(tmp_path):
     folder = written(tmp_path / "run")
-    for path in (folder / "results").iterdir():
-        cell = json.loads(path.read_text())
-        number = {"few": 2, "many": 3}.get(cell["policy"])
-        if number:
-            cell["config"]["policy"] |= {"name": "mine", "n": number, "seed": 7 * number}
-        path.write_text(json.dumps(cell))
+    for row, number in (("few", 2), ("many", 3)):
+        policy = {"name": "mine", "n": number, "seed": 7 * number}
+        folders.change(folder, f"{row}--*", config={"policy": policy})
     runs = mp.load(folder, store=tmp_path / "store")
     scores, board = runs.scores(), runs.leaderboard()
     assert set(scores.seed) == {0, 1, 2} and set(scores.n) == {60}

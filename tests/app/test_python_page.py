@@ -10,18 +10,10 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-from pages import DOCS, blocks
+from pages import DOCS, SMALL, blocks
 
 import maskpolicy as mp
 
-SMALL = (
-    *("world.people=8", "world.general_people=4", "seeds=[0,1]"),
-    *(
-        f"{name}.{key}"
-        for name in ("general", "intermediate", "finetune")
-        for key in ("steps=2", "warmup=1", "batch_size=2", "precision=fp32")
-    ),
-)
 SHOWN = [b for name in ("policies", "tasks", "experiments") for b in blocks(DOCS / f"{name}.md")]
 ROW = '{"id": "%s", "country": "Peru", "capital": "Lima", "aliases": ["Ciudad de los Reyes"]}\n'
 
@@ -32,7 +24,8 @@ def executed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
     run = mp.run
-    monkeypatch.setattr(mp, "run", lambda what, *_, **more: run(what, *SMALL, **more, jobs=1))
+    keys = (*SMALL, "seeds=[0,1]")
+    monkeypatch.setattr(mp, "run", lambda what, *_, **more: run(what, *keys, **more, jobs=1))
 
     def executed(pieces: Iterable[str]) -> tuple[dict[str, Any], list[Any]]:
         names: dict[str, Any] = {}

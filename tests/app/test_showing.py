@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shutil
 from pathlib import Path
@@ -20,13 +19,10 @@ from maskpolicy.plugins import registry
 
 TEXT = "Godisa Hiddal was born in Mukby in 1850. She worked for Klunatek Company."
 ROOT = Path(__file__).parents[2]
-HEAD = """
+FITTED = """
 from dataclasses import dataclass
-import numpy as np
 from maskpolicy import as_spans, policy
 
-"""
-FITTED = f"""{HEAD}
 @policy("fitted-words", target="spans")
 @dataclass(frozen=True)
 class FittedWords:
@@ -42,19 +38,11 @@ class FittedWords:
                 for first, end in each.words.tolist()
             ]
             found.append(as_spans([w for w, t in zip(each.words.tolist(), texts) if t in words]))
-        return {{"chosen": found}}
+        return {"chosen": found}
 
     def select(self, passage, rng):
         return passage.columns["chosen"][: self.most]
 """
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    """Without the handler that an earlier command of this process left."""
-    logging.getLogger("maskpolicy").setLevel(logging.WARNING)
-    yield
-    logging.getLogger("maskpolicy").handlers.clear()
 
 
 @pytest.fixture(scope="session")

@@ -304,10 +304,9 @@ def test_unsupported_feedback_is_one_line_before_any_work(folder):
         small.current().guess(small.passages(), 0)
 
 
-@pytest.mark.parametrize("processes", [2])
 @pytest.mark.slow
-def test_several_processes_train_the_parts(folder, processes):
-    resources = {"intermediate": {"processes": processes}}
+def test_several_processes_train_the_parts(folder):
+    resources = {"intermediate": {"processes": 2}}
     graph = built(folder, "fixed", "again", resources=resources, intermediate={"steps": 10})
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
     store = done(Store(folder / "store"), one, cut)
