@@ -1,4 +1,4 @@
-"""Commits, damage, and processes that run the tiny graph, for tests of stores."""
+"""Commits, interruptions, damage, and processes of the tiny graph, for tests of stores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from maskpolicy.core.keys import digest
+from maskpolicy.pipeline.graph.execution import execute
 
 TESTS = Path(__file__).parent
 _RECORDS = [
@@ -37,6 +40,17 @@ def save(store, key=KEY, *steps, text="state"):
     for step in steps or (1,):
         content = f"{text} {step}"
         store.checkpoints(key).save(step, lambda to, c=content: (to / "state").write_text(c))
+
+
+def interrupted(store, stage, step):
+    """Compute a stage, and press control-C at one of its steps."""
+
+    def listen(event):
+        if event.stage.key == stage.key and event.done == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute([stage], store, listen)
 
 
 def flip(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from typing import Any
 
@@ -26,7 +27,8 @@ NAMES = (
     *("pegasus", "led", "blenderbot", "nllb", "marian", "bert2bert"),
 )
 
-T5S = ("t5", "t5 untied", "mt5", "umt5", "longt5")
+T5S = {"t5": "T5", "t5 untied": "T5", "mt5": "MT5", "umt5": "UMT5", "longt5": "LongT5"}
+"""Transformers' names of families with T5's tokenizer and settings."""
 
 
 @cache
@@ -64,7 +66,7 @@ def tokenizer(name: str, texts: tuple[str, ...] = TEXTS, size: int = 200) -> Any
         return t.PegasusTokenizer(vocab=[*own, *specials("<unk>"), *pieces(texts, size)], offset=5)
     if name in ("mbart", "mbart50"):
         made = t.MBartTokenizer if name == "mbart" else t.MBart50Tokenizer
-        codes = _codes(name)
+        codes = sys.modules[made.__module__].FAIRSEQ_LANGUAGE_CODES
         own = specials("<s>", "<pad>", "</s>", "<unk>")
         vocab = [*own, *pieces(), *specials(*codes, "<mask>")]
         return made(vocab=vocab, src_lang="en_XX")
@@ -94,15 +96,6 @@ def adding(made: Any, template: str) -> Any:
         single=template, pair=f"{template} $B", special_tokens=ids
     )
     return made
-
-
-def _codes(name: str) -> list[str]:
-    from transformers.models.mbart import tokenization_mbart
-    from transformers.models.mbart50 import tokenization_mbart50
-
-    module: Any = tokenization_mbart if name == "mbart" else tokenization_mbart50
-    found: list[str] = module.FAIRSEQ_LANGUAGE_CODES
-    return found
 
 
 def _byte_level(made: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -185,22 +178,10 @@ def model(name: str, seed: int = 0, **settings: Any) -> Any:
         elif name == "bert2bert":
             made = _bert2bert(size["vocab_size"])
         else:
-            made = _t5(name, size, settings)
+            own = {"tie_word_embeddings": False} if name == "t5 untied" else {}
+            config = getattr(t, f"{T5S[name]}Config")(**size, **T5_LIKE | own | settings)
+            made = getattr(t, f"{T5S[name]}ForConditionalGeneration")(config)
     return made.eval()
-
-
-def _t5(name: str, size: dict[str, int], settings: dict[str, Any]) -> Any:
-    t = transformers
-
-    kinds: dict[str, Any] = {
-        "t5": (t.T5Config, t.T5ForConditionalGeneration),
-        "mt5": (t.MT5Config, t.MT5ForConditionalGeneration),
-        "umt5": (t.UMT5Config, t.UMT5ForConditionalGeneration),
-        "longt5": (t.LongT5Config, t.LongT5ForConditionalGeneration),
-    }
-    config, factory = kinds[name.split()[0]]
-    more = {"tie_word_embeddings": False} if name == "t5 untied" else {}
-    return factory(config(**size, **T5_LIKE | more | settings))
 
 
 def _t5gemma(vocabulary: int, settings: dict[str, Any]) -> Any:

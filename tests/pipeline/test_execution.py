@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 import tiny
+from stores import interrupted
 from tiny import diamond, node
 
 from maskpolicy.pipeline.graph.calls import Answer, answer
@@ -34,12 +35,6 @@ def broken(inputs=None, **local):
     """Return a stage that always fails."""
     local = tiny.TinyLocal(**local, label="broken")
     return Stage("tiny-fail", "broken", tiny.Failure("bad luck\nand more"), inputs or {}, local)
-
-
-def interrupt(event):
-    """Press control-C at the fifth step of a walk."""
-    if event.done == 5:
-        raise KeyboardInterrupt
 
 
 def words(events: list[Event]) -> list[str]:
@@ -112,8 +107,7 @@ def test_what_only_finished_stages_need_is_neither_computed_nor_verified(store, 
 def test_a_stage_resumes_from_its_newest_checkpoint_that_is_whole(store, tmp_path, damaged, first):
     stages = [node("a", 1)]
     execute(stages, Store(tmp_path / "reference"))
-    with pytest.raises(KeyboardInterrupt):
-        execute(stages, store, interrupt)
+    interrupted(store, stages[0], 5)
     newest = store.root / "checkpoints" / stages[0].key / f"{4:012d}" / "state.json"
     if damaged:
         newest.write_text(newest.read_text().replace("1", "2", 1))

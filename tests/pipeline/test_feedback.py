@@ -9,6 +9,7 @@ import encoders
 import numpy as np
 import pytest
 import small
+from stores import interrupted
 
 from maskpolicy import MaskingCollator
 from maskpolicy.core.errors import ConfigError
@@ -16,7 +17,7 @@ from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import StageRun, compute, topological
+from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.graph.planning import plan
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery
@@ -266,17 +267,8 @@ def test_labels_smoothed_by_the_model_of_the_part_train_alike_after_a_kill(folde
     assert plain.inputs["feedback"].key != stage.inputs["feedback"].key
     whole = done(Store(folder / "whole"), plain, stage)
     assert weights(whole, plain) != weights(whole, stage)
-    broken = done(Store(folder / "broken"), *stage.inputs.values())
-    inputs = {name: broken.path(each.key) for name, each in stage.inputs.items()}
-
-    def advance(done, total, note):
-        if done == 10:
-            raise KeyboardInterrupt
-
-    run = StageRun(broken.checkpoints(stage.key), stage.local, advance=advance)
-    (folder / "out").mkdir()
-    with pytest.raises(KeyboardInterrupt), broken.lock(stage.key):
-        compute(stage.kind, stage.keyed, inputs, folder / "out", run)
+    broken = Store(folder / "broken")
+    interrupted(broken, stage, 10)
     assert broken.checkpoints(stage.key).latest()[0] == 9
     done(broken, stage)
     assert weights(broken, stage) == weights(whole, stage)

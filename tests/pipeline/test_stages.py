@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +13,7 @@ import pytest
 import small
 import text_to_text
 from safetensors.torch import load_file
+from stores import interrupted
 
 from maskpolicy.core import metrics
 from maskpolicy.core.errors import ConfigError, DataError
@@ -32,7 +32,7 @@ from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import StageRun, compute, topological, version_of
+from maskpolicy.pipeline.graph.nodes import topological, version_of
 from maskpolicy.pipeline.stages.cloze_answers import _masked
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import hooks
@@ -562,24 +562,11 @@ def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
 
 @pytest.mark.parametrize("row", ["mae", "electra"])
 def test_an_encoder_is_trained_alike_after_a_kill(tmp_path, row):
-    stage = graph(tmp_path, ENCODER.replace("steps: 2", "steps: 6")).pretrained[row, 0]
+    text = ENCODER.replace("steps: 2", "steps: 6")
+    stage = graph(tmp_path, text, ["intermediate.checkpoint_every=1e-9"]).pretrained[row, 0]
     whole, broken = Store(tmp_path / "whole"), Store(tmp_path / "broken")
     execute([stage], whole)
-    execute(list(stage.inputs.values()), broken)
-    inputs = {name: broken.path(each.key) for name, each in stage.inputs.items()}
-    local = replace(stage.local, checkpoint_every=1e-9)
-
-    class Killed(Exception):
-        pass
-
-    def advance(done, total, note):
-        if done == 4:
-            raise Killed
-
-    run = StageRun(broken.checkpoints(stage.key), local, advance=advance)
-    (tmp_path / "out").mkdir()
-    with pytest.raises(Killed), broken.lock(stage.key):
-        compute(stage.kind, stage.keyed, inputs, tmp_path / "out", run)
+    interrupted(broken, stage, 4)
     assert broken.checkpoints(stage.key).latest()[0] > 0
     execute([stage], broken)
     files = [store.path(stage.key) / "model.safetensors" for store in (whole, broken)]
