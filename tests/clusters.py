@@ -150,6 +150,11 @@ def until(happened: Callable[[], Any], running: subprocess.Popen[str] | None = N
     return found
 
 
+def begun(notes: Path, kind: str) -> list[int]:
+    """Return the processes that have begun stages of a kind, by their notes."""
+    return [int(words[1]) for words in raylets.lines(notes / "begins") if words[0] == kind]
+
+
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 
 

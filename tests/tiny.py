@@ -1,6 +1,6 @@
 """A tiny graph with checkpoints, and a script that runs it, or is killed in it.
 
-python tests/tiny.py run STORE [COUNT_FILE [SECONDS_PER_STEP]]
+python tests/tiny.py run STORE [COUNT_FILE [SECONDS_PER_STEP [CACHE]]]
 python tests/tiny.py everywhere FOLDER
 """
 
@@ -25,6 +25,7 @@ from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Local, Stage, stage
 from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.opening import open_store
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def content(store, stages):
     return found.hexdigest()
 
 
-def run(root, count_file=None, pause="0"):
+def run(place, count_file=None, pause="0", cache=None):
     """Run the diamond as a command would; a StoreError is one line and exit code 2."""
     local = {"pause": float(pause)} | ({"count": count_file} if count_file else {})
     steps, every = (int(number) for number in os.environ.get("TINY_STEPS", "6,2").split(","))
@@ -191,7 +192,7 @@ def run(root, count_file=None, pause="0"):
         fcntl.flock = calls.no_locks
     print("ready", flush=True)
     try:
-        outcomes = execute(diamond(steps=steps, every=every, **local), Store(root))
+        outcomes = execute(diamond(steps=steps, every=every, **local), open_store(place, cache))
     except StoreError as error:
         print(error, file=sys.stderr)
         return 2
@@ -200,8 +201,9 @@ def run(root, count_file=None, pause="0"):
     return 1 if errors else 0
 
 
-def everywhere(folder):
+def everywhere(place):
     """Kill the run at its 1st, 2nd, .. change of the file system, and resume it each time."""
+    folder = Path(place)
     in_child(folder / "reference")  # a process that forks should have no thread of its own
     moment = 0
     while killed_at(folder, moment):
@@ -248,6 +250,5 @@ def in_child(root, moment=None):
 
 
 if __name__ == "__main__":
-    command, folder, *rest = sys.argv[1:]
-    commands = {"run": run, "everywhere": everywhere}
-    sys.exit(commands[command](Path(folder), *rest))
+    command, *words = sys.argv[1:]
+    sys.exit({"run": run, "everywhere": everywhere}[command](*words))

@@ -1,6 +1,5 @@
-"""The tiny graph on a bucket: run beside others, or killed at each of its requests.
+"""The tiny graph on a bucket, killed at each of its requests.
 
-python tests/tiny_bucket.py run URL CACHE COUNT_FILE SECONDS_PER_STEP
 python tests/tiny_bucket.py killed FOLDER EVERY
 """
 
@@ -20,7 +19,6 @@ import s3
 import tiny
 from faults import forks
 
-from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.bucket import Bucket
@@ -28,17 +26,6 @@ from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.pipeline.store.upkeep import prune
 
 REQUESTS = ("read", "write", "delete", "entries", "upload", "download")
-
-
-def run(url, cache, count_file, pause):
-    """Run the diamond as a command would; a StoreError is one line and exit code 2."""
-    stages = tiny.diamond(pause=float(pause), count=count_file)
-    try:
-        outcomes = execute(stages, open_store(url, cache))
-    except StoreError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 1 if any(outcome.error for outcome in outcomes.values()) else 0
 
 
 def killed(folder, every):
@@ -133,4 +120,4 @@ def finish(call, said, what):
 
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    sys.exit({"run": run, "killed": killed}[command](*words))
+    sys.exit({"killed": killed}[command](*words))

@@ -98,22 +98,15 @@ def test_a_configuration_file_is_built_with_the_tokenizer_of_a_folder(pretrain):
     assert {**config, "vocab_size": len(small.tokenizer())}.items() <= made.items()
 
 
-EXPERIMENT = """
-model: {architecture: roberta, layers: 1, width: 32, heads: 2, vocabulary: 500}
-corpus: {files: [it.txt]}
-general: {corpus: {files: [general.txt]}, steps: 2, batch_size: 4}
-policies: [none, random]
-tasks: [cola]
-data: world
-world: {people: 8, general_people: 6}
-intermediate: {steps: 2, batch_size: 4}
-finetune: {steps: 2, batch_size: 4}
-"""
-
-
 def test_a_general_stage_reads_the_corpus_that_it_names(call, store):
     Path("general.txt").write_text(TEXT.replace("Ada", "Eve"))
-    Path("it.yaml").write_text(EXPERIMENT)
+    sizes = {"layers": 1, "width": 32, "heads": 2, "vocabulary": 500}
+    keys = {
+        "model": {"architecture": "roberta", **sizes},
+        "corpus": {"files": ["it.txt"]},
+        "general": {"corpus": {"files": ["general.txt"]}, "steps": 2, "batch_size": 4},
+    }
+    Path("it.yaml").write_text(small.experiment(**keys, tasks=["cola"], data="world"))
     code, _, err = call("run", "it.yaml", "--store", store)
     assert code == 0, err
     assert "roberta encoder (" in Path("runs/it/leaderboard.md").read_text()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import small
 import yaml
+from pages import SMALL
 
 import maskpolicy as mp
 from maskpolicy.plugins import discovery
@@ -32,15 +33,7 @@ class Counts:
     def analyse(self, runs, store):
         return Findings(("n",), ({"n": len(runs[0].results)},), ("n: the number of cells",))
 """
-SHORT = {"steps": 2, "warmup": 1, "batch_size": 2, "precision": "fp32"}
-TINY = {
-    **{"model": "mini", "corpus": "world", "data": "world"},
-    "world": {"people": 8, "general_people": 4},
-    **{"general": SHORT, "intermediate": SHORT, "finetune": SHORT},
-    "policies": ["none", "random"],
-    "tasks": ["zsre", "triviaqa"],
-    "seeds": [0, 1],
-}
+TINY = yaml.safe_load(small.experiment(tasks=["zsre", "triviaqa"], seeds=[0, 1]))
 ONE_STEP = "finetune.steps=1"
 
 
@@ -205,7 +198,7 @@ def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
 def test_own_text_is_trained_on_and_exported(place, tmp_path):
     (tmp_path / "a.txt").write_text("Ada Lovelace was born in London.\n\nShe wrote of engines.\n")
     (tmp_path / "b.txt").write_text("Mary Shelley lived in Rome.\n\nShe wrote of a creature.\n")
-    keys = [f"{part}.{k}={v}" for part in ("general", "intermediate") for k, v in SHORT.items()]
+    keys = [key for key in SMALL if not key.startswith("finetune.")]
     words = ("mini", "random", tmp_path / "a.txt", tmp_path / "model")
     more = {"validation": tmp_path / "b.txt", "store": place / "store", "progress": False}
     out = mp.pretrain(*words, *keys, **more)

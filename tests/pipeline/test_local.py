@@ -13,7 +13,7 @@ from pathlib import Path
 import clusters
 import pytest
 import tiny
-from clusters import until
+from clusters import begun, until
 from tiny import node
 
 from benchmarks import raylets
@@ -186,18 +186,12 @@ def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
     holds = [notes / f"hold-{kind}" for kind in ("annotate", "finetune")]
     for hold in holds:
         hold.touch()
-    begins = notes / "begins"
-
-    def begun(kind, count=1):
-        pids = [int(words[1]) for words in raylets.lines(begins) if words[0] == kind]
-        return pids[count - 1 :]
-
     running = command(tmp_path, 2, NOTES=str(notes))
-    os.kill(until(lambda: begun("annotate"), running)[0], signal.SIGKILL)
-    until(lambda: begun("annotate", 2), running)
+    os.kill(until(lambda: begun(notes, "annotate"), running)[0], signal.SIGKILL)
+    until(lambda: begun(notes, "annotate")[1:], running)
     holds[0].unlink()
-    pids = until(lambda: begun("finetune", 2), running)
-    assert len(set(begun("finetune"))) == 2
+    pids = until(lambda: begun(notes, "finetune")[1:], running)
+    assert len(set(begun(notes, "finetune"))) == 2
     running.send_signal(signal.SIGKILL)
     assert "its process was killed: it starts again" in running.communicate()[0]
     clusters.all_gone(pids)

@@ -238,8 +238,8 @@ def test_before_each_request_another_machine_does_all_of_its_work(first, second,
 
 @OF_ALL_KINDS
 def test_two_machines_end_with_the_same_bytes(url, tmp_path):
-    words = ("tiny_bucket.py", "run", url)
-    running = [start(*words, tmp_path / name, tmp_path / "count", "0.02") for name in "ab"]
+    words = ("tiny.py", "run", url, tmp_path / "count", "0.02")
+    running = [start(*words, tmp_path / name) for name in "ab"]
     assert [ended(each) for each in running] == [(0, "")] * 2
     reference, third = Store(tmp_path / "reference"), open_store(url, tmp_path / "third")
     execute(tiny.diamond(), reference)

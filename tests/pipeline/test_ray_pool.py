@@ -8,6 +8,7 @@ from collections import Counter
 
 import clusters
 import pytest
+from clusters import begun, until
 
 from benchmarks import raylets
 
@@ -73,7 +74,7 @@ def test_nodes_are_killed_during_every_kind_of_stage(folder, file, alone, cluste
             parents = [int(words[2]) for words in raylets.lines(begins) if words[0] == kind]
             return next(filter(None, map(cluster.of, parents)), None)
 
-        cluster.kill(clusters.until(working, running))
+        cluster.kill(until(working, running))
         held[kind].unlink()
         cluster.add()
     said = clusters.finish(running)
@@ -91,7 +92,7 @@ def test_a_driver_is_killed_and_started_again(folder, file, alone, cluster):
     empty_notes(folder)
     words = (TWO, "--executor", f"ray={cluster.address}")
     running = clusters.start(file, folder / "again", *words)
-    clusters.until(lambda: len(commits(folder)) >= 4, running)
+    until(lambda: len(commits(folder)) >= 4, running)
     running.send_signal(signal.SIGKILL)
     running.communicate()
     said = clusters.finish(clusters.start(file, folder / "again", *words))
@@ -109,13 +110,8 @@ def test_tasks_that_are_killed_and_a_cluster_that_is_lost(folder, file, alone, c
     with raylets.nodes(1, cores=2) as other:
         words = (TWO, "--executor", f"ray={other.address}")
         running = clusters.start(file, folder / "lost", *words)
-
-        def begun(count):
-            pids = [int(w[1]) for w in raylets.lines(notes / "begins") if w[0] == "annotate"]
-            return pids[count - 1 :]
-
-        os.kill(clusters.until(lambda: begun(1), running)[0], signal.SIGKILL)
-        clusters.until(lambda: begun(2), running)
+        os.kill(until(lambda: begun(notes, "annotate"), running)[0], signal.SIGKILL)
+        until(lambda: begun(notes, "annotate")[1:], running)
         other.cluster.remove_node(other.cluster.head_node, allow_graceful=False)
         said = clusters.finish(running, codes=(2,))
     assert "it starts again from its last checkpoint" in said

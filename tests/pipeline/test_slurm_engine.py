@@ -124,11 +124,7 @@ def test_jobs_of_slurm_compute_what_one_process_computes(fake, tmp_path, experim
 
 def preempt(notes, pids):
     """Send the signal of preemption to the first process that begins a general stage, and waits."""
-
-    def begun():
-        return [int(words[1]) for words in raylets.lines(notes / "begins") if words[0] == "general"]
-
-    pids.append(clusters.until(begun)[0])
+    pids.append(clusters.until(lambda: clusters.begun(notes, "general"))[0])
     os.kill(pids[0], signal.SIGUSR2)
     (notes / "hold-general").unlink()
 
@@ -155,8 +151,7 @@ def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, 
         env={**os.environ, "NOTES": str(notes)},
     )
     clusters.finish(running)
-    begun = raylets.lines(notes / "begins")
-    again = [int(words[1]) for words in begun if words[0] == "general"]
+    again = clusters.begun(notes, "general")
     assert again[0] == pids[0]
     assert len(again) == 2
     counted = Counter(words[0] for words in raylets.lines(notes / "commits"))
