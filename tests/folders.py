@@ -145,6 +145,15 @@ def change(folder: Path, pattern: str, **changes: Json) -> None:
         path.write_text(json.dumps(merged(json.loads(path.read_text()), changes)))
 
 
+def contents(folder: Path, *without: str) -> dict[str, bytes]:
+    """Return the bytes of all files below a folder, but for those with some names."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in without
+    }
+
+
 def put(folder: Path, result: Json, rows: Sequence[Json]) -> None:
     """Write one cell's two files."""
     name = cell_name(result["policy"], result["task"], result["seed"])

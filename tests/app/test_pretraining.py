@@ -12,6 +12,7 @@ import encoders as tiny
 import pytest
 import small
 import yaml
+from folders import contents
 
 from maskpolicy.app.cards import ModelHistory
 from maskpolicy.app.transformers_folders import place
@@ -54,10 +55,6 @@ def encoder_words(store, texts):
         return ("pretrain", "--model", folder, *files, *SHORT, "--store", store, *more)
 
     return encoder_words
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(call, words, bart, tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
-from folders import DEAD, half_written
+from folders import DEAD, contents, half_written
 from huggingface_hub import ModelCard
 from small import EXPERIMENT, policy_file
 
@@ -43,14 +43,6 @@ def tiny(call, finished):
     return tiny
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "run.json"
-    }
-
-
 def test_all_files_are_written_before_printing_fails(finished, tmp_path):
     words = [finished / "tiny.yaml", "--store", finished / "store", "--out", tmp_path / "out"]
     argv = [sys.executable, "-m", "maskpolicy", "run", *map(str, words)]
@@ -58,7 +50,7 @@ def test_all_files_are_written_before_printing_fails(finished, tmp_path):
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("No space left on device")
-    whole, found = contents(finished / "out"), contents(tmp_path / "out")
+    whole, found = (contents(place / "out", "run.json") for place in (finished, tmp_path))
     assert found.keys() == whole.keys()
     same = [name for name in whole if name not in ("experiment.yaml", "leaderboard.html")]
     assert [found[name] for name in same] == [whole[name] for name in same]
@@ -73,7 +65,7 @@ def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finis
     assert "= world: is in the store" in err
     next_command = f"maskpolicy analyze all runs/tiny --store {finished / 'store'}"
     assert out.splitlines()[-1] == f"to explain the scores: {next_command}"
-    one, other = contents(finished / "runs" / "tiny"), contents(finished / "out")
+    one, other = (contents(finished / out, "run.json") for out in ("runs/tiny", "out"))
     assert one.pop("experiment.yaml") != other.pop("experiment.yaml")  # each says where it was run
     pages = [each.pop("leaderboard.html").splitlines() for each in (one, other)]
     assert one == other
@@ -179,7 +171,7 @@ def test_a_model_goes_to_the_hub_with_a_card_that_names_it(call, hub, finished, 
     assert code == 0, err
     assert "pushed to https://hub/me/masked-bart" in printed
     files = hub.files["models/me/masked-bart"]
-    assert files == {path.name: path.read_bytes() for path in out.iterdir()}
+    assert files == contents(out)
     card = ModelCard(files["README.md"].decode())
     assert card.data.model_name == "me/masked-bart"
     assert {each.metric_type for each in card.data.eval_results} == {"kilt_accuracy"}
@@ -244,7 +236,7 @@ def test_a_half_written_folder_is_an_error_until_it_is_written_again(tiny, tmp_p
 @pytest.mark.slow
 def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, finished):
     store, out = Store(finished / "store"), finished / "out"
-    before = {path: path.read_bytes() for path in (out / "results").iterdir()}
+    before = contents(out / "results")
     kinds = ("general", "corpus", "intermediate")
     records = [each for each in store.records(dropped=False) if each["record"]["kind"] in kinds]
     for each in records:
@@ -257,5 +249,5 @@ def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, 
     code, _, err = call(*words)
     assert code == 0
     assert err.count("is damaged and will be computed again") == len(records) >= 3
-    assert {path: path.read_bytes() for path in before} == before
+    assert contents(out / "results") == before
     assert call(*doctor)[0] == 0

@@ -124,12 +124,12 @@ def test_a_board_overwrites_no_other_folder(refused):
     run = folders.write(Path("it"), {"none": 0.2, "random": 0.6}, n=12)
     Path("mine").mkdir()
     Path("scores.csv").write_text("system,task,example,score\na,t,1,0\nb,t,1,1\n")
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = folders.contents(run)
     (run / "leaderboard.json").write_text("{}")
     assert "holds the results of a run" in refused("board", "scores.csv", "--out", run)
     (run / "leaderboard.json").unlink()
     assert "holds other files" in refused("board", "scores.csv", "--out", run)
-    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert folders.contents(run) == before
     assert board("mine") == board("mine")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import clusters
 import pytest
 import small
+from folders import contents
 
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.pipeline import stages
@@ -83,14 +84,6 @@ def runs(tmp_path_factory):
     for running in (start(folder, "killed"), whole):
         clusters.finish(running)
     return folder, built
-
-
-def contents(folder: Path, *without: str) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in without
-    }
 
 
 @pytest.mark.slow

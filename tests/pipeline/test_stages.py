@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import small
 import text_to_text
+from folders import contents
 from safetensors.torch import load_file
 from stores import interrupted
 
@@ -590,11 +591,8 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
         store, stage = Store(tmp_path / "store"), graph(tmp_path, text).pretrained["random", 0]
         computed(store, [stage])
         files = store.path(stage.key)
-        made[share] = {
-            each.name: each.read_bytes()
-            for each in files.iterdir()
-            if each.name not in ("model.safetensors", "MANIFEST.json")
-        } | {"tensors": sorted(load_file(files / "model.safetensors"))}
+        made[share] = contents(files, "model.safetensors", "MANIFEST.json")
+        made[share]["tensors"] = sorted(load_file(files / "model.safetensors"))
     assert made[0.0] == made[1.0]
 
 
