@@ -16,8 +16,6 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 PACKAGES = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
 NAMED_FOR_USERS = ("builtin", "commands")  # modules there are named for an analysis or a command
 ENDINGS = re.compile(r"(ing|ings|ed|er|ers|es|e|s|ion|ions)$")
-
-
 NAMES = [
     path.parent.name if path.stem == "__init__" else path.stem
     for path in MODULES
