@@ -14,6 +14,7 @@ import s3
 from hypothesis import settings
 
 from maskpolicy.app.commands import app
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import isolation, registry
 
 os.environ.setdefault("MASKPOLICY_JOBS", "1")  # more processes would not speed up small runs
@@ -52,6 +53,12 @@ def real_data() -> Path:
 
 
 @pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A new store."""
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
 def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run one command in this process; returns exit code, stdout and stderr."""
 
@@ -61,6 +68,18 @@ def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return code, out, err
 
     return call
+
+
+@pytest.fixture
+def done(call: Callable[..., tuple[int, str, str]]) -> Callable[..., tuple[str, str]]:
+    """Run a command that must succeed; returns its stdout and stderr."""
+
+    def done(*words: object) -> tuple[str, str]:
+        code, out, err = call(*words)
+        assert code == 0, err
+        return out, err
+
+    return done
 
 
 @pytest.fixture

@@ -6,24 +6,15 @@ import json
 
 import pytest
 
-from maskpolicy.pipeline.store.artifacts import Store
-
 
 @pytest.fixture
-def store(tmp_path) -> Store:
-    """A new store."""
-    return Store(tmp_path / "store")
-
-
-@pytest.fixture
-def analyse(call, home):
+def analyse(done, home):
     """Run one analysis; returns its JSON."""
     plugins = [word for path in sorted(home.glob("*.py")) for word in ("--plugin", path)]
 
     def analyse(name: str, *keys: str) -> dict:
         words = ("analyze", name, home / "run", *keys, "--store", home / "store", "--json")
-        code, out, err = call(*words, *plugins)
-        assert code == 0, err
+        out, _ = done(*words, *plugins)
         return json.loads(out)
 
     return analyse

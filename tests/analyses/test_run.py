@@ -163,10 +163,10 @@ def test_transfer_is_the_difference_to_salient_span(refused, home, analyse):
     assert "set another with reference=ROW" in refused(*words, "--plugin", home / "guess.py")
 
 
-def test_what_a_run_has_of_its_plugins_rows_stays_where_they_are_not_loaded(call, home, tmp_path):
+def test_what_a_run_has_of_its_plugins_rows_stays_where_they_are_not_loaded(done, home, tmp_path):
     run = Path(shutil.copytree(home / "run", tmp_path / "run"))
     words = ("analyze", "answers", run, "--store", home / "store")
-    assert call(*words, "--plugin", home / "guess.py")[0] == 0
+    done(*words, "--plugin", home / "guess.py")
     files = {f"answers.{ending}" for ending in ("json", "md", "svg", "png")}
     assert {path.name for path in (run / "analyses" / "answers").iterdir()} == files
     sentence = "Hide the first word: stands for a learned policy, with candidates and scores."
@@ -174,13 +174,12 @@ def test_what_a_run_has_of_its_plugins_rows_stays_where_they_are_not_loaded(call
     assert SCRIPT in before.decode()
     assert sentence in page.read_text()
     registry.forget([home / "guess.py"])
-    code, out, err = call(*words, "passages=17")  # which no store has findings of
-    assert code == 0
+    out, err = done(*words, "passages=17")  # which no store has findings of
     assert f"kept as it was: {run / 'analyses' / 'answers'}" in out
     assert err.splitlines()[-1].startswith("left out: ")
     assert "give --plugin FILE (the run used " in err.splitlines()[-1]
     assert (run / "analyses" / "answers" / "answers.json").read_bytes() == before
-    assert call("analyze", "coverage", run, "--store", home / "store")[0] == 0
+    done("analyze", "coverage", run, "--store", home / "store")
     assert sentence in page.read_text()
 
 
@@ -234,20 +233,18 @@ def test_viewer_shows_candidates_with_scores(analyse):
     assert len({row["passage"] for row in found["rows"]}) == 2
 
 
-def test_the_store_is_by_default_that_of_the_run(call, refused, home, tmp_path, monkeypatch):
+def test_the_store_is_by_default_that_of_the_run(done, refused, home, tmp_path, monkeypatch):
     words = ("analyze", "lengths", home / "run", "--out", tmp_path, "--json", "--store")
     assert "name the store of that run with --store" in refused(*words, tmp_path / "empty")
     monkeypatch.chdir(home)
     monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
-    code, out, _ = call(*words[:-1], "--plugin", home / "guess.py")
-    assert code == 0
+    out, _ = done(*words[:-1], "--plugin", home / "guess.py")
     assert json.loads(out)["rows"]
 
 
-def test_several_runs_need_a_folder(call, home):
+def test_several_runs_need_a_folder(done, home):
     words = ("analyze", "coverage", home / "run", home / "run", "--store", home / "store")
-    code, out, err = call(*words)
-    assert code == 0
+    out, err = done(*words)
     assert "several runs: --out DIR" in err
     assert "written to" not in out
 
@@ -274,14 +271,13 @@ def test_a_tracker_gets_the_losses_of_every_training(home):
     assert [event.step for event in events.Scalars("loss")] == [6]
 
 
-def exported(call, home, out, *words):
-    code, _, err = call("export", home / "run", *words, "--out", out, "--store", home / "store")
-    assert code == 0, err
+def exported(done, home, out, *words):
+    done("export", home / "run", *words, "--out", out, "--store", home / "store")
     text = (out / "README.md").read_text()
     return text, yaml.safe_load(text.split("---\n")[1])
 
 
-def test_a_read_only_store_that_lost_its_corpus_is_enough(call, home, small_disk, tmp_path):
+def test_a_read_only_store_that_lost_its_corpus_is_enough(done, home, small_disk, tmp_path):
     disk = small_disk("size=500m")
     store = Store(shutil.copytree(home / "store", disk / "store"))
     for known in store.records(dropped=False):
@@ -289,20 +285,18 @@ def test_a_read_only_store_that_lost_its_corpus_is_enough(call, home, small_disk
             assert store.drop(known["key"])
     small_disk("remount,ro,size=500m")
     words = (home / "run", "--store", store.root)
-    code, _, err = call("analyze", "mismatch", *words, "--json", "--plugin", home / "guess.py")
-    assert code == 0, err
-    code, _, err = call("export", *words, "salient-span", "--out", tmp_path / "bart")
-    assert code == 0, err
+    done("analyze", "mismatch", *words, "--json", "--plugin", home / "guess.py")
+    done("export", *words, "salient-span", "--out", tmp_path / "bart")
     assert "the embedded world" in (tmp_path / "bart" / "README.md").read_text()
     assert mp.load(home / "run", store=store.root).store.temporary is not None
 
 
 def test_a_fine_tuned_model_says_on_what_and_its_tokenizer_cuts_where_positions_end(
-    call, home, tmp_path
+    done, home, tmp_path
 ):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    text, front = exported(call, home, tmp_path / "bart", "none", "--task", "zsre", "--seed", "1")
+    text, front = exported(done, home, tmp_path / "bart", "none", "--task", "zsre", "--seed", "1")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bart")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "bart")
     ids = tokenizer("one two three " * 999, truncation=True, return_tensors="pt").input_ids
@@ -317,9 +311,9 @@ def test_a_fine_tuned_model_says_on_what_and_its_tokenizer_cuts_where_positions_
 
 
 def test_the_card_of_a_row_has_its_policy_text_and_budget_and_a_label_with_markup_as_text(
-    call, home, tmp_path
+    done, home, tmp_path
 ):
-    text, front = exported(call, home, tmp_path / "bart", SCRIPT, "--plugin", home / "guess.py")
+    text, front = exported(done, home, tmp_path / "bart", SCRIPT, "--plugin", home / "guess.py")
     command = f"maskpolicy export run {shlex.quote(SCRIPT)} --plugin guess.py --out bart\n"
     assert f"maskpolicy run run/experiment.yaml\n{command}" in text
     assert "<script" not in text.replace(command, "")

@@ -144,14 +144,13 @@ keep_models: [finetune]
 
 
 @pytest.mark.slow
-def test_a_run_trains_fine_tunes_and_exports_the_bias(call, tmp_path):
+def test_a_run_trains_fine_tunes_and_exports_the_bias(done, tmp_path):
     from safetensors.torch import load_file
     from transformers import AutoModelForSequenceClassification
 
     (tmp_path / "it.yaml").write_text(YAML)
     store, run = ("--store", tmp_path / "store"), tmp_path / "run"
-    code, _, err = call("run", tmp_path / "it.yaml", "--out", run, *store)
-    assert code == 0, err
+    done("run", tmp_path / "it.yaml", "--out", run, *store)
     cell = json.loads((run / "results" / "MAE--cola--0.json").read_text())
     artifacts = tmp_path / "store" / "artifacts"
     biases = {}
@@ -166,8 +165,7 @@ def test_a_run_trains_fine_tunes_and_exports_the_bias(call, tmp_path):
     assert not torch.equal(biases["general"], biases["intermediate"])
     assert not torch.equal(biases["intermediate"], biases["finetune"])
     out = ("--out", tmp_path / "tuned")
-    code, _, err = call("export", run, "MAE", "--task", "cola", *out, *store)
-    assert code == 0, err
+    done("export", run, "MAE", "--task", "cola", *out, *store)
     card = (tmp_path / "tuned" / "README.md").read_text()
     assert "import maskpolicy.models.relative_positions\nfrom transformers import" in card
     assert "ordinary Transformers folder" not in card

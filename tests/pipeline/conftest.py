@@ -1,4 +1,4 @@
-"""A store, a bucket and a file of notes for the tests of this folder."""
+"""A bucket and a file of notes for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.bucket import open_bucket
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
 
 
 @pytest.fixture

@@ -110,11 +110,6 @@ def plugin(tmp_path, monkeypatch):
     made.forget()
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
 def run(stage: Stage, store: Store, *edit: Any) -> Outcome:
     """Compute a stage; `edit` is what `Edits` takes."""
     return execute([stage], store, Edits(*edit) if edit else silent)[stage.key]

@@ -187,7 +187,7 @@ def test_a_working_directory_of_strange_modules_is_not_imported_from(stranger, m
     assert not mark.exists()
 
 
-def test_a_plugin_that_only_a_run_names_is_asked_for_in_one_line(refused, call, stranger, mark):
+def test_a_plugin_that_only_a_run_names_is_asked_for_in_one_line(refused, done, stranger, mark):
     words = ("show", "theirs", "--run", stranger, "--text", "Anna was born in Rome.")
     words = (*words, "--store", stranger / "store")
     line = refused(*words)
@@ -196,8 +196,7 @@ def test_a_plugin_that_only_a_run_names_is_asked_for_in_one_line(refused, call, 
     assert "the run used " in line
     assert not mark.exists()
     (stranger / "theirs.py").write_text(PLUGIN)
-    code, out, _ = call(*words, "--plugin", stranger / "theirs.py")
-    assert code == 0
+    out, _ = done(*words, "--plugin", stranger / "theirs.py")
     assert "Anna" in out
 
 

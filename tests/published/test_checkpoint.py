@@ -77,13 +77,11 @@ def home(published, real_data, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def exported(home, call, tmp_path) -> Callable[[str], Path]:
+def exported(home, done, tmp_path) -> Callable[[str], Path]:
     """Return a function that exports the model of a row."""
 
     def exported(row: str) -> Path:
-        words = ("export", home / "run", row, "--store", home / "store", "--out", tmp_path / row)
-        code, _, err = call(*words)
-        assert code == 0, err
+        done("export", home / "run", row, "--store", home / "store", "--out", tmp_path / row)
         return tmp_path / row
 
     return exported
