@@ -19,8 +19,10 @@ from maskpolicy.core.types import Json
 from maskpolicy.data import world
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS
+from maskpolicy.leaderboard.board import Board
+from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results import predictions
-from maskpolicy.leaderboard.results.cell import STEP, VERSION, Run, cell_name
+from maskpolicy.leaderboard.results.cell import STEP, VERSION, Run, cell_name, read_run
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.discovery import find_plugin
@@ -113,6 +115,11 @@ def run_experiment(folder: Path, text: str, out: str = "run") -> Path:
     words = ["run", folder / "tiny.yaml", "--out", folder / out, "--store", folder / "store"]
     assert not app([str(word) for word in words], standalone_mode=False)
     return folder
+
+
+def board(*where: Path, **settings: Any) -> Board:
+    """Return the leaderboard of folders of results."""
+    return build_leaderboard([read_run(folder) for folder in where], **settings)
 
 
 def with_checkpoints(run: Run, store: Store, *steps: int, answered: bool = True) -> Run:

@@ -21,8 +21,6 @@ from maskpolicy.data import majority
 from maskpolicy.data.majority import RULES, Material
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import page, report
-from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.stages import build
@@ -170,13 +168,9 @@ def test_guesses_are_above_uniform_chance_in_a_skewed_world_without_a_training(t
     assert rules["triviaqa"] in ("relation", "template")
 
 
-def board(*where: Path):
-    return build_leaderboard([read_run(folder) for folder in where])
-
-
 def test_every_form_of_a_board_has_the_line(tmp_path):
     scores = {"none": 0.2, "random": 0.6}
-    made = board(folders.write(tmp_path / "run", scores, ("nq",), majority=0.1675))
+    made = folders.board(folders.write(tmp_path / "run", scores, ("nq",), majority=0.1675))
     assert report.to_json(made)["majority"] == {"nq": 16.75}
     assert report.to_json(made)["majority_rules"] == {"nq": "relation"}
     lines = report.to_markdown(made).splitlines()
@@ -201,9 +195,9 @@ def test_every_form_of_a_board_has_the_line(tmp_path):
 def test_joined_runs_show_what_they_agree_on(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.2, "a": 0.6}, ("nq", "zsre"), majority=0.25)
     old = folders.write(tmp_path / "old", {"none": 0.2, "b": 0.6}, ("nq", "zsre"))
-    assert set(board(one, old).majority) == {"nq", "zsre"}
+    assert set(folders.board(one, old).majority) == {"nq", "zsre"}
     other = folders.write(tmp_path / "other", {"none": 0.2, "c": 0.6}, ("nq",), majority=0.5)
-    made = board(one, other)
+    made = folders.board(one, other)
     assert set(made.majority) == {"zsre"}
     (note,) = (note for note in made.notes if "majority" in note)
     assert note.startswith("nq: runs do not agree on majority (25.0 in ")

@@ -19,7 +19,7 @@ from maskpolicy.leaderboard import build, page, report
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.comparisons import nearest_baseline
 from maskpolicy.leaderboard.results import run_folder
-from maskpolicy.leaderboard.results.cell import Result, Run, read_run
+from maskpolicy.leaderboard.results.cell import Result, Run
 
 GROUPS = {"triviaqa": "closed-book", "zsre": "knowledge-intensive", "wow": "knowledge-intensive"}
 
@@ -457,9 +457,9 @@ def test_rows_made_with_other_versions_are_noted(tmp_path):
     for stage in record["stages"]:
         if stage["label"].startswith("intermediate random"):
             stage["made_with"] = made
-    assert not [each for each in build_leaderboard([read_run(home)]).notes if "versions of" in each]
+    assert not [each for each in folders.board(home).notes if "versions of" in each]
     (home / "run.json").write_text(json.dumps(record))
-    notes = [each for each in build_leaderboard([read_run(home)]).notes if "versions of" in each]
+    notes = [each for each in folders.board(home).notes if "versions of" in each]
     told = "rows were made with different versions of torch: 2.13.0 (none); 2.12.0 and 2.13.0"
     assert notes == [f"{told} (random)"]
     for broken in ("[", '{"stages": [1, {"made_with": 2}, {"key": [], "versions": 3}]}'):

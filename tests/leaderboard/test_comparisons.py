@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.leaderboard import description, page, report
-from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.comparisons import Comparison, Estimate, Versus, standings
-from maskpolicy.leaderboard.results.cell import read_run
 
 STRONG = {"none": 0.1, "random": 0.12, "salient-span": 0.9}
 
 
 def compared(*where: Path, row: int = 2, task: str = "zsre", **settings) -> Comparison:
-    found = build_leaderboard([read_run(folder) for folder in where], **settings)
+    found = folders.board(*where, **settings)
     score = found.rows[row].scores[task]
     assert score is not None
     assert score.comparison is not None
@@ -34,7 +32,7 @@ def test_seeds_with_runs_of_their_own_are_tested_and_p_adjusted_over_all_cells(t
     assert (found.reason, found.seeds, found.estimate.groups) == (None, 3, 20)
     assert found.estimate.low < found.estimate.difference < found.estimate.high
     assert found.is_significant and not compared(tmp_path, row=1).is_significant
-    board = build_leaderboard([read_run(tmp_path)])
+    board = folders.board(tmp_path)
     scores = [score for row in board.rows[1:] for score in row.scores.values() if score]
     tests = [score.comparison for score in scores if score.comparison]
     smallest = min(tests, key=lambda each: each.estimate.p if each.estimate else 2)
@@ -69,7 +67,7 @@ def test_two_machines_compute_other_runs_of_one_experiment(tmp_path):
     found = compared(one, other)
     assert (found.seeds, found.reason, found.draws_general) == (4, None, True)
     assert found.is_significant
-    board = build_leaderboard([read_run(one), read_run(other)])
+    board = folders.board(one, other)
     assert [row.label for row in board.rows] == list(STRONG)
     assert all(score and score.is_complete for row in board.rows for score in row.scores.values())
     again = folders.write(tmp_path / "again", STRONG, seeds=2, first=2, general_seeds=2)
@@ -80,7 +78,7 @@ def test_the_difference_shown_is_the_one_that_is_tested(tmp_path):
     """Over the seeds of both rows, and over examples, also where groups differ in size."""
     one = folders.write(tmp_path / "one", {"none": 0.3, "random": 0.6, "span": 0.4}, seeds=4, n=61)
     other = folders.write(tmp_path / "other", {"none": 0.8, "span": 0.9}, seeds=3, first=4, n=61)
-    board = build_leaderboard([read_run(one), read_run(other)])
+    board = folders.board(one, other)
     tested = 0
     for row in board.rows[1:]:
         for score in row.scores.values():
@@ -93,7 +91,7 @@ def test_the_difference_shown_is_the_one_that_is_tested(tmp_path):
 
 
 def said(*where: Path) -> str:
-    return build_leaderboard([read_run(folder) for folder in where]).condition
+    return folders.board(*where).condition
 
 
 def test_a_board_says_whether_the_general_model_is_drawn(tmp_path):
@@ -107,14 +105,14 @@ def test_a_board_says_whether_the_general_model_is_drawn(tmp_path):
     assert not compared(one).draws_general
     assert compared(own).draws_general
     assert compared(own).is_significant
-    board = build_leaderboard([read_run(own)])
+    board = folders.board(own)
     shown = (page.render(board), report.to_markdown(board), report.to_latex(board))
     assert all(said(own) in text and said(one) not in text for text in shown)
     alone = "a mark may be about this model alone"
     assert alone not in shown[1]
-    assert alone in report.to_markdown(build_leaderboard([read_run(one)]))
+    assert alone in report.to_markdown(folders.board(one))
     assert description.facts(board)["general models"] == "0, 1, 2"
-    assert "general models" not in description.facts(build_leaderboard([read_run(one)]))
+    assert "general models" not in description.facts(folders.board(one))
 
 
 def test_a_board_says_so_if_only_some_tests_draw_the_general_model(tmp_path):
@@ -133,7 +131,7 @@ def test_rows_are_not_tested_across_machines_whose_general_models_differ(tmp_pat
     for folder, weights in ((one, "a" * 64), (other, "b" * 64)):
         folders.change(folder, "*.json", weights=weights)
     found = compared(one, other)
-    notes = build_leaderboard([read_run(one), read_run(other)]).notes
+    notes = folders.board(one, other).notes
     assert any("computed the same general model with different weights" in note for note in notes)
     several = "4 seeds share 1 general model that were computed with different weights"
     assert str(found.reason).startswith(several) == (general_seeds == 1)
@@ -150,7 +148,7 @@ def test_a_board_names_marks_that_need_runs_that_vary_normally(tmp_path):
     both = [compared(tmp_path, row=row) for row in (1, 2)]
     assert [each.is_significant for each in both] == [True, True]
     assert [each.needs_steady_runs for each in both] == [True, False]
-    text = report.to_markdown(build_leaderboard([read_run(tmp_path)]))
+    text = report.to_markdown(folders.board(tmp_path))
     assert "the mark of random on zsre holds if runs vary normally, but not if" in text
 
 
@@ -171,7 +169,7 @@ def test_a_board_names_a_seed_that_lies_apart(tmp_path, scores, apart):
         path.unlink()
         total = {"metrics": {"score": score / 100, "mean": None}}
         folders.change(tmp_path, f"random--zsre--{seed}.json", **total)
-    notes = "\n".join(build_leaderboard([read_run(tmp_path)]).notes)
+    notes = "\n".join(folders.board(tmp_path).notes)
     assert ("lies apart" in notes) == (apart is not None and len(scores) > 2)
     assert (f"seed {apart} of random on zsre lies apart" in notes) == ("lies apart" in notes)
 
@@ -194,7 +192,7 @@ def test_rows_that_never_differ_have_no_interval(tmp_path):
         found = compared(tmp_path, row=row)
         assert (found.estimate, found.p_holm) == (None, None)
         assert found.reason == "the difference is the same for every seed and example"
-    board = build_leaderboard([read_run(tmp_path)])
+    board = folders.board(tmp_path)
     assert "0.0 to +0.0" not in page.render(board)
 
 
@@ -264,7 +262,7 @@ def test_ranks_hold_the_order_that_was_seen(means, noise):
 
 def test_ranks_and_pairs_of_a_leaderboard(tmp_path):
     folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=5)
-    board = build_leaderboard([read_run(tmp_path)])
+    board = folders.board(tmp_path)
     assert set(board.standings) == {"triviaqa", "nq", "mean of closed-book"}
     document = json.loads(json.dumps(report.to_json(board)))
     assert len(document["pairs"]) == 6 * 3
@@ -290,7 +288,7 @@ def test_a_row_without_a_test_has_no_rank_and_counts_where_it_has_a_score(tmp_pa
     folders.write(tmp_path, ROWS, ("triviaqa", "nq", "zsre"), seeds=3)
     for name in ("nq--0", "nq--1", "nq--2", "zsre--1", "zsre--2"):
         (tmp_path / "results" / f"random--{name}.json").unlink()
-    board = build_leaderboard([read_run(tmp_path)])
+    board = folders.board(tmp_path)
     assert "random" in board.standings["triviaqa"]
     for column, worst in {"nq": 3, "mean of closed-book": 3, "zsre": 4}.items():
         ranks = board.standings[column]

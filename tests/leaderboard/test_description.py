@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import folders
 import pytest
@@ -17,17 +16,13 @@ from maskpolicy.leaderboard import description, page, report
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results import collecting
-from maskpolicy.leaderboard.results.cell import Result, read_run
+from maskpolicy.leaderboard.results.cell import Result
 from tests.leaderboard.page.test_page import Texts
 from tests.leaderboard.test_build import result, run
 
 POLICIES = {"none": 0.2, "random": 0.5}
 WORLD = {"seed": 3, "people": 150, "kinds": ["people", "birds"], "skew": 0.7}
 FORMS = ("terminal", "page", "markdown", "latex")
-
-
-def board(*where: Path, **settings) -> Board:
-    return build_leaderboard([read_run(folder) for folder in where], **settings)
 
 
 def shown(found: Board, form: str) -> str:
@@ -57,13 +52,13 @@ def test_tasks_without_fine_tuning_name_none_and_are_joined_whatever_its_budget_
             stages = {name: key for name, key in cell["stages"].items() if "finetune" not in name}
             path.write_text(json.dumps({**cell, "stages": stages}))
     folders.change(two, "*", config={"finetune": {"lr": 1e-5}})
-    assert "fine-tuning" not in description.facts(board(one))
-    assert "fine-tuning" in description.facts(board(three))
-    assert [row.label for row in board(one, two).rows] == list(POLICIES)
+    assert "fine-tuning" not in description.facts(folders.board(one))
+    assert "fine-tuning" in description.facts(folders.board(three))
+    assert [row.label for row in folders.board(one, two).rows] == list(POLICIES)
 
 
 def test_every_form_says_model_budgets_seeds_and_that_the_data_are_invented(folder):
-    found = board(folder)
+    found = folders.board(folder)
     for form in FORMS:
         text = shown(found, form)
         for title in ("triviaqa (world)", "nq (world)"):
@@ -96,7 +91,7 @@ def test_every_form_says_model_budgets_seeds_and_that_the_data_are_invented(fold
 @pytest.mark.parametrize("data", ["hub", "/home/me/files"])
 def test_data_that_are_not_invented_are_not_called_so(tmp_path, data):
     real = {"model": {"name": "a/b"}, "corpus": {"files": ["/x/wiki.txt"]}, "data": data}
-    found = board(folders.write(tmp_path / "a", POLICIES, ("triviaqa",), **real))
+    found = folders.board(folders.write(tmp_path / "a", POLICIES, ("triviaqa",), **real))
     for text in (shown(found, form) for form in FORMS):
         assert all(said in text for said in ("triviaqa", "n = 60", "a/b", "wiki.txt"))
         assert "(world)" not in text
@@ -107,7 +102,7 @@ def test_a_mixed_board_says_which_rows_were_measured_on_what(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.2}, ("nq",), n=60)
     longer = folders.BUDGET | {"steps": 4000}
     two = folders.write(tmp_path / "two", {"b": 0.2}, ("nq",), n=30, data="hub", finetune=longer)
-    found = board(one, two, mixed=True)
+    found = folders.board(one, two, mixed=True)
     for text in (shown(found, form) for form in FORMS):
         assert "n = 30 or 60" in text
         assert "learning rate 0.001 (none); 4000 steps of 32 examples" in text
@@ -121,7 +116,7 @@ def test_the_shape_of_a_model_shared_masks_and_a_training_of_no_steps_are_named(
     for name, target in (("random", "spans"), ("span", "full")):
         policy = {"corruption": "token", "target": target}
         folders.change(tmp_path, f"{name}--*.json", config={"policy": policy})
-    found = description.facts(board(tmp_path))
+    found = description.facts(folders.board(tmp_path))
     assert found["model"] == "mini encoder (layers 6), built from scratch on the embedded world"
     assert found["masks of all rows"] == "corruption token"
     assert found["fine-tuning"] == "none (0 steps)"

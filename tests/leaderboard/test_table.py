@@ -12,17 +12,16 @@ from rich.console import Console
 
 from maskpolicy.app.printed import leaderboard as show
 from maskpolicy.leaderboard import report
-from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.leaderboard.table import table
-from tests.leaderboard.page.test_page import POLICIES, board, cells
+from tests.leaderboard.page.conftest import POLICIES
+from tests.leaderboard.page.test_page import cells
 
 
 def test_averages_are_over_complete_rows_only(tmp_path):
     folder = folders.write(tmp_path / "x", POLICIES, ("triviaqa", "nq"))
     (folder / "results" / "random--nq--0.json").unlink()
     none, random, salient = cells(folder)
-    assert [column.title for column in table(board(folder)).columns][-1] == "average"
+    assert [column.title for column in table(folders.board(folder)).columns][-1] == "average"
     assert none[-1].score
     assert salient[-1].delta
     assert random[-1].score == ""
@@ -36,7 +35,7 @@ def test_the_best_is_marked_and_arrows_and_colours_are_those_of_marked_differenc
     assert (random[0].arrow, random[0].effect) == ("▼", -4)
     assert (salient[0].arrow, salient[0].effect) == ("▲", 4)
     assert (none[0].arrow, none[0].effect) == ("", 0)
-    untested = table(board(folders.write(tmp_path / "y", shares, seeds=2)))
+    untested = table(folders.board(folders.write(tmp_path / "y", shares, seeds=2)))
     assert {cell.effect for _, line in untested.rows for cell in line} == {0}
 
 
@@ -53,7 +52,7 @@ def test_dots_of_seeds_lie_on_the_scale_of_the_column(tmp_path):
 
 def latex(folder, policies, tasks=("triviaqa", "nq")):
     made = folders.write(folder, policies, tasks, seeds=3)
-    return report.to_latex(build_leaderboard([read_run(made)]))
+    return report.to_latex(folders.board(made))
 
 
 def test_a_row_for_each_policy_and_a_column_for_each_task_and_average(tmp_path):
@@ -89,7 +88,7 @@ def forms(board) -> tuple[str, str, str]:
 
 
 def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_path):
-    board = build_leaderboard([read_run(folders.write(tmp_path, WEAK, ("zsre",), seeds=3))])
+    board = folders.board(folders.write(tmp_path, WEAK, ("zsre",), seeds=3))
     score = board.rows[1].scores["zsre"]
     assert score and score.comparison and score.comparison.estimate
     found = score.comparison.estimate
@@ -103,7 +102,7 @@ def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_pa
 
 
 def test_without_any_test_every_form_says_why_and_nothing_of_other_seeds(tmp_path):
-    board = build_leaderboard([read_run(folders.write(tmp_path, WEAK, seeds=2))])
+    board = folders.board(folders.write(tmp_path, WEAK, seeds=2))
     assert board.untested == ("all tasks: 2 seeds in both rows: a test needs 3",)
     for text in forms(board):
         assert "No test on all tasks: 2 seeds in both rows: a test needs 3." in text
@@ -119,7 +118,7 @@ def test_a_missing_test_names_its_task_and_its_rows(tmp_path):
         known = json.loads(path.read_text())
         known["metrics"] |= {"mean": known["metrics"]["score"]}
         path.write_text(json.dumps(known))
-    board = build_leaderboard([read_run(tmp_path)])
+    board = folders.board(tmp_path)
     whole, one = sorted(board.untested, reverse=True)
     assert whole.startswith("zsre (world): the metric is a figure over all examples")
     assert one == "nq (world) (random): the folder of results has no predictions"

@@ -1,12 +1,22 @@
-"""The browser of the tests of pages."""
+"""A folder of results and the browser of the tests of pages."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import browser as chromium
+import folders
 import pytest
+
+POLICIES = {"none": 0.2, "random": 0.3, "salient-span": 0.6}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Results of three policies."""
+    return folders.write(tmp_path / "a run", POLICIES)
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,7 @@ from maskpolicy.leaderboard.page import embedded_analyses
 from maskpolicy.leaderboard.results.cell import fingerprint
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.registry import Registered
-from tests.leaderboard.page.test_page import POLICIES, rendered
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return folders.write(tmp_path / "a run", POLICIES)
+from tests.leaderboard.page.test_page import rendered
 
 
 def test_an_analysis_of_other_results_says_so(folder):

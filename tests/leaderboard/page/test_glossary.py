@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import folders
-import pytest
 
 from maskpolicy.leaderboard.board import MASKED
 from maskpolicy.leaderboard.page import embedded_analyses, page_data
 from maskpolicy.leaderboard.report import to_markdown
 from tests.leaderboard.page.test_embedded_analyses import find
-from tests.leaderboard.page.test_page import POLICIES, board
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return folders.write(tmp_path / "a run", POLICIES)
 
 
 def test_the_glossary_has_a_sentence_settings_counts_and_a_passage_of_each_policy(folder):
     folders.put_viewer(folder)
-    none, random, salient = page_data.entries(board(folder), find(folder))
+    none, random, salient = page_data.entries(folders.board(folder), find(folder))
     assert none.sentence.startswith("No intermediate stage")
     assert (none.settings, none.counts, none.passage) == ((), (), None)
     assert random.sentence.startswith("Mask a share of the tokens")
@@ -32,18 +25,18 @@ def test_the_glossary_has_a_sentence_settings_counts_and_a_passage_of_each_polic
     work |= {"hidden_tokens": 750, "target_tokens": 2000, "source_tokens": 3200}
     # twice 100 passages of 25 tokens
     folders.change(folder, "random--*.json", work=work, text={"passages": 100, "tokens": 2500})
-    none, random, salient = page_data.entries(board(folder), [])
+    none, random, salient = page_data.entries(folders.board(folder), [])
     assert next(iter(MASKED)) == "spans per passage"
     assert random.counts == ("2.50", "1.50", "3.75", "15.0%", "10.00", "1.5%")
     assert none.counts == ()
     # an earlier version counted neither spans nor the corpus's tokens
     assert salient.counts[:2] == ("–", "–") and salient.counts[3] == "–"
-    lines = to_markdown(board(folder)).split("What each policy masked")[1].splitlines()[4:]
+    lines = to_markdown(folders.board(folder)).split("What each policy masked")[1].splitlines()[4:]
     assert lines[0].split() == ["|", "random", *" | ".join(["", *random.counts, "5,200 |"]).split()]
     assert [line.split()[1] for line in lines] == ["random", "salient-span"]
     cut = {**work, "passage_tokens": 6000, "cut_tokens": 1000}  # what is cut is not read
     folders.change(folder, "random--*.json", work=cut)
-    assert page_data.entries(board(folder), [])[1].counts[3] == "15.0%"
+    assert page_data.entries(folders.board(folder), [])[1].counts[3] == "15.0%"
 
 
 def test_each_run_has_its_own_passages(tmp_path):
@@ -52,7 +45,7 @@ def test_each_run_has_its_own_passages(tmp_path):
         folders.put_viewer(tmp_path / name, f"Ada {name}.", f"random {name}")
     places = [tmp_path / "one", tmp_path / "two"]
     analyses = embedded_analyses.find_analyses(places)
-    found = page_data.entries(board(*places), analyses)
+    found = page_data.entries(folders.board(*places), analyses)
     texts = {each.label: each.passage.parts[1][1] for each in found if each.passage}
     assert texts == {"random one": " one.", "random two": " two."}
 
@@ -61,7 +54,7 @@ def test_settings_are_those_that_are_unusual(folder):
     members = [{"name": "mass", "join": "mask", "ratio": 0.5}, {"name": "span"}]
     policy = {"corruption": "span", "target": "full", "pattern": None, "spans": 0.123456}
     folders.change(folder, "random--*.json", config={"policy": {**policy, "members": members}})
-    settings = dict(page_data.entries(board(folder), [])[1].settings)
+    settings = dict(page_data.entries(folders.board(folder), [])[1].settings)
     assert settings == {
         "ratio": "0.15",
         "target": "full",

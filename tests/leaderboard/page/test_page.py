@@ -12,25 +12,19 @@ import pytest
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.leaderboard import page, report
-from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_page
-from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.leaderboard.table import table
+from tests.leaderboard.page.conftest import POLICIES
 
 BART = {"name": "facebook/bart-base"}
-POLICIES = {"none": 0.2, "random": 0.3, "salient-span": 0.6}
-
-
-def board(*where: Path, **settings):
-    return build_leaderboard([read_run(folder) for folder in where], **settings)
 
 
 def cells(folder: Path):
-    return [cells for _, cells in table(board(folder)).rows]
+    return [cells for _, cells in table(folders.board(folder)).rows]
 
 
 def rendered(*where: Path, **settings) -> str:
-    return page.render(board(*where, **settings))
+    return page.render(folders.board(*where, **settings))
 
 
 def data(text: str, name: str):
@@ -58,15 +52,10 @@ class Texts(HTMLParser):
         self.words.append(data)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return folders.write(tmp_path / "a run", POLICIES)
-
-
 def test_every_score_stands_in_the_page_and_only_our_own_scripts_may_run(folder):
     text = rendered(folder)
     words = " ".join(" ".join(Texts(text).words).split())
-    for row in board(folder).rows:
+    for row in folders.board(folder).rows:
         for score in row.scores.values():
             assert f"{score.mean:.1f}" in words
     assert "a run" in words
@@ -103,7 +92,7 @@ def test_every_row_is_compared_with_the_baseline_that_is_named(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.4})
     two = folders.write(tmp_path / "two", {"none": 0.3, "span": 0.5}, finetune=longer)
     several = (one, two)
-    found = board(*several, mixed=True)
+    found = folders.board(*several, mixed=True)
     text = rendered(*several, mixed=True)
     rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', text)
     assert [kind for _, kind in rows] == ["baseline", "", "baseline", ""]
@@ -127,7 +116,7 @@ def test_every_row_is_compared_with_the_baseline_that_is_named(tmp_path):
     for path in (several[1] / "results").glob("none--*.json"):
         path.unlink()
     three = folders.write(tmp_path / "three", {"none": 0.1}, finetune={"steps": 7})
-    found = board(*several, three, mixed=True)
+    found = folders.board(*several, three, mixed=True)
     assert found.compared_with == "each run's own none, else none (one)"
     assert "compared with none (one): random, span" in found.notes
 
@@ -189,7 +178,7 @@ def test_a_page_holds_no_absolute_paths(folder, tmp_path):
     (folder / "experiment.yaml").write_text(
         json.dumps({"name": "mine", "experiment": experiment, "keys": [f"data={where.parent}"]})
     )
-    found = board(folder)
+    found = folders.board(folder)
     text = rendered(folder)
     for said in (text, report.to_markdown(found), json.dumps(report.to_json(found))):
         assert str(tmp_path) not in said
@@ -222,7 +211,7 @@ def test_a_half_written_file_is_named(folder, name, content, says):
 def test_lone_surrogates_do_not_stop_the_page(folder, tmp_path):
     path = folder / "predictions" / "none--zsre--0.jsonl"
     path.write_text(path.read_text().replace("an answer", r"\ud800"))
-    save_page(board(folder), tmp_path / "it.html")
+    save_page(folders.board(folder), tmp_path / "it.html")
     assert (tmp_path / "it.html").read_text(encoding="utf-8")
 
 

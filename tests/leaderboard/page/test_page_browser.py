@@ -14,10 +14,8 @@ import pandas as pd
 import pytest
 from payloads import PAYLOADS, SCRIPT
 
-from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.page import SCRIPTS, save_page
-from maskpolicy.leaderboard.results.cell import read_run
 
 CONTRAST = """
 (() => {
@@ -56,7 +54,7 @@ def strong(tmp_path_factory) -> Path:
     plot = folders.put_analysis(folder, "coverage", rows=[{"policy": "best"}]) / "hidden.svg"
     plot.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><rect/></svg>')
     folders.change(folder, "best--*.json", work={"source_tokens": 9000, "target_tokens": 350})
-    save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
+    save_page(folders.board(folder), folder / "it.html")
     return folder / "it.html"
 
 
@@ -67,7 +65,7 @@ def wide(tmp_path_factory) -> Path:
     folder = folders.write(
         tmp_path_factory.mktemp("wide"), shares, tuple(folders.GROUPS), seeds=1, n=30
     )
-    save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
+    save_page(folders.board(folder), folder / "it.html")
     return folder / "it.html"
 
 
@@ -91,7 +89,7 @@ def hostile(tmp_path_factory) -> Path:
     (place / "coverage.json").write_text(json.dumps(found))
     experiment = {"name": "x", "experiment": f"# {text}\nmodel: mini\n", "keys": [text]}
     (folder / "experiment.yaml").write_text(json.dumps(experiment))
-    save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
+    save_page(folders.board(folder), folder / "it.html")
     return folder / "it.html"
 
 

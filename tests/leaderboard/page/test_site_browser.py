@@ -9,6 +9,7 @@ from pathlib import Path
 import folders
 import pandas as pd
 import pytest
+import small
 from payloads import PAYLOADS
 
 from maskpolicy.app import packing, site
@@ -16,16 +17,6 @@ from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.page import save_forms
 from maskpolicy.leaderboard.page.site_index import FACETS
 
-RUN = """
-model: mini
-corpus: world
-policies: [none, random]
-tasks: [zsre]
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 2, warmup: 1, batch_size: 4}
-finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
-"""
 MODELS = ("mini", "facebook/bart-base", "t5-small", "roberta-base")
 RUNS = 120
 
@@ -33,7 +24,7 @@ RUNS = 120
 @pytest.fixture(scope="module")
 def real(tmp_path_factory) -> Path:
     """The folder of a real run."""
-    return folders.run_experiment(tmp_path_factory.mktemp("real"), RUN) / "run"
+    return folders.run_experiment(tmp_path_factory.mktemp("real"), small.EXPERIMENT) / "run"
 
 
 def altered(real: Path, target: Path, texts: tuple[str, str, str], steps: int) -> Path:
