@@ -8,23 +8,21 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from official import block, carved, read, split, write
+from refusals import refused
 
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles import dpr, examples, sources
 from maskpolicy.data.taskfiles.evidence import window
 from maskpolicy.data.taskfiles.examples import carve, first
-from maskpolicy.experiment.definition import Limit, TaskBlock
+from maskpolicy.experiment.definition import Limit
 from maskpolicy.plugins import discovery
 
 NAMES = {
     "train": "structured_zeroshot-train-kilt.jsonl",
     "dev": "structured_zeroshot-dev-kilt.jsonl",
 }
-
-
-def block(**keys):
-    return TaskBlock("zsre", "zsre", **keys)
 
 
 def row(number, subject=None, **more):
@@ -37,21 +35,13 @@ def row(number, subject=None, **more):
     }
 
 
-def write(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
-    return path
-
-
 def ids(split, folder, **keys):
-    return [example.id for example in examples.read_examples(block(**keys), split, folder)]
+    return [example.id for example in read("zsre", folder, split, **keys)]
 
 
 def test_train_and_the_carved_dev_share_no_group_and_lose_no_row(tmp_path):
-    write(tmp_path / NAMES["train"], [row(n, f"Town {n // 3}") for n in range(300)])
-    train = examples.read_examples(block(), "train", tmp_path)
-    dev = examples.read_examples(block(), "dev", tmp_path)
-    assert not {e.group for e in train} & {e.group for e in dev}
+    write(tmp_path / NAMES["train"], *(row(n, f"Town {n // 3}") for n in range(300)))
+    train, dev = carved("zsre", tmp_path)
     assert sorted(e.id for e in train + dev) == sorted(f"q{n}" for n in range(300))
     assert 0.04 < len(dev) / 300 < 0.18
     numbers = [int(e.id[1:]) for e in train]
@@ -59,7 +49,7 @@ def test_train_and_the_carved_dev_share_no_group_and_lose_no_row(tmp_path):
 
 
 def test_one_group_cannot_be_carved(tmp_path):
-    write(tmp_path / NAMES["train"], [row(1, "Ulm"), row(2, "Ulm")])
+    write(tmp_path / NAMES["train"], row(1, "Ulm"), row(2, "Ulm"))
     assert ids("train", tmp_path) == ["q1", "q2"]
     with pytest.raises(DataError, match=r"train-kilt.jsonl: all usable rows are of one group"):
         ids("dev", tmp_path)
@@ -67,9 +57,9 @@ def test_one_group_cannot_be_carved(tmp_path):
 
 @pytest.mark.parametrize("folder", [".", "kilt", "data", "zsre", "zsre/kilt"])
 def test_test_is_found_in_official_folders_without_train(tmp_path, folder):
-    path = write(tmp_path / folder / NAMES["dev"], [row(1)])
+    path = write(tmp_path / folder / NAMES["dev"], row(1))
     assert ids("test", tmp_path) == ["q1"]
-    assert examples.files(block(), "test", tmp_path) == [path]
+    assert examples.files(block("zsre"), "test", tmp_path) == [path]
 
 
 @pytest.mark.parametrize(
@@ -84,45 +74,23 @@ def test_test_is_found_in_official_folders_without_train(tmp_path, folder):
 )
 def test_a_split_that_cannot_be_read_is_one_line(tmp_path, split, rows, keys, said):
     if rows is not None:
-        write(tmp_path / NAMES["dev"], rows)
-    with pytest.raises((DataError, ConfigError)) as error:
-        ids(split, tmp_path, **keys)
-    assert said.format(folder=tmp_path) in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        ("{'id': 1}", "line 2: not JSON"),
-        (row(2, output=[{"answer": 7}]), "line 2: key 'output': every 'answer' must be text"),
-        (row(2, id=None), "line 2: key 'id' is missing"),
-        (
-            row(2, output=[{"answer": "lone \ud800"}]),
-            r"line 2: .* lone surrogate \(U\+D800\) at character 5",
-        ),
-    ],
-)
-def test_a_malformed_row_names_file_row_and_key(tmp_path, bad, reason):
-    write(tmp_path / NAMES["dev"], [row(1), bad, row(3)])
-    with pytest.raises(DataError, match=f"{NAMES['dev']}, {reason}"):
-        ids("test", tmp_path)
-    with pytest.raises(DataError, match=r"\(on_error: skip in the block of task 'zsre' leaves"):
-        ids("test", tmp_path)
-    assert ids("test", tmp_path, on_error="skip") == ["q1", "q3"]
+        write(tmp_path / NAMES["dev"], *rows)
+    line = refused(ids, split, tmp_path, error=(ConfigError, DataError), **keys)
+    assert said.format(folder=tmp_path) in line
 
 
 def test_an_id_that_comes_twice_in_an_official_file_is_told_and_both_rows_stay(tmp_path, caplog):
-    path = write(tmp_path / NAMES["dev"], [row(1), row(2), row(1, subject="Ulm"), row(1)])
+    path = write(tmp_path / NAMES["dev"], row(1), row(2), row(1, subject="Ulm"), row(1))
     with caplog.at_level(logging.WARNING):
-        split = examples.read_split(block(), "test", tmp_path)
-    assert [(one.id, one.group) for one in split.examples] == [
+        found = split("zsre", tmp_path)
+    assert [(one.id, one.group) for one in found.examples] == [
         ("q1", "Town 1"),
         ("q2", "Town 2"),
         ("q1", "Ulm"),
         ("q1", "Town 1"),
     ]
     told = f"{path}, line 3: id 'q1' is that of {path}, line 1 too"
-    assert split.repeated[0] == told and len(split.repeated) == 2
+    assert found.repeated[0] == told and len(found.repeated) == 2
     assert "2 rows have the id of an earlier row, and are kept" in caplog.text
     assert told in caplog.text
 
@@ -130,16 +98,15 @@ def test_an_id_that_comes_twice_in_an_official_file_is_told_and_both_rows_stay(t
 def test_context_true_appends_the_paragraph(tmp_path):
     origin = {"wikipedia_id": "7", "start_paragraph_id": 1, "end_paragraph_id": 1}
     output = [{"answer": "Danube", "provenance": [origin]}]
-    write(tmp_path / NAMES["dev"], [row(1, output=output), row(2)])
+    path = write(tmp_path / NAMES["dev"], row(1, output=output), row(2))
     page = {"wikipedia_id": "7", "text": ["Ulm\n", "Ulm lies on the Danube.\n"]}
-    source = write(tmp_path / "kilt_knowledgesource.json", [page])
+    source = write(tmp_path / "kilt_knowledgesource.json", page)
     plain, oracle = (
-        [e.source for e in examples.read_examples(block(context=context), "test", tmp_path)]
-        for context in (False, True)
+        [e.source for e in read("zsre", tmp_path, context=context)] for context in (False, True)
     )
     assert oracle == [f"{plain[0]}\nUlm lies on the Danube.", plain[1]]
-    assert examples.files(block(), "test", tmp_path) == [tmp_path / NAMES["dev"], source]
-    assert examples.files(block(), "test", tmp_path, contexts=False) == [tmp_path / NAMES["dev"]]
+    assert examples.files(block("zsre"), "test", tmp_path) == [path, source]
+    assert examples.files(block("zsre"), "test", tmp_path, contexts=False) == [path]
 
 
 OWN = """
@@ -185,31 +152,30 @@ def capitals(tmp_path_factory):
     ],
 )
 def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, capitals, change, says):
-    path = write(tmp_path / "b.jsonl", [NORWAY, {**NORWAY, "id": "b", **change}])
+    path = write(tmp_path / "b.jsonl", NORWAY, {**NORWAY, "id": "b", **change})
     with pytest.raises(DataError, match=f"{path}, line 2: .*{says.format(file=capitals)}"):
-        examples.read_examples(TaskBlock("capitals", "c"), "test", tmp_path)
-    split = examples.read_split(TaskBlock("capitals", "c", on_error="skip"), "test", tmp_path)
-    assert [one.id for one in split.examples] == ["a"] and split.malformed == 1
+        read("capitals", tmp_path)
+    found = split("capitals", tmp_path, on_error="skip")
+    assert [one.id for one in found.examples] == ["a"] and found.malformed == 1
 
 
 def test_an_example_without_choices_to_take_one_of_is_a_malformed_row(tmp_path, capitals):
     choices = {**NORWAY, "choices": ["Oslo", "Bergen"]}
-    file = write(tmp_path / "b.jsonl", [choices, {**NORWAY, "id": "b"}])
-    assert len(examples.read_examples(TaskBlock("capitals", "c"), "test", tmp_path)) == 2
-    block = TaskBlock("capitals", "c", {"choose": "likelihood"})
+    file = write(tmp_path / "b.jsonl", choices, {**NORWAY, "id": "b"})
+    assert len(read("capitals", tmp_path)) == 2
     with pytest.raises(DataError, match=f"{file}, line 2: .*has no choices.*give choices="):
-        examples.read_examples(block, "test", tmp_path)
+        read("capitals", tmp_path, fields={"choose": "likelihood"})
 
 
 def test_an_id_that_comes_twice_in_a_users_split_names_both_rows(tmp_path, capitals):
-    path = write(tmp_path / "b.jsonl", [NORWAY, {**NORWAY, "id": "b"}, NORWAY])
+    path = write(tmp_path / "b.jsonl", NORWAY, {**NORWAY, "id": "b"}, NORWAY)
     with pytest.raises(DataError, match=f"{path}, line 3: id 'a' is that of {path}, line 1 too"):
-        examples.read_examples(TaskBlock("capitals", "c"), "test", tmp_path)
+        read("capitals", tmp_path)
 
 
 def test_a_limit_keeps_that_many_examples_of_its_split_in_file_order(tmp_path):
-    write(tmp_path / NAMES["train"], [row(n, f"Town {n // 4}") for n in range(200)])
-    write(tmp_path / NAMES["dev"], [row(n) for n in range(50)])
+    write(tmp_path / NAMES["train"], *(row(n, f"Town {n // 4}") for n in range(200)))
+    write(tmp_path / NAMES["dev"], *(row(n) for n in range(50)))
     whole = {split: ids(split, tmp_path) for split in sources.SPLITS}
     found = {split: ids(split, tmp_path, limit=Limit(train=40, test=7)) for split in sources.SPLITS}
     assert {split: len(some) for split, some in found.items()} == {
@@ -217,20 +183,19 @@ def test_a_limit_keeps_that_many_examples_of_its_split_in_file_order(tmp_path):
         "dev": len(whole["dev"]),
         "test": 7,
     }
-    for split, some in found.items():
-        assert some == [one for one in whole[split] if one in some]
+    for name, some in found.items():
+        assert some == [one for one in whole[name] if one in some]
     towns = [int(one[1:]) // 4 for one in found["train"]]
     assert len(set(towns)) == 10
     assert ids("train", tmp_path, limit=Limit(train=10**6)) == whole["train"]
 
 
 def test_short_answers_are_those_of_the_row_and_are_kept_only_where_there_are_some(tmp_path):
-    wow = TaskBlock("wow", "wow")
     turn = {"input": "And where?", "output": [{"answer": "In Ulm."}]}
     told = {"id": "a_1", **turn, "meta": {"obj_surface": ["Ulm", "Ulm ", ""]}}
     silent = [{"id": "b_1", **turn, "meta": {"obj_surface": []}}, {"id": "c_1", **turn}]
-    write(tmp_path / "wow-dev-kilt.jsonl", [told, *silent])
-    found = examples.read_examples(wow, "test", tmp_path, contexts=False)
+    write(tmp_path / "wow-dev-kilt.jsonl", told, *silent)
+    found = examples.read_examples(block("wow"), "test", tmp_path, contexts=False)
     assert [one.short_answers for one in found] == [("Ulm",), (), ()]
     examples.write_rows(tmp_path / "rows.jsonl", found)
     assert examples.read_rows(tmp_path / "rows.jsonl") == found
@@ -282,6 +247,5 @@ def look_up(question, targets, path):
 def test_a_malformed_file_is_one_line(tmp_path, content, reason):
     path = tmp_path / "biencoder-nq-dev.json"
     path.write_text(content)
-    with pytest.raises(DataError, match=rf"biencoder-nq-dev\.json.*{reason}") as error:
-        look_up("q", ("Ulm",), path)
-    assert "\n" not in str(error.value)
+    said = rf"biencoder-nq-dev\.json.*{reason}"
+    refused(look_up, "q", ("Ulm",), path, error=DataError, match=said)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from refusals import refused
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
@@ -25,14 +26,6 @@ def write(tmp_path):
         return path
 
     return write
-
-
-def refused(path: Path, *overrides: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load_experiment(path, overrides)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize(
@@ -155,7 +148,7 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
 )
 def test_a_file_that_is_wrong_is_one_line(write, text, said):
     path = write(text)
-    assert refused(path).startswith(f"{path}{said}")
+    assert refused(load_experiment, path).startswith(f"{path}{said}")
 
 
 def test_one_policy_task_and_seed_need_no_brackets(write, caplog):

@@ -6,11 +6,12 @@ import json
 
 import pytest
 from official import read, split, write
+from refusals import refused
 
 from maskpolicy.core.errors import DataError
 from tests.tasks.test_choices import JOINED, PARAGRAPH, QA, QUARTZ, WIQA
 from tests.tasks.test_glue import ROWS, line, qa
-from tests.tasks.test_kilt import NAMES, mention
+from tests.tasks.test_kilt import NAMES, ZSRE, mention
 from tests.tasks.test_kilt import ROWS as KILT
 from tests.tasks.test_questions import asked, question
 
@@ -31,8 +32,14 @@ STRANGE = {**WIQA["question"], "answer_label_as_choice": "D"}
 NO_ID = {"question": "?", "answers": [{"text": "a"}]}
 MENTIONS = ("In [START_ENT] Ulm", "[END_ENT] Ulm [START_ENT]", "[START_ENT] [END_ENT] Ulm")
 ALIASES = {"Value": "Ulm", "Aliases": "Ulm"}
+LONE = [{"answer": "lone \ud800"}]
+SEVEN = [{"answer": 7}]
 FAULTS = [  # task, a malformed row, its place and what is said of it
-    ("zsre", {**KILT["zsre"], "input": " [SEP] river"}, LINE + "key 'input' must read SUB"),
+    ("zsre", "{'id': 1}", LINE + "not JSON"),
+    ("zsre", {**ZSRE, "id": None}, LINE + "key 'id' is missing"),
+    ("zsre", {**ZSRE, "input": " [SEP] river"}, LINE + "key 'input' must read SUB"),
+    ("zsre", {**ZSRE, "output": SEVEN}, LINE + "key 'output': every 'answer' must be text"),
+    ("zsre", {**ZSRE, "output": LONE}, LINE + r".* lone surrogate \(U\+D800\) at character 5"),
     ("wow", {**KILT["wow"], "output": BAD}, LINE + "key 'provenance'"),
     ("nq", {"question": "where?", "answer": "Ulm"}, LINE + "key 'answer' must be a list of texts"),
     ("wiqa", QUARTZ, LINE + r"key 'question\.para_steps' is missing: this is not a row"),
@@ -66,13 +73,13 @@ FAULTS = [  # task, a malformed row, its place and what is said of it
 @pytest.mark.parametrize(("task", "bad", "said"), FAULTS)
 def test_a_malformed_row(tmp_path, task, bad, said):
     file, around, good = FILES[task]
-    rows = [around % f"{json.dumps(good)}, {json.dumps(bad)}"] if around else [good, bad]
-    path = write(tmp_path / file, *rows)
-    with pytest.raises(DataError, match=f"{path}, {said}") as error:
-        read(task, tmp_path)
-    assert "\n" not in str(error.value)
+    rows = [good, bad, good]
+    content = [around % ", ".join(map(json.dumps, rows))] if around else rows
+    path = write(tmp_path / file, *content)
+    line = refused(read, task, tmp_path, error=DataError, match=f"{path}, {said}")
+    assert f"(on_error: skip in the block of task {task!r} leaves" in line
     found = split(task, tmp_path, on_error="skip")
-    assert (len(found.examples), found.malformed) == (1, 1)
+    assert (len(found.examples), found.malformed) == (2, 1)
 
 
 SCORE = ROWS["stsb"][0].replace("4.750", "%s")

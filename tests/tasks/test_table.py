@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from official import block, groups, read
+from refusals import refused
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.taskfiles import sources
@@ -101,9 +102,8 @@ def test_rows_are_numbered_or_have_the_names_in_a_column(tmp_path, caplog):
 
 
 def test_the_hub_is_refused_with_the_way_to_save_it_to_files():
-    with pytest.raises(DataError) as error:
-        sources.hub_config(sources.task(block("table")), "mine.yaml: tasks[0]")
-    line = str(error.value)
+    task = sources.task(block("table"))
+    line = refused(sources.hub_config, task, "mine.yaml: tasks[0]", error=DataError)
     assert line.startswith("mine.yaml: tasks[0]: task 'table' is only read from files")
     assert "(train.csv, test.csv)" in line and "to_parquet('train.parquet')" in line
     with pytest.raises(DataError, match=r"\(train.tsv, test.tsv\)"):
