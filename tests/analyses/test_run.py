@@ -9,6 +9,7 @@ from pathlib import Path
 
 import folders
 import pytest
+import spacy_rules
 import yaml
 
 import maskpolicy as mp
@@ -118,13 +119,9 @@ def test_parts_of_speech_are_known_of_the_world(analyse):
 
 
 def test_a_pipeline_tags_instead(analyse, tmp_path):
-    spacy = pytest.importorskip("spacy")
-    nlp = spacy.blank("en")
-    ruler = nlp.add_pipe("attribute_ruler")
-    ruler.add([[{"IS_ALPHA": True}]], {"POS": "NOUN"})
-    ruler.add([[{"IS_ALPHA": False}]], {"POS": "PUNCT"})
-    nlp.to_disk(tmp_path / "tagger")
-    found = analyse("pos", f"pipeline={tmp_path / 'tagger'}")
+    tags = [({"IS_ALPHA": True}, "NOUN"), ({"IS_ALPHA": False}, "PUNCT")]
+    tagger = spacy_rules.pipeline(tmp_path / "tagger", tags=tags)
+    found = analyse("pos", f"pipeline={tagger}")
     assert {row["tag"] for row in found["rows"]} <= {"NOUN", "PUNCT", "X"}
 
 

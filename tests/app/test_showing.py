@@ -9,6 +9,7 @@ from pathlib import Path
 
 import encoders
 import pytest
+import spacy_rules
 
 from maskpolicy.analyses.plots import look
 from maskpolicy.leaderboard.results.cell import Result
@@ -229,15 +230,10 @@ def test_a_gallery_has_the_policies_of_plugins_and_says_what_it_leaves_out(call,
 
 @pytest.mark.slow
 def test_a_gallery_has_policies_that_need_a_pipeline_or_a_graph(call, store, tmp_path):
-    import spacy
-
-    nlp, graph = spacy.blank("en"), tmp_path / "graph.tsv"
-    rules = nlp.add_pipe("attribute_ruler")
-    for pattern, tag in (({}, "X"), ({"TEXT": "born"}, "VERB"), ({"TEXT": "Company"}, "NOUN")):
-        rules.add(patterns=[[pattern]], attrs={"POS": tag})
-    nlp.to_disk(tmp_path / "tags")
+    graph = tmp_path / "graph.tsv"
     graph.write_text("born\tmukby\n")
-    tagger = f"policy.pipeline={tmp_path / 'tags'}"
+    tags = [({}, "X"), ({"TEXT": "born"}, "VERB"), ({"TEXT": "Company"}, "NOUN")]
+    tagger = f"policy.pipeline={spacy_rules.pipeline(tmp_path / 'tags', tags=tags)}"
     rows = (
         *(f"pos {tagger} policy.ratio=1 policy.tags=[{tag}]" for tag in ("NOUN", "VERB")),
         f"pos-weighted {tagger} 'policy.ratio={{start: 1, end: 0}}'",

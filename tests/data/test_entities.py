@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import spacy_rules
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -21,13 +22,8 @@ from maskpolicy.data.corpus.entities.rules import lexicon
 @pytest.fixture
 def ruler(tmp_path):
     """Return a folder with a pipeline that knows one animal and its part of speech."""
-    import spacy
-
-    nlp = spacy.blank("en")
-    nlp.add_pipe("entity_ruler").add_patterns([{"label": "ANIMAL", "pattern": "red fox"}])
-    nlp.add_pipe("attribute_ruler").add([[{"LOWER": "fox"}]], {"POS": "NOUN"})
-    nlp.to_disk(tmp_path / "animals")
-    return str(tmp_path / "animals")
+    tags = [({"LOWER": "fox"}, "NOUN")]
+    return spacy_rules.pipeline(tmp_path / "animals", {"red fox": "ANIMAL"}, tags)
 
 
 def test_a_folder_gives_its_own_entities(ruler):

@@ -125,7 +125,6 @@ def test_the_head_of_a_released_deberta_is_found(tmp_path):
 
 
 def test_a_text_to_text_model_and_a_decoder_raise(tmp_path):
-    import small
     from transformers import GPT2Config, GPT2Model
 
     small.bart().save_pretrained(tmp_path / "bart")
@@ -260,8 +259,6 @@ def test_a_step_has_a_finite_loss_whose_gradient_reaches_body_and_head(family, h
 
 
 def test_a_pooler_is_neither_trained_nor_decayed():
-    from transformers import AutoModel
-
     model = tiny.model("bert")
     model.bert.pooler = AutoModel.from_config(tiny.config("bert")).pooler
     module = encoders.training_module(model, MLM, 1, seed=0)
@@ -270,7 +267,7 @@ def test_a_pooler_is_neither_trained_nor_decayed():
 
 
 def test_a_family_without_a_row_is_trained_but_excludes_no_mask(tmp_path):
-    from transformers import AutoConfig, AutoModelForMaskedLM
+    from transformers import AutoConfig
 
     shape = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32}
     config = AutoConfig.for_model("mobilebert", **shape, num_attention_heads=2, embedding_size=16)
@@ -296,22 +293,9 @@ def test_rotary_angles_are_not_rounded_in_bf16(family):
     assert all(torch.equal(dict(module.named_buffers())[n], value) for n, value in before.items())
 
 
-MASK, PAD = 4, 1
-
-
-def encoder(**settings):
-    """Return an encoder of wide weights and no dropout."""
-    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    return small.roberta(initializer_range=0.3, **plain | settings)
-
-
-def learner(how, **settings):
-    return encoders.training_module(encoder(**settings), how, layers=1, seed=0).eval()
-
-
 def test_the_decoder_belongs_to_mae_lm_and_stays_at_delta_one():
-    assert learner(Denoising()).decoder is None
-    for how in (Denoising(mask_exclusion=0.5), Denoising(shallow_decoder=True)):
-        decoder = learner(how).decoder
+    assert module_of("roberta").decoder is None
+    for how in (Denoising(mask_exclusion=0.5), DEEP):
+        decoder = module_of("roberta", how).decoder
         assert len(decoder.encoder.layer) == 1
         assert {m.p for m in decoder.modules() if isinstance(m, torch.nn.Dropout)} == {0.0}

@@ -17,6 +17,14 @@ EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
 REMOVED = tuple(
     family for family in EVERY if family_of(tiny.config(family), "encoder").exclusion == "removed"
 )
+DEBERTAS = (  # whose positions are those of the whole source
+    ("deberta-v2", {"position_buckets": -1}),
+    (
+        "deberta-v2",
+        {"relative_attention": False, "position_biased_input": True, "pos_att_type": None},
+    ),
+    ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "gelu"}),
+)
 
 
 def batch_of(family, *, shown=0):
@@ -40,9 +48,9 @@ def reference(encoder, batch, kept):
 
 
 @pytest.mark.parametrize(("shown", "attention"), [(0, "eager"), (2, "sdpa")])
-@pytest.mark.parametrize("family", EVERY)
-def test_visible_states_equal_those_without_attention_to_masks(family, shown, attention):
-    model = tiny.model(family).base_model
+@pytest.mark.parametrize(("family", "settings"), [*((family, {}) for family in EVERY), *DEBERTAS])
+def test_visible_states_equal_those_without_attention_to_masks(family, settings, shown, attention):
+    model = tiny.model(family, **settings).base_model
     if attention == "sdpa" and not model._supports_sdpa:
         pytest.skip("the family has no such attention")
     model.set_attn_implementation(attention)
@@ -71,25 +79,6 @@ def test_the_layers_read_a_shorter_source(family):
     projected = lengths - {longest}  # the word embeddings of all positions
     assert projected <= {batch.source.shape[1]}
     assert sum(shape[1] != longest for shape in inside) <= 1
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"position_buckets": -1},
-        {"relative_attention": False},
-        {"conv_kernel_size": 3, "conv_act": "gelu"},
-    ],
-)
-def test_debertas_positions_are_those_of_the_whole_source(settings):
-    if "relative_attention" in settings:
-        settings = {**settings, "position_biased_input": True, "pos_att_type": None}
-    model = tiny.model("deberta-v2", **settings).base_model
-    batch = batch_of("deberta-v2")
-    kept = batch.seen & ~batch.excluded
-    with torch.no_grad():
-        found = scattered(model, batch)
-    assert torch.allclose(found[kept], reference(model, batch, kept)[kept], atol=2e-5)
 
 
 @pytest.mark.parametrize("family", EVERY)

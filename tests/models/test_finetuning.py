@@ -43,7 +43,7 @@ def folder(tmp_path):
 
 
 def labelled(target="1", context=None, choices=("0", "1")):
-    return Example("a", "a", "Boats go down it.", (target,), context=context, choices=choices)
+    return Example("a", "a", QUESTION, (target,), context=context, choices=choices)
 
 
 def asked(context=TEXT, answer="the Oder", **keys):
@@ -163,13 +163,7 @@ def test_a_reader_learns_spans_and_when_there_is_none(folder):
 EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
 
 BUDGET = Training(batch_size=2, micro_tokens=4096, max_source=48, precision="fp32")
-FIRST, SECOND = "What river is Lindau on?", "Lindau is a town on the Oder. It has two mills."
-
-
-def pair_of(target="1", context=None, choices=("0", "1")):
-    return Example("a", "a", FIRST, (target,), context=context, choices=choices)
-
-
+SECOND = "Lindau is a town on the Oder. It has two mills."
 NAMED, TAGS = "Anna Kovar left Lindau , unhappily .", "B-PER I-PER O B-LOC O O O"
 
 
@@ -204,27 +198,22 @@ def test_tags_are_learned_and_words_that_are_cut_off_are_outside(folder):
     assert found.count == 1
 
 
-def question():
-    start = SECOND.index("the Oder")
-    return Example("q", "q", FIRST, ("the Oder",), context=SECOND, start=start)
-
-
 @pytest.mark.parametrize("family", EVERY)
 def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
     made = tiny.tokenizer(family)
-    first, second = tokenize([FIRST, SECOND], made)
+    first, second = tokenize([QUESTION, SECOND], made)
     marks, both = Specials.of_encoder(made), encoder_tasks.TwoTexts.of(made)
-    (single,) = marks.wrap(tokenize([FIRST], made), 500)
-    assert single.tolist() == made(FIRST)["input_ids"]
-    assert both.joined(first, second).tolist() == made(FIRST, SECOND)["input_ids"]
+    (single,) = marks.wrap(tokenize([QUESTION], made), 500)
+    assert single.tolist() == made(QUESTION)["input_ids"]
+    assert both.joined(first, second).tolist() == made(QUESTION, SECOND)["input_ids"]
     assert both.joined(first, second)[both.offset(first)] == second[0]
-    assert len(both) == len(made(FIRST, SECOND)["input_ids"]) - len(first) - len(second)
+    assert len(both) == len(made(QUESTION, SECOND)["input_ids"]) - len(first) - len(second)
 
 
 @pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta", "deberta-v2"])
 def test_token_types_are_those_of_the_tokenizer(family):
     made, seen = tiny.tokenizer(family), []
-    head, examples = TASK_HEADS["label"], [pair_of(), pair_of(context=SECOND)]
+    head, examples = TASK_HEADS["label"], [labelled(), labelled(context=SECOND)]
     model = tiny.model(family)
     steps = head.steps(model, made, examples, replace(BUDGET, max_source=tiny.LONGEST), PARAMS)
 
@@ -240,7 +229,7 @@ def test_token_types_are_those_of_the_tokenizer(family):
         knows = getattr(model.config, "type_vocab_size", 0) > 1 and family != "roberta"
         assert (types is not None) == knows
         for row, ids in enumerate(batch.source.tolist() if knows else ()):
-            texts = (FIRST, SECOND) if len(set(types[row].tolist())) > 1 else (FIRST,)
+            texts = (QUESTION, SECOND) if len(set(types[row].tolist())) > 1 else (QUESTION,)
             expected = made(*texts, return_token_type_ids=True)
             length = len(expected["input_ids"])
             assert ids[:length] == expected["input_ids"]
@@ -258,8 +247,8 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
         TASK_HEADS[kind],
     )
     examples = {
-        "label": [pair_of(), pair_of("0", SECOND)],
-        "span": [question(), question()],
+        "label": [labelled(), labelled("0", SECOND)],
+        "span": [asked(SECOND), asked(SECOND)],
         "tags": [tagged(), tagged()],
     }[kind]
     model = head.start(folder, examples, 0)
@@ -289,9 +278,9 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
 
 def test_a_family_without_a_head_raises_one_line(tmp_path):
     folder = tiny.saved("eurobert", tmp_path)
-    assert TASK_HEADS["label"].start(folder, [pair_of()], 0).config.num_labels == 2
+    assert TASK_HEADS["label"].start(folder, [labelled()], 0).config.num_labels == 2
     with pytest.raises(ConfigError, match="AutoModelForQuestionAnswering knows no eurobert"):
-        TASK_HEADS["span"].start(folder, [question()], 0)
+        TASK_HEADS["span"].start(folder, [asked(SECOND)], 0)
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
@@ -300,11 +289,11 @@ def test_a_kept_head_does_not_change_the_first_weights(tmp_path, family):
     for head in ("own", "new"):
         encoders.load(str(folder), head=head).save_pretrained(tmp_path / head)
     start = TASK_HEADS["label"].start
-    found = [start(tmp_path / head, [pair_of()], 0).state_dict() for head in ("own", "new")]
+    found = [start(tmp_path / head, [labelled()], 0).state_dict() for head in ("own", "new")]
     assert found[0].keys() == found[1].keys()
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
     body = encoders.load(str(folder), head="new").state_dict()
-    kept = start(folder, [pair_of()], 0).base_model.state_dict()
+    kept = start(folder, [labelled()], 0).base_model.state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in body.items())
 
 
@@ -403,8 +392,6 @@ def chooser():
 
 def mean_loss(model, tokenizer, source, choice):
     """Return the mean loss of one choice, by the loss that models are trained with."""
-    import torch
-
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
     sources, targets = (tokenize([text], tokenizer) for text in (source, choice))
     pairs = Pairs(specials.wrap(sources, 32), specials.wrap(targets, 16))
@@ -432,7 +419,6 @@ def examples(choices=CHOICES):
 
 def test_likelihood_needs_choices(chooser):
     model, tokenizer = chooser
-    params = AnswerParams(keep="start", choose="likelihood")
     bare = examples([*CHOICES[:3], ()])
     with pytest.raises(DataError, match="example 'q3' has no choices"):
-        answer(model, tokenizer, bare, params, Training(precision="fp32"))
+        answer(model, tokenizer, bare, LIKELIEST, Training(precision="fp32"))

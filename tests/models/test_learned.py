@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from itertools import combinations
 from math import log
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,8 +22,8 @@ from maskpolicy.models.learned import extractor, hits, tagger, windows
 from maskpolicy.models.learned.extractor import best, span_scores
 from maskpolicy.models.learned.fit_tools import Context, Contexts
 from maskpolicy.models.learned.windows import Window, WindowSteps, candidates, collate, cut, read
-from maskpolicy.models.training.loop import train
 from maskpolicy.models.training.optimization import in_bf16
+from tests.models import test_loop
 from tests.models.test_waits import Waits
 
 
@@ -282,10 +281,7 @@ def test_it_learns_which_words_are_tagged(tmp_path):
     spec = Training(steps=100, batch_size=8, lr=3e-2, warmup=0, precision="fp32", micro_tokens=4096)
     module, steps = reader(), windows.WindowSteps(cuts, spec)
     assert steps(0).work == Counter(windows=8, tokens=sum(len(window.tokens) for window in cuts))
-
-    train(
-        module, steps, tagger.loss, spec, SimpleNamespace(latest=lambda: None), lambda *given: None
-    )
+    test_loop.run(spec, model=module, steps=steps, loss=tagger.loss)
     (other,) = tokenize([Document("new", "Boats on the Oder.")], small.tokenizer())
     shares = tagger.probabilities(module, [*passages, small.ids([]), other])
     assert [(share > 0.5).tolist() for share in shares[: len(marks)]] == [m.tolist() for m in marks]
@@ -308,14 +304,6 @@ def context(text, *answers):
     return Context("i", "g", "q", tuple(answers), passage, passage.at(places))
 
 
-def spans(one, *texts):
-    found = [
-        one.passage.at([(one.passage.text.index(t), one.passage.text.index(t) + len(t))])
-        for t in texts
-    ]
-    return as_spans(np.concatenate(found))
-
-
 RIVER = context("The river Oder runs through Lindau, and the Oder is long.", "Oder")
 
 
@@ -329,7 +317,7 @@ RIVER = context("The river Oder runs through Lindau, and the Oder is long.", "Od
     ],
 )
 def test_a_span_is_an_answer_by_its_normalised_text(guesses, place):
-    assert hits.rank(RIVER, spans(RIVER, *guesses)) == place
+    assert hits.rank(RIVER, answers(RIVER.passage, *guesses)) == place
 
 
 @given(st.integers(1, 7), st.data())
@@ -347,7 +335,7 @@ def test_a_report_counts_contexts_and_compares_with_entities_and_random_spans():
     other = context("It rained.")
     wanted = context("Anna Kovar was born in Rome in 1901.", "1901")
     data = [Contexts("mine", (), (RIVER, other, wanted), {})]
-    guesses = [[spans(RIVER, "Oder"), spans(wanted, "Rome", "1901")]]
+    guesses = [[answers(RIVER.passage, "Oder"), answers(wanted.passage, "Rome", "1901")]]
     found = hits.report(data, guesses)["mine"]
     assert (found["contexts"], found["without_answer"]) == (2, 1)
     assert found["policy"]["hits"] == {"1": 0.5, "5": 1.0, "20": 1.0}

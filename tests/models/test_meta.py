@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,9 +25,9 @@ from maskpolicy.models.learned.innerloop import BACKENDS, Inner, Lesson, backend
 from maskpolicy.models.learned.meta import EpisodeLoss, mean_outer_loss, relaxed
 from maskpolicy.models.text_to_text import row_losses
 from maskpolicy.models.training.batching import collate
-from maskpolicy.models.training.loop import train
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import ExampleSteps
+from tests.models import test_loop
 
 SPECIALS = Specials.of(small.tokenizer())
 SPEC = Training(steps=4, batch_size=2, lr=1e-2, warmup=0, precision="fp32", checkpoint_every=1e9)
@@ -174,16 +173,7 @@ def test_an_outer_loss_of_nan_raises_one_line(name):
 
 def run(loss, spec=SPEC, **options):
     module = Words()
-    made = steps(loss.episode, spec)
-    train(
-        module,
-        made,
-        loss,
-        spec,
-        SimpleNamespace(latest=lambda: None),
-        lambda done, total, note: None,
-        **options,
-    )
+    test_loop.run(spec, model=module, steps=steps(loss.episode, spec), loss=loss, **options)
     return module
 
 
@@ -228,24 +218,24 @@ def model():
     return made
 
 
-def batch(texts, how=None):
-    passages = [small.passage(text) for text in texts]
-    spans = [each.words[1:2] for each in passages]
-    written = denoising_pairs(
-        passages, spans, how or Denoising(), SPECIALS.mask, 0, [0] * len(passages)
-    )
-    return collate(SPECIALS.pairs(written, BUDGET), SPECIALS.pad, SPECIALS.start)
+def batch(texts, tokenizer, **how):
+    special = Specials.of(tokenizer)
+    passages = list(tokenize([Document("it", text) for text in texts], tokenizer))
+    spans, epochs = [each.words[1:2] for each in passages], [0] * len(passages)
+    written = denoising_pairs(passages, spans, Denoising(**how), special.marks, 0, epochs)
+    return collate(special.pairs(written, BUDGET), special.pad, special.start)
 
 
-def lesson(**how):
-    return Lesson(
-        batch(small.TEXTS[:4], Denoising(**how)), batch(small.TEXTS[4:5]), batch(small.TEXTS[5:7])
-    )
+def lesson(tokenizer=None, **how):
+    tokenizer = tokenizer or small.tokenizer()
+    candidates = batch(small.TEXTS[:4], tokenizer, **how)
+    support, query = batch(small.TEXTS[4:5], tokenizer), batch(small.TEXTS[5:7], tokenizer)
+    return Lesson(candidates, support, query)
 
 
-def gradient_of_w(name, w, inner, given=None):
+def gradient_of_w(name, w, inner, given=None, of=None):
     w = w.clone().requires_grad_()
-    value = backend(name)(model(), given or lesson(), w, inner)
+    value = backend(name)(of or model(), given or lesson(), w, inner)
     (found,) = torch.autograd.grad(value, w)
     return value.detach(), found
 
@@ -260,24 +250,10 @@ def differences(w, inner, given=None, step=1e-5):
 
 
 def test_both_back_ends_agree_on_t5():
-    tokenizer, made = text_to_text.tokenizer("t5"), text_to_text.model("t5").double()
+    made = text_to_text.model("t5").double()
     made.set_attn_implementation("eager")
-    special = Specials.of(tokenizer)
-
-    def rows(texts):
-        documents = [Document(str(i), text) for i, text in enumerate(texts)]
-        passages = list(tokenize(documents, tokenizer))
-        spans = [each.words[1:2] for each in passages]
-        epochs = [0] * len(passages)
-        written = denoising_pairs(passages, spans, Denoising(), special.marks, 0, epochs)
-        return collate(special.pairs(written, BUDGET), special.pad, special.start)
-
-    given = Lesson(rows(small.TEXTS[:4]), rows(small.TEXTS[4:5]), rows(small.TEXTS[5:7]))
-    found = []
-    for name in BACKENDS:
-        w = SOFT.clone().requires_grad_()
-        value = backend(name)(made, given, w, Inner("sgd", 1e-3, 1e-3, 1, 1))
-        found.append((value.detach(), *torch.autograd.grad(value, w)))
+    given, inner = lesson(text_to_text.tokenizer("t5")), Inner("sgd", 1e-3, 1e-3, 1, 1)
+    found = [gradient_of_w(name, SOFT, inner, given, made) for name in BACKENDS]
     assert found[0][1].abs().min() > 0
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-11)
 

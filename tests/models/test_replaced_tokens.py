@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import encoders as tiny
 import numpy as np
@@ -19,9 +18,9 @@ from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.models import encoders
 from maskpolicy.models.masked_encoder import _generator
 from maskpolicy.models.training.batching import IGNORE, Share
-from maskpolicy.models.training.loop import train
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
+from tests.models import test_loop
 
 RTD = replace(AT_POSITIONS, replaced_token_detection=Detection(generator=0.5))
 SPEC = Training(batch_size=8, micro_tokens=10**6, max_source=40)
@@ -190,6 +189,5 @@ def test_a_training_learns_to_tell_replaced_tokens():
     model = small.roberta(hidden_size=32, initializer_range=0.1)
     module = encoders.training_module(model, RTD, 1, seed=0)
     before = area(module.eval(), later)
-    checkpoints = SimpleNamespace(latest=lambda: None)
-    train(module, made, encoders.training_loss(), spec, checkpoints, lambda *values: None)
+    test_loop.run(spec, model=module, steps=made, loss=encoders.training_loss())
     assert before < 0.6 < 0.75 < area(module, later)

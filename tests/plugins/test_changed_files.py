@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import small
+import spacy_rules
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import Nothing
@@ -232,10 +233,8 @@ def test_a_data_file_that_was_changed_and_put_back_is_refused(tmp_path, change):
 
 @pytest.mark.parametrize("when", ["before", "during"])
 def test_a_pipeline_that_changes_leaves_nothing_under_the_old_key(plugin, store, tmp_path, when):
-    import spacy
-
     folder = tmp_path / "pipeline"
-    spacy.blank("en").to_disk(folder)
+    spacy_rules.pipeline(folder)
 
     def planned():
         block = {"pipeline": str(folder), "labels": "all"}

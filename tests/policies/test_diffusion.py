@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import small
+import spacy_rules
 from maskpolicy.policies.amlm import AMLM
 from maskpolicy.policies.entropy_aware import EntropyAware
 from maskpolicy.policies.frequency import Frequency
@@ -170,16 +171,8 @@ WORDS = {"Boats": "NOUN", "river": "NOUN", "runs": "VERB", "wrote": "VERB", "the
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory):
     """A pipeline that tags a few words by rules."""
-    import spacy
-
-    nlp = spacy.blank("en")
-    rules = nlp.add_pipe("attribute_ruler")
-    rules.add(patterns=[[{}]], attrs={"POS": "PROPN"})
-    for word, pos in WORDS.items():
-        rules.add(patterns=[[{"TEXT": word}]], attrs={"POS": pos})
-    folder = tmp_path_factory.mktemp("pipeline")
-    nlp.to_disk(folder)
-    return str(folder)
+    tags = [({}, "PROPN"), *(({"TEXT": word}, pos) for word, pos in WORDS.items())]
+    return spacy_rules.pipeline(tmp_path_factory.mktemp("pipeline"), tags=tags)
 
 
 def tagged(policy):
@@ -280,11 +273,9 @@ def test_a_sample_measures_and_a_part_of_speech_outside_it_keeps_its_average(pip
 
 
 def test_a_pipeline_without_tags_is_refused(tmp_path):
-    import spacy
-
-    spacy.blank("en").to_disk(tmp_path / "plain")
+    policy = PosWeighted(spacy_rules.pipeline(tmp_path / "plain"))
     with pytest.raises(ConfigError, match="has no tagger: name another"):
-        PosWeighted(str(tmp_path / "plain")).annotate(small.passages())
+        policy.annotate(small.passages())
 
 
 LOSSES = [0.05, 3.0, 0.1, 0.2, 0.0, 1.0, 0.09, 4.0]

@@ -277,15 +277,6 @@ def fitted(store, **settings) -> tuple[Path, dict]:
     return folder, json.loads((folder / "report.json").read_text())
 
 
-def refused(store, **settings) -> str:
-    made = fitting(**settings)
-    error = execute([made], store)[made.key].error
-    assert error is not None
-    assert len(str(error).splitlines()) == 1
-    assert store.get(made.key) is None
-    return str(error)
-
-
 def heads(folder):
     return extractor.Extractor.load(folder).heads.weight
 
@@ -326,7 +317,9 @@ def test_the_papers_form_chooses_as_its_start_does_at_equal_scores(tmp_path, top
 
 def test_training_changes_the_policy_unless_the_initial_one_is_better(tmp_path):
     store = Store(tmp_path)
-    start = heads(store.path(start_of(store)))
+    initial = fitting().inputs["init"]
+    execute([initial], store)
+    start = heads(store.path(initial.key))
     unjudged = {**QUICK["outer"], "eval_every": 0}
     folder, report = fitted(store, outer=unjudged)
     assert not torch.equal(heads(folder), start)
@@ -336,19 +329,16 @@ def test_training_changes_the_policy_unless_the_initial_one_is_better(tmp_path):
     assert torch.equal(heads(folder), start)
 
 
-def start_of(store) -> str:
-    made = fitting().inputs["init"]
-    execute([made], store)
-    return made.key
-
-
 def test_a_start_on_the_same_tasks_needs_answers(tmp_path):
     store = Store(tmp_path)
-    error = refused(store, init="supervised", answered=1)
+    made = fitting(init="supervised", answered=1)
+    error = str(execute([made], store)[made.key].error)
     assert (
         "init: supervised would learn from triviaqa, where 12.5% of 8 contexts hold an answer, "
         "not 20%: start from a policy that is learned on another task" in error
     )
+    assert len(error.splitlines()) == 1
+    assert store.get(made.key) is None
     fitted(store, init="supervised", answered=2)
     fitted(store, answered=1)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import small
+import spacy_rules
 from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.gap_sentences import GapSentences
@@ -47,18 +48,10 @@ def test_numbers_and_times_are_hidden_only_where_labels_say_so():
 
 
 def test_a_pipeline_without_any_of_the_labels_is_told_its_own(tmp_path):
-    import spacy
-
-    nlp = spacy.blank("en")
-    ruler = nlp.add_pipe("entity_ruler")
-    ruler.add_patterns([{"label": "ANIMAL", "pattern": "fox"}, {"label": "ORG", "pattern": "BBC"}])
-    nlp.to_disk(tmp_path / "some")
-    ruler.clear()
-    ruler.add_patterns([{"label": "ANIMAL", "pattern": "fox"}])
-    nlp.to_disk(tmp_path / "animals")
+    some = spacy_rules.pipeline(tmp_path / "some", {"fox": "ANIMAL", "BBC": "ORG"})
+    animals = spacy_rules.pipeline(tmp_path / "animals", {"fox": "ANIMAL"})
     text = "The BBC saw a fox ."
-    assert annotated(text, pipeline=str(tmp_path / "some")) == [[1, 2]]
-    animals = str(tmp_path / "animals")
+    assert annotated(text, pipeline=some) == [[1, 2]]
     with pytest.raises(ConfigError, match="has none of them; it has ANIMAL: name some of these"):
         annotated(text, pipeline=animals)
     for labels in ("all", ("ANIMAL",)):
@@ -180,11 +173,9 @@ def test_a_long_phrase_is_as_likely_as_short_ones():
 
 
 def test_a_pipeline_without_a_parser_or_noun_chunks_is_refused(tmp_path):
-    import spacy
-
-    spacy.blank("en").to_disk(tmp_path / "plain")
+    policy = Phrases(spacy_rules.pipeline(tmp_path / "plain"))
     with pytest.raises(ConfigError, match="has no parser: name another"):
-        Phrases(str(tmp_path / "plain")).annotate([passage(WEAVER)])
+        policy.annotate([passage(WEAVER)])
     with pytest.raises(ConfigError, match="neither installed nor a folder"):
         Phrases("en_core_web_nothing").depends()
 
