@@ -12,6 +12,7 @@ import small
 from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.mixture import Mixture
+from refusals import refused
 
 from maskpolicy.core.errors import ConfigError, PluginError
 from maskpolicy.core.schema import Schedule
@@ -60,12 +61,11 @@ class Fixed:
 def test_bad_spans_name_the_policy_and_the_passage(spans, says):
     good, bad = small.ids(range(5), name="good"), small.ids(range(5), name="bad")
     check([as_spans([[4, 5]]), as_spans([])], [good, good], Fixed(None))
-    with pytest.raises(ConfigError) as error:
-        check([as_spans([[0, 1]]), spans, as_spans([[0, 1]])], [good, bad, good], Fixed(None))
-    assert "policy Fixed, passage 'bad' of 5 tokens" in str(error.value)
-    assert says in str(error.value)
-    with pytest.raises(ConfigError, match=r"Fixed.*bad"):
-        select(Fixed(spans), [bad], 0, [0])
+    one = as_spans([[0, 1]])
+    line = refused(check, [one, spans, one], [good, bad, good], Fixed(None))
+    assert "policy Fixed, passage 'bad' of 5 tokens" in line
+    assert says in line
+    refused(select, Fixed(spans), [bad], 0, [0], match=r"Fixed.*bad")
 
 
 @registry.policy("fails-or-none")
@@ -81,9 +81,8 @@ class FirstSentence:
 
 def test_a_policy_that_fails_is_named_as_registered_with_passage_and_line():
     line = FirstSentence.select.__code__.co_firstlineno + 1
-    with pytest.raises(PluginError) as error:
-        select(FirstSentence(), [small.ids(range(5), name="p3")], 0, [0])
-    assert str(error.value) == (
+    passage = small.ids(range(5), name="p3")
+    assert refused(select, FirstSentence(), [passage], 0, [0], error=PluginError) == (
         "policy fails-or-none: select of passage 'p3' failed: ZeroDivisionError: integer division "
         f"or modulo by zero ({__file__}:{line})"
     )
