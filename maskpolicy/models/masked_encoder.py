@@ -180,10 +180,11 @@ _BLOCKS = (  # a body's layers, and the first and last part of a layer's feed-fo
 def _labels_alone(body: Any, batch: Batch) -> Iterator[None]:
     """Let the last feed-forward block of a body compute the labelled tokens alone.
 
-    It treats each token by itself, and no states of others are read. Its output is zero there.
-    Other blocks than those of known families compute all tokens, as does a compiled model.
+    It treats each token by itself, so their last states are the same up to rounding. Those of other
+    tokens are wrong, and so is what a pooler makes of them. With gradients all tokens are computed,
+    because dropout within a block would draw other numbers, and where `_last_block` knows none.
     """
-    block = None if torch.compiler.is_compiling() else _last_block(body)
+    block = None if torch.is_grad_enabled() else _last_block(body)
     if block is None:
         yield
         return
@@ -204,13 +205,23 @@ def _labels_alone(body: Any, batch: Batch) -> Iterator[None]:
 
 
 def _last_block(body: Any) -> tuple[nn.Module, nn.Module] | None:
-    """Return the first and the last part of the last feed-forward block; None: unknown."""
-    if family_of(body.config, "encoder").types:
-        for path, first, last in _BLOCKS:
-            # a convolution may read the states of the first layer (DeBERTa-v2's)
-            if (layers := _part(body, path)) is not None and len(layers) > 1:
-                return _part(layers[-1], first), _part(layers[-1], last)
+    """Return the first and the last part of the last feed-forward block.
+
+    None for families without a row, for a block that reads its tokens in chunks, and for DeBERTa-v2
+    with a convolution, which reads the neighbours of a token.
+    """
+    is_chunked = getattr(body.config, "chunk_size_feed_forward", 0) > 0
+    if not family_of(body.config, "encoder").types or is_chunked or _has_convolution(body):
+        return None
+    for path, first, last in _BLOCKS:
+        if (layers := _part(body, path)) is not None:
+            return _part(layers[-1], first), _part(layers[-1], last)
     return None
+
+
+def _has_convolution(encoder: Any) -> bool:
+    """Return whether a DeBERTa-v2 has a convolution over neighbouring tokens."""
+    return _part(encoder, "encoder.conv") is not None
 
 
 def _part(module: Any, path: str) -> Any:
@@ -313,10 +324,8 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
     embedding of `<mask>` at excluded positions. Families with `exclusion: removed`, which accept
     positions, read the shorter source.
     """
-    # a DeBERTa-v2 with a convolution over neighbouring tokens reads zeros instead of masks
-    has_convolution = getattr(getattr(encoder, "encoder", None), "conv", None) is not None
     is_removed = family_of(encoder.config, "encoder").exclusion == "removed"
-    if is_removed and not has_convolution:
+    if is_removed and not _has_convolution(encoder):  # it would read zeros instead of masks
         packing = batch.packing
         tokens = batch.source.gather(1, packing.position)
         shortened: Any = _SHORTENED.get(encoder.config.model_type, _at_positions)

@@ -131,10 +131,10 @@ def test_bart_never_waits_and_compiles_in_buckets(how, policy, launched):
 @pytest.mark.parametrize(
     ("family", "how", "launched"),
     [
-        ("roberta", test_encoders.MLM, 211),
+        ("roberta", test_encoders.MLM, 204),
         ("roberta", test_encoders.MAE, 293),
         ("modernbert", test_encoders.MAE, 370),
-        ("roberta", test_encoders.RTD, 397),
+        ("roberta", test_encoders.RTD, 390),
     ],
     ids=["MLM", "MAE-LM", "ModernBERT as MAE-LM", "ELECTRA"],
 )

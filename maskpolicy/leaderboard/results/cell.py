@@ -68,7 +68,7 @@ class Result:
     code: Json = None  # {"versions": of the stages' code, "policy": digest}; None if unknown
     majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
     audit: Json = None  # of the task's data: test examples in train, truncated texts
-    tuning: Json = None  # of a tuned row: what was tried, chosen, and spent (`collecting._chosen`)
+    tuning: Json = None  # of a tuned row: what was tried, chosen, and spent
     shrunk: Json = None  # by training: {"micro_tokens", "step"}, if memory ran out; else None
     weights: str | None = None  # digest of the general model's weights; None if not in the store
     # passages, words and tokens of the intermediate stage's corpus; None if not in the store
