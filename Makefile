@@ -36,9 +36,10 @@ test: install
 test-all: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not cluster"
 
-# kills nodes of a Ray cluster of this machine; alone, because Ray's own time limits need idle cores
+# kills nodes of a Ray cluster of this machine; alone, because Ray's own time limits need idle cores. Then a bucket is lost for a minute
 test-cluster: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster
+	OUTAGE=60 OMP_NUM_THREADS=1 $(BIN)/pytest tests/pipeline/test_bucket.py -k outage
 
 # kills, damages and fuzzes for an hour at most; its figures go to docs/development/reliability.md. SOAK="--minutes 120" for slow cores
 SOAK ?=

@@ -37,6 +37,7 @@ from maskpolicy import (
     fill,
     policy,
 )
+from maskpolicy.core.files import file_times
 from maskpolicy.data.corpus import ngrams
 
 LONGEST = 4  # words of a concept
@@ -129,12 +130,16 @@ class Concepts:
         return as_spans(spans[np.argsort(spans[:, 0])])
 
 
-@lru_cache(maxsize=1)
 def read_graph(path: str) -> tuple[dict[str, int], NDArray[np.int64]]:
     """Return the concepts in lower case with their numbers, and the edges between these, (e, 2).
 
     Of ConceptNet's assertions the English ones are read. Raises DataError for other lines.
     """
+    return _read(path, file_times([Path(path)]))
+
+
+@lru_cache(maxsize=1)
+def _read(path: str, _: tuple[int, ...]) -> tuple[dict[str, int], NDArray[np.int64]]:
     places: dict[str, int] = {}
     edges = {
         (places.setdefault(first, len(places)), places.setdefault(second, len(places)))

@@ -13,7 +13,7 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,15 @@ def sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes, as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_times(paths: Iterable[Path]) -> tuple[int, ...]:
+    """Return sizes and times of files, and of the links that they may be.
+
+    Unlike a digest, they show a change that was undone: each write sets the ctime to now.
+    """
+    facts = (of for path in paths for of in (path.stat(), path.lstat()))
+    return tuple(n for of in facts for n in (of.st_size, of.st_mtime_ns, of.st_ctime_ns))
 
 
 def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from http.client import HTTPException
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any, Literal
 from urllib.error import HTTPError
@@ -121,23 +124,35 @@ def is_reachable(endpoint: str) -> bool:
         return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it has answered
 
 
+@contextmanager
 def dataset(
     name: str, subset: str | None, split: str, revision: str | None, stream: bool = False
-) -> Any:
-    """Load one split of a Hub dataset, or of a local folder with the same layout.
+) -> Iterator[Any]:
+    """Load one split of a Hub dataset, or of a local folder with the same layout, for the block.
 
-    Raises the errors of the Hub's libraries; see `explained`.
+    A folder is read again each time: the library's cache tells its files by size and time alone.
+    Raises DataError for a folder that names files outside of it, which are in no key, and the
+    errors of the Hub's libraries; see `explained`.
     """
     import datasets
 
     options = {"split": split, "revision": revision, "streaming": stream}
-    if Path(name).is_dir():
-        return datasets.load_dataset(name, subset, **options)
-    with access():
-        loaded = datasets.load_dataset(name, subset, **options)
-        if datasets.config.HF_HUB_OFFLINE and revision and _COMMIT.fullmatch(revision):
-            _check(loaded, revision)
-    return loaded
+    if not Path(name).is_dir():
+        with access():
+            loaded = datasets.load_dataset(name, subset, **options)
+            if datasets.config.HF_HUB_OFFLINE and revision and _COMMIT.fullmatch(revision):
+                _check(loaded, revision)
+        yield loaded
+        return
+    with TemporaryDirectory(prefix="maskpolicy-") as cache:
+        builder = datasets.load_dataset_builder(name, subset, cache_dir=cache)
+        folder = Path(name).resolve()  # as the library does; links inside are in keys
+        for path in chain.from_iterable((builder.config.data_files or {}).values()):
+            if not Path(os.path.normpath(path)).is_relative_to(folder):
+                raise DataError(
+                    f"{name}: its README.md names {path}, outside of the folder: move it inside"
+                )
+        yield datasets.load_dataset(name, subset, cache_dir=cache, **options)
 
 
 @contextmanager

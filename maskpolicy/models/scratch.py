@@ -185,11 +185,12 @@ def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
     positions = config.get("max_position_embeddings", _POSITIONS)
     named = presets[name].sizes or {}
     sizes = [[config.get(key) for key in named.get(size, ())] for size in SIZES]
-    for value in (positions, *(each for row in sizes for each in row if each is not None)):
+    types = config.get("type_vocab_size", 1)
+    for value in (positions, types, *(each for row in sizes for each in row if each is not None)):
         if type(value) is not int or value < 1:
             raise ConfigError(f"model {model.name}: {value!r} is not a whole number above 0")
     layers, width, _, inner = (max(each or 1 for each in [1, *row]) for row in sizes)
-    vectors = (model.vocabulary or presets[name].vocabulary) + positions
+    vectors = (model.vocabulary or presets[name].vocabulary) + positions + types
     check_weights(layers, width, inner, vectors, f"model {model.name}")
     positions -= _OFFSET * (name == "roberta")
     return replace(presets[name], config=config, positions=positions, sizes={})
@@ -242,7 +243,7 @@ def build(
             torch.manual_seed(seed)
             factory: Any = AutoModelForSeq2SeqLM if is_text else AutoModelForMaskedLM
             model = factory.from_config(made)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, LookupError, RuntimeError) as error:
         raise ConfigError(f"model: cannot be built: {str(error).splitlines()[0]}") from error
     return model if is_text else model.base_model
 

@@ -6,11 +6,13 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.core.files import sha256
+from maskpolicy.core.files import file_times, sha256
 from maskpolicy.core.keys import plain
 from maskpolicy.plugins import discovery, hooks, isolation, registry
 from maskpolicy.plugins.discovery import code_digests, find_metric, find_plugin
@@ -60,16 +62,12 @@ def guarded(
         raise malformed
 
 
-def _times(path: Path) -> list[int] | None:
-    """Return sizes and times of a file, and of the link that it may be; None without a file.
-
-    Unlike a digest, they show a change that was undone: each write sets the ctime to now.
-    """
+def _times(path: Path) -> tuple[int, ...] | None:
+    """Return the times of a file; None without a file."""
     try:
-        facts = (path.stat(), path.lstat())
+        return file_times([path])
     except OSError:
         return None
-    return [value for of in facts for value in (of.st_size, of.st_mtime_ns, of.st_ctime_ns)]
 
 
 def compare(params: object) -> None:
@@ -122,16 +120,31 @@ def compare_files(entry: Registered, code: Mapping[str, str]) -> None:
 def builtin_code(
     params: object, digest: Callable[[Path], str] = isolation.code_digest
 ) -> dict[str, str]:
-    """Return digests of the code of the built-in policy and task that a stage's parameters name.
+    """Return digests of the code of the built-in policies and task of a stage's parameters.
 
-    They are in no key: the version of a policy, a task or a stage stands for its code. `digest`
-    returns that of a file.
+    Members that a policy draws count. They are in no key: the version of a policy, a task or a
+    stage stands for its code. `digest` returns that of a file.
     """
     policy, task = getattr(params, "policy", None), getattr(params, "task", None)
-    named = {"policy": policy, "task": task and task.name}
-    every = (find_plugin(kind, name) for kind, name in named.items() if name)
+    every = [find_plugin("task", task.name)] if task else []
+    if policy:
+        blocks = _drawn({**getattr(params, "fields", {}), "name": str(policy)})
+        every += [find_plugin("policy", name) for name in blocks]
     return {
         f"{entry.kind} {entry.name}": digest(Path(entry.file))
         for entry in every
         if registry.is_builtin(entry.plugin)
     }
+
+
+def _drawn(block: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the name of a policy, and those of the members that it draws, and theirs."""
+    plugin: Any = find_plugin("policy", block["name"]).plugin
+    yield block["name"]
+    if hooks.CHOOSE_MEMBER.of(plugin) is not None:
+        names = {field.name for field in fields(plugin)}
+        made = discovery.instance(
+            "policy", block["name"], {key: block[key] for key in block if key in names}
+        )
+        for member in hooks.MEMBERS.of(made):
+            yield from _drawn({"name": member} if isinstance(member, str) else member)

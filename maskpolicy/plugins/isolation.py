@@ -270,7 +270,8 @@ def name_unkeyed(keyed: Collection[Path]) -> None:
     These are modules from elsewhere, such as PYTHONPATH, and data files. `keyed` are the files of
     stages. Files that compiled code of a library opens are not noticed.
     """
-    known = {*keyed, *(path for home in _HOMES.values() for path in home.keyed)}
+    every = [*keyed, *(path for home in _HOMES.values() for path in home.keyed)]
+    known = {path.resolve() for path in every}
     unkeyed: dict[Path, list[str]] = {}
     for path, folder in sorted(_OPENED.items()):
         if folder is not None and path.is_file() and path.resolve() not in known:

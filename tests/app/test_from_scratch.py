@@ -96,6 +96,14 @@ def test_a_configuration_file_is_built_with_the_tokenizer_of_a_folder(pretrain):
     assert code == 0, err
     made = AutoModel.from_pretrained("out").config.to_dict()
     assert {**config, "vocab_size": len(small.tokenizer())}.items() <= made.items()
+    for wrong, said in (
+        ({"type_vocab_size": 10**12}, "would have 2.4e+04 billion weights"),
+        ({"type_vocab_size": 0}, "0 is not a whole number above 0"),
+        ({"hidden_act": "nope"}, "cannot be built: 'nope'"),
+    ):
+        Path("config.json").write_text(json.dumps({**config, **wrong}))
+        code, _, err = pretrain("config.json", "model.tokenizer=words", *STEPS)
+        assert code != 0 and said in err.splitlines()[-1]
 
 
 def test_a_general_stage_reads_the_corpus_that_it_names(call, store):

@@ -86,14 +86,16 @@ def test_an_edited_policy_and_what_plugins_read_are_named(tmp_path):
     shutil.copytree(ROOT / "maskpolicy", copy)
     for name in ("policies", "tasks", "experiments"):
         shutil.copytree(ROOT / name, copy / name)
-    keys = {"policies": ["random", "span", "reads"], "plugins": ["plugin/reads.py"]}
+    mixed = {"name": "mixture", "members": ["span", "random"]}
+    keys = {"policies": ["random", "span", "reads", mixed], "plugins": ["plugin/reads.py"]}
     (tmp_path / "it.yaml").write_text(small.experiment(**keys, baseline="random"))
     plugin = tmp_path / "plugin"
     plugin.mkdir()
     (tmp_path / "count.txt").write_text("1")
     (copy.parent / "outside.py").write_text("")
-    for name in ("beside.py", "declared", "depends"):
-        (plugin / name).write_text("")
+    for name in ("plugin/beside.py", "linked", "plugin/depends"):
+        (tmp_path / name).write_text("")
+    (plugin / "declared").symlink_to("../linked")
     (plugin / "reads.py").write_text(PLUGIN)
 
     def said(command: str) -> str:
@@ -114,6 +116,6 @@ def test_an_edited_policy_and_what_plugins_read_are_named(tmp_path):
     policy.write_text(policy.read_text() + "\n# a comment changes no code\n")
     assert "was edited" not in said("plan")
     policy.write_text(policy.read_text() + "\nLONGEST = 3\n")
-    line = "policy span: was edited since 1 of the stages of this run were computed"
+    line = "policy span: was edited since 2 of the stages of this run were computed"
     assert line in said("plan")
     assert "policy random: was edited" not in said("plan")

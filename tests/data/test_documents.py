@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import logging
+import os
 
 import pyarrow
 import pytest
@@ -214,6 +215,20 @@ def test_a_hub_dataset_is_read_whole_or_streamed(tmp_path, monkeypatch, stream):
         list(readers.hub_rows(str(folder), ["body"], stream=stream))
     with pytest.raises(DataError, match=r"split dev: cannot be loaded from the Hub: .*dev"):
         list(readers.hub_rows(str(folder), ["text"], split="dev", stream=stream))
+
+
+def test_a_dataset_in_a_folder_is_read_again_and_lies_in_the_folder(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("Anna", "Bert"):  # of one size, written at one time
+        path = write(folder, "train.jsonl", lines({"text": name}))
+        os.utime(path, (1e9, 1e9))
+        assert [row.value["text"] for row in readers.hub_rows(str(folder))] == [name]
+    write(tmp_path, "outside.jsonl", lines({"text": "A."}))
+    files = 'configs: [{config_name: default, data_files: "../outside.jsonl"}]'
+    write(folder, "README.md", f"---\n{files}\n---\n")
+    with pytest.raises(DataError, match=r"its README.md names \S+outside.jsonl, outside of the"):
+        list(readers.hub_rows(str(folder)))
 
 
 def test_real_wikitext_is_read_as_sections(real_data):

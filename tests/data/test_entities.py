@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def test_a_folder_gives_its_own_entities(ruler):
         [(2, 9, "ANIMAL")],
         [],
     ]
+
+
+def test_an_edited_folder_is_loaded_again(ruler, tmp_path):
+    assert list(pipelines.find_entities(["A red fox."], ruler)) == [[(2, 9, "ANIMAL")]]
+    shutil.rmtree(ruler)
+    spacy_rules.pipeline(tmp_path / "animals", {"fox": "ANIMAL"})
+    assert list(pipelines.find_entities(["A red fox."], ruler)) == [[(6, 9, "ANIMAL")]]
 
 
 @pytest.mark.parametrize("name", ["en_core_web_absent", "no/such/folder", "", "."])

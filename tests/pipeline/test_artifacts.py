@@ -236,3 +236,11 @@ def test_a_link_is_no_file_of_an_artifact(source, target):
     entry = ENTRY | {"size": path.lstat().st_size}
     of_stranger(source, KEYS[0], files=[entry])
     assert copy(source, target).damaged == KEYS[:1]
+
+
+def test_a_manifest_names_threads_and_instructions(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    machine = manifest.surroundings.__wrapped__()["machine"]
+    assert machine["threads"] == "3"
+    assert machine["settings"]["ATEN_CPU_CAPABILITY"] == "avx2"

@@ -33,6 +33,14 @@ def age(path, seconds):
 # a folder
 
 
+def test_checkpoints_of_a_stage_that_was_dropped_after_use_go(store):
+    commit(store)
+    store.drop(KEY)
+    save(store, KEY)  # another host, which does not see the lock, was later
+    prune(store)
+    assert not store.disk.entries("checkpoints")
+
+
 def test_artifacts_and_what_can_be_resumed_stay_and_all_else_goes(store):
     commit(store)
     for key in (KEY, OTHER, THIRD):  # orphaned, resumable, damaged

@@ -422,7 +422,6 @@ def test_concepts_read_conceptnet_and_refuse_other_lines(tmp_path):
     names, edges = read_graph(str(path))
     assert names == {"mill": 0, "old building": 1} and edges.tolist() == [[0, 1]]
     path.write_bytes(gzip.compress(b"mill;town\n"))
-    read_graph.cache_clear()
     with pytest.raises(DataError, match="line 1: is neither two concepts with a tab"):
         read_graph(str(path))
     with pytest.raises(ConfigError, match=r"graph: .* cannot be read: No such file"):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.files import files_below, sha256
+from maskpolicy.core.files import file_times, files_below, sha256
 from maskpolicy.core.types import Json, Passage
 from maskpolicy.data.corpus import entities as rules
 from maskpolicy.data.corpus.segmentation import spacy_version
@@ -47,9 +47,17 @@ def log_rules() -> None:
     log.info(NOTE)
 
 
-@lru_cache(maxsize=1)
 def load_pipeline(pipeline: str) -> Language:
-    """Load a spaCy pipeline by name or folder; raises ConfigError if that is impossible."""
+    """Load a spaCy pipeline by name or folder; raises ConfigError if that is impossible.
+
+    A folder is loaded again if its files have changed.
+    """
+    is_folder = pipeline and Path(pipeline).is_dir()
+    return _load(pipeline, file_times(files_below(Path(pipeline))) if is_folder else ())
+
+
+@lru_cache(maxsize=1)
+def _load(pipeline: str, _: tuple[int, ...]) -> Language:
     pipeline_identity(pipeline)
     import spacy
 

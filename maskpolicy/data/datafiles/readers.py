@@ -252,12 +252,14 @@ def hub_rows(
     of the keys.
     """
     where = f"{name}{f' ({subset})' if subset else ''}, split {split}"
-    with hub.explained(where, instead):
-        loaded = hub.dataset(name, subset, split, revision, stream)
+    read = hub.dataset(name, subset, split, revision, stream)
+    with hub.explained(where, instead), read as loaded:
         if keys and loaded.column_names is not None:
             check_keys(where, keys, loaded.column_names)
-            loaded = loaded.select_columns(list(keys))
-        for number, value in enumerate(loaded):
+            rows = loaded.select_columns(list(keys))
+        else:
+            rows = loaded
+        for number, value in enumerate(rows):
             yield Row(f"{where}, row {number}", number, value)
 
 

@@ -49,10 +49,11 @@ def prune(store: Store, older: float | None = None, cache: int | None = None) ->
     """Remove what no command will need, and return the bytes freed in each sub-folder.
 
     This removes quarantine/; temporary folders, locks and lists of dead processes; damaged
-    checkpoints and those of committed stages; manifests of dropped artifacts that were computed
-    again; and digests of files that have changed. With `older`, it also removes artifacts and
-    checkpoints if no run has used them, or anything computed from them, for so many days. It keeps
-    what a running process needs. Local copies of a bucket may take `cache` bytes at most.
+    checkpoints and those of stages that were committed, or dropped after use; manifests of dropped
+    artifacts that were computed again; and digests of files that have changed. With `older`, it
+    also removes artifacts and checkpoints if no run has used them, or anything computed from them,
+    for so many days. It keeps what a running process needs. Local copies of a bucket may take
+    `cache` bytes at most.
     """
     before = size(store)
     since = -math.inf if older is None else time.time() - older * _DAY
@@ -103,7 +104,8 @@ def _prune_key(store: Store, key: str, name: str, path: Path, since: float) -> N
         _delete(path)
     elif name == "checkpoints" and path.exists():
         checkpoints = store.checkpoints(key)
-        if is_committed or path.stat().st_mtime < since or checkpoints.latest() is None:
+        is_done = store.recall(key) is not None  # also if it was dropped
+        if is_done or path.stat().st_mtime < since or checkpoints.latest() is None:
             checkpoints.clear()
 
 
@@ -138,7 +140,8 @@ def _prune_bucket(store: Store, mirror: Mirror, older: float | None) -> None:
     for entry in bucket.entries("checkpoints"):
         written[entry.name.split("/")[1]].append(since is not None and entry.modified < since)
     for key, are_old in written.items():
-        if is_key(key) and (key in there or all(are_old) or not mirror.steps(key)):
+        is_done = key in there or f"dropped/{key}.json" in dropped
+        if is_key(key) and (is_done or all(are_old) or not mirror.steps(key)):
             store.checkpoints(key).clear()
     listed_files = {
         file["sha256"] for sealed in mirror.manifests(there).values() for file in sealed["files"]
