@@ -144,7 +144,9 @@ def dataset(
                 _check(loaded, revision)
         yield loaded
         return
-    with TemporaryDirectory(prefix="maskpolicy-") as cache:
+    place = Path(datasets.config.HF_DATASETS_CACHE)
+    place.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="maskpolicy-", dir=place) as cache:
         builder = datasets.load_dataset_builder(name, subset, cache_dir=cache)
         folder = Path(name).resolve()  # as the library does; links inside are in keys
         for path in chain.from_iterable((builder.config.data_files or {}).values()):
