@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.files import file_times, sha256
 from maskpolicy.core.keys import plain
+from maskpolicy.core.schema import fields_of
 from maskpolicy.plugins import discovery, hooks, isolation, registry
 from maskpolicy.plugins.discovery import code_digests, find_metric, find_plugin
 from maskpolicy.plugins.registry import Registered
@@ -142,9 +142,7 @@ def _drawn(block: Mapping[str, Any]) -> Iterator[str]:
     plugin: Any = find_plugin("policy", block["name"]).plugin
     yield block["name"]
     if hooks.CHOOSE_MEMBER.of(plugin) is not None:
-        names = {field.name for field in fields(plugin)}
-        made = discovery.instance(
-            "policy", block["name"], {key: block[key] for key in block if key in names}
-        )
+        own = {name: block[name] for name in fields_of(plugin) if name in block}
+        made = discovery.instance("policy", block["name"], own)
         for member in hooks.MEMBERS.of(made):
             yield from _drawn({"name": member} if isinstance(member, str) else member)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 
 import pytest
 from hypothesis import given
@@ -247,5 +248,5 @@ def look_up(question, targets, path):
 def test_a_malformed_file_is_one_line(tmp_path, content, reason):
     path = tmp_path / "biencoder-nq-dev.json"
     path.write_text(content)
-    said = rf"biencoder-nq-dev\.json.*{reason}"
-    refused(look_up, "q", ("Ulm",), path, error=DataError, match=said)
+    line = refused(look_up, "q", ("Ulm",), path, error=DataError)
+    assert re.search(rf"biencoder-nq-dev\.json.*{reason}", line)
