@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus import passages
@@ -26,6 +26,7 @@ Algorithm: TypeAlias = Literal["bpe", "wordpiece", "unigram"]
 Style: TypeAlias = Literal["bart", "bert", "bert-typed", "t5"]
 """The model whose special tokens a tokenizer has; typed: the second text has type 1."""
 _POSITIONS = 512
+_LARGEST = 2**20  # of the numbers in a configuration file, e.g. positions
 _UNLIMITED = 2**31  # T5's positions are relative
 SPECIAL = ("pad", "bos", "eos", "cls", "sep")
 _OF_TOKENIZER = {
@@ -176,19 +177,17 @@ def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
         return presets[model.name]
     written = read_json(Path(model.name))
     name = str(written.get("model_type")) if isinstance(written, dict) else ""
-    if name not in presets:
-        known = ", ".join(each for each, row in presets.items() if row.sizes is not None)
-        raise ConfigError(
-            f"model {model.name}: model_type {name} cannot be built from scratch: choose {known}"
-        )
+    architectures = {each: row.sizes for each, row in presets.items() if row.sizes is not None}
+    if name not in architectures:
+        known = unknown("model_type", name, architectures)
+        raise ConfigError(f"model {model.name}: {known} to build from scratch")
     config = {key: each for key, each in written.items() if key not in _OF_TOKENIZER}
     positions = config.get("max_position_embeddings", _POSITIONS)
-    named = presets[name].sizes or {}
-    sizes = [[config.get(key) for key in named.get(size, ())] for size in SIZES]
+    sizes = [[config.get(key) for key in architectures[name].get(size, ())] for size in SIZES]
     types = config.get("type_vocab_size", 1)
     for value in (positions, types, *(each for row in sizes for each in row if each is not None)):
-        if type(value) is not int or value < 1:
-            raise ConfigError(f"model {model.name}: {value!r} is not a whole number above 0")
+        if type(value) is not int or not 1 <= value <= _LARGEST:
+            raise ConfigError(f"model {model.name}: {value!r} is not an integer in 1..{_LARGEST}")
     layers, width, _, inner = (max(each or 1 for each in [1, *row]) for row in sizes)
     vectors = (model.vocabulary or presets[name].vocabulary) + positions + types
     check_weights(layers, width, inner, vectors, f"model {model.name}")

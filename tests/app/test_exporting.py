@@ -84,11 +84,10 @@ def predicted(path: Path) -> list[str]:
     return [json.loads(row)["prediction"] for row in path.read_text().splitlines()]
 
 
-def test_checkpoints_answer_in_the_pipeline_as_in_the_run(call, ran, tmp_path):
+def test_checkpoints_answer_in_the_pipeline_as_in_the_run(done, ran, tmp_path):
     folder, auto_class = ran
     out, words = tmp_path / "babylm", ("--store", folder / "store", "--checkpoints")
-    code, _, err = call("export", folder / "out", "more", "--out", out, *words)
-    assert code == 0, err
+    done("export", folder / "out", "more", "--out", out, *words)
     assert choices(out, auto_class) == predicted(folder / "out/predictions/more--pairs--0.jsonl")
     store = open_store(folder / "store")
     early = [cell for cell in read_run(folder / "out").early if cell.policy == "more"]
@@ -113,11 +112,10 @@ def test_a_checkpoint_has_the_roundest_number_of_words_that_its_last_step_reache
     assert transformers_folders.checkpoint_name(step, words) == name
 
 
-def test_checkpoints_are_branches_on_the_hub(call, hub, ran, tmp_path):
+def test_checkpoints_are_branches_on_the_hub(done, hub, ran, tmp_path):
     folder, _ = ran
     out, words = tmp_path / "babylm", ("--store", folder / "store", "--checkpoints")
-    code, _, err = call("export", folder / "out", "more", "--out", out, *words, "--push", "me/it")
-    assert code == 0, err
+    done("export", folder / "out", "more", "--out", out, *words, "--push", "me/it")
     for name in ("", *EARLY):
         files = {path.name: path.read_bytes() for path in (out / name).iterdir() if path.is_file()}
         assert hub.files[f"models/me/it@{name}".removesuffix("@")] == files
@@ -237,9 +235,8 @@ def test_missing_checkpoints_are_one_line(refused, home, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["masking", "small"])
-def test_the_shipped_experiments_are_planned(call, home, monkeypatch, name):
+def test_the_shipped_experiments_are_planned(done, home, monkeypatch, name):
     monkeypatch.chdir(home)
     keys = ("intermediate.batch_size=4", *(["checkpoint_words=[50]"] if name == "small" else []))
-    code, out, err = call("plan", f"babylm/{name}", *keys, "--store", "planned")
-    assert code == 0, err
+    out, _ = done("plan", f"babylm/{name}", *keys, "--store", "planned")
     assert "seeds find" in out and "to do" in out

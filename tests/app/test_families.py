@@ -46,10 +46,9 @@ def words(folder, *keys):
         ("t5gemma", "t5gemma", ("corruption=token", "intermediate.dropout=0.1", "insert=0.5")),
     ],
 )
-def test_a_model_of_any_family_is_pre_trained_further(call, name, tag, keys):
+def test_a_model_of_any_family_is_pre_trained_further(done, name, tag, keys):
     folder = saved(name)
-    code, _, err = call(*words(folder, *keys))
-    assert code == 0, err
+    done(*words(folder, *keys))
     before, after = (AutoModelForSeq2SeqLM.from_pretrained(path) for path in (folder, "out"))
     weights = after.state_dict()
     assert any(not value.equal(weights[key]) for key, value in before.state_dict().items())
@@ -70,11 +69,10 @@ def padded(name) -> Path:
     return folder
 
 
-def test_a_tokenizer_that_pads_trains_alike_and_is_exported_unchanged(call):
+def test_a_tokenizer_that_pads_trains_alike_and_is_exported_unchanged(done):
     work, kinds = [], []
     for make in (saved, padded):
-        code, _, err = call(*words(make("bart")))
-        assert code == 0, err
+        done(*words(make("bart")))
         work.append(json.loads(Path("out", "maskpolicy.json").read_text())["work"])
         every = (each["record"] for each in Store(Path("store")).records())
         kinds.append([each["params"] for each in every if each["kind"] == "tokenizer"])
@@ -102,11 +100,10 @@ def test_sources_without_room_for_text_are_one_line(call):
         ("bart", 20, "as a target has at most 20 tokens: raise intermediate.max_target, lower"),
     ],
 )
-def test_a_warning_counts_spans_without_room(call, name, most, says):
+def test_a_warning_counts_spans_without_room(done, name, most, says):
     Path("it.txt").write_text("\n\n".join(f"{' '.join(['dog'] * 90)} {n}" for n in range(4)))
     keys = ("policy.ratio=0.5", f"intermediate.max_target={most}")
-    code, _, err = call(*words(saved(name), *keys))
-    assert code == 0, err
+    _, err = done(*words(saved(name), *keys))
     (line,) = [each for each in err.splitlines() if "stay visible" in each]
     assert says in line
     work = json.loads(Path("out", "maskpolicy.json").read_text())["work"]

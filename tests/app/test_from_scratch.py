@@ -97,8 +97,9 @@ def test_a_configuration_file_is_built_with_the_tokenizer_of_a_folder(pretrain):
     made = AutoModel.from_pretrained("out").config.to_dict()
     assert {**config, "vocab_size": len(small.tokenizer())}.items() <= made.items()
     for wrong, said in (
-        ({"type_vocab_size": 10**12}, "would have 2.4e+04 billion weights"),
-        ({"type_vocab_size": 0}, "0 is not a whole number above 0"),
+        ({"intermediate_size": 2**20, "num_hidden_layers": 999}, "would have 50.3 billion weights"),
+        ({"max_position_embeddings": 10**9}, "1000000000 is not an integer in 1..1048576"),
+        ({"type_vocab_size": 0}, "0 is not an integer in 1..1048576"),
         ({"hidden_act": "nope"}, "cannot be built: 'nope'"),
     ):
         Path("config.json").write_text(json.dumps({**config, **wrong}))
@@ -106,7 +107,7 @@ def test_a_configuration_file_is_built_with_the_tokenizer_of_a_folder(pretrain):
         assert code != 0 and said in err.splitlines()[-1]
 
 
-def test_a_general_stage_reads_the_corpus_that_it_names(call, store):
+def test_a_general_stage_reads_the_corpus_that_it_names(done, store):
     Path("general.txt").write_text(TEXT.replace("Ada", "Eve"))
     sizes = {"layers": 1, "width": 32, "heads": 2, "vocabulary": 500}
     keys = {
@@ -115,8 +116,7 @@ def test_a_general_stage_reads_the_corpus_that_it_names(call, store):
         "general": {"corpus": {"files": ["general.txt"]}, "steps": 2, "batch_size": 4},
     }
     Path("it.yaml").write_text(small.experiment(**keys, tasks=["cola"], data="world"))
-    code, _, err = call("run", "it.yaml", "--store", store)
-    assert code == 0, err
+    done("run", "it.yaml", "--store", store)
     assert "roberta encoder (" in Path("runs/it/leaderboard.md").read_text()
     record = json.loads(Path("runs/it/results/random--cola--0.json").read_text())
     assert record["config"]["general"]["corpus"]["files"] == [str(Path("general.txt").resolve())]

@@ -90,14 +90,13 @@ def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(call, words, 
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_an_encoder_of_another_family_keeps_its_head(call, encoder_words, tmp_path, family):
+def test_an_encoder_of_another_family_keeps_its_head(done, encoder_words, tmp_path, family):
     from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
     folder, out, mae = (tmp_path / name for name in ("small", "out", "mae"))
     tiny.saved(family, folder)
     words = encoder_words(folder, "--policy", "salient-span")
-    code, _, err = call(*words, "--out", out)
-    assert code == 0, err
+    done(*words, "--out", out)
     after, before = (AutoModelForMaskedLM.from_pretrained(path).eval() for path in (out, folder))
     ids = AutoTokenizer.from_pretrained(out)(TEXT, return_tensors="pt")["input_ids"]
     assert not after(input_ids=ids).logits.equal(before(input_ids=ids).logits)
@@ -105,8 +104,7 @@ def test_an_encoder_of_another_family_keeps_its_head(call, encoder_words, tmp_pa
     card = (out / "README.md").read_text()
     assert 'AutoModelForMaskedLM.from_pretrained("out")' in card
     assert family in yaml.safe_load(card.split("---\n")[1])["tags"]
-    code, _, err = call(*words, "mask_exclusion=1.0", "model.decoder_layers=1", "--out", mae)
-    assert code == 0, err
+    done(*words, "mask_exclusion=1.0", "model.decoder_layers=1", "--out", mae)
     body, same = (AutoModel.from_pretrained(path).state_dict() for path in (mae, folder))
     assert body.keys() == same.keys()
     assert any(not body[name].equal(same[name]) for name in same)
@@ -140,10 +138,9 @@ def assert_whole(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["own", "new"])
-def test_an_encoder_from_scratch_is_written_whole(call, encoder_words, tmp_path, head):
+def test_an_encoder_from_scratch_is_written_whole(done, encoder_words, tmp_path, head):
     shape = ("model.kind=encoder", "model.layers=1", "general.steps=2", f"model.head={head}")
-    code, _, err = call(*encoder_words("mini", *shape), "--out", tmp_path / "out")
-    assert code == 0, err
+    done(*encoder_words("mini", *shape), "--out", tmp_path / "out")
     assert_whole(tmp_path / "out")
 
 

@@ -136,14 +136,13 @@ def test_validation_changes_no_weight_if_the_last_ones_are_best(call, words, val
     assert "## Validation" not in Path("plain", "README.md").read_text()
 
 
-def test_the_validation_text_is_read_like_the_corpus(call, words):
+def test_the_validation_text_is_read_like_the_corpus(done, words):
     for name, text in TEXTS.items():
         rows = [json.dumps({"body": entry}) for entry in text.split("\n\n")]
         Path(f"{name}.jsonl").write_text("\n".join([*rows, "{"]))
     words = ["one.jsonl" if word == "one.txt" else word for word in words]
     keys = ("corpus.column=body", "corpus.on_error=skip", "corpus.words=5", "--policy", "random")
-    code, _, err = call(*words, "--validation", "other.jsonl", *keys, "--out", "out")
-    assert code == 0, err
+    done(*words, "--validation", "other.jsonl", *keys, "--out", "out")
     record = record_of("out")
     assert record["validation"] == {**record["validation"], "column": "body", "words": 5}
     assert record["validation_loss"]["passages"] > 64  # 35 entries of eleven words, in parts

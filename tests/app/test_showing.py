@@ -215,11 +215,10 @@ def test_the_gallery_of_the_docs_is_what_the_command_prints_today(call, store):
 
 
 @pytest.mark.slow
-def test_a_gallery_has_the_policies_of_plugins_and_says_what_it_leaves_out(call, bart, tmp_path):
+def test_a_gallery_has_the_policies_of_plugins_and_says_what_it_leaves_out(done, bart, tmp_path):
     (tmp_path / "fitted.py").write_text(FITTED.replace("fitted-words", "fitted-too"))
     plugin = ("--plugin", tmp_path / "fitted.py", "--model", bart, "--text", TEXT)
-    code, out, err = call("gallery", "regex policy.pattern=Godisa", *plugin)
-    assert code == 0, err
+    out, _ = done("gallery", "regex policy.pattern=Godisa", *plugin)
     assert "| `fitted-too` | `" in out
     assert "| `regex policy.pattern=Godisa` | `<mask> Hiddal was" in out
     assert "`column` needs `column`; " in out and "`supervised` learns from a model" in out
@@ -248,11 +247,10 @@ def test_a_gallery_has_policies_that_need_a_pipeline_or_a_graph(call, store, tmp
 
 
 @pytest.mark.slow
-def test_a_gallery_of_some_rows_is_drawn(call, bart, tmp_path):
+def test_a_gallery_of_some_rows_is_drawn(done, bart, tmp_path):
     file, words = tmp_path / "new" / "rows.svg", ("--model", bart, "--text", TEXT, "--alone")
     rows = ("random", "regex policy.pattern=Godisa")
-    code, out, err = call("gallery", *rows, *words, "--picture", file)
-    assert code == 0, err
+    out, _ = done("gallery", *rows, *words, "--picture", file)
     assert tuple(re.findall(r"^\| `([^`]+)` \|", out, re.MULTILINE)) == rows
     drawn = file.read_text(encoding="utf-8")
     is_drawn = [f"stroke: {look.color(place)}" in drawn for place in range(3)]

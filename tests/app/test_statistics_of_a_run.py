@@ -55,12 +55,11 @@ def finished(call, folder) -> Path:
     return folder / "run"
 
 
-def test_a_run_gives_the_statistics_of_its_corpus(call, finished):
+def test_a_run_gives_the_statistics_of_its_corpus(done, finished):
     def shown(name, *more):
         words = ("--run", finished, "--text", TEXT, "--json", "--store", finished.parent / "store")
         plugin = ("--plugin", finished.parent / "rare.py")
-        code, out, err = call("show", name, *words, *plugin, *more)
-        assert code == 0, err
+        out, _ = done("show", name, *words, *plugin, *more)
         return [part for _, _, part in json.loads(out)["spans"]]
 
     assert shown("pmi", "policy.ratio=1.0")
@@ -70,16 +69,14 @@ def test_a_run_gives_the_statistics_of_its_corpus(call, finished):
     configs = [json.loads(path.read_text())["config"] for path in finished.glob("results/*.json")]
     assert sum("contrast_corpus" in config for config in configs) == 1  # of the row that reads it
     words = ("analyze", "coverage", finished, "--store", finished.parent / "store", "--plugin")
-    code, out, err = call(*words, finished.parent / "rare.py")
-    assert code == 0, err
+    out, _ = done(*words, finished.parent / "rare.py")
     assert "rare" in out and "pmi" in out and "both" in out
 
 
-def test_pretrain_counts_first_and_takes_general_text(call, folder, tmp_path):
+def test_pretrain_counts_first_and_takes_general_text(done, folder, tmp_path):
     words = ("pretrain", "--model", folder / "bart", "--corpus", folder / "it.txt")
     words += ("intermediate.steps=1", "intermediate.batch_size=2", "--store", tmp_path / "store")
     pmi = ("--policy", "pmi", "policy.min_count=3", "--out", tmp_path / "pmi")
     other = ("--policy", "difference-masking", "--out", tmp_path / "other")
     for more in (pmi, (*other, f"contrast_corpus={{files: [{folder}/general.txt]}}")):
-        code, _, err = call(*words, *more)
-        assert code == 0, err
+        done(*words, *more)

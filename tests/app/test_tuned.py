@@ -119,7 +119,7 @@ def test_a_cell_has_the_key_of_the_cell_with_the_chosen_value(tuned):
     assert {training.params.until for training in trained} == {1}
 
 
-def test_every_form_says_what_was_chosen_and_what_it_cost(tuned, call):
+def test_every_form_says_what_was_chosen_and_what_it_cost(tuned, done):
     folder, found = tuned / "out", result(tuned).tuning
     cost = found["cost"]
     assert cost["intermediate"]["trainings"] == cost["intermediate"]["steps"] / 2 == len(RATES)
@@ -144,8 +144,7 @@ def test_every_form_says_what_was_chosen_and_what_it_cost(tuned, call):
     assert set(frame[frame.policy == "random"]["intermediate.lr"]) == {rate}
     assert frame[frame.policy == "none"]["intermediate.lr"].isna().all()
     words = ("export", folder, "random", "--store", tuned / "store", "--out", tuned / "model")
-    code, _, err = call(*words)
-    assert code == 0, err
+    done(*words)
     assert f"* {chosen}" in (tuned / "model" / "README.md").read_text()
 
 

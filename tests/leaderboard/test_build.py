@@ -450,17 +450,20 @@ def test_a_row_is_compared_with_the_baseline_that_is_most_like_it(name, rows, co
     assert nearest_baseline(name, rows, config) == place
 
 
-def test_rows_made_with_other_versions_are_noted(tmp_path):
+@pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "numpy"])
+def test_rows_made_with_other_versions_are_noted(package, tmp_path):
     home = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.6}, seeds=1)
     record = json.loads((home / "run.json").read_text())
-    made = {"versions": folders.VERSIONS | {"torch": "2.12.0", "python": "3.12.1"}, "commit": None}
+    here = folders.VERSIONS | {package: "2.13.0"}
+    record["versions"] = here
+    made = {"versions": here | {package: "2.12.0", "python": "3.12.1"}, "commit": None}
     for stage in record["stages"]:
         if stage["label"].startswith("intermediate random"):
             stage["made_with"] = made
     assert not [each for each in folders.board(home).notes if "versions of" in each]
     (home / "run.json").write_text(json.dumps(record))
     notes = [each for each in folders.board(home).notes if "versions of" in each]
-    told = "rows were made with different versions of torch: 2.13.0 (none); 2.12.0 and 2.13.0"
+    told = f"rows were made with different versions of {package}: 2.13.0 (none); 2.12.0 and 2.13.0"
     assert notes == [f"{told} (random)"]
     for broken in ("[", '{"stages": [1, {"made_with": 2}, {"key": [], "versions": 3}]}'):
         (home / "run.json").write_text(broken)

@@ -58,6 +58,11 @@ def test_equal_sentences_are_left_out_and_other_keys_are_one_line(official, capl
     write(official / "blimp" / "passive_2.jsonl", blimp(5, sentence_bad=""))
     with pytest.raises(DataError, match=r"passive_2.jsonl, line 1: key 'sentence_bad' is empty"):
         read("blimp", official)
+    write(official / "blimp" / "passive_2.jsonl", blimp(5, field={}))
+    with pytest.raises(
+        DataError, match=r"passive_2.jsonl, line 1: key 'field' must be text, not {}"
+    ):
+        read("blimp", official)
 
 
 def test_a_file_names_the_paradigm_of_a_row_of_the_supplement(tmp_path):

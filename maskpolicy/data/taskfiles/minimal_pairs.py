@@ -7,7 +7,7 @@ from typing import Literal
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Example, Json
-from maskpolicy.data.datafiles.fields import text
+from maskpolicy.data.datafiles.fields import optional, text
 
 Scored = Literal["auto", "pll", "within_word_l2r", "enc_dec_mask", "enc_dec_prefix"]
 """How a model scores a text; auto: pll for encoders, enc_dec_mask for text-to-text models."""
@@ -42,8 +42,8 @@ def of_blimp(row: Json) -> Example | None:
     keys = ("sentence_good", "sentence_bad")
     if text(row, keys[0]) == text(row, keys[1]):
         return None
-    paradigm = row.get("UID") or row["file"]
-    field, term = (row.get(key) or "supplement" for key in ("field", "linguistics_term"))
+    paradigm = optional(row, "UID") or row["file"]
+    field, term = (optional(row, key) or "supplement" for key in ("field", "linguistics_term"))
     name = f"{paradigm}-{row['pairID']}" if row.get("pairID") else ""
     about = {"field": FIELDS.get(field, field), "phenomenon": term}
     return pair(row, keys, group=paradigm, id=name, slices=about)
