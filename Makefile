@@ -17,12 +17,14 @@ install: .venv/.installed
 quickstart: install
 	$(BIN)/maskpolicy run quickstart $(if $(JOBS),--jobs $(JOBS))
 
-# the findings of both papers: an hour on two cores; efficiency first, whose models closed-book uses. The two longest
+# the findings of both papers: an hour on two cores, RUNS=15 a night; efficiency first, whose models closed-book uses. The two longest
 # analyses run at a time; analyze findings then takes their results from the store.
-FINDINGS := efficiency closed-book knowledge-intensive zsre zsre-near multiple-choice mae-lm
+FINDINGS := efficiency closed-book knowledge-intensive long-answers zsre zsre-near multiple-choice mae-lm
+RUNS ?= 5
 findings: install
 	for name in $(FINDINGS); do \
 		$(BIN)/maskpolicy run experiments/findings/$$name.yaml --out runs/findings/$$name \
+			"seeds=[$$(seq -s, 0 $$(($(RUNS) - 1)))]" intermediate_seeds=$(RUNS) general_seeds=$(RUNS) \
 			$(if $(JOBS),--jobs $(JOBS)) || exit; \
 	done
 	for name in rank probe; do $(BIN)/maskpolicy analyze $$name runs/findings/mae-lm > /dev/null & done; wait

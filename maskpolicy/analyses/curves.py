@@ -100,7 +100,7 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
     by_steps: dict[int, list[Result]] = {}
     for result in (*start, *own):
         if result.metrics is not None:
-            by_steps.setdefault(_steps(result), []).append(result)
+            by_steps.setdefault(steps_of(result), []).append(result)
     return [
         Point(
             run=run.name,
@@ -116,7 +116,8 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
     ]
 
 
-def _steps(result: Result) -> int:
+def steps_of(result: Result) -> int:
+    """Return the steps of the intermediate stage behind a result; 0 without the stage."""
     if "intermediate" not in result.config:
         return 0
     return int(result.config.get(STEP, result.config["intermediate"]["steps"]))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from maskpolicy import analyses as findings
 from maskpolicy.analyses import Findings, cache, plots
@@ -139,8 +140,12 @@ def test_transfer_takes_the_seeds_that_both_rows_have(tmp_path):
 def test_the_slope_of_zipfs_law_is_minus_one():
     counts = np.round(1e6 / np.arange(1, 2001)).astype(np.int64)
     tokens = Ragged.of([np.repeat(np.arange(2000), counts // 100)], np.int32)
-    assert frequency._slope(np.bincount(tokens.flat), 1000) == pytest.approx(-1, abs=0.02)
-    assert frequency._slope(np.asarray([10, 10]), 1000) is None
+    assert frequency._line(np.bincount(tokens.flat), 1000) == pytest.approx((-1, 1), abs=0.02)
+    assert frequency._line(np.asarray([10, 10]), 1000) is None
+    counts = np.random.default_rng(0).integers(1, 99, 40)
+    falling = np.log(np.sort(counts)[::-1])
+    found = scipy.stats.linregress(np.log(np.arange(1, 41)), falling)
+    assert frequency._line(counts, 40) == pytest.approx((found.slope, found.rvalue**2))
 
 
 def test_findings_are_remembered_by_result_unless_they_are_partial(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from maskpolicy.analyses import Findings
 from maskpolicy.analyses.builtin.findings import CLAIMS, COLUMNS, FIGURES, PaperFindings, _figures
 from maskpolicy.analyses.paper_claims.contrast_evidence import Evidences
 from maskpolicy.analyses.paper_claims.contrasts import Contrast, Interaction, Measured, Trend
+from maskpolicy.analyses.paper_claims.stated_claims import FURTHER
 from maskpolicy.analyses.paper_claims.verdicts import RUNS
 from maskpolicy.analyses.plots import Lines, Series
 from maskpolicy.experiment.definition import Experiment
@@ -133,10 +134,14 @@ def test_a_figure_has_its_panels_of_the_analysis_and_names_its_command(tmp_path,
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FOLDER = EXPERIMENTS / "findings"
-SHARED = ("closed-book", "efficiency", "knowledge-intensive", "zsre", "zsre-near")
+SHARED = {
+    "salient-span": ("closed-book", "efficiency", "knowledge-intensive", "zsre", "zsre-near"),
+    "original": ("closed-book", "knowledge-intensive", "long-answers"),
+    "supervised-TQA": ("closed-book", "efficiency"),
+}
 CONTRASTS = [
     pytest.param(each, id=f"{claim.number}: {each.compared} on {each.on}")
-    for claim in CLAIMS
+    for claim in (*CLAIMS, *FURTHER)
     for each in claim.contrasts
 ]
 
@@ -173,18 +178,17 @@ def test_every_figure_has_an_experiment_and_learning_efficiency_has_checkpoints(
 
 
 @pytest.mark.slow
-def test_experiments_about_entities_share_the_models_of_a_policy():
-    keys = []
-    for name in SHARED:
-        made = stages.build(experiment_of(name))
-        keys.append(
-            {
-                stage.key
-                for stage in topological(made.targets)
-                if stage.kind == "intermediate"
-                and stage.label.startswith("salient-span, run")
-                and "first" not in stage.label
-            }
-        )
+@pytest.mark.parametrize("row", SHARED)
+def test_experiments_about_entities_share_the_models_of_a_policy(row):
+    keys = [
+        {
+            stage.key
+            for stage in topological(stages.build(experiment_of(name)).targets)
+            if stage.kind == "intermediate"
+            and stage.label.startswith(f"{row}, run")
+            and "first" not in stage.label
+        }
+        for name in SHARED[row]
+    ]
     assert len(keys[0]) == RUNS
     assert all(each == keys[0] for each in keys[1:])

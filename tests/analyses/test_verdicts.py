@@ -40,16 +40,36 @@ def test_differences_are_shown_refuted_or_undecided_by_their_direction_and_size(
     """Equal rows refute a claim about large effects, and leave one about small ones."""
     assert verdict(BETTER, runs=runs, store=store).text == "shown"
     worse = replace(BETTER, direction=LOWER)
-    assert verdict(worse, runs=runs, store=store).text == "refuted"
+    assert verdict(worse, runs=runs, store=store).text == "refuted: not 5 points or more"
     same = replace(BETTER, row="like none", least=40.0)
-    assert verdict(same, runs=runs, store=store).text == "refuted"
+    assert verdict(same, runs=runs, store=store).text == "refuted: not 40 points or more"
+    both = verdict(BETTER, replace(worse, tasks=("zsre",)), runs=runs, store=store)
+    assert both.text == "refuted: not 5 points or more (good − none, zsre)"
     small = verdict(replace(same, least=0.5), runs=runs, store=store)
     assert small.text.startswith("undecided: only a difference of ")
     assert small.tested[0].finds > 0.5
     good = replace(BETTER, least=0.5)
     weak = replace(good, row="like none", tasks=("zsre",))
     found = verdict(good, weak, runs=runs, store=store)
-    assert found.text.endswith(" points or more is found with 80% power (like none − none, zsre)")
+    assert " points or more is found with 80% power (like none − none, zsre); " in found.text
+
+
+def test_an_undecided_claim_says_how_many_runs_would_decide_it(runs, store):
+    """The number is right: so many times as many runs, alike, find the difference."""
+    unsure = replace(BETTER, row="like none", least=1.0)
+    found = verdict(unsure, runs=runs, store=store)
+    (tested,) = found.tested
+    towards = float(tested.claimed.difference)
+    needed = min(tested.runs_for(towards), tested.runs_for(1.0 - towards))
+    assert found.text.endswith(f"; with differences as estimated, {needed:g} runs would decide")
+    own = replace(tested.estimate, error=1.0, freedom=4.0, fixed=0.0)
+    counts = [replace(tested, estimate=own).runs_for(size) for size in (2.0, 1.0, 0.5)]
+    for size, count in zip((2.0, 1.0, 0.5), counts, strict=True):
+        reach = [np.sqrt(5 / n) * stats.detectable(n - 1.0, 1, 1) for n in (count - 1, count)]
+        assert reach[0] > size >= reach[1]
+    assert replace(tested, estimate=own).runs_for(-1.0) == np.inf
+    kept = replace(tested, estimate=replace(own, fixed=0.9))  # by the sampling of examples
+    assert kept.runs_for(2.0) == np.inf
 
 
 def test_fewer_than_five_runs_give_an_estimate_and_no_verdict(tmp_path, store):
@@ -65,6 +85,8 @@ def test_fewer_than_five_runs_give_an_estimate_and_no_verdict(tmp_path, store):
 
 def test_missing_experiments_and_rows_are_named_and_left_out_if_they_may_be(runs, store):
     elsewhere, absent = replace(BETTER, experiment="other"), replace(BETTER, row="absent")
+    untried = replace(BETTER, tasks=("nq",))
+    assert verdict(untried, runs=runs, store=store).text == "undecided: it has no task nq"
     assert verdict(elsewhere, runs=runs, store=store).text == "undecided: no run of other"
     assert verdict(absent, runs=runs, store=store).text == "undecided: it has no row absent"
     may_be = replace(absent, if_present=True)
@@ -330,8 +352,22 @@ def test_a_run_without_the_last_step_has_no_number(two_rows, tmp_path):
         assert not found.evidence.is_absent
 
 
-def test_the_first_checkpoint_is_read_from_the_store(two_rows, store):
-    kept = [folders.with_checkpoints(two_rows[0], store, 500, 250)]
-    first = replace(BETTER, step="first checkpoint")
-    assert verdict(first, runs=kept, store=store).text == "shown"
-    assert verdict(first, runs=two_rows, store=store).text.startswith("undecided: 0 seeds")
+def test_the_mean_over_steps_is_the_area_under_the_curves_of_both_rows(two_rows, store):
+    """The checkpoints have the answers of the end, at step 1000; before step 0 rows are equal."""
+    (last,) = verdict(BETTER, runs=two_rows, store=store).tested
+    whole = replace(BETTER, over_steps=True)
+    kept = [folders.with_checkpoints(two_rows[0], store, 600, 200)]
+    found = verdict(whole, runs=kept, store=store)
+    assert (found.text, found.tested[0].contrast.compared) == (
+        "shown",
+        "good − none, mean over the steps",
+    )
+    curve = [0.0, *[last.estimate.difference] * 3]
+    area = np.trapezoid(curve, [0, 200, 600, 1000]) / 1000
+    assert found.tested[0].estimate.difference == pytest.approx(area)
+    assert verdict(whole, runs=two_rows, store=store).text == "undecided: it kept no checkpoints"
+
+
+def test_another_experiment_stands_in_for_one_without_runs(runs, store):
+    elsewhere = replace(BETTER, experiment="other", instead="it")
+    assert verdict(elsewhere, runs=runs, store=store).text == "shown"

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from maskpolicy import Findings, Json, Run, Store, analysis
 from maskpolicy.analyses import Figure
-from maskpolicy.analyses.paper_claims import stated_claims
 from maskpolicy.analyses.paper_claims.contrast_evidence import Evidences
 from maskpolicy.analyses.paper_claims.contrasts import LEAST, POINTS, Claim
+from maskpolicy.analyses.paper_claims.stated_claims import FURTHER, MENG_2024, YE_2021
 from maskpolicy.analyses.paper_claims.verdicts import RUNS, Tested, Verdict, decide
 from maskpolicy.core.schema import Positive
 from maskpolicy.leaderboard.comparisons import generality
 from maskpolicy.leaderboard.stats import LEVEL
 
-CLAIMS = (*stated_claims.YE_2021, *stated_claims.MENG_2024)
+CLAIMS = (*YE_2021, *MENG_2024)
 COLUMNS = (
     *("finding", "claim", "verdict", "p", "p of least", "compared", "on", "difference", "low"),
     *("high", "claimed", "least", "own p", "own p of least", "finds", "runs"),
@@ -25,7 +25,10 @@ OVERVIEW = ("finding", "claim", "verdict")
 ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
     "All findings are tested as one family, and a rule decides each verdict: nothing here is typed "
-    "by hand. docs/claims.md explains the verdicts, docs/differences.md the rule.",
+    "by hand. docs/claims.md explains the verdicts, docs/differences.md the rule. A1 to A7 are "
+    "questions of ours, a second family.",
+    "The experiments of experiments/findings/ are the fifth design. Four came before, the first "
+    "three changed with figures at hand (docs/development/log.md).",
     "`make findings` runs the experiments of experiments/findings/ and writes this page; "
     "`maskpolicy analyze findings RUN... --out FOLDER` writes it for finished runs.",
 )
@@ -62,12 +65,13 @@ class PaperFindings:
             "pos": {"pipeline": self.pipeline} if self.pipeline else {},
         }
         evidences = Evidences(runs, store, settings)
-        claims = [self._scaled(claim) for claim in CLAIMS]
-        verdicts = decide(claims, evidences)
+        families = [[self._scaled(claim) for claim in own] for own in (CLAIMS, FURTHER)]
+        main, further = (decide(claims, evidences) for claims in families)
+        verdicts = [*main, *(verdict for verdict in further if verdict.tested)]
         drawn = tuple(_figures(evidences)) if self.draw else ()
         if not drawn and not any(each.estimate for one in verdicts for each in one.tested):
             return Findings(COLUMNS, (), (NOTHING,), partial=True)
-        notes = (*_rules(verdicts), *dict.fromkeys(evidences.notes))
+        notes = (*_rules(verdicts, len(main)), *dict.fromkeys(evidences.notes))
         rows = tuple(row for verdict in verdicts for row in _rows(verdict))
         return Findings(
             COLUMNS, rows, notes, partial=True, figures=drawn, about=ABOUT, overview=OVERVIEW
@@ -76,7 +80,7 @@ class PaperFindings:
     def _scaled(self, claim: Claim) -> Claim:
         """Return a claim whose contrasts of scores have the smallest effect of the settings."""
         scaled = tuple(
-            replace(each, least=self.least) if each.unit == POINTS else each
+            replace(each, least=self.least) if each.unit == POINTS and each.least == LEAST else each
             for each in claim.contrasts
         )
         return replace(claim, contrasts=scaled)
@@ -107,10 +111,13 @@ def _row(tested: Tested) -> dict[str, Json]:
     return row
 
 
-def _rules(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the rule of the verdicts, and what the tests generalise to, in words."""
-    family = [verdict for verdict in verdicts if verdict.judged is not None]
-    tested = [each for verdict in family for each in verdict.tested if each.claimed]
+def _rules(verdicts: Sequence[Verdict], first: int) -> list[str]:
+    """Return the rule of the verdicts, and what the tests generalise to, in words.
+
+    The `first` verdicts are a family.
+    """
+    family = [verdict for verdict in verdicts[:first] if verdict.judged is not None]
+    tested = [each for verdict in verdicts for each in verdict.tested if each.claimed]
     any_of = [v.claim.number for v in verdicts if v.claim.counts == "any"]
     notes = [
         HEADINGS,
@@ -120,8 +127,8 @@ def _rules(verdicts: Sequence[Verdict]) -> list[str]:
         "p: that the finding does not hold, the largest own p of its comparisons; p of least: "
         "that it holds with differences of `least` or more, the smallest own p of least times the "
         f"number of its comparisons ({', '.join(any_of)}, a claim about any of them: the other way "
-        f"round); both adjusted over all {len(family)} findings (Holm; of the two at most one can "
-        "be true)",
+        f"round); both adjusted over all {len(family)} findings, those of A1 to A7 over these "
+        "(Holm; of the two at most one can be true)",
         f"shown: p < {LEVEL}; refuted: p of least < {LEVEL}, and not shown",
         "finds: the difference with which this comparison alone would have been significant in the "
         "family with a probability of 80%",

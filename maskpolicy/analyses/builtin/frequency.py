@@ -1,4 +1,4 @@
-"""Rank-frequency curves of masked tokens, and their Zipf slopes."""
+"""Rank-frequency curves of masked tokens, and how well Zipf's law fits them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from maskpolicy.analyses.masked_sample import by_row
 from maskpolicy.analyses.plots import GREY, Lines, Series
 from maskpolicy.core.ragged import Ragged
 
-COLUMNS = ("policy", "tokens", "types", "slope", "low", "high", "over_ranks")
+COLUMNS = ("policy", "tokens", "types", "slope", "low", "high", "fit", "over_ranks")
 CORPUS = "(corpus)"
 _LEAST = 3  # ranks needed for a slope
 _POINTS = 60  # the most points of a line in the plot
 
 
-@analysis("frequency", heading="How frequent the masked tokens are", of_masks=True, place=70)
+@analysis(
+    "frequency", heading="How frequent the masked tokens are", of_masks=True, place=70, version=2
+)
 @dataclass(frozen=True)
 class Frequency(Sampling):
     """Frequency by rank of masked tokens and of all tokens of the corpus, with slopes.
 
     The slope is that of log frequency over log rank, by least squares over the first `ranks` ranks
     of tokens that occur at least `least` times; -1 is Zipf's law. Its interval is 1.96 standard
-    errors to both sides, from a bootstrap over passages. With `every`, rows with several runs also
-    have the mean of their slopes, with Student's 95% interval over runs; the plot has the first.
+    errors to both sides, from a bootstrap over passages. `fit` is R², the share of the variance of
+    log frequency that the line explains. With `every`, rows with several runs also have the means
+    of both, the slope's with Student's 95% interval over runs; the plot has the first.
     """
 
     ranks: Count = 1000
@@ -51,7 +54,7 @@ class Frequency(Sampling):
             ranks = _ranks(len(falling))
             shares = 100 * falling[ranks - 1] / max(1, falling.sum())
             series.append(Series(label, shares.tolist(), ranks.tolist(), color=color))
-        rows += _means(found, {row["policy"]: row["slope"] for row in rows})
+        rows += _means(found, {row["policy"]: row for row in rows})
         panel = Lines("", "rank of a token", "share of the tokens (%)", series, True, False)
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
 
@@ -59,16 +62,17 @@ class Frequency(Sampling):
         size = int(tokens.flat.max(initial=0)) + 1
         counts = np.bincount(tokens.flat, minlength=size)
         ranks = min(self.ranks, int(np.count_nonzero(counts >= self.least)))
-        slope = _slope(counts, ranks)
-        low = high = None
-        if slope is not None:
+        line = _line(counts, ranks)
+        slope = low = high = None
+        if line is not None:
+            slope = line[0]
             rng = np.random.default_rng([self.seed, len(tokens)])
             drawn = []
             for _ in range(self.resamples):
                 often = rng.multinomial(len(tokens), np.full(len(tokens), 1 / len(tokens)))
                 weights = np.repeat(often, tokens.lengths)
-                again = _slope(np.bincount(tokens.flat, weights, minlength=size), ranks)
-                drawn.append(slope if again is None else again)
+                again = _line(np.bincount(tokens.flat, weights, minlength=size), ranks)
+                drawn.append(slope if again is None else again[0])
             # sorting resampled counts biases the slope, so only its spread is used
             error = 1.96 * float(np.std(drawn))
             low, high = slope - error, slope + error
@@ -78,28 +82,32 @@ class Frequency(Sampling):
             "slope": slope,
             "low": low,
             "high": high,
+            "fit": line and line[1],
             "over_ranks": ranks,
         }
 
 
-def _means(found: Sequence[Sample], slopes: Mapping[str, float | None]) -> list[Json]:
-    """Return the mean slope over the intermediate runs of each row with several."""
+def _means(found: Sequence[Sample], lines: Mapping[str, Json]) -> list[Json]:
+    """Return the mean slope and fit over the intermediate runs of each row with several."""
     rows = []
     for name, own in by_row(found).items():
-        known = [slope for one in own if (slope := slopes[one.row.label]) is not None]
+        known = [line for one in own if (line := lines[one.row.label])["slope"] is not None]
         if len(own) > 1 and known:
-            rows.append({"policy": name, **over_runs.mean("slope", known)})
+            slopes, fit = ([line[key] for line in known] for key in ("slope", "fit"))
+            means = {**over_runs.mean("slope", slopes), "fit": float(np.mean(fit))}
+            rows.append({"policy": name, **means})
     return rows
 
 
-def _slope(counts: NDArray[np.int64], ranks: int) -> float | None:
-    """Return the slope of log frequency over log rank, for the first `ranks` ranks."""
+def _line(counts: NDArray[np.int64], ranks: int) -> tuple[float, float] | None:
+    """Return slope and R² of log frequency over log rank, for the first `ranks` ranks."""
     falling = np.sort(counts[counts > 0])[::-1][:ranks]
     if len(falling) < _LEAST:
         return None
-    x = np.log(np.arange(1, len(falling) + 1))
-    x -= x.mean()
-    return float(x @ np.log(falling) / (x @ x))
+    x, y = np.log(np.arange(1, len(falling) + 1)), np.log(falling)
+    x, y = x - x.mean(), y - y.mean()
+    slope = x @ y / (x @ x)
+    return float(slope), float(slope * (x @ y) / (y @ y)) if y.any() else 1.0
 
 
 def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:

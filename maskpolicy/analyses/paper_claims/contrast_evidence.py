@@ -16,6 +16,7 @@ import numpy as np
 
 from maskpolicy.analyses import Findings
 from maskpolicy.analyses.cache import analyse
+from maskpolicy.analyses.curves import steps_of
 from maskpolicy.analyses.paper_claims.contrasts import (
     Contrast,
     Interaction,
@@ -30,13 +31,15 @@ from maskpolicy.leaderboard import comparisons, joined_rows, stats
 from maskpolicy.leaderboard.comparisons import Cells, Comparison
 from maskpolicy.leaderboard.joined_rows import Draft
 from maskpolicy.leaderboard.results import predictions
-from maskpolicy.leaderboard.results.cell import STEP, Run
+from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.leaderboard.stats import Floats
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import instance
 
 Points: TypeAlias = list[tuple[float, float]]
 """Places, such as steps or layers, and the numbers there."""
+Moment: TypeAlias = tuple[int, float, dict[str, Cells]]
+"""A step of the intermediate stage, its share of the mean, and the cells of each row there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,14 +78,15 @@ class Evidences:
         """Return the evidence about a contrast."""
         if isinstance(contrast, Interaction):
             return _less(self.of(contrast.first), self.of(contrast.second))
+        if isinstance(contrast, RowDifference) and not self.of_experiment(contrast.experiment):
+            contrast = replace(contrast, experiment=contrast.instead or contrast.experiment)
         if not self.of_experiment(contrast.experiment):
             return Evidence(reason=f"no run of {contrast.experiment}", is_absent=True)
         if isinstance(contrast, Measured):
             return self._measured(contrast)
         if isinstance(contrast, Trend):
-            return self._weighed(contrast.weights, contrast, early=False)
-        weights = {contrast.row: 1.0, contrast.other: -1.0}
-        return self._weighed(weights, contrast, early=contrast.step != "last")
+            return self._weighed(contrast.weights, contrast)
+        return self._weighed({contrast.row: 1.0, contrast.other: -1.0}, contrast)
 
     def of_experiment(self, name: str) -> list[Run]:
         """Return the runs of an experiment, which may be spread over several folders."""
@@ -101,27 +105,32 @@ class Evidences:
                 self._tables[place] = None
         return self._tables[place]
 
-    def _weighed(
-        self, weights: Mapping[str, float], contrast: RowDifference | Trend, *, early: bool
-    ) -> Evidence:
+    def _weighed(self, weights: Mapping[str, float], contrast: RowDifference | Trend) -> Evidence:
         """Return the evidence about a weighted sum of rows, its mean over tasks."""
         drafts = self._rows(contrast.experiment)
-        rows = {
-            label: next((row for row in drafts if row.is_called(label)), None) for label in weights
-        }
-        absent = [label for label, row in rows.items() if row is None]
+        named = {label: [row for row in drafts if row.is_called(label)] for label in weights}
+        rows = {label: own[0] for label, own in named.items() if own}
+        columns = self.of_experiment(contrast.experiment)[0].columns
+        absent = [f"row {label}" for label in weights if label not in rows]
+        absent += [f"task {task}" for task in contrast.tasks if task not in columns]
         if absent:
-            reason = f"{contrast.experiment} has no row {absent[0]}"
-            return Evidence(reason=reason, is_absent=True)
-        named = (" ".join(weights), contrast.experiment)
+            return Evidence(reason=f"{contrast.experiment} has no {absent[0]}", is_absent=True)
+        names = (" ".join(weights), contrast.experiment)
         found: list[Comparison] = []
         noise_from: list[stats.Difference] = []
         by_task: list[dict[int, float]] = []
-        for task in contrast.tasks or self.of_experiment(contrast.experiment)[0].columns:
-            cells = {label: _cells(row, task, early) for label, row in rows.items() if row}
-            parts = [(weight, cells[label]) for label, weight in weights.items()]
-            found.append(comparisons.weigh(parts, self._read, named))
-            noise_from += self._pairs(cells, contrast.experiment, task, str(early))
+        for task in contrast.tasks or columns:
+            moments = _moments(rows, task, over_steps=contrast.over_steps)
+            if not moments:
+                return Evidence(reason=f"{contrast.experiment} kept no checkpoints")
+            parts = [
+                (weight * share, cells[label])
+                for _, share, cells in moments
+                for label, weight in weights.items()
+            ]
+            found.append(comparisons.weigh(parts, self._read, names))
+            for step, _, cells in moments:
+                noise_from += self._pairs(cells, contrast.experiment, task, str(step))
             by_task.append(_sums(parts))
         return _mean(found, noise_from, by_task)
 
@@ -181,18 +190,40 @@ class Evidences:
         return drafts
 
 
-def _cells(row: Draft, task: str, early: bool) -> Cells:
-    """Return the cells of a row on a task, or with `early` those of its first checkpoint."""
-    if not early:
-        return row.of(task)
+def _moments(rows: Mapping[str, Draft], task: str, *, over_steps: bool) -> list[Moment]:
+    """Return the end as step 0, or the steps that all rows have, with trapezoids from step 0.
+
+    At step 0 all rows have one score, and a row without an intermediate stage has it at all steps.
+    The result is [] without checkpoints.
+    """
+    if not over_steps:
+        return [(0, 1.0, {label: row.of(task) for label, row in rows.items()})]
+    curves = {label: _curve(row, task) for label, row in rows.items()}
+    trained = [set(curve) for curve in curves.values() if 0 not in curve]
+    steps = sorted(set.intersection(*trained)) if trained else []
+    if len(steps) < 2:
+        return []
+    gaps = np.diff([0, *steps])
+    shares = np.add(gaps, [*gaps[1:], 0]) / (2 * steps[-1])
+    found: list[Moment] = []
+    for step, share in zip(steps, shares.tolist(), strict=True):
+        cells = {label: curve.get(step, curve.get(0, {})) for label, curve in curves.items()}
+        found.append((step, share, cells))
+    return found
+
+
+def _curve(row: Draft, task: str) -> dict[int, Cells]:
+    """Return the cells of a row on a task at each checkpoint and at the end, by steps."""
     kept = [
         replace(result, folder=run.folder)
         for run, label in row.labels
         for result in run.early
         if (result.policy, result.task) == (label, task)
     ]
-    first = min((result.config[STEP] for result in kept), default=0)
-    return {result.seed: result for result in kept if result.config[STEP] == first}
+    found: dict[int, dict[int, Result | None]] = {}
+    for result in (*kept, *filter(None, row.of(task).values())):
+        found.setdefault(steps_of(result), {})[result.seed] = result
+    return dict(found)
 
 
 def _sums(parts: Sequence[tuple[float, Cells]]) -> dict[int, float]:

@@ -15,12 +15,11 @@ from typing import Literal, TypeAlias
 from maskpolicy.core.types import Json
 
 POINTS = "points"  # of a score in percent
-LEAST = 5.0  # points: the smallest effect that a claim about scores is about, unless it says
+LEAST = 5.0  # points: the smallest effect of a claim about scores, unless its paper has one
 Counts: TypeAlias = Literal["all", "any"]
 Direction: TypeAlias = Literal[1, -1]
 HIGHER: Direction = 1  # the claimed direction
 LOWER: Direction = -1
-Step: TypeAlias = Literal["last", "first checkpoint"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +30,7 @@ class _OfScores:
     least: float = LEAST
     unit: str = POINTS
     if_present: bool = False
+    over_steps: bool = False  # of means over the steps of the intermediate stage, from step 0
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class RowDifference(_OfScores):
     row: str
     other: str
     tasks: tuple[str, ...]
-    step: Step = "last"  # of the intermediate stage; both rows are compared there
+    instead: str = ""  # the experiment to take if there is no run of the other
 
     @property
     def compared(self) -> str:
         """What is compared, in words."""
-        early = ", at the first checkpoint" if self.step != "last" else ""
-        return f"{self.row} − {self.other}{early}"
+        where = ", mean over the steps" if self.over_steps else ""
+        return f"{self.row} − {self.other}{where}"
 
     @property
     def on(self) -> str:

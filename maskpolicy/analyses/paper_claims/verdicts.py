@@ -13,6 +13,7 @@ them has it is shown by the smallest p-value times their number (Bonferroni).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +29,7 @@ from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.leaderboard.stats import LEVEL, Floats, one_sided
 
 RUNS = 5  # intermediate runs behind a verdict
+_MOST = 200  # the largest number of runs considered
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Estimate:
     high: float
     error: float
     freedom: float
+    fixed: float = 0.0  # the part of the squared error that more runs do not lower
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,21 @@ class Tested:
             return None
         return float(self.claimed.error) * stats.detectable(self.claimed.freedom, self.tests, 1)
 
+    def runs_for(self, difference: float) -> float:
+        """Return how many runs find a difference in the family with a power of 80%.
+
+        The result is infinite for a difference of 0 or less, and for more than 200 runs.
+        """
+        if self.estimate is None or self.claimed is None:
+            return math.inf
+        own, runs = self.estimate, self.evidence.runs
+        for count in range(RUNS, _MOST + 1):
+            error = math.sqrt((own.error**2 - own.fixed) * runs / count + own.fixed)
+            freedom = own.freedom * (count - 1) / (runs - 1)
+            if error * stats.detectable(freedom, self.tests, 1) <= difference:
+                return count
+        return math.inf
+
     @property
     def why(self) -> str:
         """Why it is not tested; "" if it is."""
@@ -101,8 +119,21 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The verdict in words; if undecided, with what is missing."""
-        return self.word if self.word != UNDECIDED else f"{UNDECIDED}: {self._missing()}"
+        """The verdict in words: refuted with the size that is excluded, undecided with a reason."""
+        if self.word == SHOWN:
+            return SHOWN
+        return f"{self.word}: {self._excluded() if self.word == REFUTED else self._missing()}"
+
+    def _excluded(self) -> str:
+        """Return the effect that the decisive contrast excludes."""
+        choose = min if self.claim.counts == "all" else max
+        known = (each for each in self.tested if each.claimed is not None)
+        one = choose(known, key=lambda each: each.p_least or 0.0)
+        return f"not {one.contrast.least:g} {one.contrast.unit} or more{self._which(one)}"
+
+    def _which(self, one: Tested) -> str:
+        named = f" ({one.contrast.compared}, {one.contrast.on})"
+        return named if len(self.tested) > 1 else ""
 
     def _missing(self) -> str:
         """Return why a contrast is not tested, or what the decisive contrast finds with 80% power.
@@ -115,9 +146,19 @@ class Verdict:
             return why
         choose = max if self.claim.counts == "all" else min
         one = choose(self.tested, key=lambda each: each.p or 0.0)
-        which = f" ({one.contrast.compared}, {one.contrast.on})" if len(self.tested) > 1 else ""
         found = f"{one.finds:.3g} {one.contrast.unit}"
-        return f"only a difference of {found} or more is found with 80% power{which}"
+        only = f"only a difference of {found} or more is found with 80% power{self._which(one)}"
+        return f"{only}; {self._needed()}"
+
+    def _needed(self) -> str:
+        """Return how many runs would decide the claim, were all differences as estimated."""
+        found = [(one, float(one.claimed.difference)) for one in self.tested if one.claimed]
+        shows = [one.runs_for(towards) for one, towards in found]
+        refutes = [one.runs_for(one.contrast.least - towards) for one, towards in found]
+        every, some = (max, min) if self.claim.counts == "all" else (min, max)
+        needed = min(every(shows), some(refutes))
+        count = f"{needed:g}" if needed <= _MOST else f"more than {_MOST}"
+        return f"with differences as estimated, {count} runs would decide"
 
 
 def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
@@ -157,15 +198,16 @@ def _estimated(evidences: Sequence[Evidence]) -> list[Estimate | None]:
         if one.pair is not None:
             of_mean, freedom = next(errors)
             mean, error = 100 * float(one.pair.mean), 100 * float(of_mean)
+            fixed = 1e4 * float(one.pair.interaction)
         elif one.values is not None and len(one.values) >= FEWEST:
             variance = max(one.values.var(ddof=1), one.resolution**2 / 12)
             mean, error = float(one.values.mean()), float(np.sqrt(variance / len(one.values)))
-            freedom = len(one.values) - 1
+            freedom, fixed = len(one.values) - 1, 0.0
         else:
             estimates.append(None)
             continue
         ends = stats.interval(mean, error, freedom)
-        estimates.append(Estimate(mean, *ends, error, freedom))
+        estimates.append(Estimate(mean, *ends, error, freedom, fixed))
     return estimates
 
 
