@@ -19,7 +19,7 @@ quickstart: install
 
 # the findings of both papers: an hour on two cores, RUNS=15 a night; efficiency first, whose models closed-book uses. The two longest
 # analyses run at a time; analyze findings then takes their results from the store.
-FINDINGS := efficiency closed-book knowledge-intensive long-answers zsre zsre-near multiple-choice mae-lm
+FINDINGS := efficiency closed-book knowledge-intensive long-answers zsre multiple-choice mae-lm
 RUNS ?= 5
 findings: install
 	for name in $(FINDINGS); do \

@@ -13,7 +13,7 @@ from maskpolicy import analyses as findings
 from maskpolicy.analyses import Findings
 from maskpolicy.analyses.builtin.findings import CLAIMS, COLUMNS, FIGURES, PaperFindings, _figures
 from maskpolicy.analyses.paper_claims.contrast_evidence import Evidences
-from maskpolicy.analyses.paper_claims.contrasts import Contrast, Interaction, Measured, Trend
+from maskpolicy.analyses.paper_claims.contrasts import Contrast, Measured, Trend
 from maskpolicy.analyses.paper_claims.stated_claims import FURTHER
 from maskpolicy.analyses.paper_claims.verdicts import RUNS
 from maskpolicy.analyses.plots import Lines, Series
@@ -135,7 +135,7 @@ def test_a_figure_has_its_panels_of_the_analysis_and_names_its_command(tmp_path,
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FOLDER = EXPERIMENTS / "findings"
 SHARED = {
-    "salient-span": ("closed-book", "efficiency", "knowledge-intensive", "zsre", "zsre-near"),
+    "salient-span": ("closed-book", "efficiency", "knowledge-intensive", "zsre"),
     "original": ("closed-book", "knowledge-intensive", "long-answers"),
     "supervised-TQA": ("closed-book", "efficiency"),
 }
@@ -148,8 +148,6 @@ CONTRASTS = [
 
 def of(contrast: Contrast) -> list[tuple[str, list[str], tuple[str, ...]]]:
     """Return the experiments of a contrast, each with its rows and tasks."""
-    if isinstance(contrast, Interaction):
-        return of(contrast.first) + of(contrast.second)
     if isinstance(contrast, Trend):
         return [(contrast.experiment, list(contrast.rows), contrast.tasks)]
     rows = [contrast.row, *([contrast.other] if contrast.other else [])]

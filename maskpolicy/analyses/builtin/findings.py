@@ -25,7 +25,7 @@ OVERVIEW = ("finding", "claim", "verdict")
 ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
     "All findings are tested as one family, and a rule decides each verdict: nothing here is typed "
-    "by hand. docs/claims.md explains the verdicts, docs/differences.md the rule. A1 to A7 are "
+    "by hand. docs/claims.md explains the verdicts, docs/differences.md the rule. A1 to A6 are "
     "questions of ours, a second family.",
     "The experiments of experiments/findings/ are the fifth design. Four came before, the first "
     "three changed with figures at hand (docs/development/log.md).",
@@ -127,7 +127,7 @@ def _rules(verdicts: Sequence[Verdict], first: int) -> list[str]:
         "p: that the finding does not hold, the largest own p of its comparisons; p of least: "
         "that it holds with differences of `least` or more, the smallest own p of least times the "
         f"number of its comparisons ({', '.join(any_of)}, a claim about any of them: the other way "
-        f"round); both adjusted over all {len(family)} findings, those of A1 to A7 over these "
+        f"round); both adjusted over all {len(family)} findings, those of A1 to A6 over these "
         "(Holm; of the two at most one can be true)",
         f"shown: p < {LEVEL}; refuted: p of least < {LEVEL}, and not shown",
         "finds: the difference with which this comparison alone would have been significant in the "

@@ -19,7 +19,6 @@ from maskpolicy.analyses.cache import analyse
 from maskpolicy.analyses.curves import steps_of
 from maskpolicy.analyses.paper_claims.contrasts import (
     Contrast,
-    Interaction,
     Measured,
     RowDifference,
     Trend,
@@ -52,7 +51,6 @@ class Evidence:
     values: Floats | None = None  # (runs,) in the contrast's unit, where there is no `pair`
     resolution: float = 0.0  # `values` are rounded to multiples of it
     noise_from: tuple[stats.Difference, ...] = ()  # pairs of rows to estimate the noise of runs
-    seeds: tuple[int, ...] = ()  # of `pair` or `values`
     draws_general: bool = False  # whether each seed has a general model of its own
     is_absent: bool = False  # whether the runs lack the experiment, a row, or all of an analysis
 
@@ -76,8 +74,6 @@ class Evidences:
 
     def of(self, contrast: Contrast) -> Evidence:
         """Return the evidence about a contrast."""
-        if isinstance(contrast, Interaction):
-            return _less(self.of(contrast.first), self.of(contrast.second))
         if isinstance(contrast, RowDifference) and not self.of_experiment(contrast.experiment):
             contrast = replace(contrast, experiment=contrast.instead or contrast.experiment)
         if not self.of_experiment(contrast.experiment):
@@ -176,8 +172,7 @@ class Evidences:
         if len(values) > 1 and stats.are_equal(values) and not contrast.resolution:
             return Evidence(len(values), reason="the number is the same in every run")
         resolution = contrast.resolution * (1 if other is None else np.sqrt(2))
-        seeds = tuple(shared)
-        return Evidence(len(values), values=values, resolution=resolution, seeds=seeds)
+        return Evidence(len(values), values=values, resolution=resolution)
 
     def _joined(self, experiment: str) -> list[Draft]:
         """Return the rows of an experiment's runs; raises ConfigError if they cannot be joined."""
@@ -258,8 +253,7 @@ def _mean(
         values = np.array([[100 * task[seed] for seed in seeds] for task in by_task]).mean(0)
         if stats.are_equal(values):
             return Evidence(len(seeds), reason="the difference is the same for every seed")
-        noise = tuple(noise_from)
-        return Evidence(len(seeds), values=values, noise_from=noise, seeds=tuple(seeds))
+        return Evidence(len(seeds), values=values, noise_from=tuple(noise_from))
     if len({each.paired for each in found}) > 1:
         return Evidence(runs, reason="its tasks have scores for different seeds")
     pairs = [each.pair for each in found if each.pair is not None]
@@ -267,35 +261,8 @@ def _mean(
         runs,
         pair=stats.average(pairs),
         noise_from=tuple(noise_from),
-        seeds=found[0].paired,
         draws_general=all(each.draws_general for each in found),
     )
-
-
-def _less(one: Evidence, other: Evidence) -> Evidence:
-    """Return the evidence on the first difference minus the second."""
-    runs = min(one.runs, other.runs)
-    reason = one.reason or other.reason
-    if reason is None and one.seeds != other.seeds:
-        reason = "the two differences have different seeds"
-    if reason is not None:
-        return Evidence(runs, reason=reason, is_absent=one.is_absent or other.is_absent)
-    both = replace(
-        one,
-        runs=runs,
-        noise_from=(*one.noise_from, *other.noise_from),
-        draws_general=one.draws_general and other.draws_general,
-    )
-    if one.pair is not None and other.pair is not None:
-        return replace(both, pair=stats.combined([(1, one.pair), (-1, other.pair)]))
-    return replace(both, pair=None, values=_of_runs(one) - _of_runs(other))
-
-
-def _of_runs(one: Evidence) -> Floats:
-    """Return one number for each run, in points."""
-    if one.values is not None:
-        return one.values
-    return 100 * one.pair.of_seed if one.pair is not None else np.zeros(())
 
 
 def _by_run(

@@ -56,35 +56,6 @@ class RowDifference(_OfScores):
 
 
 @dataclass(frozen=True)
-class Interaction(_OfScores):
-    """How much larger one difference is than another: the first minus the second."""
-
-    first: RowDifference
-    second: RowDifference
-
-    @property
-    def experiment(self) -> str:
-        """The experiment of the first difference."""
-        return self.first.experiment
-
-    @property
-    def compared(self) -> str:
-        """What is compared, in words."""
-        one, other = self.first, self.second
-        if one.compared == other.compared:
-            return f"change of ({one.compared})"
-        return f"({one.compared}) − ({other.compared})"
-
-    @property
-    def on(self) -> str:
-        """The tasks of both, in words, with the experiments if they differ."""
-        one, other = self.first, self.second
-        if one.experiment == other.experiment:
-            return f"from {other.on} to {one.on}"
-        return f"from {other.on} in {other.experiment} to {one.on} in {one.experiment}"
-
-
-@dataclass(frozen=True)
 class Trend(_OfScores):
     """The slope of the mean score over tasks, () for all, by a number that belongs to each row.
 
@@ -158,7 +129,7 @@ class Measured:
         return ", ".join(parts)
 
 
-Contrast: TypeAlias = RowDifference | Interaction | Trend | Measured
+Contrast: TypeAlias = RowDifference | Trend | Measured
 
 
 @dataclass(frozen=True)
