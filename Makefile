@@ -27,7 +27,7 @@ findings: install
 			"seeds=[$$(seq -s, 0 $$(($(RUNS) - 1)))]" intermediate_seeds=$(RUNS) general_seeds=$(RUNS) \
 			$(if $(JOBS),--jobs $(JOBS)) || exit; \
 	done
-	for name in rank probe; do $(BIN)/maskpolicy analyze $$name runs/findings/mae-lm > /dev/null & done; wait
+	for name in rank probe; do OMP_NUM_THREADS=1 $(BIN)/maskpolicy analyze $$name runs/findings/mae-lm > /dev/null & done; wait
 	$(BIN)/maskpolicy analyze findings $(FINDINGS:%=runs/findings/%) --out runs/findings
 	cp runs/findings/findings.md docs/development/findings.md
 
