@@ -18,7 +18,7 @@ quickstart: install
 	$(BIN)/maskpolicy run quickstart $(if $(JOBS),--jobs $(JOBS))
 
 # the findings of both papers: an hour on two cores, RUNS=15 a night; efficiency first, whose models closed-book uses. The two longest
-# analyses run at a time; analyze findings then takes their results from the store.
+# analyses run at a time, with a thread each; analyze findings then takes their results from the store.
 FINDINGS := efficiency closed-book knowledge-intensive long-answers zsre multiple-choice mae-lm
 RUNS ?= 5
 findings: install

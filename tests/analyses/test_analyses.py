@@ -142,6 +142,7 @@ def test_the_slope_of_zipfs_law_is_minus_one():
     tokens = Ragged.of([np.repeat(np.arange(2000), counts // 100)], np.int32)
     assert frequency._line(np.bincount(tokens.flat), 1000) == pytest.approx((-1, 1), abs=0.02)
     assert frequency._line(np.asarray([10, 10]), 1000) is None
+    assert frequency._line(np.full(40, 9), 40) == (0.0, None)
     counts = np.random.default_rng(0).integers(1, 99, 40)
     falling = np.log(np.sort(counts)[::-1])
     found = scipy.stats.linregress(np.log(np.arange(1, 41)), falling)

@@ -40,11 +40,17 @@ def test_differences_are_shown_refuted_or_undecided_by_their_direction_and_size(
     """Equal rows refute a claim about large effects, and leave one about small ones."""
     assert verdict(BETTER, runs=runs, store=store).text == "shown"
     worse = replace(BETTER, direction=LOWER)
-    assert verdict(worse, runs=runs, store=store).text == "refuted: not 5 points or more"
+    assert (
+        verdict(worse, runs=runs, store=store).text
+        == "refuted: not 5 points or more in the claimed direction"
+    )
     same = replace(BETTER, row="like none", least=40.0)
-    assert verdict(same, runs=runs, store=store).text == "refuted: not 40 points or more"
+    assert (
+        verdict(same, runs=runs, store=store).text
+        == "refuted: not 40 points or more in the claimed direction"
+    )
     both = verdict(BETTER, replace(worse, tasks=("zsre",)), runs=runs, store=store)
-    assert both.text == "refuted: not 5 points or more (good − none, zsre)"
+    assert both.text.endswith("or more in the claimed direction (good − none, zsre)")
     small = verdict(replace(same, least=0.5), runs=runs, store=store)
     assert small.text.startswith("undecided: only a difference of ")
     assert small.tested[0].finds > 0.5
@@ -60,16 +66,25 @@ def test_an_undecided_claim_says_how_many_runs_would_decide_it(runs, store):
     found = verdict(unsure, runs=runs, store=store)
     (tested,) = found.tested
     towards = float(tested.claimed.difference)
-    needed = min(tested.runs_for(towards), tested.runs_for(1.0 - towards))
+    needed = min(tested.runs_for(towards, 1), tested.runs_for(1.0 - towards, 1))
     assert found.text.endswith(f"; with differences as estimated, {needed:g} runs would decide")
     own = replace(tested.estimate, error=1.0, freedom=4.0, fixed=0.0)
-    counts = [replace(tested, estimate=own).runs_for(size) for size in (2.0, 1.0, 0.5)]
+    counts = [replace(tested, estimate=own).runs_for(size, 1) for size in (2.0, 1.0, 0.5)]
     for size, count in zip((2.0, 1.0, 0.5), counts, strict=True):
         reach = [np.sqrt(5 / n) * stats.detectable(n - 1.0, 1, 1) for n in (count - 1, count)]
         assert reach[0] > size >= reach[1]
-    assert replace(tested, estimate=own).runs_for(-1.0) == np.inf
+    assert replace(tested, estimate=own).runs_for(-1.0, 1) == np.inf
     kept = replace(tested, estimate=replace(own, fixed=0.9))  # by the sampling of examples
-    assert kept.runs_for(2.0) == np.inf
+    assert kept.runs_for(2.0, 1) == np.inf
+    few = replace(tested, estimate=replace(own, most_freedom=4.0))
+    assert few.runs_for(0.5, 1) > counts[-1]
+    # to exclude one of two effects is a choice between two tests
+    two = verdict(unsure, replace(unsure, tasks=("zsre",)), runs=runs, store=store)
+    needed = min(
+        max(one.runs_for(float(one.claimed.difference), 1) for one in two.tested),
+        min(one.runs_for(1.0 - float(one.claimed.difference), 2) for one in two.tested),
+    )
+    assert (f" {needed:g} runs would decide" in two.text) == (two.word == UNDECIDED)
 
 
 def test_fewer_than_five_runs_give_an_estimate_and_no_verdict(tmp_path, store):
@@ -347,9 +362,6 @@ def test_the_mean_over_steps_is_the_area_under_the_curves_of_both_rows(two_rows,
     curve = [0.0, *[last.estimate.difference] * 3]
     area = np.trapezoid(curve, [0, 200, 600, 1000]) / 1000
     assert found.tested[0].estimate.difference == pytest.approx(area)
+    whole_noise, noise = (one.evidence.pair.slope for one in (found.tested[0], last))
+    assert whole_noise == pytest.approx(0.9**2 * noise)  # the noise of a run is that of its steps
     assert verdict(whole, runs=two_rows, store=store).text == "undecided: it kept no checkpoints"
-
-
-def test_another_experiment_stands_in_for_one_without_runs(runs, store):
-    elsewhere = replace(BETTER, experiment="other", instead="it")
-    assert verdict(elsewhere, runs=runs, store=store).text == "shown"

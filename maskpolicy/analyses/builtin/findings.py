@@ -25,10 +25,11 @@ OVERVIEW = ("finding", "claim", "verdict")
 ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
     "All findings are tested as one family, and a rule decides each verdict: nothing here is typed "
-    "by hand. docs/claims.md explains the verdicts, docs/differences.md the rule. A1 to A6 are "
-    "questions of ours, a second family.",
-    "The experiments of experiments/findings/ are the fifth design. Four came before, the first "
-    "three changed with figures at hand (docs/development/log.md).",
+    "by hand. docs/claims.md explains the verdicts, docs/differences.md the rule. A1 to A6, where "
+    "runs have their rows, are questions of ours, a second family.",
+    "The experiments of experiments/findings/ are the fifth design. It was made after the results "
+    "of the fourth were known, and the first three were changed with figures at hand "
+    "(docs/development/log.md).",
     "`make findings` runs the experiments of experiments/findings/ and writes this page; "
     "`maskpolicy analyze findings RUN... --out FOLDER` writes it for finished runs.",
 )
@@ -47,10 +48,10 @@ class PaperFindings:
 
     Reads the runs of experiments/findings/, or of experiments/paper/, which it finds by the names
     of the experiments. All claims are one family of tests. `least` is the smallest effect, in
-    points, of claims about scores: a claim that is not shown is refuted if the data exclude effects
-    of this size. For `forgetting`, models that were pre-trained elsewhere need `text`, general text
-    that no stage has seen; for `pos`, corpora other than the world need `pipeline`, a spaCy
-    pipeline. `draw: false` leaves out the figures.
+    points, of claims about scores, except for F2's, which is the paper's: a claim that is not shown
+    is refuted if the data exclude effects of this size. For `forgetting`, models that were
+    pre-trained elsewhere need `text`, general text that no stage has seen; for `pos`, corpora other
+    than the world need `pipeline`, a spaCy pipeline. `draw: false` leaves out the figures.
     """
 
     least: Positive = LEAST

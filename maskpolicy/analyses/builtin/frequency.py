@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,8 +31,8 @@ class Frequency(Sampling):
     The slope is that of log frequency over log rank, by least squares over the first `ranks` ranks
     of tokens that occur at least `least` times; -1 is Zipf's law. Its interval is 1.96 standard
     errors to both sides, from a bootstrap over passages. `fit` is R², the share of the variance of
-    log frequency that the line explains. With `every`, rows with several runs also have the means
-    of both, the slope's with Student's 95% interval over runs; the plot has the first.
+    log frequency that the line explains. With `every`, rows with several runs also have the mean
+    fit, and the mean slope with Student's 95% interval over runs; the plot has the first.
     """
 
     ranks: Count = 1000
@@ -47,7 +48,7 @@ class Frequency(Sampling):
         several = {each.row.label for own in by_row(found).values() for each in own[1:]}
         for label, tokens, color in _counted(found):
             counts = np.bincount(tokens.flat)
-            rows.append({"policy": label, **self._slopes(tokens)})
+            rows.append({"policy": label, **self._fitted(tokens)})
             if label in several:
                 continue
             falling: NDArray[np.int64] = np.sort(counts[counts > 0])[::-1]
@@ -58,7 +59,7 @@ class Frequency(Sampling):
         panel = Lines("", "rank of a token", "share of the tokens (%)", series, True, False)
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
 
-    def _slopes(self, tokens: Ragged) -> Json:
+    def _fitted(self, tokens: Ragged) -> Json:
         size = int(tokens.flat.max(initial=0)) + 1
         counts = np.bincount(tokens.flat, minlength=size)
         ranks = min(self.ranks, int(np.count_nonzero(counts >= self.least)))
@@ -82,7 +83,7 @@ class Frequency(Sampling):
             "slope": slope,
             "low": low,
             "high": high,
-            "fit": line and line[1],
+            "fit": None if line is None else line[1],
             "over_ranks": ranks,
         }
 
@@ -93,21 +94,25 @@ def _means(found: Sequence[Sample], lines: Mapping[str, Json]) -> list[Json]:
     for name, own in by_row(found).items():
         known = [line for one in own if (line := lines[one.row.label])["slope"] is not None]
         if len(own) > 1 and known:
-            slopes, fit = ([line[key] for line in known] for key in ("slope", "fit"))
-            means = {**over_runs.mean("slope", slopes), "fit": float(np.mean(fit))}
-            rows.append({"policy": name, **means})
+            fits = [line["fit"] for line in known if line["fit"] is not None]
+            means = over_runs.mean("slope", [line["slope"] for line in known])
+            rows.append({"policy": name, **means, "fit": statistics.fmean(fits) if fits else None})
     return rows
 
 
-def _line(counts: NDArray[np.int64], ranks: int) -> tuple[float, float] | None:
-    """Return slope and R² of log frequency over log rank, for the first `ranks` ranks."""
+def _line(counts: NDArray[np.int64], ranks: int) -> tuple[float, float | None] | None:
+    """Return slope and R² of log frequency over log rank, for the first `ranks` ranks.
+
+    Equal frequencies have no R².
+    """
     falling = np.sort(counts[counts > 0])[::-1][:ranks]
     if len(falling) < _LEAST:
         return None
     x, y = np.log(np.arange(1, len(falling) + 1)), np.log(falling)
     x, y = x - x.mean(), y - y.mean()
     slope = x @ y / (x @ x)
-    return float(slope), float(slope * (x @ y) / (y @ y)) if y.any() else 1.0
+    is_flat = falling[0] == falling[-1]
+    return float(slope), None if is_flat else float(slope * (x @ y) / (y @ y))
 
 
 def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:

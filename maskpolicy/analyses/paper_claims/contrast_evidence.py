@@ -37,7 +37,7 @@ from maskpolicy.plugins.discovery import instance
 
 Points: TypeAlias = list[tuple[float, float]]
 """Places, such as steps or layers, and the numbers there."""
-Moment: TypeAlias = tuple[int, float, dict[str, Cells]]
+Moment: TypeAlias = tuple[str, float, dict[str, Cells]]
 """A step of the intermediate stage, its share of the mean, and the cells of each row there."""
 
 
@@ -74,15 +74,14 @@ class Evidences:
 
     def of(self, contrast: Contrast) -> Evidence:
         """Return the evidence about a contrast."""
-        if isinstance(contrast, RowDifference) and not self.of_experiment(contrast.experiment):
-            contrast = replace(contrast, experiment=contrast.instead or contrast.experiment)
         if not self.of_experiment(contrast.experiment):
             return Evidence(reason=f"no run of {contrast.experiment}", is_absent=True)
         if isinstance(contrast, Measured):
             return self._measured(contrast)
         if isinstance(contrast, Trend):
             return self._weighed(contrast.weights, contrast)
-        return self._weighed({contrast.row: 1.0, contrast.other: -1.0}, contrast)
+        weights = {contrast.row: 1.0, contrast.other: -1.0}
+        return self._weighed(weights, contrast, over_steps=contrast.over_steps)
 
     def of_experiment(self, name: str) -> list[Run]:
         """Return the runs of an experiment, which may be spread over several folders."""
@@ -101,8 +100,17 @@ class Evidences:
                 self._tables[place] = None
         return self._tables[place]
 
-    def _weighed(self, weights: Mapping[str, float], contrast: RowDifference | Trend) -> Evidence:
-        """Return the evidence about a weighted sum of rows, its mean over tasks."""
+    def _weighed(
+        self,
+        weights: Mapping[str, float],
+        contrast: RowDifference | Trend,
+        *,
+        over_steps: bool = False,
+    ) -> Evidence:
+        """Return the evidence about a weighted sum of rows, its mean over tasks.
+
+        `over_steps` is for two rows.
+        """
         drafts = self._rows(contrast.experiment)
         named = {label: [row for row in drafts if row.is_called(label)] for label in weights}
         rows = {label: own[0] for label, own in named.items() if own}
@@ -116,17 +124,24 @@ class Evidences:
         noise_from: list[stats.Difference] = []
         by_task: list[dict[int, float]] = []
         for task in contrast.tasks or columns:
-            moments = _moments(rows, task, over_steps=contrast.over_steps)
-            if not moments:
+            moments: list[Moment]
+            moments = [("end", 1.0, {label: row.of(task) for label, row in rows.items()})]
+            if over_steps and not (moments := _moments(rows, task)):
                 return Evidence(reason=f"{contrast.experiment} kept no checkpoints")
             parts = [
                 (weight * share, cells[label])
                 for _, share, cells in moments
                 for label, weight in weights.items()
             ]
-            found.append(comparisons.weigh(parts, self._read, names))
-            for step, _, cells in moments:
-                noise_from += self._pairs(cells, contrast.experiment, task, str(step))
+            compared, root = comparisons.weigh(parts, self._read, names), np.zeros(())
+            for step, share, cells in moments:
+                pairs = self._pairs(cells, contrast.experiment, task, step)
+                noise_from += pairs
+                root = root + share * sum(np.sqrt(pair.slope) for pair in pairs)
+            if over_steps and compared.pair is not None:
+                # the noise of a run is common to its steps: standard errors add up
+                compared = replace(compared, pair=compared.pair._replace(slope=root**2))
+            found.append(compared)
             by_task.append(_sums(parts))
         return _mean(found, noise_from, by_task)
 
@@ -185,14 +200,12 @@ class Evidences:
         return drafts
 
 
-def _moments(rows: Mapping[str, Draft], task: str, *, over_steps: bool) -> list[Moment]:
-    """Return the end as step 0, or the steps that all rows have, with trapezoids from step 0.
+def _moments(rows: Mapping[str, Draft], task: str) -> list[Moment]:
+    """Return the steps that all rows have, for the mean over steps by trapezoids from step 0.
 
-    At step 0 all rows have one score, and a row without an intermediate stage has it at all steps.
+    At step 0 all rows have the same score; a row without an intermediate stage has it at all steps.
     The result is [] without checkpoints.
     """
-    if not over_steps:
-        return [(0, 1.0, {label: row.of(task) for label, row in rows.items()})]
     curves = {label: _curve(row, task) for label, row in rows.items()}
     trained = [set(curve) for curve in curves.values() if 0 not in curve]
     steps = sorted(set.intersection(*trained)) if trained else []
@@ -203,7 +216,7 @@ def _moments(rows: Mapping[str, Draft], task: str, *, over_steps: bool) -> list[
     found: list[Moment] = []
     for step, share in zip(steps, shares.tolist(), strict=True):
         cells = {label: curve.get(step, curve.get(0, {})) for label, curve in curves.items()}
-        found.append((step, share, cells))
+        found.append((str(step), share, cells))
     return found
 
 

@@ -30,7 +30,6 @@ class _OfScores:
     least: float = LEAST
     unit: str = POINTS
     if_present: bool = False
-    over_steps: bool = False  # of means over the steps of the intermediate stage, from step 0
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class RowDifference(_OfScores):
     row: str
     other: str
     tasks: tuple[str, ...]
-    instead: str = ""  # the experiment to take if there is no run of the other
+    over_steps: bool = False  # of means over the steps of the intermediate stage, from step 0
 
     @property
     def compared(self) -> str:

@@ -42,6 +42,7 @@ class Estimate:
     error: float
     freedom: float
     fixed: float = 0.0  # the part of the squared error that more runs do not lower
+    most_freedom: float = math.inf  # whatever the number of runs
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class Tested:
             return None
         return float(self.claimed.error) * stats.detectable(self.claimed.freedom, self.tests, 1)
 
-    def runs_for(self, difference: float) -> float:
-        """Return how many runs find a difference in the family with a power of 80%.
+    def runs_for(self, difference: float, tests: int) -> float:
+        """Return how many runs find a difference at LEVEL / `tests` with a power of 80%.
 
         The result is infinite for a difference of 0 or less, and for more than 200 runs.
         """
@@ -89,8 +90,8 @@ class Tested:
         own, runs = self.estimate, self.evidence.runs
         for count in range(RUNS, _MOST + 1):
             error = math.sqrt((own.error**2 - own.fixed) * runs / count + own.fixed)
-            freedom = own.freedom * (count - 1) / (runs - 1)
-            if error * stats.detectable(freedom, self.tests, 1) <= difference:
+            freedom = min(own.freedom * (count - 1) / (runs - 1), own.most_freedom)
+            if error * stats.detectable(freedom, tests, 1) <= difference:
                 return count
         return math.inf
 
@@ -111,6 +112,7 @@ class Verdict:
     claim: Claim
     tested: tuple[Tested, ...]
     judged: Judged | None = None
+    family: int = 1  # claims that are tested together
 
     @property
     def word(self) -> Word:
@@ -126,10 +128,11 @@ class Verdict:
 
     def _excluded(self) -> str:
         """Return the effect that the decisive contrast excludes."""
-        choose = min if self.claim.counts == "all" else max
         known = (each for each in self.tested if each.claimed is not None)
-        one = choose(known, key=lambda each: each.p_least or 0.0)
-        return f"not {one.contrast.least:g} {one.contrast.unit} or more{self._which(one)}"
+        one = min(known, key=lambda each: each.p_least or 0.0)
+        which = self._which(one) if self.claim.counts == "all" else ""  # any: of all of them
+        size = f"{one.contrast.least:g} {one.contrast.unit}"
+        return f"not {size} or more in the claimed direction{which}"
 
     def _which(self, one: Tested) -> str:
         named = f" ({one.contrast.compared}, {one.contrast.on})"
@@ -153,9 +156,14 @@ class Verdict:
     def _needed(self) -> str:
         """Return how many runs would decide the claim, were all differences as estimated."""
         found = [(one, float(one.claimed.difference)) for one in self.tested if one.claimed]
-        shows = [one.runs_for(towards) for one, towards in found]
-        refutes = [one.runs_for(one.contrast.least - towards) for one, towards in found]
-        every, some = (max, min) if self.claim.counts == "all" else (min, max)
+        is_all, family = self.claim.counts == "all", self.family
+        each = family * len(found)  # where one of the contrasts is enough
+        shows = [one.runs_for(towards, family if is_all else each) for one, towards in found]
+        refutes = [
+            one.runs_for(one.contrast.least - towards, each if is_all else family)
+            for one, towards in found
+        ]
+        every, some = (max, min) if is_all else (min, max)
         needed = min(every(shows), some(refutes))
         count = f"{needed:g}" if needed <= _MOST else f"more than {_MOST}"
         return f"with differences as estimated, {count} runs would decide"
@@ -184,7 +192,8 @@ def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
     for claim, differences, own in zip(claims, claimed, tested, strict=True):
         tests = len(family) * (len(differences) if claim.counts == "any" else 1)
         with_tests = tuple(replace(one, tests=tests) for one in own)
-        verdicts.append(Verdict(claim, with_tests, next(judged) if differences else None))
+        found = next(judged) if differences else None
+        verdicts.append(Verdict(claim, with_tests, found, len(family)))
     return verdicts
 
 
@@ -198,16 +207,16 @@ def _estimated(evidences: Sequence[Evidence]) -> list[Estimate | None]:
         if one.pair is not None:
             of_mean, freedom = next(errors)
             mean, error = 100 * float(one.pair.mean), 100 * float(of_mean)
-            fixed = 1e4 * float(one.pair.interaction)
+            fixed, most = 1e4 * float(one.pair.interaction), one.pair.group_freedom
         elif one.values is not None and len(one.values) >= FEWEST:
             variance = max(one.values.var(ddof=1), one.resolution**2 / 12)
             mean, error = float(one.values.mean()), float(np.sqrt(variance / len(one.values)))
-            freedom, fixed = len(one.values) - 1, 0.0
+            freedom, fixed, most = len(one.values) - 1, 0.0, math.inf
         else:
             estimates.append(None)
             continue
         ends = stats.interval(mean, error, freedom)
-        estimates.append(Estimate(mean, *ends, error, freedom, fixed))
+        estimates.append(Estimate(mean, *ends, error, freedom, fixed, most))
     return estimates
 
 
