@@ -41,6 +41,7 @@ class _Job:
     report: Report
     job: Any = None  # submitit's
     reported: str = ""  # the last report
+    is_late: bool = False  # it had ended without a result when it was checked last
 
 
 class SlurmEngine(AbstractContextManager["SlurmEngine"]):
@@ -129,6 +130,10 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
                     job.report(*json.loads(text))
                     job.reported = text
             return False
+        if not job.is_late and not job.job.paths.result_pickle.exists():
+            job.is_late = True  # a slow file system may show the result later
+            return False
+        job.job._results_timeout_s = 0  # submitit would wait 15 seconds for each lost job in turn
         if job.job.exception() is not None:
             lost = f"Slurm job {job.job.job_id} ended (see {job.job.paths.stderr})"
             job.future.set_exception(Lost(lost))
