@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 import subprocess
+import time
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -163,10 +165,12 @@ def test_a_killed_driver_takes_its_processes_along_and_the_same_command_goes_on(
 def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpus, starts):
     """With GPUs, a process must know its own ones before it imports PyTorch."""
     monkeypatch.setattr(hardware, "may_have_gpus", lambda: gpus)
+    monkeypatch.setattr(local, "_import_models", partial(time.sleep, 2))
     with local.one_early(jobs) as early:
         assert (early is not None) == starts
-    if early is not None:
+    if early is not None:  # an error line does not wait for the imports
         assert clusters.gone(pid_of(early))
+        assert early._imports.cancelled() or early._imports.exception() is not None
 
 
 # the command

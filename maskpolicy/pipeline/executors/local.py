@@ -89,8 +89,7 @@ class Process:
             started = self._pool.submit(os.getpid)  # this starts the process
         other.close()  # so that the pipe closes when the process ends
         self._started = started
-        if imports:
-            self._pool.submit(_import_models)
+        self._imports = self._pool.submit(_import_models) if imports else started
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._busy: Future[Any] | None = None
@@ -119,7 +118,7 @@ class Process:
             wait([self._busy], timeout)
         closing = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True})
         closing.start()
-        closing.join(0.0 if self.is_busy else _EXIT)
+        closing.join(0.0 if self.is_busy or not self._imports.done() else _EXIT)
         if closing.is_alive():
             with suppress(Exception):
                 os.kill(self._started.result(_TIMEOUT), signal.SIGKILL)
