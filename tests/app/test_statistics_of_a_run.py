@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import small
 
+from maskpolicy.pipeline.store.artifacts import Store
+
 TEXT = "Anna Kovar was born in Rome. Lindau is a town on the Oder."
 YAML = """
 model: {folder}/bart
@@ -80,3 +82,6 @@ def test_pretrain_counts_first_and_takes_general_text(done, folder, tmp_path):
     other = ("--policy", "difference-masking", "--out", tmp_path / "other")
     for more in (pmi, (*other, f"contrast_corpus={{files: [{folder}/general.txt]}}")):
         done(*words, *more)
+    assert all((tmp_path / name / "model.safetensors").is_file() for name in ("pmi", "other"))
+    kinds = [each["record"]["kind"] for each in Store(tmp_path / "store").records()]
+    assert kinds.count("count") > 2 and kinds.count("corpus") == 2  # the general text is another

@@ -72,7 +72,7 @@ class PaperFindings:
         drawn = tuple(_figures(evidences)) if self.draw else ()
         if not drawn and not any(each.estimate for one in verdicts for each in one.tested):
             return Findings(COLUMNS, (), (NOTHING,), partial=True)
-        notes = (*_rules(verdicts, len(main)), *dict.fromkeys(evidences.notes))
+        notes = (*_rules(main, verdicts), *dict.fromkeys(evidences.notes))
         rows = tuple(row for verdict in verdicts for row in _rows(verdict))
         return Findings(
             COLUMNS, rows, notes, partial=True, figures=drawn, about=ABOUT, overview=OVERVIEW
@@ -112,12 +112,9 @@ def _row(tested: Tested) -> dict[str, Json]:
     return row
 
 
-def _rules(verdicts: Sequence[Verdict], first: int) -> list[str]:
-    """Return the rule of the verdicts, and what the tests generalise to, in words.
-
-    The `first` verdicts are a family.
-    """
-    family = [verdict for verdict in verdicts[:first] if verdict.judged is not None]
+def _rules(main: Sequence[Verdict], verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the rule of all verdicts and of the main family, and what the tests generalise to."""
+    family = [verdict for verdict in main if verdict.judged is not None]
     tested = [each for verdict in verdicts for each in verdict.tested if each.claimed]
     any_of = [v.claim.number for v in verdicts if v.claim.counts == "any"]
     notes = [
