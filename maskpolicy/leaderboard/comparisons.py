@@ -34,7 +34,8 @@ WHOLE = (
     "the metric is a figure over all examples, such as a correlation or corpus BLEU, so there are "
     "no scores of single examples to pair"
 )
-SAME = "the difference is the same for every seed and example"
+SAME = "the difference is the same for every seed and every group of examples"
+_MOST = 1000.0  # points of a detectable difference; more than 100 cannot occur
 NO_ANSWERS = "the folder of results has no predictions"
 FEWEST = 3  # seeds, each with its own intermediate run, that a test needs
 Reader = Callable[[Result], CellAnswers | None]
@@ -153,9 +154,9 @@ def weigh(parts: Sequence[tuple[float, Cells]], read: Reader, rows: tuple[str, s
     weights = [weight for weight, _ in parts]
     scores = [np.stack([cell.scores for cell in row]) for row in known]
     weighted = list(zip(weights, scores, strict=True))
-    if not np.ptp(sum(weight * one for weight, one in weighted)):
-        return Comparison(len(found), reason=SAME)
     difference = stats.weighted(weighted, first.groups, rows)
+    if not difference.varies:
+        return Comparison(len(found), reason=SAME)
     drawn = len({_general(cells[0]) for cells in found}) > 1
     paired = tuple(cells[0].seed for cells in found)
     return Comparison(len(found), pair=difference, paired=paired, draws_general=drawn)
@@ -203,7 +204,8 @@ def estimates(pair: Difference, verdict: stats.Verdict, tests: int) -> list[Esti
     mean, error, p = map(np.atleast_1d, (100 * pair.mean, 100 * verdict.error, verdict.p))
     half = stats.interval(0.0, 1.0, verdict.freedom)[1] * error
     low, high = np.clip((mean - half, mean + half), -100, 100)
-    numbers = (mean, low, high, p, error * stats.detectable(verdict.freedom, tests))
+    finds = np.minimum(_MOST, error * stats.detectable(verdict.freedom, tests))
+    numbers = (mean, low, high, p, finds)
     return [
         Estimate(difference, start, end, p_value, pair.groups, finds)
         for difference, start, end, p_value, finds in np.transpose(numbers).tolist()

@@ -132,8 +132,9 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
     if column in ("seed", "run"):  # a column with empty cells has numbers such as 1.0
         texts = [re.sub(r"^(\d+)\.0$", r"\1", text) for text in texts]
     places, names = pd.factorize(np.array(texts, dtype=object))
-    for name in names if column not in ("example", "group") else ():  # these are not shown
-        if not name.strip() or _UNSEEN.search(name):
+    is_shown = column not in ("example", "group")
+    for name in names:
+        if not name.strip() or (is_shown and _UNSEEN.search(name)):
             raise DataError(
                 f"{column} {name!r}: is empty or has control characters, line breaks or "
                 "signs without width: rename it"
@@ -164,6 +165,8 @@ def _values(
     hint = "--scale MAX divides all scores by MAX"
     if not np.isfinite(values[bad[0]]):
         hint = "count what has no answer as 0, or leave its line out"
+    elif values[bad[0]] < 0:
+        hint = "add a number to all scores; where lower is better, write 1 - score"
     score, more = scale * values[bad[0]], f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
     raise DataError(f"{where}: score {score:g} is not from 0 to {scale:g}{more}: {hint}")
 
@@ -196,7 +199,8 @@ def _units(
     most = int(has.sum(1).max())
     if most < len(labels) and np.triu(has @ has.T, 1).max() < FEWEST:
         own = pd.Series(units).groupby(codes["system"]).rank("dense")
-        return own.to_numpy(np.int64) - 1, {at: str(at) for at in range(most)}, False
+        numbers = {at: f"number {at + 1} of each system" for at in range(most)}
+        return own.to_numpy(np.int64) - 1, numbers, False
     are_numbers = all(label.isascii() and label.isdigit() for label in labels)
     numbers = dict(zip(map(int, labels), labels, strict=True)) if are_numbers else {}
     return units, numbers if len(numbers) == len(labels) else dict(enumerate(labels)), True
@@ -250,6 +254,13 @@ def _task(
         which = _place(["example"], (groups[example] != of["group"]).argmax(), of, names)
         raise DataError(f"task {name}, {which}: is in two groups: give it one everywhere")
     metric = names["metric"][of["metric"][0]] if "metric" in of else "score"
+    if "metric" in of and (of["metric"] != of["metric"][0]).any():
+        line = (of["metric"] != of["metric"][0]).argmax()
+        other = _place(["system", "metric"], line, of, names)
+        raise DataError(
+            f"task {name}: {_place(['system', 'metric'], 0, of, names)}, but {other}: scores of "
+            "one metric can be compared; --metric chooses among those of a log"
+        )
     scores = np.where(full, sums / np.maximum(1, counts), np.nan)
     whole = Task(name, metric, np.unique(groups, return_inverse=True)[1], scores)
     if not shared:

@@ -58,22 +58,21 @@ class Task:
 
     def compare(
         self, seeds: NDArray[np.bool_], first: NDArray[np.int64], second: NDArray[np.int64]
-    ) -> tuple[Difference, NDArray[np.bool_]]:
-        """Return the differences of pairs of systems on some seeds, and which of them vary.
+    ) -> Difference:
+        """Return the differences of pairs of systems on some seeds.
 
         Without any seed, they are the differences of the systems' means over their own seeds.
         """
         scores = self.scores[:, seeds] if seeds.any() else self.means[:, None]
-        parts, varies = [], []
+        parts = []
         step = max(1, _AT_ONCE // scores[0].size)
         for at in range(0, len(first), step):
             mine, other = scores[first[at : at + step]], scores[second[at : at + step]]
             parts.append(stats.pair(mine, other, self.groups, ("", "")))
-            varies.append(np.ptp(mine - other, (-1, -2)) > 0)
         whole: dict[str, Any] = {}
         for name in ("of_seed", "chance", "interaction", "slope"):
             whole[name] = np.concatenate([getattr(part, name) for part in parts])
-        return parts[0]._replace(**whole), np.concatenate(varies)
+        return parts[0]._replace(**whole)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +121,14 @@ def compare_all(
     kinds, kind_of = np.unique(alike, axis=0, return_inverse=True)
     found = list[Pairs]()
 
-    def add(column: str, seeds: NDArray[np.bool_], part: Any, is_average: bool = False) -> None:
-        count, (difference, varies) = int(seeds.sum()) if draws else 1, part
+    def add(
+        column: str, seeds: NDArray[np.bool_], part: Difference, is_average: bool = False
+    ) -> None:
+        count = int(seeds.sum()) if draws else 1
         few = draws and count < FEWEST
         units = f"{unit}{'s'[: count != 1]}"
         why = f"{count} complete {units} in both systems: a test needs {FEWEST}" if few else SAME
-        parts = (*pairs, difference, count, varies & (not few), why, is_average)
+        parts = (*pairs, part, count, part.varies & (not few), why, is_average)
         found.append(Pairs(column, *parts))
 
     for number, kind in enumerate(kinds):
@@ -142,9 +143,8 @@ def compare_all(
                 same = (seeds == everywhere).all()
                 parts.append(part if same else task.compare(everywhere, *pairs))
         if 1 < len(tasks) == len(parts):
-            mean = stats.average([part for part, _ in parts], apart=apart)
-            varies = np.any([each for _, each in parts], axis=0)
-            add(average_label(ALL), everywhere, (mean, varies), is_average=True)
+            mean = stats.average(parts, apart=apart)
+            add(average_label(ALL), everywhere, mean, is_average=True)
     places = [*(task.name for task in tasks), average_label(ALL)]
     return sorted(found, key=lambda each: places.index(each.column))
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from maskpolicy.core.errors import ConfigError, DataError, cause
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
@@ -54,7 +56,8 @@ def read_scores(
         for frame in frames:
             if name not in frame and name == "group":
                 frame[name] = frame["task"].astype(str) + " " + frame["example"].astype(str)
-            texts = frame[name] if name in frame else pd.Series("0", frame.index)
+            usual = "score" if name == "metric" else "0"
+            texts = frame[name] if name in frame else pd.Series(usual, frame.index)
             frame[name] = texts.astype(str).where(texts.notna()).astype("category")
     joined = {
         name: union_categoricals([frame[name] for frame in frames])
@@ -119,17 +122,29 @@ def named(
     if path is not None and "task" not in frame:
         frame["task"] = "task"
     if "score" not in frame and {PREDICTION, REFERENCE} <= {*frame}:
-        score = find_metric(metric or "exact_match").score
-        pairs = zip(frame.pop(PREDICTION), frame.pop(REFERENCE), strict=True)
-        frame["score"] = [
-            score(str(one), [str(many)] if isinstance(many, str) else [*map(str, many)])
-            for one, many in pairs
-        ]
         frame["metric"] = metric or "exact_match"
+        frame["score"] = _scored(frame, metric or "exact_match", where)
     for name in NEEDED:
         if name not in frame:
             raise DataError(f"{where}no column {name}: --column {name}=NAME says what it is called")
     return frame[[name for name in COLUMNS if name in frame]]
+
+
+def _scored(frame: DataFrame, metric: str, where: str) -> list[float]:
+    """Return the scores of predictions; raises ConfigError and DataError."""
+    known = find_metric(metric)
+    if known.parts:
+        raise ConfigError(
+            f"--metric {metric}: is a number of all examples together, and tests compare scores of "
+            "single ones: choose another, e.g. accuracy"
+        )
+    found = []
+    for number, (one, many) in enumerate(zip(frame[PREDICTION], frame[REFERENCE], strict=True), 1):
+        several = many if isinstance(many, list | tuple | np.ndarray) else [many]
+        if any(text is None or text != text for text in (one, *several)) or not len(several):
+            raise DataError(f"{where}line {number} of the table has no prediction or no reference")
+        found.append(known.score(str(one), [*map(str, several)]))
+    return found
 
 
 def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
@@ -227,9 +242,11 @@ def _lm_eval(
     keys = [(str(path.parent), part[0]) for path, part in zip(paths, parts, strict=True)]
     for (folder, task), path in _newest(list(zip(keys, paths, strict=True)), notes).items():
         results = Path(folder, f"results_{path.stem.rpartition('_')[2]}.json")
-        about = read_json(results) if results.is_file() else {}
-        system = (isinstance(about, dict) and about.get("model_name")) or path.parent.name
+        known = read_json(results) if results.is_file() else {}
+        about = known if isinstance(known, dict) else {}
+        system = about.get("model_name") or path.parent.name
         asked, _, asked_filter = (metric or "").partition(",")
+        better = (about.get("higher_is_better") or {}).get(task) or {}
         rows = []
         for number, line in enumerate(path.read_bytes().splitlines(), 1):
             try:
@@ -245,6 +262,11 @@ def _lm_eval(
         for example, filtered, scores in rows:
             name = asked if asked in scores else next(iter(scores), "")
             if scores and filtered == kept:
+                if better.get(name) is False:
+                    raise DataError(
+                        f"{results}: a lower {name} is better, and a board takes the highest score "
+                        "for the best: choose another with --metric"
+                    )
                 shown = name if kept == "none" else f"{name},{kept}"
                 place = {"system": system, "task": task, "example": f"{task} {example}"}
                 yield {**place, "score": scores[name], "metric": shown}
@@ -269,7 +291,8 @@ def _inspect(
                 scores |= {f"{scorer}/{key}".rstrip("/"): value for key, value in several.items()}
             chosen = metric if metric in scores else next(iter(scores), "")
             if scores:  # a sample that failed has none
-                value = _GRADES.get(scores[chosen], scores[chosen])
+                value = scores[chosen]
+                value = _GRADES.get(value, value) if isinstance(value, str) else value
                 place = {"system": system, "task": task, "example": f"{task} {sample.id}"}
                 yield {**place, "seed": sample.epoch, "score": value, "metric": chosen}
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 LEVEL = 0.05  # significance level; intervals have the confidence level 1 - LEVEL
 POWER = 0.8  # the power at which a difference is reported as detectable
 _NODES = 2000  # of the quadrature in `planned`
+_ROUNDING = 1e-20  # the largest variance that scores in [0, 1] get from rounding
+_LARGE = 1000.0  # a bound of t beside which the noise of the mean is nothing
 # Runs that learn or fail, 2 logits apart, may all agree by chance. Families with fewer than MANY
 # rows, or 3 tests of each, need at least FAILING logits between runs to hold their level then.
 MANY = 7
@@ -53,6 +55,12 @@ class Difference(NamedTuple):
     def runs(self) -> Floats:
         """The variance of one seed's mean difference."""
         found: Floats = self.of_seed.var(-1, ddof=min(1, self.seeds - 1))
+        return found
+
+    @property
+    def varies(self) -> NDArray[np.bool_]:
+        """Whether seeds or groups differ; without that, there is no error to test with."""
+        found: NDArray[np.bool_] = self.runs + self.chance + self.interaction > _ROUNDING
         return found
 
     def of(self, kept: NDArray[Any], signs: Floats | float = 1.0) -> Difference:
@@ -262,9 +270,12 @@ def detectable(freedom: float, tests: int, sides: int = 2) -> float:
     degrees of freedom at the level LEVEL / `tests`, that of the first step of Holm's procedure;
     `sides` is 1 for a one-sided test.
     """
-    from scipy.special import nctdtrinc
+    from scipy.special import chdtri, nctdtrinc
 
-    return float(nctdtrinc(freedom, 1 - POWER, _quantile(freedom, LEVEL / tests / sides)))
+    bound = _quantile(freedom, LEVEL / tests / sides)
+    if bound > _LARGE:  # there nctdtrinc may not return
+        return bound * float(np.sqrt(chdtri(freedom, 1 - POWER) / freedom))
+    return float(nctdtrinc(freedom, 1 - POWER, bound))
 
 
 @lru_cache(maxsize=4096)

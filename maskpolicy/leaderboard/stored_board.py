@@ -80,10 +80,13 @@ def read_board(folder: Path) -> Board:
         scored = {task for row in rows for task, _ in row.cells}
         named = {name for each in pairs for name in (each.row, each.other)}
         named |= {row.against for row in rows}
+        there = {(row.label, task) for row in rows for task in row.scores if row.scores[task]}
+        there |= {(label, average_label(ALL)) for label in labels}
         if not (
             {*tasks} == scored
             and named <= {*labels}
             and columns >= {each.column for each in pairs}
+            and there >= {(label, p.column) for p in pairs for label in (p.row, p.other)}
             and all(row.cells for row in rows)
             and len({*labels}) == len(labels)
         ):

@@ -51,6 +51,21 @@ def test_runs_zips_folders_of_zips_boards_and_the_hub_are_read(call, hub):
     assert 'href="it/' not in Path("public/index.html").read_text()
 
 
+def test_the_highest_score_is_that_of_the_row_that_is_named(call):
+    """On the seeds that both have, b is better; a seed of a alone makes its mean higher."""
+    right = {"a": (4, 4, 4, 10), "b": (5, 5, 5)}
+    rows = [
+        (system, "qa", seed, n, float(n < count))
+        for system, counts in right.items()
+        for seed, count in enumerate(counts)
+        for n in range(10)
+    ]
+    frame = pd.DataFrame(rows, columns=["system", "task", "seed", "example", "score"])
+    save_forms(build_board(frame, title="mine"), Path("mine"))
+    assert call("site", "mine", "--out", "public", "--unverified")[0] == 0
+    assert "qa 50.0 (b)" in Path("public/index.html").read_text()
+
+
 def test_site_writes_the_page_of_a_board_as_board_does(call):
     mine = board("mine")
     assert call("site", mine, "--out", "public")[0] == 0

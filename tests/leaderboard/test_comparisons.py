@@ -191,7 +191,9 @@ def test_rows_that_never_differ_have_no_interval(tmp_path):
     for row in (1, 2):
         found = compared(tmp_path, row=row)
         assert (found.estimate, found.p_holm) == (None, None)
-        assert found.reason == "the difference is the same for every seed and example"
+        assert (
+            found.reason == "the difference is the same for every seed and every group of examples"
+        )
     board = folders.board(tmp_path)
     assert "0.0 to +0.0" not in page.render(board)
 

@@ -18,8 +18,10 @@ import maskpolicy as mp
 from benchmarks.simulation_of_given_scores import KINDS, rates
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.leaderboard import report, stats
+from maskpolicy.leaderboard.comparisons import SAME
 from maskpolicy.leaderboard.given_scores import build_board
-from maskpolicy.leaderboard.page import render
+from maskpolicy.leaderboard.page import render, save_forms
+from maskpolicy.leaderboard.stored_board import read_board
 
 SYSTEMS, TASKS = ("base", "near", "far"), ("nli", "qa")
 
@@ -206,8 +208,8 @@ def test_seeds_are_paired_by_name(near, far, common):
     found = compared(board, "qa")
     pairs = [found[frozenset(("base", name))] for name in ("near", "far")]
     assert [each.seeds for each in pairs] == [*(common or (1, 1))]
-    named = {"bcde": " (0 is a, 1 is b, 2 is c, ", "abcd": " (0 is a, 1 is b, 2 is c, "}
-    assert board.given.facts["seeds"].startswith(f"4{named.get(near, '')}")
+    first = "a, 1 is b, 2 is c" if common else "number 1 of each system, 1 is number 2 of each"
+    assert board.given.facts["seeds"].startswith(f"4 (0 is {first}")
     said = "systems have seeds of different names"
     if not common:
         assert f"two systems have ({said}), so seeds are averaged" in board.given.above[0]
@@ -267,7 +269,37 @@ def test_equal_systems_and_tasks_of_one_group_have_no_test():
     assert one.given.facts["examples"] == "qa 40 in 1 group"
     alike = build_board(frame.assign(score=1.0))
     assert {str(each) for each in alike.standings["qa"].values()} == {"1-3"}
-    assert alike.untested == ("qa: the difference is the same for every seed and example",)
+    assert alike.untested == (f"qa: {SAME}",)
+
+
+def test_groups_with_one_difference_have_no_test():
+    """Both documents have the difference 0.2: their variance is 0, and says nothing."""
+    right = {"base": (5, 4), "near": (7, 6), "far": (7, 5)}
+    lines = [
+        {"system": name, "task": "qa", "example": f"{d} {n}", "group": d, "score": float(n < count)}
+        for name, counts in right.items()
+        for d, count in enumerate(counts)
+        for n in range(10)
+    ]
+    board = build_board(pd.DataFrame(lines))
+    assert compared(board, "qa")[frozenset(("near", "base"))].reason == SAME
+    assert compared(board, "qa")[frozenset(("far", "base"))].p_holm > stats.LEVEL
+
+
+def test_a_board_of_many_systems_and_two_groups_is_read_again(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [
+        {"system": s, "task": t, "example": n, "group": n % 2, "score": float(rng.random() < 0.5)}
+        for t in range(10)
+        for s in range(50)
+        for n in range(20)
+    ]
+    board = build_board(pd.DataFrame(lines))
+    save_forms(board, tmp_path)
+    assert len(read_board(tmp_path).pairs) == len(board.pairs) == 49 * 25 * 11
+    assert "no difference" not in " ".join(board.notes)
+    tested = [v.comparison.estimate for v in board.pairs if v.comparison.estimate]
+    assert max(one.detectable for one in tested) == 1000
 
 
 def test_where_shared_cannot_help_a_line_says_so():

@@ -55,6 +55,10 @@ def test_files_without_systems_are_systems_and_their_lines_are_examples(tmp_path
     scores = {row["policy"]: row["scores"]["task"] for row in found["rows"]}
     assert [scores[name]["mean"] for name in ("good", "bad")] == [100.0, pytest.approx(33.3333)]
     assert scores["good"]["metric"] == "exact_match"
+    with pytest.raises(ConfigError, match="is a number of all examples together"):
+        read_scores([tmp_path / "good.jsonl"], metric="matthews")
+    (tmp_path / "numbers.jsonl").write_text('{"prediction": 1, "reference": 1}\n')
+    assert read_scores([tmp_path / "numbers.jsonl"])[0]["score"].tolist() == [1.0]
     overlap = board_of(tmp_path / "bad.jsonl", tmp_path / "good.jsonl", metric="f1")
     assert overlap["rows"][0]["scores"]["task"]["metric"] == "f1"
 
@@ -108,6 +112,20 @@ BAD = {
         b'{"system":"\xe9","task":"t","example":1,"score":1}\n',
         "latin.jsonl, line 1: is not UTF-8",
     ),
+    "metrics.csv": (
+        "system,task,example,score,metric\na,t,1,1,f1\nb,t,1,1,acc\n",
+        "task t: system a, metric f1, but system b, metric acc: scores of one metric can be",
+    ),
+    "ungrouped.csv": (
+        "system,task,example,score,group\na,t,1,1,\na,t,2,1,x\n",
+        "group '': is empty",
+    ),
+    "negative.csv": (
+        "system,task,example,score\na,t,1,-2\n",
+        "score -2 is not from 0 to 1: add a number to all scores; where lower is better, write",
+    ),
+    "none.jsonl": ('{"prediction": null, "reference": "a"}\n', "line 1 of the table has no predic"),
+    "empty.jsonl": ('{"prediction": "a", "reference": []}\n', "line 1 of the table has no predict"),
     "notes.txt": ("no table", "holds no scores of single examples"),
     "samples_x_2026.jsonl": ('{"doc_id": 0}\n', "line 1: cut off, or not written by lm-eval"),
 }
@@ -182,6 +200,11 @@ def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
     older = samples.with_name("samples_capitals_2020-01-01T00-00-00.000000.jsonl")
     older.write_bytes(samples.read_bytes())
     assert f"older logs of a system and task are left out: {older.name}" in read_scores([logs])[1]
+    results = samples.with_name(samples.name.replace("samples_capitals", "results"))
+    about = json.loads(results.with_suffix(".json").read_text())
+    about["higher_is_better"]["capitals"]["acc"] = False
+    results.with_suffix(".json").write_text(json.dumps(about))
+    assert "json: a lower acc is better, and a board takes the highest" in refused("board", logs)
     samples.write_bytes(samples.read_bytes()[:-40])
     assert "cut off, or not written by lm-evaluation-harness" in refused("board", logs)
 
