@@ -14,6 +14,7 @@ from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Positive, at
 from maskpolicy.experiment.definition import Experiment, TaskBlock
+from maskpolicy.experiment.sweeps import SWEEPS
 from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import CORPUS
@@ -21,7 +22,8 @@ from maskpolicy.plugins.registry import CORPUS
 log = logging.getLogger(__name__)
 
 ROWS = "policies"
-INTERMEDIATE, FINETUNE, STEPS, EPOCHS = "intermediate", "finetune", "steps", "epochs"
+INTERMEDIATE, FINETUNE = "intermediate", "finetune"
+STEPS, EPOCHS, BATCH = "steps", "epochs", "batch_size"
 CHECKPOINTS, CHECKPOINT_WORDS = "checkpoint_steps", "checkpoint_words"
 _TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)  # decide a step's words
 _TASKS = ("data", "tasks", FINETUNE)  # decide the words of a step of fine-tuning
@@ -70,18 +72,17 @@ Make = Callable[[dict[str, Any]], Experiment]
 
 def is_stated(given: Mapping[str, Any]) -> bool:
     """Return whether the keys of a file hold a budget in words or epochs."""
-    budgets = (given, *_blocks(given, ROWS))
-    is_text = any(_states(block.get(INTERMEDIATE), TextBudget) for block in budgets)
-    return CHECKPOINT_WORDS in given or is_text or _tunes_by_epochs(given)
+    return _is_text(given) or _tunes_by_epochs(given)
 
 
 def in_steps(given: Mapping[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
     """Return the keys of a file with steps instead of its words and epochs.
 
-    The file's budget refers to the file's corpus, a row's budget to the row's corpus; epochs of
-    fine-tuning become steps of each task. Raises ConfigError at `where`. Logs a warning if a budget
-    has more words than its corpus.
+    The file's budget refers to the file's corpus, a row's budget to the row's corpus, and both to
+    the row's batch size; epochs of fine-tuning become steps of each task. Raises ConfigError at
+    `where`. Logs a warning if a budget has more words than its corpus.
     """
+    _check_batches(given, where)
     found = deepcopy(dict(given))
 
     def text(row: Mapping[str, Any]) -> _Text:
@@ -97,10 +98,41 @@ def in_steps(given: Mapping[str, Any], where: str, make: Make, counter: Counter)
         if CHECKPOINT_WORDS in found:
             found[CHECKPOINTS] = usual.checkpoints(found, where)
     for number, block in enumerate(_blocks(found, ROWS)):
-        if _states(own := block.get(INTERMEDIATE), TextBudget):
+        row, own = block, block.get(INTERMEDIATE)
+        if _changes_steps(own, TextBudget):
+            own = {**own, **_stated(given.get(INTERMEDIATE), TextBudget)}
+            row = {INTERMEDIATE: own}  # the budget is that of the file's corpus
+        if _states(own, TextBudget):
             place = at(f"{where}{ROWS}[{number}]", INTERMEDIATE)
-            block[INTERMEDIATE] = text(block).converted(own, place)
+            block[INTERMEDIATE] = text(row).converted(own, place)
     return _with_tuning(found, where, make, counter) if _tunes_by_epochs(found) else found
+
+
+def _check_batches(given: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a batch size of rows whose steps would not follow from it."""
+    rows = [(f"{where}{ROWS}[{number}]", row) for number, row in enumerate(_blocks(given, ROWS))]
+    for stage, is_stated in ((INTERMEDIATE, _is_text(given)), (FINETUNE, _tunes_by_epochs(given))):
+        for place, block in ((where, given), *rows) if is_stated else ():
+            own = block.get(stage) if block is not given else {}
+            keeps = isinstance(own, Mapping) and STEPS in own
+            is_of_row = block is not given and _states(own, TextBudget)
+            swept = [
+                name
+                for name in SWEEPS
+                if not keeps and _varies_text(block.get(name), stage, is_of_row)
+            ]
+            is_own = stage == FINETUNE and _changes_steps(own, TuningBudget)
+            if swept or is_own:
+                key = at(place, swept[0]) if swept else at(at(place, stage), BATCH)
+                raise ConfigError(
+                    f"{key}: words or epochs of {stage} become steps once, with the batch size and "
+                    f"the corpus that its block has: give {stage}.{STEPS}"
+                )
+            if CHECKPOINT_WORDS in given and isinstance(own, Mapping) and BATCH in own:
+                raise ConfigError(
+                    f"{at(at(place, stage), BATCH)}: {CHECKPOINT_WORDS} are counted with the "
+                    f"file's batch size: give {CHECKPOINTS}"
+                )
 
 
 def _with_tuning(found: dict[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
@@ -204,6 +236,12 @@ def _blocks(given: Mapping[str, Any], key: str) -> list[Any]:
     return [item if isinstance(item, Mapping) else {} for item in items]
 
 
+def _is_text(given: Mapping[str, Any]) -> bool:
+    blocks = (given, *_blocks(given, ROWS))
+    is_budget = any(_states(block.get(INTERMEDIATE), TextBudget) for block in blocks)
+    return CHECKPOINT_WORDS in given or is_budget
+
+
 def _tunes_by_epochs(given: Mapping[str, Any]) -> bool:
     blocks = (given, *_blocks(given, "tasks"))
     return any(_states(block.get(FINETUNE), TuningBudget) for block in blocks)
@@ -214,7 +252,30 @@ def _rounded_up(steps: float) -> int:
 
 
 def _states(block: Any, budget: type) -> bool:
-    return isinstance(block, Mapping) and not schema.fields_of(budget).keys().isdisjoint(block)
+    return bool(_stated(block, budget))
+
+
+def _stated(block: Any, budget: type) -> dict[str, Any]:
+    block = block if isinstance(block, Mapping) else {}
+    return {key: block[key] for key in schema.fields_of(budget) if key in block}
+
+
+def _varies_text(sweep: Any, stage: str, is_of_row: bool) -> bool:
+    """Return whether a grid, zip or tune varies what the steps of a stage follow from.
+
+    This is the batch size and, if the budget `is_of_row`, the row's corpus.
+    """
+    sweep = sweep if isinstance(sweep, Mapping) else {}
+    nested = sweep.get(stage)
+    names = {*sweep, *(f"{stage}.{key}" for key in nested or () if isinstance(nested, Mapping))}
+    varies = is_of_row and any(name.partition(".")[0] == CORPUS for name in names)
+    return (f"{stage}.{BATCH}" in names or varies) and f"{stage}.{STEPS}" not in names
+
+
+def _changes_steps(block: Any, budget: type) -> bool:
+    """Return whether a row's block has a batch size of its own, and no steps, words or epochs."""
+    has_batch = isinstance(block, Mapping) and BATCH in block and STEPS not in block
+    return has_batch and not _states(block, budget)
 
 
 def _number(value: Any, where: str) -> Any:

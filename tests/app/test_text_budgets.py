@@ -29,6 +29,7 @@ tasks:
 finetune: {batch_size: 4}
 intermediate: {epochs: 2.5, batch_size: 8}
 """
+ONE = "policies=[none, random]"  # whose batches are of one size
 LINE = "one two three four five six seven eight nine ten\n\n"
 
 
@@ -62,6 +63,12 @@ def test_keys_are_those_of_the_same_steps():
     assert {stage.key for stage in asked.order} == {stage.key for stage in written.order}
 
 
+def test_a_row_with_another_batch_reads_the_same_text():
+    made = load("policies.1={name: random, intermediate: {batch_size: 4}}").experiment
+    steps = [made.budget("intermediate", row).steps for row in made.policies]
+    assert steps[1:] == [15, 3, 5]  # 2.5 x 24 / 4
+
+
 def test_epochs_of_fine_tuning_become_steps_of_each_task():
     made = load("finetune.epochs=2").experiment
     row = made.policies[0]
@@ -71,7 +78,7 @@ def test_epochs_of_fine_tuning_become_steps_of_each_task():
 
 
 def test_checkpoints_are_counted_in_words():
-    found = load("checkpoint_words=[81, 0.17k]").experiment
+    found = load("checkpoint_words=[81, 0.17k]", ONE).experiment
     assert found.checkpoint_steps == (2, 3)  # 80 words to a step
 
 
@@ -90,16 +97,30 @@ def test_a_warning_says_how_often_a_corpus_is_read(caplog):
         (["intermediate.words=ten"], "intermediate.words: must be a number, or one such as 500k"),
         (["intermediate.epochs=0"], "intermediate.epochs: must be > 0"),
         (["intermediate.epochs=null"], "a number of words or epochs"),
-        (["checkpoint_words=10k"], "checkpoint_words: must be a list of numbers of words"),
-        (["checkpoint_words=[10k]"], "checkpoint_steps[0]: 125 must be smaller than"),
-        (["checkpoint_words=[8]", "checkpoint_steps=[5]"], "checkpoint_words: checkpoint_steps is"),
-        (["checkpoint_words=[0]"], "checkpoint_words[0]: must be >= 1"),
+        (["checkpoint_words=10k", ONE], "checkpoint_words: must be a list of numbers of words"),
+        (["checkpoint_words=[10k]", ONE], "checkpoint_steps[0]: 125 must be smaller than"),
+        (
+            ["checkpoint_words=[8]", "checkpoint_steps=[5]", ONE],
+            "checkpoint_words: checkpoint_steps is",
+        ),
+        (["checkpoint_words=[0]", ONE], "checkpoint_words[0]: must be >= 1"),
         (["policies.3.intermediate.steps=2"], "policies[3].intermediate.words: steps is given too"),
         (["finetune.epochs=3", "finetune.steps=2"], "finetune.epochs: steps is given too"),
         (["tasks.2.finetune.epochs=0"], "tasks[2].finetune.epochs: must be > 0"),
         (["tasks.2.finetune.lrr=0"], "tasks[2].finetune.lrr: unknown key 'lrr'"),
         (["policies.1={name: random, finetune: {epochs: 1}}"], "finetune.epochs: unknown key"),
         (["grid={intermediate.words: [10, 20]}"], "words: unknown key 'words'"),
+        (
+            ["grid={intermediate.batch_size: [2, 4]}"],
+            "grid: words or epochs of intermediate",
+        ),
+        (["tune={intermediate: {batch_size: [2, 4]}}"], "give intermediate.steps"),
+        (
+            ["policies.1={name: random, finetune: {batch_size: 2}}"],
+            "policies[1].finetune.batch_size: words or epochs of finetune become steps",
+        ),
+        (["policies.2.grid={corpus.limit: [2, 4]}"], "policies[2].grid: words or epochs of inter"),
+        (["checkpoint_words=[80]"], "policies[3].intermediate.batch_size: checkpoint_words are"),
     ],
 )
 def test_a_budget_that_cannot_be_read_is_one_line(keys, says):
