@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Literal
 
 from maskpolicy import DataError, Example, Json, task
@@ -30,21 +31,34 @@ class Ner:
     edition: Literal["auto", "txt", "conll", "valid"] = "auto"  # of the file names
 
     def example(self, row: Json) -> Example | None:
-        """Map a sentence; tags become IOB2. None for a line that begins a document."""
-        lines = [line for line in row["text"].split("\n") if not line.startswith("# ")]
-        cells = [line.split() for line in lines]
-        if not cells or cells[0][0] == _DOCUMENT:
+        """Map a sentence; tags become IOB2. None where only a document begins."""
+        lines = list(dropwhile(self._is_no_word, row["text"].split("\n")))
+        if not lines:
             return None
+        cells = [_cells(line) for line in lines]
         try:
             pairs = [(line[self.word], line[self.tag]) for line in cells]
         except IndexError:
-            line = min(lines, key=lambda one: len(one.split()))
+            line = min(lines, key=lambda one: len(_cells(one)))
             raise DataError(f"{line!r} has no column {max(self.word, self.tag)}") from None
         for word, tag in pairs:
+            if len(word.split()) != 1:
+                raise DataError(f"the word {word!r} is empty or holds a blank")
             if not _TAG.fullmatch(tag):
                 raise DataError(f"the tag {tag!r} of {word!r} is neither O nor like B-PER")
         words = " ".join(word for word, _ in pairs)
         return Example("", "", words, (" ".join(_iob2([tag for _, tag in pairs])),))
+
+    def _is_no_word(self, line: str) -> bool:
+        """Return whether a line before the first word begins a document or is a comment."""
+        cells = _cells(line)
+        is_comment = line.startswith("# ") and not _TAG.fullmatch(cells[self.tag])
+        return cells[0] == _DOCUMENT or is_comment
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line, which tabs separate, or else blanks."""
+    return [cell.strip(" ") for cell in line.rstrip().split("\t")] if "\t" in line else line.split()
 
 
 def _iob2(tags: list[str]) -> list[str]:

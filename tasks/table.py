@@ -31,7 +31,7 @@ class Table:
 
     def example(self, row: Json) -> Example | None:
         """Map a row; None without an answer."""
-        targets = _answers(_cell(row, self.answers, "answers"), self.separator)
+        targets = _answers(row, self.answers, self.separator)
         if not targets:
             return None
         question = _text(row, self.question, "question")
@@ -57,7 +57,7 @@ class LabelledTable:
 
     def example(self, row: Json) -> Example | None:
         """Map a row; None without a label."""
-        label = str(_cell(row, self.answer, "answer")).strip()
+        label = _text(row, self.answer, "answer")
         if not label:
             return None
         if label not in self.labels:
@@ -99,7 +99,7 @@ class PairsTable:
 
 
 def _cell(row: Json, column: str, field: str) -> Json:
-    """Return a cell, "" for an empty one; a DataError names the field that names the column."""
+    """Return a cell; a DataError names the field that names the column."""
     if column not in row:
         columns = ", ".join(map(str, row))
         is_one = len(row) == 1 and any(sign in columns for sign in ";|\t")
@@ -107,16 +107,25 @@ def _cell(row: Json, column: str, field: str) -> Json:
         raise DataError(
             f"has no column {column!r} (it has {columns}): name it by `{field}: COLUMN`{signs}"
         )
-    return "" if row[column] is None else row[column]
+    return row[column]
 
 
 def _text(row: Json, column: str, field: str) -> str:
     """Return the text in a cell, "" if no column is named."""
-    return str(_cell(row, column, field)).strip() if column else ""
+    return _written(_cell(row, column, field), column) if column else ""
 
 
-def _answers(cell: Json, separator: str) -> tuple[str, ...]:
+def _written(value: Json, column: str) -> str:
+    """Return a text, number or boolean as text; "" for null and NaN."""
+    if isinstance(value, dict | list | tuple):
+        raise DataError(f"column {column!r} must hold text, not {value!r:.60}: write it as text")
+    return "" if value is None or value != value else str(value).strip()
+
+
+def _answers(row: Json, column: str, separator: str) -> tuple[str, ...]:
     """Return the answers in a cell: a list, or a text that may hold several."""
+    cell = _cell(row, column, "answers")
     if not isinstance(cell, list | tuple):
-        cell = str(cell).split(separator) if separator else [cell]
-    return tuple(filter(None, (str(answer).strip() for answer in cell if answer is not None)))
+        text = _written(cell, column)
+        cell = text.split(separator) if separator else [text]
+    return tuple(filter(None, (_written(answer, column) for answer in cell)))

@@ -145,7 +145,7 @@ def _with_validation(
     if not spec.steps:
         raise ConfigError("--validation: intermediate.steps is 0: there is nothing to validate")
     text = corpus_block({"files": list(files)}, "--validation", folders)
-    alike = ("words", "tokens", "language", "on_error", "column")
+    alike = ("words", "tokens", "pack", "language", "on_error", "column")
     text = replace(text, **{key: getattr(corpus, key) for key in alike})
     if corpus.name is None:
         text = replace(text, columns=corpus.columns)

@@ -292,7 +292,7 @@ def mixed_texts(corpus: CorpusBlock) -> list[MixedText]:
         block = value if isinstance(value, Mapping) else {}
         rest = {key: tuple(v) if isinstance(v, list) else v for key, v in block.items()}
         rest.pop(SHARE, None)
-        usual: dict[str, Any] = {"language": corpus.language}
+        usual: dict[str, Any] = {"language": corpus.language, "pack": corpus.pack}
         if not {"words", "tokens"} & {*rest}:
             usual |= {"words": corpus.words, "tokens": corpus.tokens}
         found.append(

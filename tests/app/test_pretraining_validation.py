@@ -113,6 +113,14 @@ def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(call, words
     assert torch.equal(kept.lm_head.weight, plain.lm_head.weight)
 
 
+def test_validation_is_packed_as_the_corpus_is(validated):
+    packed, plain = (
+        validated("corpus.tokens=100", f"corpus.pack={pack}")[0]["validation_loss"]["passages"]
+        for pack in ("true", "false")
+    )
+    assert packed < plain
+
+
 def test_a_warning_says_that_the_loss_did_not_fall(validated):
     for rate, is_told in ((0.001, False), (1.0, True)):
         record, _, err = validated(f"intermediate.lr={rate}")

@@ -58,6 +58,11 @@ def test_plain_text_is_a_document_for_each_block_between_blank_lines(tmp_path):
     assert [(d.id, d.text) for d in found] == [("a:1", "One,\ntwo."), ("a:5", "Three.")]
 
 
+def test_rows_without_text_are_left_out(tmp_path):
+    path = write(tmp_path, "a.jsonl", lines({"text": "A."}, {"text": None}, {"text": " "}))
+    assert texts(path) == ["A."]
+
+
 def test_wikitext_headings_end_a_block_and_are_left_out(tmp_path):
     path = write(
         tmp_path, "wiki.raw", " \n = Ada = \n \n She was born . \n = = Life = = \n a = b \n"

@@ -49,6 +49,13 @@ def test_train_and_the_carved_dev_share_no_group_and_lose_no_row(tmp_path):
     assert numbers == sorted(numbers)
 
 
+def test_rows_without_an_answer_are_those_of_train(tmp_path, caplog):
+    rows = [row(n, f"Town {n}") for n in range(60)]
+    write(tmp_path / NAMES["train"], *rows, row(60, output=[]))
+    found = [split("zsre", tmp_path, side).unlabelled for side in ("train", "dev")]
+    assert found == [1, 0]
+
+
 def test_one_group_cannot_be_carved(tmp_path):
     write(tmp_path / NAMES["train"], row(1, "Ulm"), row(2, "Ulm"))
     assert ids("train", tmp_path) == ["q1", "q2"]

@@ -131,13 +131,14 @@ def test_policies_read_the_words_of_the_language():
         instance("policy", "salient-span", {}).annotate([passage])
 
 
-def test_texts_that_are_mixed_in_have_the_language_of_the_corpus_unless_they_state_one():
+def test_texts_that_are_mixed_in_are_read_like_the_corpus_unless_they_state_one():
     mix = {
         "one": {"files": ["a.txt"], "share": 0.1},
-        "two": {"files": ["b.txt"], "share": 0.1, "language": "en"},
+        "two": {"files": ["b.txt"], "share": 0.1, "language": "en", "pack": False},
     }
-    found = mixed_texts(CorpusBlock(files=("c.txt",), language="fr", mix=mix))
-    assert [text.corpus and text.corpus.language for text in found] == ["fr", "en"]
+    found = mixed_texts(CorpusBlock(files=("c.txt",), language="fr", pack=True, mix=mix))
+    facts = [(text.corpus.language, text.corpus.pack) for text in found if text.corpus]
+    assert facts == [("fr", True), ("en", False)]
 
 
 def test_english_needs_no_spacy():

@@ -40,6 +40,7 @@ FAULTS = [  # task, a malformed row, its place and what is said of it
     ("zsre", {**ZSRE, "input": " [SEP] river"}, LINE + "key 'input' must read SUB"),
     ("zsre", {**ZSRE, "output": SEVEN}, LINE + "key 'output': every 'answer' must be text"),
     ("zsre", {**ZSRE, "output": LONE}, LINE + r".* lone surrogate \(U\+D800\) at character 5"),
+    ("zsre", {**ZSRE, "input": "\ud800 [SEP] river"}, LINE + "the text .* lone surrogate"),
     ("wow", {**KILT["wow"], "output": BAD}, LINE + "key 'provenance'"),
     ("nq", {"question": "where?", "answer": "Ulm"}, LINE + "key 'answer' must be a list of texts"),
     ("wiqa", QUARTZ, LINE + r"key 'question\.para_steps' is missing: this is not a row"),

@@ -147,7 +147,10 @@ def test_sentences_are_read_with_tags_in_one_scheme(conll, tmp_path):
         ("U.N. official Ekeus Smith heads", "B-ORG O B-PER B-PER O"),
         ("Peter Blackburn", "B-PER I-PER"),
     ]
-    assert split("ner", conll).unlabelled == 1  # the line that begins the document
+    texts = [one.source for one in found]
+    assert [one.source for one in read("ner", conll, "dev")] == texts  # of valid.txt
+    (conll / "test.txt").write_text(CONLL.replace("O\n\nU.N.", "O\nU.N.").replace("heads", "#"))
+    assert read("ner", conll)[0].source == "U.N. official Ekeus Smith #"
     for name in ("train", "dev", "test"):
         (tmp_path / f"{name}.conll").write_text(SECOND)
     (one,) = read("ner", tmp_path, fields={"edition": "conll"})
@@ -160,6 +163,7 @@ def test_sentences_are_read_with_tags_in_one_scheme(conll, tmp_path):
     [
         ("Peter PER", {}, r"test\.txt, line 1: the tag 'PER' of 'Peter' is neither O nor like B-P"),
         ("Peter", {"tag": 3}, r"line 1: 'Peter' has no column 3"),
+        ("Jan\tO\n\xa0\tO", {}, r"line 1: the word '\\xa0' is empty or holds a blank"),
     ],
 )
 def test_lines_that_are_none_of_conlls_are_named(conll, line, fields, said):

@@ -66,6 +66,16 @@ def test_labels_are_those_that_are_named(tmp_path):
         table(tmp_path, "labelled-table", labels=("yes", "maybe"))
 
 
+@pytest.mark.parametrize("answer", [{"text": ["Ada"]}, [["Ada"]], [{"text": "Ada"}]])
+def test_a_cell_that_is_no_text_is_named(tmp_path, answer):
+    folder = write(tmp_path, "jsonl", [{"question": "Who?", "answer": answer}])
+    assert "column 'answer' must hold text, not" in refused(table, folder, error=DataError)
+    pq.write_table(pa.table({"text": [float("nan"), 2.5], "label": ["a", "b"]}), tmp_path / "x")
+    (tmp_path / "x").rename(folder / "test.parquet")
+    with pytest.raises(DataError, match="row 0: column 'text' is empty"):
+        table(folder, "labelled-table", labels=("a", "b"), edition="parquet")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "fields", "message"),
     [

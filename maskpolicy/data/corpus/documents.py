@@ -285,7 +285,7 @@ def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Doc
         known = ", ".join(map(str, row.value)) or "none"
         raise DataError(f"has no key {column!r} (it has {known}): set corpus.column to the text's")
     text = row.value[column]
-    if isinstance(text, str) and not text.strip():
+    if text is None or (isinstance(text, str) and not text.strip()):
         return None
     text = fields.text(row.value, column)
     fields.check(text, f"key {column!r}")

@@ -12,7 +12,8 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -147,6 +148,7 @@ def _nested(items: list[Json], place: str, at: str, around: Json) -> Iterator[tu
 
 
 _CSV_ROW = 1 << 20  # characters of the longest row of a .csv file
+_ANY_SIZE = (1 << 31) - 1
 
 
 def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
@@ -155,24 +157,39 @@ def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 
 
 def _joined(stream: IO[bytes], path: Path, part: Part) -> Iterator[Row]:
-    """Join lines until quotes are closed; a malformed line or too many characters end a row too."""
+    """Join the lines of each row: those of a quoted cell, up to a malformed or a late one."""
     lines = text_lines(stream, path, part)
     for first in lines:
-        texts, error = [first.value or ""], first.error
-        quotes, size = texts[0].count('"'), len(texts[0])
-        while not error and size <= _CSV_ROW and quotes % 2 and (line := next(lines, None)):
-            error = line.error
-            texts.append(line.value or "")
-            quotes += texts[-1].count('"')
-            size += len(texts[-1])
-        yield Row(first.place, first.number, None if error else "\n".join(texts), error)
+        found = [first]
+        if first.value and '"' in first.value:
+            with suppress(csv.Error):
+                _cells(_until_late(first, lines, found), ",")
+        error = found[-1].error
+        text = None if error else "\n".join(line.value for line in found)
+        yield Row(first.place, first.number, text, error)
+
+
+def _until_late(first: Row, lines: Iterator[Row], found: list[Row]) -> Iterator[str]:
+    """Yield the texts of a row and of lines after it, up to _CSV_ROW characters; note these."""
+    yield f"{first.value}\n"
+    size = len(first.value)
+    while size <= _CSV_ROW and (line := next(lines, None)):
+        found.append(line)
+        if line.error:
+            return
+        size += len(line.value)
+        yield f"{line.value}\n"
 
 
 def _quoted(line: str, delimiter: str) -> list[str]:
     """Return the cells of a row, which may be of any length."""
-    usual = csv.field_size_limit(len(line))
+    return _cells([line], delimiter)
+
+
+def _cells(lines: Iterable[str], delimiter: str) -> list[str]:
+    usual = csv.field_size_limit(_ANY_SIZE)
     try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True))
+        return next(csv.reader(lines, delimiter=delimiter, strict=True))
     finally:
         csv.field_size_limit(usual)
 

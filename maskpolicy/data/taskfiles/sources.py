@@ -200,7 +200,8 @@ def _places(task: Task, folder: Path) -> tuple[Path, ...]:
 def find_split(task: Task, split: str, folder: Path) -> SplitSource:
     """Find the official file of a split in `folder` or official sub-folders.
 
-    The first edition with any file there serves all splits: they never mix editions. A file whose
+    The first edition with any file there, of a name that no other edition has, serves all splits:
+    they never mix editions. A file whose
     first row lacks the task's mark belongs to another task and is skipped; of the files of a
     pattern, one with the mark is enough. Gzipped files (NAME.gz) are found too. Raises DataError if
     there is no such file.
@@ -209,7 +210,8 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
     beside = _places(task, folder)
     names: list[str] = []
     foreign: list[Path] = []
-    for edition in _editions(task):
+    editions = _editions(task)
+    for edition in editions:
         every, (official, side) = stated.names(edition), stated.part(split, edition)
         if official not in every:
             raise DataError(
@@ -225,7 +227,8 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
                 around = (paths[0].parent, *beside)
                 return SplitSource(str(path), rows, official, side, tuple(paths), around)
             foreign += paths
-        if any(matching(f, each) for f in beside for each in every.values()):
+        others = {n for e in editions if e != edition for n in stated.names(e).values()}
+        if any(matching(place, own) for place in beside for own in {*every.values()} - others):
             break
     if foreign:
         raise DataError(
