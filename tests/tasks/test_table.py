@@ -111,6 +111,15 @@ def test_rows_are_numbered_or_have_the_names_in_a_column(tmp_path, caplog):
     assert "1 rows have the id of an earlier row" in caplog.text
 
 
+def test_a_dev_file_that_is_not_read_is_named(tmp_path, caplog):
+    rows = [{**ROWS[0], "question": f"Who is {number}?"} for number in range(30)]
+    write(tmp_path, "csv", rows)
+    (tmp_path / "dev.csv").write_text((tmp_path / "train.csv").read_text())
+    for split, times in (("train", 0), ("dev", 1)):
+        read("table", tmp_path, split)
+        assert caplog.text.count("dev.csv: is not read: a part of train.csv is dev") == times
+
+
 def test_the_hub_is_refused_with_the_way_to_save_it_to_files():
     task = sources.task(block("table"))
     line = refused(sources.hub_config, task, "mine.yaml: tasks[0]", error=DataError)

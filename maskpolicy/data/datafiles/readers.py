@@ -235,6 +235,7 @@ def _table(
 _BLOCK = 1 << 20  # characters; a longer block of plain text is split after a line
 _BATCH = 256  # rows of Parquet that are decoded at once
 _HEADING = re.compile(r"\s*(?:= )+(?!=).*\S(?: =)+\s*")  # WikiText's " = = Early life = = "
+_LONG_HEADING = 1000  # characters; the pattern takes long for a long line of signs
 _SECTION, _BULLET = "Section::::", re.compile(r"BULLET::::-?\s*")  # KILT's markers
 _ANY = Layout()
 
@@ -306,7 +307,8 @@ def has_lines(name: str) -> bool:
 
 def is_heading(text: object) -> bool:
     """Return whether a line is a heading of WikiText."""
-    return isinstance(text, str) and _HEADING.fullmatch(text) is not None
+    is_short = isinstance(text, str) and len(text) < _LONG_HEADING
+    return is_short and _HEADING.fullmatch(text) is not None
 
 
 def _reader(name: str) -> tuple[Reader, Unit | None]:

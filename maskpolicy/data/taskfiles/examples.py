@@ -98,6 +98,8 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
     setting = f"on_error: skip in the block of task {task.name!r}"
     reading = Reading(task, source, Malformed(setting, block.on_error == "skip"))
     _map(reading)
+    if source.side == "dev" and "dev" not in task.facts.files:
+        _warn_of_dev(source)
     if not reading.kept:
         raise DataError(
             f"{source.name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows "
@@ -242,6 +244,15 @@ def _log_rows(reading: Reading) -> None:
             "%s: %d rows have the id of an earlier row, and are kept: %s", name, number, shown
         )
     reading.malformed.warn(name)
+
+
+def _warn_of_dev(source: sources.SplitSource) -> None:
+    """Warn of a file that looks like the dev split of a task whose dev is carved from train."""
+    for train in source.files:
+        for name in ("dev", "valid", "validation"):
+            other = train.with_name(train.name.replace("train", name, 1))
+            if other != train and other.is_file():
+                _log.warning("%s: is not read: a part of %s is dev", other, train.name)
 
 
 def _counts(reading: Reading) -> str:
