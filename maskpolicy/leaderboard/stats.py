@@ -19,6 +19,7 @@ _LARGE = 1000.0  # a bound of t beside which the noise of the mean is nothing
 # rows, or 3 tests of each, need at least FAILING logits between runs to hold their level then.
 MANY = 7
 FAILING = 0.8
+FEW = 3.5  # effective groups; with fewer, their variance is at least that of examples within them
 SHARED = 2  # weight of the family's run noise, relative to a pair's own
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
@@ -99,7 +100,8 @@ def weighted(
     document or dialogue of each example. At least two groups are needed. The squared
     deviation of a group is divided by the share of examples outside it (Bell and McCaffrey 2002,
     CR2). The degrees of freedom use the effective number of groups (Kish 1965), so that a few large
-    groups do not count as many.
+    groups do not count as many. Two or three groups often have nearly the same mean by chance, as
+    counts are whole numbers; the variance within them is a lower bound then.
     """
     weights = np.bincount(groups) / len(groups)
     examples = len(groups)
@@ -112,6 +114,11 @@ def weighted(
     factors = weights**2 / (1 - weights)
     chance = (rest**2).sum(-2) @ factors / max(1, seeds - 1)
     between = (of_group - mean[..., None]) ** 2 @ factors
+    effective = effective_groups(weights)
+    if effective < FEW:
+        over, others = total.mean(-2), np.maximum(1, np.bincount(groups) - 1)
+        within = by_group(over**2, groups) - by_group(over, groups) ** 2
+        between = np.maximum(between, within @ (weights**2 / others))
     return Difference(
         rows=rows,
         of_seed=of_seed,
@@ -119,7 +126,7 @@ def weighted(
         interaction=np.maximum(0, between - chance / seeds),
         slope=sum((w**2 * _slope(scores) for w, scores in parts), np.zeros(())) * (seeds > 1),
         groups=len(weights),
-        group_freedom=effective_groups(weights) - 1,
+        group_freedom=effective - 1,
         examples=examples,
     )
 

@@ -272,8 +272,8 @@ def test_equal_systems_and_tasks_of_one_group_have_no_test():
     assert alike.untested == (f"qa: {SAME}",)
 
 
-def test_groups_with_one_difference_have_no_test():
-    """Both documents have the difference 0.2: their variance is 0, and says nothing."""
+def test_two_groups_with_one_difference_have_at_least_the_error_of_their_examples():
+    """Both documents have the difference 0.2, so that their variance is 0."""
     right = {"base": (5, 4), "near": (7, 6), "far": (7, 5)}
     lines = [
         {"system": name, "task": "qa", "example": f"{d} {n}", "group": d, "score": float(n < count)}
@@ -282,8 +282,11 @@ def test_groups_with_one_difference_have_no_test():
         for n in range(10)
     ]
     board = build_board(pd.DataFrame(lines))
-    assert compared(board, "qa")[frozenset(("near", "base"))].reason == SAME
-    assert compared(board, "qa")[frozenset(("far", "base"))].p_holm > stats.LEVEL
+    test = compared(board, "qa")[frozenset(("near", "base"))].estimate
+    variances = [0.2 * 0.8 / 9] * 2  # of the mean of ten differences, of which two are 1
+    assert test.p == pytest.approx(2 * student.sf(0.2 / np.sqrt(sum(variances) / 4), 1))
+    whole = build_board(pd.DataFrame(lines).assign(score=lambda each: each.system == "near"))
+    assert compared(whole, "qa")[frozenset(("near", "base"))].reason == SAME
 
 
 def test_a_board_of_many_systems_and_two_groups_is_read_again(tmp_path):
