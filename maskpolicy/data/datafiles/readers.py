@@ -307,8 +307,9 @@ def has_lines(name: str) -> bool:
 
 def is_heading(text: object) -> bool:
     """Return whether a line is a heading of WikiText."""
-    is_short = isinstance(text, str) and len(text) < _LONG_HEADING
-    return is_short and _HEADING.fullmatch(text) is not None
+    if not isinstance(text, str) or len(text) > _LONG_HEADING:
+        return False
+    return _HEADING.fullmatch(text) is not None
 
 
 def _reader(name: str) -> tuple[Reader, Unit | None]:
