@@ -101,9 +101,9 @@ class Guesser:
         """Return the model's guesses for all tokens; each is masked once.
 
         About `rate` of a passage's tokens are masked at a time, in ceil(1 / rate) passes over the
-        passage, or in more if the tokenizer has too few sentinels. (seed, `draw`, passage) decide
-        which tokens are masked together. `report(passages, tokens)` gets the number of passages
-        since the last report, and of tokens of their sources and targets.
+        passage, or in more if there are too few sentinels or targets are too short. (seed, `draw`,
+        passage) decide which tokens are masked together. `report(passages, tokens)` gets the number
+        of passages since the last report, and of tokens of their sources and targets.
         """
         import torch
 
@@ -118,13 +118,27 @@ class Guesser:
         self.module.train(was_training)
         return found
 
+    @property
+    def room(self) -> int:
+        """The length, in tokens, to which training truncates passages."""
+        return self.specials.kept(self.spec, [self.denoising])
+
+    @property
+    def _most(self) -> int | None:
+        """The most tokens of a passage that a pass masks: what sentinels and a target hold."""
+        sentinels, room = self.specials.marks.most, self.specials.target_room(self.spec)
+        if room is None or self.denoising.target == "full":
+            return sentinels
+        tokens = (room - 1) // 2 if self.denoising.join == "mask" else room
+        return max(1, tokens if sentinels is None else min(tokens, sentinels))
+
     def _guess(self, chunk: list[Passage], rounds: int, draw: int, found: Guesses) -> int:
         """Append the guesses for a few passages; return the number of tokens of all passes."""
         lengths = np.asarray([len(passage.tokens) for passage in chunk])
         size, tokens = int(lengths.sum()), 0
         losses, entropies = np.zeros(size, np.float32), np.zeros(size, np.float32)
         best = np.full(size, -1, np.int32)
-        for spans in _rounds(chunk, rounds, self.spec.seed, draw, self.specials.marks.most):
+        for spans in _rounds(chunk, rounds, self.spec.seed, draw, self._most, self.room):
             for batch, places in self._batches(chunk, spans, draw):
                 tokens += int(batch.seen.sum()) + int((batch.labels != IGNORE).sum())
                 at, values = self._predict(batch, places, spans, lengths)
@@ -151,9 +165,9 @@ class Guesser:
             yield batch, np.where(table >= PLACE, table - PLACE, -1)
 
     def _pairs(self, passages: list[Passage], spans: list[Spans], draw: int) -> Pairs:
-        seed, epochs = self.spec.seed, [draw] * len(passages)
-        denoising = replace(self.denoising, replacement=None)
-        written = denoising_pairs(passages, spans, denoising, self.specials.marks, seed, epochs)
+        how = replace(self.denoising, replacement=None), self.specials.marks, self.spec.seed
+        epochs, limits = [draw] * len(passages), (self.room, self.specials.target_room(self.spec))
+        written = denoising_pairs(passages, spans, *how, epochs, *limits)
         return self.kind.pairs(self.specials, written, self.spec)
 
     def _predict(
@@ -181,15 +195,20 @@ class Guesser:
 
 
 def _rounds(
-    passages: Sequence[Passage], rounds: int, seed: int, draw: int, most: int | None = None
+    passages: Sequence[Passage],
+    rounds: int,
+    seed: int,
+    draw: int,
+    most: int | None = None,
+    room: int | None = None,
 ) -> Iterator[list[Spans]]:
-    """Yield the tokens to mask in each pass; every token is masked in exactly one of them.
+    """Yield the tokens to mask in each pass: each of the first `room` in exactly one of them.
 
     If a pass would mask more than `most` tokens of a passage, the passage has further passes.
     """
     streams = Streams()
     orders = [
-        streams.at(seed, draw, passage.id, "guess").permutation(len(passage.tokens))
+        streams.at(seed, draw, passage.id, "guess").permutation(len(passage.tokens[:room]))
         for passage in passages
     ]
     own = [rounds if most is None else max(rounds, math.ceil(len(o) / most)) for o in orders]
@@ -227,9 +246,9 @@ class Current:
         """Return loss and entropy of each token of passages, in nats, and the likeliest token.
 
         Each token is masked once, with a share of about `rate` of the others: the model reads a
-        passage ceil(1 / rate) times, under the row's denoising objective. If the model begins with
-        a new head, as most encoders do, all tokens are equally likely before the first step. Raises
-        ConfigError for a rate outside (0, 1].
+        passage ceil(1 / rate) times, or more if the targets are too short, under the row's
+        denoising objective. If the model begins with a new head, as most encoders do, all tokens
+        are equally likely before the first step. Raises ConfigError for a rate outside (0, 1].
         """
         if not 0 < rate <= 1:
             raise ConfigError(f"guess: rate must be above 0 and at most 1, not {rate}")

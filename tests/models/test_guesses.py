@@ -110,11 +110,11 @@ def test_every_family_predicts_the_tokens_of_its_own_target(name):
     assert flat.min() > 0
 
 
-@pytest.mark.parametrize("target", ["full", "spans"])
-def test_every_token_is_predicted_although_there_are_few_sentinels(target):
+@pytest.mark.parametrize(("target", "most"), [("full", 512), ("spans", 512), ("spans", 9)])
+def test_every_token_is_predicted_although_there_are_few_sentinels(target, most):
     tokenizer, model = text_to_text.tokenizer("t5"), text_to_text.model("t5")
     passages = list(tokenize([Document("d", " ".join(text_to_text.TEXTS[:2]))], tokenizer))
-    kind, spec = MODEL_KINDS["seq2seq"], replace(SPEC, max_source=512, max_target=512)
+    kind, spec = MODEL_KINDS["seq2seq"], replace(SPEC, max_source=512, max_target=most)
     special = kind.specials(tokenizer, model)
     assert len(passages[0].tokens) > 2 * special.marks.most
     made = Guesser(model, kind, special, spec, Denoising(target=target))
@@ -124,6 +124,15 @@ def test_every_token_is_predicted_although_there_are_few_sentinels(target):
     assert max(len(long) for long, _ in seen) <= special.marks.most
     assert [len(one) for _, one in seen] == [5] + [0] * (len(seen) - 1)
     assert sum(len(long) for long, _ in seen) == len(passages[0].tokens)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("most", [3, 8, 60])
+def test_every_token_that_training_reads_is_predicted_although_targets_are_short(how, most):
+    made = guesser(denoising=how, spec=replace(SPEC, max_target=most))
+    found = made.guess([small.ids(range(100, 158))], 1.0, 0)
+    read = most - 2 if how.target == "full" else 58
+    assert (found.losses[0] > 0).tolist() == [True] * read + [False] * (58 - read)
 
 
 @pytest.mark.parametrize("exclusion", [0.0, 1.0])
@@ -149,9 +158,10 @@ def test_an_encoder_predicts_tokens_at_their_places(exclusion):
     assert min(each.min() for each in found.losses) > 0
 
 
-def test_tokens_that_training_cuts_off_have_no_loss():
+@pytest.mark.parametrize("most", [12, 60])
+def test_tokens_that_training_cuts_off_have_no_loss(most):
     long = small.ids([5, 6, 7] * 10, name="long")
-    found = guesser(spec=replace(SPEC, max_source=12, max_target=12)).guess([long], 1.0, 0)
+    found = guesser(spec=replace(SPEC, max_source=12, max_target=most)).guess([long], 1.0, 0)
     assert (found.losses[0] > 0).tolist() == [True] * 10 + [False] * 20
     assert found.best[0].tolist()[10:] == [-1] * 20
 

@@ -152,7 +152,7 @@ def on_the_way(stage):
     ],
 )
 def test_parts_with_equal_columns_end_in_the_bytes_of_one_training(folder, kind, precision, how):
-    spec = {"precision": precision, "dropout": 0.1}
+    spec = {"precision": precision, "dropout": 0.1, "max_source": 20}
     rows = [{"name": name, "label": name, **how} for name in ("fixed", "again")]
     graph = built(folder, *rows, kind=kind, intermediate=spec, checkpoint_steps=[3, 7, 14, 25])
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
@@ -196,8 +196,16 @@ def test_a_model_of_checkpoint_steps_is_the_same_when_trained_alone(folder):
         assert work(alone, each) == work(together, each)
 
 
-def test_masks_follow_the_model_and_the_columns_cover_what_is_read(folder):
-    graph = built(folder, "surprised", intermediate={"steps": 6})
+@pytest.mark.parametrize(
+    ("kind", "limits", "room"),
+    [
+        ("seq2seq", {}, 62),
+        ("seq2seq", {"max_source": 14, "max_target": 9}, 12),
+        ("encoder", {"max_source": 14}, 12),
+    ],
+)
+def test_masks_follow_the_model_and_the_columns_cover_what_is_read(folder, kind, limits, room):
+    graph = built(folder, "surprised", kind=kind, intermediate={"steps": 6, **limits})
     stage = graph.pretrained["surprised", 0]
     first, part, second = parts(stage)[:3]
     store = done(Store(folder / "store"), first, part, second)
@@ -209,8 +217,9 @@ def test_masks_follow_the_model_and_the_columns_cover_what_is_read(folder):
         read = {item for step in steps for item, _ in order.step(step)}
         lengths = columns.arrays["losses"].lengths
         assert [int(each) for each in lengths] == [
-            len(passage.tokens) if place in read else 0 for place, passage in enumerate(corpus)
+            min(room, len(one.tokens)) if place in read else 0 for place, one in enumerate(corpus)
         ]
+        assert (columns.arrays["losses"].flat > 0).all()
         found.append(columns.arrays["losses"])
     both = [i for i in range(len(corpus)) if len(found[0][i]) and len(found[1][i])]
     assert any(not np.array_equal(found[0][i], found[1][i]) for i in both)

@@ -63,9 +63,9 @@ def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
     return found
 
 
-@stage("intermediate-feedback")
+@stage("intermediate-feedback", version=2)
 def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Compute a policy's columns of the passages that the next part of its training reads.
+    """Compute a policy's columns of the passages, truncated, that the next part of training reads.
 
     inputs: those of the training, "state" of the previous part, and "before", the stage of this
     kind before that part. Without "state", the model is that before the intermediate stage.
@@ -74,8 +74,8 @@ def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) 
     annotated = [inputs[ANNOTATE]] if ANNOTATE in inputs else []
     passages = Passages.open(inputs["corpus"], *annotated)
     items = _read(passages, params)
-    chosen = _Chosen(Passages(passages.arrays, remembered=0), items)
-    current = _current(params, inputs, len(items), run)
+    current, room = _current(params, inputs, len(items), run)
+    chosen = _Chosen(Passages(passages.arrays, remembered=0).cut(room), items)
     if current.guesser is None and params.until == params.spec.steps:
         run.warn(
             "the model's head is new, so it predicts nothing before the first step, and it is not "
@@ -118,14 +118,18 @@ class _Chosen(Sequence[Passage]):
         return self._passages[int(self._items[index])]
 
 
-def _current(params: FeedbackParams, inputs: Folders, count: int, run: StageRun) -> Current:
-    """Return the model in training, without a guesser at step 0 if the head is new."""
+def _current(
+    params: FeedbackParams, inputs: Folders, count: int, run: StageRun
+) -> tuple[Current, int]:
+    """Return the model in training, and the most tokens that it reads of a passage.
+
+    It has no guesser at step 0 if its head is new.
+    """
     kind = MODEL_KINDS[params.kind]
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model, guesser, done = kind.load(str(inputs["model"]), None), None, 0
+    spec, specials = bounded(params.spec, model), kind.specials(tokenizer, model)
     if "state" in inputs or not kind.has_new_head(model, params.how):
-        spec = bounded(params.spec, model)
-        specials = kind.specials(tokenizer, model)
         layers, state = params.decoder_layers, inputs.get("state")
         module = in_training(kind, model, params.how, layers, spec, state)
         guesser = Guesser(module, kind, specials, spec, params.how)
@@ -136,7 +140,7 @@ def _current(params: FeedbackParams, inputs: Folders, count: int, run: StageRun)
         run.progress(min(done, count), count, "passages")
 
     before = inputs["before"] / STATE if "before" in inputs else None
-    return Current(
+    current = Current(
         vocabulary=len(tokenizer),
         steps=params.first,
         guesser=guesser,
@@ -144,3 +148,4 @@ def _current(params: FeedbackParams, inputs: Folders, count: int, run: StageRun)
         fitted=inputs.get("fit"),
         report=report,
     )
+    return current, specials.kept(spec, [params.how])
