@@ -73,6 +73,7 @@ def smoothed(kind: Kind, reference: Any, share: float) -> Loss:
         known = kind.label_logits(module, batch).float().log_softmax(1)
         with torch.no_grad():
             guess = kind.label_logits(reference, batch).float().softmax(1)
+            guess = guess * (labels != IGNORE)[:, None]  # places that fill up a bucket
         if (weights := batch.label_weights) is not None:
             known = known * weights[:, None]
         right = nll_loss(known, labels, reduction="sum")

@@ -18,6 +18,7 @@ from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.models.guesses import Guesser, _rounds, smoothed
 from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.training.batching import collate
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.unmasking import unmasked
 
@@ -166,8 +167,9 @@ def test_tokens_that_training_cuts_off_have_no_loss(most):
     assert found.best[0].tolist()[10:] == [-1] * 20
 
 
+@pytest.mark.parametrize("limits", [None, (60, 60)], ids=["plain", "in buckets"])
 @pytest.mark.parametrize("kind", ["seq2seq", "encoder"])
-def test_smoothed_labels_are_part_token_part_prediction(kind):
+def test_smoothed_labels_are_part_token_part_prediction(kind, limits):
     how = AT_POSITIONS if kind == "encoder" else HOWS[0]
     made, other = guesser(kind, how), guesser(kind, how)
     with torch.no_grad():
@@ -176,16 +178,19 @@ def test_smoothed_labels_are_part_token_part_prediction(kind):
                 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
             )
     spans = [passage.words[:2] for passage in small.passages()]
-    batch = next(made._batches(list(small.passages()), spans, 0))[0]
+    pairs, special = made._pairs(list(small.passages()), spans, 0), made.specials
+    batch = collate(pairs, special.pad, special.start, limits)
     module, reference = made.module.eval(), other.module.eval()
     found, count = smoothed(made.kind, reference, 0.25)(module, batch)
     with torch.no_grad():
-        known, guess = (made.kind.label_logits(each, batch) for each in (module, reference))
+        logits = [made.kind.label_logits(each, batch) for each in (module, reference)]
     labels = batch.labels[batch.labels != -100]
+    known, guess = (each[: len(labels)] for each in logits)
     soft = 0.25 * guess.softmax(1)
     soft[torch.arange(len(labels)), labels] += 0.75
     expected = torch.nn.functional.cross_entropy(known, soft, reduction="sum")
-    assert count == len(labels)
+    assert count == len(batch.places)
+    assert (count > len(labels)) == (limits is not None)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     found.backward()
     assert all(weight.grad is None for weight in reference.parameters())
