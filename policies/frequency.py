@@ -41,9 +41,10 @@ class Frequency:
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None, statistics: Statistics
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Return the column "ranks" (t,) of the passage's tokens; unknown tokens have 0."""
+        """Return the column "ranks" (t,) of the passage's tokens; unknown tokens are the rarest."""
         found = (statistics.numbers(passage.tokens.tolist()) for passage in passages)
-        return {"ranks": [ranks.astype(np.float32) for ranks in found]}
+        rarest = len(statistics) + 1
+        return {"ranks": [np.where(ranks, ranks, rarest).astype(np.float32) for ranks in found]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Mask each token with its chance."""
