@@ -72,8 +72,8 @@ class InforMaskRates:
     passes: ClassVar = 2  # pairs first, then masks
 
     def depends(self) -> Json:
-        """Return the version of the rule by which masks are chosen: in parts."""
-        return {"masks": 2}
+        """Return the version of the rules: unknown tokens have the rate `ratio`."""
+        return {"masks": 3}
 
     def count(self, passages: Sequence[Passage], statistics: Statistics | None) -> Counter[Any]:
         """Count pairs of tokens; in the second pass, how often each token occurs and is masked."""
@@ -89,17 +89,18 @@ class InforMaskRates:
         return counts
 
     def condense(self, statistics: Statistics) -> Iterator[tuple[int, float]]:
-        """Yield the rate of each token that some best mask contains."""
+        """Yield the rate of each token; -1 for one that no best mask contains."""
         for key, number in statistics.items():
-            if isinstance(key, tuple) and key[0] == MASKED:
-                yield int(key[1]), number / statistics[SEEN, key[1]]
+            if isinstance(key, tuple) and key[0] == SEEN:
+                yield int(key[1]), statistics[MASKED, key[1]] / number or -1.0
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None, statistics: Statistics
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Return the column "rates", (t,), of the passage's tokens."""
+        """Return the column "rates", (t,), of the passage's tokens; unknown tokens have `ratio`."""
         found = (statistics.numbers(passage.tokens.tolist()) for passage in passages)
-        return {"rates": [rates.astype(np.float32) for rates in found]}
+        known = (np.where(rates, rates, self.ratio).clip(0) for rates in found)
+        return {"rates": [rates.astype(np.float32) for rates in known]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Mask each token with the probability that is its rate."""

@@ -342,10 +342,14 @@ def test_rates_are_the_share_of_a_tokens_occurrences_in_the_best_masks():
     for (name, token), number in counted.items():
         (masked if name == "masked" else seen)[token] += number
     assert seen == {1: 12, 2: 12, 3: 11, 4: 9, 5: 4}
-    assert dict(known.items()) == {t: n / seen[t] for t, n in masked.items() if n}
+    assert dict(known.items()) == {t: n / seen[t] or -1 for t, n in masked.items()}
     assert sum(masked.values()) == pytest.approx(24, abs=6)
     rates = policy.annotate(PASSAGES[:1], None, known)["rates"][0]
     assert rates == pytest.approx([known[1], known[2], known[3]])
+    never = Statistics.of({("seen", 7): 4, ("seen", 8): 2, ("masked", 7): 1})
+    known = Statistics.of(dict(policy.condense(never)))
+    rates = policy.annotate([small.ids([7, 8, 9])], None, known)["rates"][0]
+    assert rates.tolist() == [0.25, 0, 0.5]  # a quarter of its places, none, never counted
 
 
 def test_the_counts_do_not_depend_on_batches():
