@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import small
 import spacy_rules
 from hypothesis import given
 from hypothesis import settings as limits
@@ -39,6 +40,15 @@ def test_an_edited_folder_is_loaded_again(ruler, tmp_path):
     shutil.rmtree(ruler)
     spacy_rules.pipeline(tmp_path / "animals", {"fox": "ANIMAL"})
     assert list(pipelines.find_entities(["A red fox."], ruler)) == [[(6, 9, "ANIMAL")]]
+
+
+def test_a_word_has_the_tag_of_its_last_token_that_is_no_clitic(tmp_path):
+    tags = [({"LOWER": {"REGEX": "['’]|not"}}, "PART"), ({"LOWER": {"IN": ["the", "-"]}}, "DET")]
+    tags += [({"LOWER": {"IN": ["do", "ca", "can"]}}, "AUX"), ({"LOWER": "art"}, "NOUN")]
+    text = small.words("art's Art’s Don't don’t can't cannot the-art the-art's 's not")
+    found = next(pipelines.tag_words([text], spacy_rules.pipeline(tmp_path, tags=tags)))
+    wanted = ["NOUN"] * 2 + ["AUX"] * 4 + ["NOUN"] * 2 + ["PART"] * 2
+    assert [pipelines.TAGS[tag] for tag in found.tolist()] == wanted
 
 
 @pytest.mark.parametrize("name", ["en_core_web_absent", "no/such/folder", "", "."])

@@ -138,7 +138,7 @@ class TagsParams:
     masking: int  # version of the stage "intermediate"
 
 
-@stage("tags")
+@stage("tags", version=2)
 def tags(params: TagsParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Tag the words of a sample."""
     passages = Passages.open(inputs["corpus"])

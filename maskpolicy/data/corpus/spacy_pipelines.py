@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import metadata
@@ -38,6 +39,7 @@ TAGS = (
 _FOR_ENTITIES = {"tok2vec", "transformer", "ner"}
 _ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # names of spaCy's factories
 _STOCK = {"tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer"}
+_CLITIC = re.compile(r"['’]|n['’o]t$")  # the end of "John's", "don't", "cannot"
 log = logging.getLogger(__name__)
 
 
@@ -142,8 +144,8 @@ def entity_labels(pipeline: str | None = None) -> frozenset[str]:
 def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np.uint8]]:
     """Yield the index in TAGS of each word of each passage, (w,).
 
-    It is the tag of the pipeline's token that holds the word's last character. Raises ConfigError
-    if the pipeline has no tagger.
+    It is the tag of the pipeline's token that holds the word's last character, or of one before it
+    if that is a clitic. Raises ConfigError if the pipeline has no tagger.
     """
     unknown = TAGS.index("X")
     texts = ((passage.text, passage) for passage in passages)
@@ -153,10 +155,13 @@ def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np
         tokens = [token for token in doc if token.pos]
         ends = passage.offsets[passage.words[:, 1] - 1, 1] - 1
         starts = np.asarray([token.idx for token in tokens], np.int64)
-        at = np.searchsorted(starts, ends, side="right") - 1
+        first = np.searchsorted(starts, passage.offsets[passage.words[:, 0], 0]).tolist()
+        at = (np.searchsorted(starts, ends, side="right") - 1).tolist()
         tags = [TAGS.index(token.pos_) if token.pos_ in TAGS else unknown for token in tokens]
-        tagged = [tags[place] if place >= 0 else unknown for place in at.tolist()]
-        yield np.asarray(tagged, np.uint8)
+        for word, begin in enumerate(first):
+            while at[word] > begin and _CLITIC.match(tokens[at[word]].text):
+                at[word] -= 1
+        yield np.asarray([tags[place] if place >= 0 else unknown for place in at], np.uint8)
 
 
 def _folder(folder: Path) -> str:
