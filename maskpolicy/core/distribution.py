@@ -12,6 +12,7 @@ import numpy as np
 from maskpolicy.core.errors import ConfigError
 
 T = TypeVar("T")
+_TINY = 1e-12  # at the ends, quantiles and densities may be infinite
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,10 @@ class Distribution:
             raise ConfigError(
                 f"sd: must be below {most:.3g} for a beta distribution with mean {self._mean:g}"
             )
+        if kind == "bell" and self._below(self.high) - self._below(self.low) < _TINY:
+            raise ConfigError(
+                f"mean, sd: the bell has no probability between {self.low:g} and {self.high:g}"
+            )
 
     def draw(self, rng: np.random.Generator) -> float:
         """Draw the number."""
@@ -61,8 +66,7 @@ class Distribution:
         if self.distribution == "cosine":
             return 1 - math.cos(math.pi / 2 * place)
         if self.distribution == "bell":
-            tiny = 1e-12  # the ends have no finite quantile
-            place = min(max(place, tiny), 1 - tiny)
+            place = min(max(place, _TINY), 1 - _TINY)
             return min(max(NormalDist(self._mean, self._sd).inv_cdf(place), self.low), self.high)
         return place
 
@@ -71,9 +75,10 @@ class Distribution:
         if self.distribution == "beta":
             a = self._mean * self._strength
             b, width = self._strength - a, self.high - self.low
-            share = (number - self.low) / width
+            share = min(max((number - self.low) / width, _TINY), 1 - _TINY)
             scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-            return math.exp(scale) * math.pow(share, a - 1) * math.pow(1 - share, b - 1) / width
+            powers = (a - 1) * math.log(share) + (b - 1) * math.log1p(-share)
+            return math.exp(scale + powers) / width
         uncut = 1.0
         if self.distribution == "cosine":
             uncut = 2 / math.pi / math.sqrt(1 - (1 - number) ** 2)

@@ -19,6 +19,7 @@ EVERY = [
     Distribution("cosine"),
     Distribution("cosine", 0.2, 0.9),
     Distribution("beta", mean=0.3, sd=0.1),
+    Distribution("beta", mean=0.5, sd=0.01),
     Distribution("beta", 0.05, 0.5, mean=0.5, sd=0.2),
     Distribution("bell", mean=0.2, sd=0.12),
     Distribution("bell", 0.1, 0.4, mean=0.9, sd=0.3),
@@ -38,6 +39,11 @@ def test_draws_have_the_stated_density(given):
     mass = np.asarray([given.density(m) for m in middles]) * (fine[1] - fine[0])
     assert mass.sum() == pytest.approx(1, abs=0.01)  # a density that is infinite at an end
     np.testing.assert_allclose(shares, mass.reshape(10, -1).sum(1), atol=0.012)
+
+
+def test_the_density_at_the_ends_is_a_number():
+    drawn = Distribution("beta", 0.1, 0.9, mean=0.8, sd=0.3)
+    assert all(0 < drawn.density(end) < math.inf for end in (0.1, 0.9))  # both may be drawn
 
 
 @pytest.mark.parametrize("u", [0.1, 0.5, 0.9])
