@@ -31,7 +31,7 @@ from maskpolicy import (
     draw_weighted,
     policy,
 )
-from maskpolicy.data.corpus import spacy_version
+from maskpolicy.data.corpus import spacy_version, stop_words
 from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 EMBEDDINGS, ANCHORS = "embeddings.npy", "anchors.npy"
@@ -122,10 +122,9 @@ class DifferenceMasking:
 
 def _content(passage: Passage) -> list[str]:
     """Return the words of a passage in lower case that have a letter and are not stop words."""
-    from spacy.lang.en.stop_words import STOP_WORDS
-
+    stops, least = stop_words(passage.language), 1 + (passage.language == "en")
     words = map(str.lower, passage.texts(passage.words))
-    return [w for w in words if len(w) > 1 and w not in STOP_WORDS and any(map(str.isalpha, w))]
+    return [w for w in words if len(w) >= least and w not in stops and any(map(str.isalpha, w))]
 
 
 def _weights(

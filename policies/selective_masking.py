@@ -31,7 +31,7 @@ from maskpolicy import (
     draw_highest,
     policy,
 )
-from maskpolicy.data.corpus import spacy_version
+from maskpolicy.data.corpus import spacy_version, stop_words
 from maskpolicy.models.learned import (
     Classifier,
     Context,
@@ -124,10 +124,9 @@ class SelectiveMasking:
 
         `probability` returns the probability of each example's label.
         """
-        from spacy.lang.en.stop_words import STOP_WORDS
-
         whole = probability([context.example for context in contexts])
-        skipped = [[word.lower() in STOP_WORDS for word in each.words] for each in contexts]
+        stops = stop_words(contexts[0].passage.language) if contexts else ()
+        skipped = [[word.lower() in stops for word in each.words] for each in contexts]
         buffers: Marks = [np.zeros(len(words), bool) for words in skipped]
         found: Marks = [np.zeros(len(words), bool) for words in skipped]
         for at in range(max(map(len, skipped), default=0)):

@@ -154,7 +154,7 @@ def test_english_needs_no_spacy():
 @pytest.mark.parametrize(
     "needs_it",
     [
-        *(lambda: pipeline_identity("en_core_web_sm"), lambda: stop_words("en")),
+        *(lambda: pipeline_identity("en_core_web_sm"), lambda: stop_words("la")),
         *(lambda: check_language("ja", "language"), lambda: rules_version("ja")),
         lambda: instance("policy", "keywords", {}).depends(),
     ],

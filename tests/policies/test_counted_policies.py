@@ -185,6 +185,20 @@ def test_anchors_are_frequent_here_and_rare_in_general():
     assert best == ["molecule", "reacts", "water"]
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "words"),
+    [
+        ("en", "The x of die Wolle", ["die", "wolle"]),
+        ("de", "The x of die Wolle", ["the", "x", "of", "wolle"]),
+        ("zh", "我 的 羊 。", ["羊"]),
+    ],
+)
+def test_stop_words_are_those_of_the_language(language, text, words):
+    passage = replace(small.words(text), language=language)
+    counts = DifferenceMasking().count([passage])
+    assert [key for key in counts if isinstance(key, str)] == words
+
+
 def test_words_that_are_everywhere_in_general_are_no_anchors():
     text = word_passages(["water", "heat"])
     policy = DifferenceMasking()

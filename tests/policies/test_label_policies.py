@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from math import log, sqrt
 from pathlib import Path
 from types import SimpleNamespace
@@ -320,6 +321,13 @@ def test_a_stop_word_is_judged_and_taken_out_but_never_important():
     found, judged = important(POLICY, context("Not great"), lambda w: 0.9 if "not" in w else 0.1)
     assert found == []
     assert judged == ["Not great", "Not", "great"]
+
+
+def test_stop_words_are_those_of_the_language():
+    one = context("Not nicht")
+    german = replace(one, passage=replace(one.passage, language="de"))
+    assert important(POLICY, one, lambda _: 1.0)[0] == ["nicht"]
+    assert important(POLICY, german, lambda _: 1.0)[0] == ["Not"]
 
 
 def test_only_texts_whose_label_the_classifier_gets_right_are_learned_from():

@@ -123,6 +123,7 @@ def segmenter(language: str = ENGLISH) -> Segmenter:
     )
 
 
+@cache
 def stop_words(language: str) -> frozenset[str]:
     """Return spaCy's words of a language that have little meaning by themselves; may be empty."""
     spacy_version()
