@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from maskpolicy import Passage, Rate, Spans, as_spans, omitted, policy
+from maskpolicy import ConfigError, Passage, Rate, Spans, as_spans, omitted, policy
 
 
 @policy("prefix-lm", target="spans")
@@ -22,6 +22,11 @@ class PrefixLM:
     ratio: Rate = 0.25  # share of the tokens to mask
     # where the prefix ends: by `ratio`, or after any token but the last, all equally likely (T5)
     split: Literal["ratio", "uniform"] = omitted("ratio")
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a ratio that is not used."""
+        if self.split == "uniform" and self.ratio != PrefixLM.ratio:
+            raise ConfigError("ratio: has no use with split: uniform: leave one of them out")
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Return the suffix; no span in a passage of fewer than 2 tokens."""
