@@ -42,11 +42,10 @@ class Entities:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for labels that the built-in rules do not have."""
-        if self.pipeline is None and not self._takes_all:
+        if self.pipeline is None and not self._takes_all and self.labels != NAMES_AND_DATES:
             ours = entity_labels()
-            known = {*ours, *NAMES_AND_DATES} if ours & {*self.labels} else ours
             for label in self.labels:
-                if label not in known:
+                if label not in ours:
                     raise ConfigError(
                         f"labels: {unknown('label', label, ours)}; others need a `pipeline`"
                     )
