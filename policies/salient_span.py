@@ -68,7 +68,7 @@ class Entities:
         """
         if self.pipeline is None and passages and passages[0].language != "en":
             raise ConfigError(
-                "salient-span: the built-in rules are for English, and the text's language "
+                "entities: the built-in rules are for English, and the text's language "
                 f"is {passages[0].language}: set `pipeline` to a spaCy pipeline of that language"
             )
         found = self.entities([passage.text for passage in passages])
