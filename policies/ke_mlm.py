@@ -44,7 +44,7 @@ from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 FILE = "words.json"
 ALL = ""  # the key of the number of all words
-CONTRACTED = re.compile(r"(^won't|^can't|n't|'(re|s|d|ll|t|ve|m))$")
+CONTRACTED = re.compile(r"(^won't|^can't|^ain't|^shan't|n't|'(re|s|d|ll|t|ve|m))$")
 
 
 @policy("ke-mlm", target="spans")
@@ -63,7 +63,7 @@ class KeMlm:
 
     def depends(self) -> Json:
         """Return the version of spaCy, which the stop words come with, and that of the rule."""
-        return {"spacy": spacy_version(), "words": 2}
+        return {"spacy": spacy_version(), "words": 3}
 
     def count(self, passages: Sequence[Passage]) -> Counter[str]:
         """Count words, and all of them under ""; stop words and punctuation are left out."""
