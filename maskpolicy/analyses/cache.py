@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from maskpolicy import analyses as findings
 from maskpolicy.analyses import Analysis, Findings
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, PluginError
 from maskpolicy.core.files import sha256, weights_in
 from maskpolicy.core.keys import digest, plain, to_json
 from maskpolicy.core.types import Json
@@ -23,6 +24,7 @@ from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Artifact, Store, available
 from maskpolicy.plugins import changed_files
 from maskpolicy.plugins.discovery import code_digests, find_plugin
+from maskpolicy.plugins.registry import cause_in, is_builtin
 
 _FOUND = "findings.json"
 
@@ -117,7 +119,7 @@ def analyse(
     """Return the findings of an analysis, and whether they came from the store.
 
     Runs with equal names get different ones. Findings that are not partial are stored under a key
-    of the analysis and of all results.
+    of the analysis and of all results. Raises PluginError if a user's analysis fails.
     """
     runs = named_apart(runs)
     identity = _identity(name, analysis, runs)
@@ -126,17 +128,35 @@ def analyse(
         if (known := store.get(key)) is not None:
             document = json.loads((known.path / _FOUND).read_text(encoding="utf-8"))
             return findings.from_json(document), True
-        found = analysis.analyse(runs, store)
+        found, document = _computed(name, analysis, runs, store)
         if not found.partial:
             changed_files.compare_files(find_plugin("analysis", name), identity["code"])
             about = {"kind": manifest.FINDINGS, "version": 1, "params": {"name": name}}
             record = {**about, manifest.KEYED: identity, "inputs": {}, "local": {}}
             with store.write(key, {**record, **_logical("analysis", name)}) as out:
-                text = json.dumps(
-                    findings.to_json(found, name), ensure_ascii=False, allow_nan=False
-                )
+                text = json.dumps(document, ensure_ascii=False)
                 (out / _FOUND).write_text(text, encoding="utf-8")
         return found, False
+
+
+def _computed(
+    name: str, analysis: Analysis, runs: Sequence[Run], store: Store
+) -> tuple[Findings, Json]:
+    """Return findings and their JSON; raises PluginError for a fault of a user's analysis."""
+    try:
+        found = analysis.analyse(runs, store)
+        if not isinstance(found, Findings):
+            raise TypeError(f"`analyse` returned {type(found).__name__}, not Findings")
+        document = findings.to_json(found, name)
+    except Exception as error:
+        if isinstance(error, MaskpolicyError) or is_builtin(type(analysis)):
+            raise
+        why = cause_in(analysis, error)
+        raise PluginError(f"analyze {name}: the analysis failed: {why}") from error
+    try:
+        return found, plain(document)
+    except ConfigError as error:
+        raise PluginError(f"analyze {name}: its findings: {error}") from None
 
 
 def _logical(kind: str, label: str) -> Json:

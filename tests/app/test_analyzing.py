@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import dedent
 
 import folders
 import pytest
+from pages import ROOT, blocks
 
 from maskpolicy.leaderboard.results.cell import fingerprint
+
+COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +88,40 @@ def test_all_analyses_that_find_something_are_in_the_page(call, refused, finishe
     fail("\x1b[31mred")  # which must not reach the terminal
     _, out, err = call("analyze", "all", finished)
     assert "did not finish: \ufffd[31mred" in err and "\x1b" not in out + err
+
+
+def test_faults_of_a_users_analyses_name_them_and_end_no_other(call, finished):
+    said = {
+        "raise ValueError('x')": "the analysis failed: ValueError: x ({file}:11)",
+        "return None": "the analysis failed: TypeError: `analyse` returned NoneType",
+        "return Findings(('a',), ({'a': float('nan')},))": "its findings: rows[0].a: nan is not",
+        "return Findings(('a',), ({'a': np.float32(1)},))": "its findings: rows[0].a: a float32",
+    }
+    text = """
+    import numpy as np
+    from dataclasses import dataclass
+    from maskpolicy import Findings, analysis
+    """
+    each = """
+
+    @analysis("mine-{number}")
+    @dataclass(frozen=True)
+    class Mine:
+        def analyse(self, runs, store):
+            {line}
+    """
+    file = Path("own.py").resolve()
+    parts = [each.format(number=number, line=line) for number, line in enumerate(said)]
+    file.write_text("".join(map(dedent, [text, *parts])))
+    code, out, err = call("analyze", "all", finished, "--plugin", file)
+    assert code == 0, err
+    for number, line in enumerate(said.values()):
+        assert f"analyze mine-{number}: {line.format(file=file)}" in err
+    assert "coverage.json" in out
+
+
+def test_the_documented_analysis_runs_as_it_is_shown(refused, finished):
+    [shown] = [each.text for each in blocks(COMMANDS_PAGE) if "@analysis(" in each.text]
+    Path("shown.py").write_text(shown)
+    said = refused("analyze", "mine", finished, "--plugin", "shown.py")
+    assert said.startswith("error: analyze mine: nothing to show: ")
