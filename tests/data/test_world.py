@@ -77,6 +77,19 @@ def digest(folder: Path) -> str:
     return whole.hexdigest()
 
 
+def test_a_world_replaces_an_older_one_but_no_file_of_the_user(tmp_path):
+    new, both = tmp_path / "new", tmp_path / "both"
+    own = both / "tasks" / "evidence" / "wikipedia" / "Ada.txt"
+    settings = replace(SMALL, seed=1, evidence=False)
+    for each, out in ((ALL, both), (SMALL, both), (settings, both), (settings, new)):
+        world.write(each, out)
+        if out == both:
+            own.write_text("mine")
+    assert own.read_text() == "mine"
+    own.unlink()
+    assert digest(both) == digest(new)
+
+
 @pytest.mark.parametrize(("settings", "known"), DIGESTS.values(), ids=DIGESTS)
 def test_the_bytes_stay(settings, known, tmp_path):
     world.write(settings, tmp_path)

@@ -42,6 +42,8 @@ KINDS_BY_FILE: Mapping[str, str] = {name: task.kind for task in TASKS for name i
 SITUATIONS: Final = "situations"  # the corpus of situations, if a world has them
 CORPORA = ("general", "intermediate", SITUATIONS)
 MARKS = (*(f"{name}.jsonl" for name in CORPORA), "tasks", RECORD)  # of a written world
+_EVIDENCE = Path("evidence", "wikipedia")  # below tasks/
+_FILENAME = re.compile(r'"Filename": "([^"/]+)"')  # of evidence, in TriviaQA's files
 _RUN = re.compile(r"\w+(?: \w+)*")  # words with only single blanks between them
 _WORD = re.compile(r"\w+")
 
@@ -50,15 +52,17 @@ def write(settings: Settings, out: Path) -> None:
     """Write general.jsonl, intermediate.jsonl, tasks/ and world.json below `out`.
 
     A world with situations also has situations.jsonl, and as many other situations at the end of
-    the general corpus. The same settings give the same bytes. Raises ConfigError for impossible
-    settings.
+    the general corpus. The same settings give the same bytes. The files of an older world in `out`
+    are removed first. Raises ConfigError for impossible settings.
     """
     check(settings)
     world = World(settings, build(settings))
     folder = Path(out) / "tasks"
-    evidence = folder / "evidence" / "wikipedia"
+    evidence = folder / _EVIDENCE
+    if (Path(out) / RECORD).is_file():
+        _remove(Path(out))
     if settings.evidence:
-        evidence.mkdir(parents=True)
+        evidence.mkdir(parents=True, exist_ok=True)
     with Files(Path(out)) as corpora, Files(folder) as files:
         tasks = [task for task in TASKS if task.kind in ("", *settings.kinds)]
         for task in tasks:
@@ -105,6 +109,16 @@ def write(settings: Settings, out: Path) -> None:
     record = {"settings": keys.to_json(settings), "rows": files.rows}
     text = json.dumps(record, indent=1, sort_keys=True) + "\n"
     (Path(out) / RECORD).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _remove(out: Path) -> None:
+    """Remove the files of a finished world, and none that it did not write."""
+    tasks = [out / "tasks" / name for name in KINDS_BY_FILE]
+    for path in filter(Path.is_file, tasks):
+        for name in _FILENAME.findall(path.read_text("utf-8", "replace")):
+            (out / "tasks" / _EVIDENCE / name).unlink(missing_ok=True)
+    for path in (*(out / f"{name}.jsonl" for name in CORPORA), *tasks, out / RECORD):
+        path.unlink(missing_ok=True)
 
 
 def _in_turn(tasks: Sequence[TaskFiles], kind: str, number: int) -> list[TaskFiles]:
