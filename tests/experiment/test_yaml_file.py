@@ -108,6 +108,11 @@ def test_a_value_may_be_that_of_another_key():
     assert made["escaped"] == "${a}"
 
 
+@pytest.mark.parametrize("sign", ["|", ">"])
+def test_a_sign_that_begins_a_block_of_text_is_itself_on_the_command_line(sign):
+    assert values("a: 1", "it", [f"separator={sign}"])["separator"] == sign
+
+
 def test_numbers_that_all_versions_of_yaml_read_alike():
     text = "a: [0, 100, 1e3, .5, 0x1F, 00.5, '0100', \"1:40\", !!str 010, 0:40, a_1]"
     made = values(text, "it: ", ["b='010'"])
