@@ -160,5 +160,8 @@ def reader_params(block: PolicyBlock) -> dict[str, Any]:
 
 
 def reader(block: PolicyBlock) -> ReaderParams:
-    """Return the policy of a row as one that reads a corpus."""
-    return ReaderParams(**reader_params(block), depends=hooks.DEPENDS.of(block.policy)())
+    """Return the policy of a row as one that reads a corpus; a ConfigError names the row."""
+    try:
+        return ReaderParams(**reader_params(block), depends=hooks.DEPENDS.of(block.policy)())
+    except ConfigError as error:
+        raise type(error)(f"policies: {block.label}: {error}") from error
