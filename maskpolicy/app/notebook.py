@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from maskpolicy.app.progress import RunProgress
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError
 from maskpolicy.core.keys import digest
-from maskpolicy.core.schema import Count
+from maskpolicy.core.schema import Count, Range, Steps
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import policy_blocks
 from maskpolicy.experiment.model_and_corpus import check_language
@@ -45,6 +45,7 @@ from maskpolicy.pipeline.store.opening import open_store, writable
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_Progress = Annotated[float, Range(ge=0, lt=1)]  # the share of a training that is done
 _NAMELESS = "experiment"  # begins the name of an experiment from a dict without a name
 
 
@@ -183,11 +184,13 @@ def mask(
     """
     if not isinstance(text, str):
         raise ConfigError(f"text: must be one text, not {type(text).__name__}")
-    if seed < 0:
-        raise ConfigError(f"seed: must be a whole number from 0, not {seed}")
+    for name, number, allowed in (("seed", seed, Steps), ("progress", progress, _Progress)):
+        schema.check(number.item() if isinstance(number, np.generic) else number, allowed, name)
+    if "name" in settings:
+        raise ConfigError("name: cannot be set here: `policy` names the policy")
     check_language(language, "language")
     artifacts = open_store(store)
-    named = dict(policy) if isinstance(policy, Mapping) else {"name": policy}
+    named = policy_blocks.named(policy, "policy")
     kind = preview.kind_of(tokenizer) if isinstance(tokenizer, str) else ""
     block = policy_blocks.policy_block({**named, **settings}, "policy", {}, kind)
     if isinstance(tokenizer, str):

@@ -126,6 +126,8 @@ def _part(keys: Mapping[str, Any], key: str) -> dict[str, Any]:
     block = keys.get(key, {})
     if not isinstance(block, Mapping):
         raise ConfigError(f"{key}={block}: use --{key}; {key}.KEY=value sets its other keys")
+    for own in {"name", "files"} & block.keys():
+        raise ConfigError(f"{key}.{own}: cannot be set here: use --{key}")
     return dict(block)
 
 

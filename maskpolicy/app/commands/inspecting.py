@@ -81,7 +81,10 @@ def examples(
 
     log_to(console(err=True))  # the log says which rows are left out
     discovery.load_files(plugin or (), fresh=True)
-    whole = {"name": task, **_fields(keys, "task"), "data": HUB}
+    fields = _fields(keys, "task")
+    for key in {"name", "data"} & fields.keys():
+        raise ConfigError(f"task.{key}: cannot be set here: write `examples TASK --data DIR`")
+    whole = {"name": task, **fields, "data": HUB}
     block = task_block(whole, "examples", ())  # its errors come before those of --data
     source = data_source(data, "--data", (), [WORLD, HUB])
     with TemporaryDirectory() as folder:
