@@ -71,6 +71,7 @@ def test_a_dry_run_shows_the_scripts_of_submitit_and_writes_nothing(file, tmp_pa
     ):
         options = {line.removeprefix("#SBATCH --") for line in script.splitlines()}
         assert options >= common | own
+        assert f"--output={tmp_path}/out/logs/slurm/" in script
         assert "module load cuda" in options
         assert "-m submitit.core._submit" in script
     assert "gpus-per-node" not in others

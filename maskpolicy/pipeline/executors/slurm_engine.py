@@ -62,7 +62,7 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
             )
         check_auto(experiment, experiment.slurm.gpus)
         self._experiment = experiment
-        self._folder = logs.absolute() / "slurm"
+        self._folder = logs.absolute() / SLURM
         self._cluster = cluster
         self._waiting: list[_Job] = []
         self._jobs: list[_Job] = []
@@ -206,7 +206,7 @@ def scripts(experiment: Experiment, order: Sequence[Stage], logs: Path) -> list[
     texts = []
     widest = sorted(kinds, key=lambda room: (room.gpus, room.cpus), reverse=True)
     for room, stages in ((room, kinds[room]) for room in widest):
-        executor = Unsubmitted(folder=logs, max_num_timeout=experiment.slurm.requeues)
+        executor = Unsubmitted(folder=logs / SLURM, max_num_timeout=experiment.slurm.requeues)
         asked = _for_slurm(experiment.slurm, room, experiment.name)
         given = {key.removeprefix("slurm_"): value for key, value in asked.items()}
         executor.update_parameters(**executor._convert_parameters(given))
