@@ -111,11 +111,12 @@ def _written_world(task: TaskBlock, folder: Path) -> str:
     """
     from maskpolicy.data.taskfiles import sources
 
-    paths = {path.as_posix() for path in sources.paths(sources.task(task))}
+    named = sources.task(task)
+    paths = {path.as_posix() for path in sources.paths(named)}
     if not paths & embedded.KINDS_BY_FILE.keys():
         raise ConfigError(
-            f"--data world: the embedded world has no files of task {task.name!r}: name their "
-            "folder, or hub"
+            f"--data world: the embedded world has no files of {named.words}: name their folder, "
+            "or hub"
         )
     embedded.write(embedded.make({"kinds": list(SUBJECT_KINDS)}), folder)
     return str(folder / "tasks")

@@ -111,6 +111,11 @@ class Task:
     chosen: tuple[str, ...] = ()  # the metrics that the block names
 
     @property
+    def words(self) -> str:
+        """The task in words for messages, with the edition if the block names one."""
+        return f"task {self.name!r}" + (f" (edition {self.edition!r})" if self.edition else "")
+
+    @property
     def own_metric(self) -> str:
         """The metric that the task's fields choose (attribute `metric`), else that of its facts."""
         return hooks.METRIC.of(self.plugin) or self.facts.metric
