@@ -20,13 +20,14 @@ from maskpolicy.core import metrics
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles import kilt
+from maskpolicy.experiment.definition import MAJORITY
 from maskpolicy.experiment.task_kinds import LABEL as LABEL_KIND
 from maskpolicy.experiment.task_kinds import SPAN, TAGS, TEXT
 
 __all__ = ["FILE", "LABEL", "RULES", "SENTENCE", "Majority", "Material", "best"]
 
 FILE = "majority.json"  # of the stage's artifact
-LABEL = "majority"  # of the line on a leaderboard
+LABEL = MAJORITY  # of the line on a leaderboard
 SENTENCE = (
     "majority: the score of a guess without a model, learned from the train split alone by a "
     "simple rule that cross-validation in train and dev chooses. A score that is not above this "

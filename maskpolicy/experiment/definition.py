@@ -17,6 +17,7 @@ from maskpolicy.plugins.registry import CORPUS
 
 CONFIG_FILE = ".json"  # ends the name of a model that is built from a configuration
 NONE = "none"  # the row without an intermediate stage; it is not a plugin
+MAJORITY = "majority"  # the line of a leaderboard with guesses without a model; no label of a row
 WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
 SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
 RELATIVE = "maskpolicy-roberta-relative"

@@ -217,6 +217,8 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
     """
     if isinstance(given, list) or (isinstance(given, str) and given != WORLD):
         names = ", ".join(map(str, given)) if isinstance(given, list) else given
+        if names == WORLD:
+            raise ConfigError(f"{where}: is a list: write {WORLD}")
         folder = yaml_file.locate(names, folders) if names else None
         files = str(folder / "*.txt") if folder is not None and folder.is_dir() else names
         said = unknown("corpus", names, [WORLD])

@@ -431,6 +431,8 @@ def named(item: Any, where: str) -> Mapping[str, Any]:
             schema.check(item[key], str, at(where, key))
             if not item[key].strip():
                 raise ConfigError(f"{at(where, key)}: is empty")
+            if len(item[key].splitlines()) > 1:
+                raise ConfigError(f"{at(where, key)}: has a line break: write one line")
     return item
 
 

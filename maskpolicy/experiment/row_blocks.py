@@ -12,7 +12,14 @@ from maskpolicy.core.schema import at
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.budgets import Own, Training
-from maskpolicy.experiment.definition import NONE, WORLD, CorpusBlock, PolicyBlock, untuned
+from maskpolicy.experiment.definition import (
+    MAJORITY,
+    NONE,
+    WORLD,
+    CorpusBlock,
+    PolicyBlock,
+    untuned,
+)
 from maskpolicy.experiment.learned_policies import is_learned
 from maskpolicy.experiment.model_and_corpus import in_effect, shown
 from maskpolicy.experiment.policy_blocks import (
@@ -132,8 +139,16 @@ def _check_warmups(row: Row, block: PolicyBlock, tuned: Row) -> None:
 def _check_labels(
     rows: Sequence[Row], blocks: Sequence[PolicyBlock], usual: Usual, where: str
 ) -> None:
-    """Raise ConfigError if two rows, or a row and another one's candidate, share a label."""
+    """Raise ConfigError if two rows, or a row and another one's candidate, share a label.
+
+    So do a row and the line of guesses without a model.
+    """
     check_distinct([block.label for block in blocks], [row.place for row in rows])
+    for row in (row for row, block in zip(rows, blocks, strict=True) if block.label == MAJORITY):
+        raise ConfigError(
+            f"{at(row.place, 'label')}: {MAJORITY} is the leaderboard's line of guesses without a "
+            "model: choose another label"
+        )
     first: dict[str, Json] = {}
     for block in (each for row in blocks for each in (*row.candidates, row)):
         settings = _settings(block, usual)

@@ -253,8 +253,8 @@ def _is_fitted(block: Mapping[str, Any]) -> bool:
 
 def _axes(block: Mapping[str, Any], where: str) -> list[_Axis]:
     """Return the axes of a block's `grid`, one for each key, and of its `zip`, one for all keys."""
-    grid = _lists(block.get(GRID) or {}, at(where, GRID))
-    pairs = _lists(block.get(ZIP) or {}, at(where, ZIP))
+    grid = _lists(block.get(GRID, {}), at(where, GRID))
+    pairs = _lists(block.get(ZIP, {}), at(where, ZIP))
     for key in pairs.keys() & grid.keys():
         raise ConfigError(f"{at(at(where, ZIP), key)}: is in {GRID} too: drop one of them")
     if len({len(values) for values in pairs.values()}) > 1:
@@ -269,7 +269,7 @@ def _axes(block: Mapping[str, Any], where: str) -> list[_Axis]:
 
 def _tuned(block: Mapping[str, Any], where: str) -> list[_Axis]:
     """Return the axes of a block's `tune`, one for each key."""
-    tune, place = block.get(TUNE) or {}, at(where, TUNE)
+    tune, place = block.get(TUNE, {}), at(where, TUNE)
     if isinstance(tune, Mapping) and tune.get(ON, DEV) != DEV:
         raise ConfigError(
             f"{at(place, ON)}: must be {DEV}, not {tune[ON]!r}: test is for reported scores"

@@ -154,7 +154,9 @@ def _try(metric: Metric, where: str) -> None:
 
 
 def _check_labels(names: Sequence[Any], labels: Sequence[str], where: str) -> None:
-    """Raise ConfigError for a metric of tasks with other labels; (): the labels are unknown."""
+    """Raise ConfigError for labels given twice, and a metric of others; (): they are unknown."""
+    for label in (label for index, label in enumerate(labels) if label in labels[:index]):
+        raise ConfigError(f"{at(where, 'labels')}: {label!r} is given twice: give each once")
     for name in names:
         wanted = METRICS[name].labels if name in METRICS else ()
         if labels and wanted and set(labels) != set(wanted):
