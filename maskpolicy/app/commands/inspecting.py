@@ -115,8 +115,8 @@ def _written_world(task: TaskBlock, folder: Path) -> str:
     paths = {path.as_posix() for path in sources.paths(named)}
     if not paths & embedded.KINDS_BY_FILE.keys():
         raise ConfigError(
-            f"--data world: the embedded world has no files of {named.words}: name their folder, "
-            "or hub"
+            f"--data world: the embedded world has no files of task {named.words}: name their "
+            "folder, or hub"
         )
     embedded.write(embedded.make({"kinds": list(SUBJECT_KINDS)}), folder)
     return str(folder / "tasks")

@@ -112,8 +112,8 @@ class Task:
 
     @property
     def words(self) -> str:
-        """The task in words for messages, with the edition if the block names one."""
-        return f"task {self.name!r}" + (f" (edition {self.edition!r})" if self.edition else "")
+        """The name in quotes for messages, with the edition if the block names one."""
+        return f"{self.name!r}" + (f" (edition {self.edition!r})" if self.edition else "")
 
     @property
     def own_metric(self) -> str:

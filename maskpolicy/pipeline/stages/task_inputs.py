@@ -240,7 +240,7 @@ def _asked_about(block: TaskBlock, where: str) -> str:
     kinds = [KINDS_BY_FILE[name] for name in names if name in KINDS_BY_FILE]
     if not kinds:
         raise ConfigError(
-            f"{where}: {block.label}: the embedded world has no files of {task.words}, which "
+            f"{where}: {block.label}: the embedded world has no files of task {task.words}, which "
             "`tasks` or a policy's `train_on` names: set data to their folder, or to hub"
         )
     return kinds[0]
