@@ -276,6 +276,18 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
     assert head.answer(again, made, examples, PARAMS, BUDGET) == answers
 
 
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_a_head_does_not_depend_on_the_task_of_the_checkpoint(tmp_path, family):
+    settings = {"num_labels": 3, "problem_type": "multi_label_classification"}
+    folder = tiny.saved(family, tmp_path, **settings)
+    span = TASK_HEADS["span"].start(folder, [asked(SECOND)], 0)
+    assert span.qa_outputs.out_features == 2
+    for choices, names in ((("no", "yes"), {0: "no", 1: "yes"}), ((), {0: "LABEL_0"})):
+        config = TASK_HEADS["label"].start(folder, [labelled(choices=choices)], 0).config
+        assert (config.problem_type, config.id2label) == (None, names)
+        assert config.label2id == {name: number for number, name in names.items()}
+
+
 def test_a_family_without_a_head_raises_one_line(tmp_path):
     folder = tiny.saved("eurobert", tmp_path)
     assert TASK_HEADS["label"].start(folder, [labelled()], 0).config.num_labels == 2

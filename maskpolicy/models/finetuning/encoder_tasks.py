@@ -215,7 +215,9 @@ class LabelTask(EncoderTask):
 
     def start(self, folder: Path, examples: Sequence[Example], seed: int) -> Any:
         """Return the encoder with Transformers' head for classification, or regression."""
-        return self._with_head(folder, seed, num_labels=max(1, len(examples[0].choices)))
+        names = dict(enumerate(examples[0].choices or ("LABEL_0",)))
+        numbers = {name: number for number, name in names.items()}
+        return self._with_head(folder, seed, problem_type=None, id2label=names, label2id=numbers)
 
     def steps(
         self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
@@ -340,7 +342,7 @@ class SpanTask(EncoderTask):
 
     def start(self, folder: Path, examples: Sequence[Example], seed: int) -> Any:
         """Return the encoder with Transformers' head for extractive question answering."""
-        return self._with_head(folder, seed)
+        return self._with_head(folder, seed, num_labels=2)
 
     def steps(
         self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
