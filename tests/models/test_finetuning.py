@@ -210,15 +210,21 @@ def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
     assert len(both) == len(made(QUESTION, SECOND)["input_ids"]) - len(first) - len(second)
 
 
-@pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta", "deberta-v2"])
-def test_token_types_are_those_of_the_tokenizer(family):
-    made, seen = tiny.tokenizer(family), []
+@pytest.mark.parametrize(
+    ("family", "pieces"),
+    [
+        *((name, name) for name in ("bert", "electra", "albert", "roberta", "deberta-v2")),
+        ("bert", "xlm-roberta"),  # as Multilingual-MiniLM
+    ],
+)
+def test_token_types_are_those_of_the_tokenizer(family, pieces):
+    made, seen = tiny.tokenizer(pieces), []
     head, examples = TASK_HEADS["label"], [labelled(), labelled(context=SECOND)]
     model = tiny.model(family)
     steps = head.steps(model, made, examples, replace(BUDGET, max_source=tiny.LONGEST), PARAMS)
 
     class Spy(torch.nn.Module):
-        config = model.config
+        config, is_typed = model.config, model.is_typed
 
         def forward(self, **given):
             seen.append(given)
@@ -226,7 +232,7 @@ def test_token_types_are_those_of_the_tokenizer(family):
     for batch in steps(0).batches:
         encoder_tasks.outputs(Spy(), batch)
         types = seen[-1].get("token_type_ids")
-        knows = getattr(model.config, "type_vocab_size", 0) > 1 and family != "roberta"
+        knows = getattr(model.config, "type_vocab_size", 0) > 1 and "roberta" not in pieces
         assert (types is not None) == knows
         for row, ids in enumerate(batch.source.tolist() if knows else ()):
             texts = (QUESTION, SECOND) if len(set(types[row].tolist())) > 1 else (QUESTION,)
