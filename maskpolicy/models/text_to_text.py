@@ -68,17 +68,23 @@ def complete_generation(model: Any, specials: Specials) -> None:
         config.forced_bos_token_id = before[0]
 
 
-@contextmanager
-def greedy_generation(model: Any) -> Iterator[None]:
-    """Make `generate` greedy within the block, with the model's special tokens and max_new_tokens.
+def set_greedy(model: Any) -> None:
+    """Make `generate` greedy, with the model's special tokens and max_new_tokens.
 
     The settings of published models are for summaries: with facebook/bart-base's
     no_repeat_ngram_size 3 and four beams, some answers cannot be generated.
     """
     from transformers import GenerationConfig
 
+    own = {name: getattr(model.generation_config, name) for name in _KEPT}
+    model.generation_config = GenerationConfig(**own)
+
+
+@contextmanager
+def greedy_generation(model: Any) -> Iterator[None]:
+    """Make `generate` greedy within the block, as `set_greedy` does."""
     before = model.generation_config
-    model.generation_config = GenerationConfig(**{name: getattr(before, name) for name in _KEPT})
+    set_greedy(model)
     try:
         yield
     finally:

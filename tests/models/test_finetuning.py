@@ -391,6 +391,19 @@ def test_answers_equal_those_of_a_plain_loop_for_any_generation_settings(model, 
     assert {name: getattr(summarizing.generation_config, name) for name in settings} == settings
 
 
+def test_a_saved_model_generates_what_was_scored(model, sources, tmp_path):
+    tuned, head = copy.deepcopy(model), TASK_HEADS["text"]
+    tuned.generation_config.num_beams, tuned.generation_config.min_length = 4, 8
+    head.steps(tuned, small.tokenizer(), examples(), SPEC, PARAMS)
+    tuned.save_pretrained(tmp_path)
+    saved = head.load(tmp_path).eval()
+    read = small.tokenizer()
+    expected = generate(saved, read, sources, max_source=64)
+    for source, text in zip(sources, expected, strict=True):
+        output = saved.generate(**read(source, return_tensors="pt"))
+        assert read.decode(output[0], skip_special_tokens=True).strip() == text
+
+
 def test_truncation_may_keep_the_end_of_a_source(model):
     source = "Anna Kovar was born in Rome in 1901"
     ids = small.tokenizer()(source)["input_ids"]

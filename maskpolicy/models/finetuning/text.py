@@ -49,9 +49,13 @@ def load(folder: Path) -> Any:
 def steps(
     model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: AnswerParams
 ) -> ExampleSteps:
-    """Return the steps over (source, first target); limit answers to the longest target."""
+    """Return the steps over (source, first target); limit answers to the longest target.
+
+    From then on, the model's own `generate` is greedy, as in `generate` here.
+    """
     specials = text_to_text.specials(tokenizer, model)
     text_to_text.complete_generation(model, specials)
+    text_to_text.set_greedy(model)
     made = ExampleSteps.of(examples, tokenizer, specials, spec, params.keep)
     longest = int(made.pairs.targets.lengths.max()) + _SLACK
     _, most = limits(model.config)
