@@ -228,9 +228,8 @@ def settled(
 
     Only `fit` and `finetune` are validated, and an intermediate stage that `has_text` for it. In
     `finetune`, `eval_every` has no effect if no evaluation comes before the last step, because
-    there is then only one set of weights to choose from. `fit` and the intermediate stage also
-    report an evaluation after the last step. `patience` has no effect if it cannot stop the
-    training early.
+    there is then only one set of weights to choose from. `fit` and the intermediate stage report
+    even that of the last step. `patience` has no effect if it cannot stop the training early.
     """
     if spec.compile == "auto" and (stage in ("fit", "finetune") or spec.steps < _COMPILED):
         spec = replace(spec, compile=False)

@@ -596,6 +596,15 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
     assert made[0.0] == made[1.0]
 
 
+def test_fine_tuning_validates_the_last_weights_too(folder, tmp_path, monkeypatch):
+    found, place = [], "maskpolicy.pipeline.stages.model_training.score"
+    monkeypatch.setattr(place, lambda *given: found.append(given) or Total("it", 0.0, 1))
+    changes = ("finetune.steps=3", "finetune.eval_every=2", "policies=[none]")
+    built = graph(tmp_path, f"{FEW}model: {folder}\n", changes)
+    computed(Store(tmp_path / "store"), built.stages)
+    assert len(found) == 2  # after steps 2 and 3
+
+
 def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):
     changes = ("tasks=[{name: wow, metrics: [contains, f1]}]", "seeds=[0]", "world.wow_values=true")
     store, built = Store(tmp_path / "store"), graph(tmp_path, YAML, changes)

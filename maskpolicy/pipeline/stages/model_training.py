@@ -425,7 +425,7 @@ def _finetune(
 
     set_attention(model, spec.attention)
     loss, workers = head.training_loss(), run.workers - 1
-    run.train(model, steps, loss, spec, workers=workers, validate=validate)
+    run.train(model, steps, loss, spec, workers=workers, validate=validate, validate_last=True)
     model.save_pretrained(out)
 
 
