@@ -77,6 +77,7 @@ class MaskedEncoder(nn.Module):
         if self.decoder is not None:
             return self.encoder
         model = masked_lm(self.encoder, "meta")
+        model.config.tie_word_embeddings = True  # or a loaded model would draw another matrix
         head = model.lm_head
         head.dense, head.layer_norm, head.bias = self.dense, self.norm, self.bias
         head.decoder.bias, head.decoder.weight = self.bias, model.get_input_embeddings().weight

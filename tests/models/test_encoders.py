@@ -231,9 +231,11 @@ def test_without_gradients_the_last_feed_forward_block_reads_labelled_tokens_alo
     assert batch.source.numel() in read or settings
 
 
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_a_new_head_is_saved_with_the_body_unless_it_reads_a_decoder(family, tmp_path):
-    module = module_of(family, head="new").eval()
+@pytest.mark.parametrize(
+    ("family", "is_tied"), [*((name, True) for name in tiny.FAMILIES), ("roberta", False)]
+)
+def test_a_new_head_is_saved_with_the_body_unless_it_reads_a_decoder(family, is_tied, tmp_path):
+    module = module_of(family, head="new", tie_word_embeddings=is_tied).eval()
     with torch.no_grad():
         for name, weight in module.named_parameters():
             weight += 0.1 * torch.randn(weight.shape) if "encoder" not in name else 0
