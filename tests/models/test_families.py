@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from copy import deepcopy
+from types import SimpleNamespace
 
+import encoders
 import pytest
 import text_to_text
 import torch
@@ -24,6 +26,9 @@ from maskpolicy.models.finetuning.text import generate
 from maskpolicy.models.loading import set_attention, set_dropout
 from maskpolicy.models.text_to_text import complete_generation, row_losses, specials, token_loss
 from maskpolicy.models.training.batching import IGNORE, collate
+from maskpolicy.models.training.specials import added_by_user
+from maskpolicy.pipeline.stages import preparation
+from maskpolicy.pipeline.stages.params import ModelTokenizer
 
 NAMES = text_to_text.NAMES
 EXCLUDING = [n for n in NAMES if n not in ("longt5", "bert2bert")]
@@ -200,3 +205,17 @@ def test_an_answer_begins_as_the_family_says(name):
     answers = generate(model, tokenizer, TEXTS, max_source=30)
     assert len(answers) == 2
     assert not any(token in answer for answer in answers for token in ("</s>", "<pad>"))
+
+
+def test_special_tokens_that_a_user_added_get_a_warning(tmp_path):
+    of_encoders = map(encoders.tokenizer, (*encoders.FAMILIES, *encoders.LIKE_THEM))
+    for published in (*of_encoders, *map(text_to_text.tokenizer, NAMES)):
+        assert added_by_user(published) == []
+    made, said = deepcopy(encoders.tokenizer("bert")), []
+    made.add_tokens(["[ENT]"], special_tokens=True)
+    made.add_special_tokens({"additional_special_tokens": ["[REL]"]})
+    made.add_tokens(["[PLACE]"])
+    made.save_pretrained(tmp_path)
+    run = SimpleNamespace(local=SimpleNamespace(folder=str(tmp_path)), warn=said.append)
+    preparation.tokenizer(ModelTokenizer(name="", revision=None), {}, tmp_path / "out", run)
+    assert ["special tokens [ENT], [REL] are ordinary text" in line for line in said] == [True]

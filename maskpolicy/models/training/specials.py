@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +28,9 @@ ENDS = 2  # special tokens of a text: <s> and </s>
 Ends: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """The special tokens before and after a text."""
 _SENTINELS = ("<extra_id_{}>", "▁<extra_id_{}>")  # of T5, and of mT5's own vocabulary
+_PUBLISHED = re.compile(  # sentinels, languages, and tokens that no text has
+    r"▁?<extra_id_|[a-z]{2,3}_[A-Z]|<\||<(unk|mask)_|.*(unused|reserved|NOTUSED)"
+)
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,14 @@ def decoder_start(model: Any) -> int | None:
 def has_masks(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return True if a tokenizer has a mask token or sentinels."""
     return tokenizer.mask_token_id is not None or any(True for _ in _sentinels(tokenizer))
+
+
+def added_by_user(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return the special tokens without a role that its user added to a tokenizer's vocabulary."""
+    roles = tokenizer.special_tokens_map.values()
+    others = {*roles, *tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)}
+    special = (str(one) for one in tokenizer.added_tokens_decoder.values() if one.special)
+    return [name for name in special if name not in others and not _PUBLISHED.match(name)]
 
 
 def _sentinels(tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:

@@ -25,6 +25,7 @@ from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.models.training.specials import added_by_user
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     CorpusParams,
@@ -61,6 +62,11 @@ def tokenizer(
     if isinstance(params, ModelTokenizer):
         name = run.local.folder or params.name
         made = load_tokenizer(name, params.revision, as_saved=True)
+        if added := added_by_user(made):
+            run.warn(
+                f"its special tokens {', '.join(added)} are ordinary text in texts, so their "
+                "embeddings are not trained: add them with add_tokens if texts have them"
+            )
         if params.name:
             hub.note("model", params.name, run.local.revision, params.revision)
     else:
