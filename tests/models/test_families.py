@@ -11,6 +11,7 @@ import encoders
 import pytest
 import text_to_text
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers.modeling_outputs import BaseModelOutput
 
 from maskpolicy.core.errors import ConfigError
@@ -26,7 +27,6 @@ from maskpolicy.models.finetuning.text import generate
 from maskpolicy.models.loading import set_attention, set_dropout
 from maskpolicy.models.text_to_text import complete_generation, row_losses, specials, token_loss
 from maskpolicy.models.training.batching import IGNORE, collate
-from maskpolicy.models.training.specials import added_by_user
 from maskpolicy.pipeline.stages import preparation
 from maskpolicy.pipeline.stages.params import ModelTokenizer
 
@@ -207,15 +207,31 @@ def test_an_answer_begins_as_the_family_says(name):
     assert not any(token in answer for answer in answers for token in ("</s>", "<pad>"))
 
 
+def warnings_about(made, folder):
+    """Return the warnings of the stage that loads a tokenizer."""
+    made.save_pretrained(folder)
+    run, said = SimpleNamespace(local=SimpleNamespace(folder=str(folder))), []
+    run.warn = said.append
+    preparation.tokenizer(ModelTokenizer(name="", revision=None), {}, folder / "out", run)
+    return said
+
+
 def test_special_tokens_that_a_user_added_get_a_warning(tmp_path):
     of_encoders = map(encoders.tokenizer, (*encoders.FAMILIES, *encoders.LIKE_THEM))
     for published in (*of_encoders, *map(text_to_text.tokenizer, NAMES)):
-        assert added_by_user(published) == []
-    made, said = deepcopy(encoders.tokenizer("bert")), []
+        assert warnings_about(published, tmp_path) == []
+    made = deepcopy(encoders.tokenizer("bert"))
     made.add_tokens(["[ENT]"], special_tokens=True)
     made.add_special_tokens({"additional_special_tokens": ["[REL]"]})
     made.add_tokens(["[PLACE]"])
-    made.save_pretrained(tmp_path)
-    run = SimpleNamespace(local=SimpleNamespace(folder=str(tmp_path)), warn=said.append)
-    preparation.tokenizer(ModelTokenizer(name="", revision=None), {}, tmp_path / "out", run)
-    assert ["special tokens [ENT], [REL] are ordinary text" in line for line in said] == [True]
+    (line,) = warnings_about(made, tmp_path)
+    assert "special tokens [ENT], [REL] are ordinary text" in line
+
+
+@pytest.mark.parametrize(("single", "what"), [("$A", "a text or to two"), ("[CLS] $A", "two")])
+def test_a_tokenizer_that_adds_no_special_tokens_gets_a_warning(tmp_path, single, what):
+    made = deepcopy(encoders.tokenizer("modernbert"))
+    ids = [("[CLS]", made.cls_token_id)]
+    made.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=ids)
+    (line,) = warnings_about(made, tmp_path)
+    assert f"adds no special tokens to {what} texts, but training does" in line

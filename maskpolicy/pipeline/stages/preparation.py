@@ -25,7 +25,7 @@ from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
-from maskpolicy.models.training.specials import added_by_user
+from maskpolicy.models.training.specials import added_by_user, added_ends
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     CorpusParams,
@@ -66,6 +66,12 @@ def tokenizer(
             run.warn(
                 f"its special tokens {', '.join(added)} are ordinary text in texts, so their "
                 "embeddings are not trained: add them with add_tokens if texts have them"
+            )
+        inputs_of = ((1, "a text"), (2, "two texts"))
+        if bare := [what for count, what in inputs_of if not any(added_ends(made, count))]:
+            run.warn(
+                f"it adds no special tokens to {' or to '.join(bare)}, but training does: set its "
+                "post_processor, or an exported model reads other inputs than in training"
             )
         if params.name:
             hub.note("model", params.name, run.local.revision, params.revision)
