@@ -232,6 +232,8 @@ def build(
     t = tokenizer
     try:
         made = AutoConfig.for_model(**{**config, **_ids(t, special)})
+        if made.model_type == "roberta":  # whose positions the file counts for the usual padding
+            made.max_position_embeddings += t.pad_token_id + 1 - _OFFSET
         is_text = made.is_encoder_decoder
         if is_text:
             made.decoder_start_token_id = (

@@ -17,8 +17,9 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising, Detection
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
-from maskpolicy.models import encoders
+from maskpolicy.models import encoders, scratch
 from maskpolicy.models.families import FAMILIES, limits
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.batching import IGNORE
@@ -155,6 +156,16 @@ def test_a_family_without_a_row_has_the_limit_of_its_positions(family):
     for pad in (0, 1):
         config = AutoConfig.for_model(family, max_position_embeddings=66, pad_token_id=pad)
         assert limits(config)[0] == (64 if pad else 66)
+
+
+@pytest.mark.parametrize("words", [3, 700])
+def test_a_padding_at_the_end_of_the_vocabulary_leaves_as_many_positions(words):
+    made = scratch.train_tokenizer(small.TEXTS, 400, "bpe", "bert")
+    made.add_tokens([f"word{number}" for number in range(words)])
+    made.add_special_tokens({"pad_token": "<own pad>"})
+    block = ModelBlock(name="roberta", kind="encoder", width=32)
+    config = scratch.config_of(block, scratch.ENCODER_PRESETS)
+    assert limits(scratch.build(config, made, 0).config)[0] == 512
 
 
 def test_the_docs_have_every_family():

@@ -77,6 +77,11 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_raises():
     assert f"has 100 embeddings, but its tokenizer {len(small.tokenizer())} tokens" in said
 
 
+def test_a_roberta_that_counts_positions_from_another_padding_raises():
+    said = refused(check_vocabulary, small.tokenizer(), small.roberta(pad_token_id=0))
+    assert "gives tokens of id 0 no position" in said and "pads with id 1" in said
+
+
 def test_a_folder_loads_here_and_with_plain_transformers(tmp_path):
     small.saved(tmp_path, small.bart().half())
     ours = text_to_text.load(str(tmp_path))
