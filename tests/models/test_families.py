@@ -15,15 +15,16 @@ from tokenizers.processors import TemplateProcessing
 from transformers.modeling_outputs import BaseModelOutput
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.types import Denoising, as_spans
+from maskpolicy.core.types import Denoising, Example, as_spans
 from maskpolicy.data.corpus.passages import Document
 from maskpolicy.data.corpus.passages import tokenize as passages_of
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import SEQ2SEQ
+from maskpolicy.experiment.task_kinds import AnswerParams
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models import text_to_text as ours
 from maskpolicy.models.families import FAMILIES, bounded, family_of
-from maskpolicy.models.finetuning.text import generate
+from maskpolicy.models.finetuning.text import answer, generate
 from maskpolicy.models.loading import set_attention, set_dropout
 from maskpolicy.models.text_to_text import complete_generation, row_losses, specials, token_loss
 from maskpolicy.models.training.batching import IGNORE, collate
@@ -205,6 +206,15 @@ def test_an_answer_begins_as_the_family_says(name):
     answers = generate(model, tokenizer, TEXTS, max_source=30)
     assert len(answers) == 2
     assert not any(token in answer for answer in answers for token in ("</s>", "<pad>"))
+
+
+def test_answers_in_bf16_do_not_round_rotary_angles():
+    model, one = text_to_text.model("t5gemma"), Example("a", "a", TEXTS[0], ("Ulm",))
+    before = {name: b.clone() for name, b in model.named_buffers() if name.endswith("inv_freq")}
+    model.generation_config.max_new_tokens, tokenizer = 2, text_to_text.tokenizer("t5gemma")
+    answer(model, tokenizer, [one], AnswerParams(keep="start"), Training(precision="bf16"))
+    assert model.dtype == torch.bfloat16 and before
+    assert all(torch.equal(dict(model.named_buffers())[name], b) for name, b in before.items())
 
 
 def warnings_about(made, folder):

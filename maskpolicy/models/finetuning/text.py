@@ -26,6 +26,7 @@ from maskpolicy.models.training.batching import (
     in_batches,
     rows_for,
 )
+from maskpolicy.models.training.optimization import cast
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import Cut, ExampleSteps, tokenize
 
@@ -74,7 +75,7 @@ def answer(
     """Return the answer to each example: the generated text, or the most likely choice."""
     import torch
 
-    model.to(torch.bfloat16 if spec.precision == "bf16" else torch.float32)
+    cast(model, torch.bfloat16 if spec.precision == "bf16" else torch.float32)
     sources, limit = [example.source for example in examples], spec.max_source
     if params.choose == "generate":
         return generate(

@@ -338,6 +338,15 @@ def in_bf16(module: Any, spec: Training, device: str) -> bool:
     return spec.precision == "bf16" and not (is_recurrent and device == "cuda")
 
 
+def cast(module: Any, dtype: Any) -> None:
+    """Convert a module to a dtype; rounded angles would rotate far positions by others."""
+    angles = {name: b.clone() for name, b in module.named_buffers() if name.endswith(_ROTARY)}
+    module.to(dtype)
+    buffers = dict(module.named_buffers())
+    for name, whole in angles.items():
+        buffers[name].data = whole
+
+
 def load_trained(module: Any, spec: Training, state: Path | None) -> None:
     """Move a module to the device, with the weights of a saved state (None: its own).
 
@@ -400,10 +409,7 @@ class Weights:
         others = self._others(module).items()
         self.whole = {name: t.clone() for name, t in others} if bf16 else {}
         if bf16:
-            module.to(torch.bfloat16)
-            for name, buffer in module.named_buffers():
-                if name.endswith(_ROTARY):  # rounded, far positions would rotate by other angles
-                    buffer.data = self.whole[name].clone()
+            cast(module, torch.bfloat16)
             self.computed = self.master.to(torch.bfloat16)
             self.collected = torch.zeros_like(self.computed)
         else:
