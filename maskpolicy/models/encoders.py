@@ -121,7 +121,13 @@ def _with_head(body: Any, others: list[str], name: str, revision: str | None) ->
     if any(key.startswith(_DEBERTA_HEAD) for key in others):
         settings["legacy"] = False
     model, info = load_weights(AutoModelForMaskedLM, name, revision, **settings)
-    if info["missing_keys"]:
+    state, lacking = model.state_dict(), set(info["missing_keys"])
+    for key in info["missing_keys"]:  # older files of untied models have the head's bias once
+        bias = key.replace(".decoder.bias", ".bias")
+        if bias in state.keys() - info["missing_keys"]:
+            state[key].copy_(state[bias])
+            lacking.remove(key)
+    if lacking:
         return None
     for part in (_POOLER, "pooler_activation"):  # stock masked language models have none
         if getattr(body, part, None) is not None:

@@ -125,6 +125,21 @@ def test_the_head_of_a_released_deberta_is_found(tmp_path):
     assert encoders.is_masked_lm(encoders.load(str(tmp_path / "again")))
 
 
+@pytest.mark.parametrize("family", ["bert", "albert", "roberta"])
+def test_the_head_of_an_untied_model_is_found_with_one_bias(tmp_path, family):
+    model = tiny.model(family, tie_word_embeddings=False)
+    for name, bias in model.named_parameters():
+        bias.data += name.endswith(("predictions.bias", "head.bias", "decoder.bias"))
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    (once,) = (name for name in weights if name.endswith(".decoder.bias"))
+    del weights[once]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    found = encoders.load(str(tmp_path), head="own").eval()
+    with torch.no_grad():
+        assert torch.equal(found(input_ids=IDS).logits, model(input_ids=IDS).logits)
+
+
 def test_a_text_to_text_model_and_a_decoder_raise(tmp_path):
     from transformers import GPT2Config, GPT2Model
 
