@@ -182,7 +182,7 @@ def set_dropout(model: Any, share: float | None) -> None:
         if isinstance(module, torch.nn.Dropout):
             module.p = share
         for name in ("dropout", "activation_dropout", "attention_dropout"):
-            if isinstance(getattr(module, name, None), float):
+            if type(getattr(module, name, None)) in (int, float):
                 setattr(module, name, share)
 
 

@@ -143,6 +143,12 @@ def test_the_setting_decides_dropout(name):
         assert len(losses()) > 1
 
 
+def test_the_setting_replaces_a_dropout_of_0_that_is_an_integer():
+    model = text_to_text.model("bart", dropout=0, attention_dropout=0)
+    set_dropout(model, 0.1)
+    assert model.model.encoder.dropout == model.model.decoder.layers[0].self_attn.dropout == 0.1
+
+
 @pytest.mark.parametrize("name", EXCLUDING)
 def test_no_token_attends_to_an_excluded_mask(name):
     model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=0.5))
