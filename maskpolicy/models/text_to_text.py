@@ -37,7 +37,11 @@ def load(name: str, revision: str | None = None, **settings: Any) -> Any:
     from transformers import AutoModelForSeq2SeqLM
 
     check_architecture(name, revision)
-    return load_whole(AutoModelForSeq2SeqLM, name, revision, **settings)
+    model = load_whole(AutoModelForSeq2SeqLM, name, revision, **settings)
+    for part, weight in model.named_parameters():
+        if "_global." in part:  # LED's, for global attention, which no token here has
+            weight.requires_grad_(False)  # without a gradient, they would still decay
+    return model
 
 
 def check_architecture(name: str, revision: str | None = None) -> None:

@@ -149,6 +149,15 @@ def test_the_setting_replaces_a_dropout_of_0_that_is_an_integer():
     assert model.model.encoder.dropout == model.model.decoder.layers[0].self_attn.dropout == 0.1
 
 
+def test_weights_for_global_attention_are_neither_trained_nor_decayed(tmp_path):
+    text_to_text.model("led").save_pretrained(tmp_path)
+    model = ours.load(str(tmp_path))
+    token_loss(model, batch("led"))[0].backward()
+    frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    assert len(frozen) == 12 and all("_global." in name for name in frozen)
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
 @pytest.mark.parametrize("name", EXCLUDING)
 def test_no_token_attends_to_an_excluded_mask(name):
     model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=0.5))
