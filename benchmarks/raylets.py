@@ -96,8 +96,7 @@ class Nodes:
 
 
 def _raylet(node: Any) -> int:
-    pid: int = node.all_processes["raylet"][0].process.pid
-    return pid
+    return node.all_processes["raylet"][0].process.pid
 
 
 @contextmanager

@@ -121,8 +121,7 @@ def draw(rng: np.random.Generator, design: Design, boards: int) -> list[Floats]:
 def _learnt_or_failed(rng: np.random.Generator, failing: float, shape: tuple[int, ...]) -> Floats:
     """Return noise of mean 0 and variance 1 that has two values, the lower one for a failure."""
     low, high = -np.sqrt((1 - failing) / failing), np.sqrt(failing / (1 - failing))
-    values: Floats = np.where(rng.random(shape) < failing, low, high)
-    return values
+    return np.where(rng.random(shape) < failing, low, high)
 
 
 def _spread(rng: np.random.Generator, design: Design, boards: int) -> Floats:
@@ -224,8 +223,7 @@ def sign_flips(family: Sequence[Difference], of_seeds: Floats) -> Floats:
     length = np.where(length == 0, 1, length)
     highest = (np.abs(of_seeds @ signs.T) / length[..., None]).max(0)
     found = np.abs(of_seeds.sum(-1)) / length
-    p: Floats = (highest >= found[..., None] - 1e-9).mean(-1)
-    return p
+    return (highest >= found[..., None] - 1e-9).mean(-1)
 
 
 def bootstrap(rng: np.random.Generator, made: Sequence[Floats], sizes: Sequence[int]) -> Floats:
@@ -245,8 +243,7 @@ def bootstrap(rng: np.random.Generator, made: Sequence[Floats], sizes: Sequence[
         highest[number] = (np.abs(other - mean) / np.maximum(its_error, 1e-9)).max((1, 2))
     size = np.where(mean == 0, 0, np.abs(mean) / np.maximum(error, 1e-9))
     above = (highest[:, :, None, None] >= size).sum(0)
-    p: Floats = ((1 + above) / (1 + RESAMPLES)).reshape(boards, -1).T
-    return p
+    return ((1 + above) / (1 + RESAMPLES)).reshape(boards, -1).T
 
 
 def _mean_error(tables: Floats, weights: Floats) -> tuple[Floats, Floats]:

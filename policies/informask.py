@@ -177,8 +177,7 @@ def best_mask(
     for distance in range(1, min(table.shape[1], len(table) - 1) + 1):
         apart = drawn[:, :-distance] != drawn[:, distance:]
         relevance += apart @ table[:-distance, distance - 1].astype(np.float64)
-    chosen: NDArray[np.bool_] = drawn[relevance.argmax()]
-    return chosen
+    return drawn[relevance.argmax()]
 
 
 def _pairs(tokens: NDArray[np.int32], window: int) -> tuple[NDArray[np.int64], Pairs]:

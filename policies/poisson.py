@@ -35,8 +35,7 @@ class Poisson:
         n = np.arange(1, int(self.mean + 10 * math.sqrt(self.mean) + 10))
         logs = n * math.log(self.mean) - np.cumsum(np.log(n))
         weights = np.exp(logs - logs.max())
-        shares: NDArray[np.float64] = weights / weights.sum()
-        return shares
+        return weights / weights.sum()
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw runs that cover floor(ratio * n + u) of the n units, u uniform in [0, 1)."""

@@ -83,8 +83,7 @@ class SelectiveMasking:
         def probability(examples: Sequence[Example]) -> NDArray[np.float64]:
             own = np.asarray([judge.choices.index(one.targets[0]) for one in examples], int)
             found: NDArray[np.float64] = np.exp(judge.log_probabilities(examples))
-            chosen: NDArray[np.float64] = found[np.arange(len(own)), own]
-            return chosen
+            return found[np.arange(len(own)), own]
 
         splits = {split: _right(found, judge) for split, found in read.items()}
         if not splits["train"]:

@@ -33,8 +33,7 @@ class Span:
     def lengths(self) -> NDArray[np.float64]:
         """Probabilities of run lengths 1 to `longest` in words; they sum to one."""
         weights = self.p * (1 - self.p) ** np.arange(self.longest)
-        shares: NDArray[np.float64] = weights / weights.sum()
-        return shares
+        return weights / weights.sum()
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw runs that cover floor(ratio * t + u) of the t tokens, u uniform in [0, 1)."""

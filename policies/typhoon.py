@@ -116,5 +116,4 @@ def chances(
     rest = np.cumsum((weights * s)[::-1])[::-1]
     scales = np.divide(wanted - certain, rest, out=np.full(len(s), np.inf), where=rest > 0)
     scale = scales[np.argmax(scales * s <= 1)]
-    found: NDArray[np.float64] = np.minimum(1, scale * saliency)
-    return found
+    return np.minimum(1, scale * saliency)

@@ -90,8 +90,7 @@ def compiled(function: Function) -> Function:
     import torch
     from torch._dynamo import config
 
-    made: Function = config.patch(suppress_errors=True)(torch.compile(function))
-    return made
+    return config.patch(suppress_errors=True)(torch.compile(function))
 
 
 def may_have_gpus() -> bool:

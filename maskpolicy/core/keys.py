@@ -82,8 +82,7 @@ def to_json(instance: object, where: str = "") -> dict[str, Json]:
 
     Raises ConfigError as `plain` does.
     """
-    values: dict[str, Json] = plain(_keyed(instance), where)
-    return values
+    return plain(_keyed(instance), where)
 
 
 def without_omitted(kind: type, values: Mapping[str, Json]) -> dict[str, Json]:
@@ -107,8 +106,7 @@ def from_json(kind: type[T], value: Json, where: str = "") -> T:
 
     Missing fields get their defaults. Raises ConfigError for unknown keys and wrong types.
     """
-    instance: T = schema.check(value, kind, where)
-    return instance
+    return schema.check(value, kind, where)
 
 
 def _keyed(value: Any) -> Any:

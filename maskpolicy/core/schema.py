@@ -192,8 +192,7 @@ def renamed(old: str, default: T) -> T:
 
 def old_name(field: dataclasses.Field[Any]) -> str:
     """Return the name of a field in keys of stages."""
-    name: str = field.metadata.get(_OLD_NAME, field.name)
-    return name
+    return field.metadata.get(_OLD_NAME, field.name)
 
 
 def block(

@@ -87,8 +87,7 @@ def with_warmup(spec: T, stated: Any) -> T:
     known = vars(budget) if is_dataclass(spec) else {}
     if not {"steps", "warmup"} <= known.keys() or "warmup" in stated:
         return spec
-    made: T = replace(budget, warmup=warmup(budget.warmup, budget.steps))
-    return made
+    return replace(budget, warmup=warmup(budget.warmup, budget.steps))
 
 
 def warn_of_long_warmup(warmup: int, steps: int, where: str) -> None:
@@ -201,8 +200,7 @@ class Resources:
 
     def of(self, kind: str) -> Need:
         """Return the resources of a kind of stage; KIND-OTHER, such as a shard, has KIND's."""
-        need: Need = getattr(self, kind.partition("-")[0], self.others)
-        return need
+        return getattr(self, kind.partition("-")[0], self.others)
 
     def gpus(self, kind: str, there: bool) -> int:
         """Return the number of GPUs of a stage; `there`: the machine or cluster has GPUs."""

@@ -326,8 +326,7 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
         if isinstance(value, Mapping):
             usual = value.get(SHARE, _USUAL)
             raise ConfigError(f"{where}: must be just a share: write {name}: {usual}")
-        share: float = schema.check(value, _Share, where)
-        return share
+        return schema.check(value, _Share, where)
     if not isinstance(value, Mapping):
         raise ConfigError(
             f"{where}: {unknown('text', name, WORLD_TEXTS)}; a text of your own is a block: write "

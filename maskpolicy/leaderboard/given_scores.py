@@ -275,8 +275,7 @@ def _in_order(tasks: Sequence[Task]) -> NDArray[np.int64]:
     scored = np.sum([task.whole.any(1) for task in tasks], axis=0)
     means = np.sum([task.means.mean(1) for task in tasks], axis=0)
     order = np.lexsort((-means, -scored))
-    found: NDArray[np.int64] = order[there[order]]
-    return found
+    return order[there[order]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,28 +33,24 @@ class Task:
     @cached_property
     def has(self) -> NDArray[np.int64]:
         """(systems, seeds) how many examples have scores."""
-        found: NDArray[np.int64] = (~np.isnan(self.scores)).sum(-1)
-        return found
+        return (~np.isnan(self.scores)).sum(-1)
 
     @cached_property
     def common(self) -> NDArray[np.bool_]:
         """(examples,) which have a score of each system and seed that has any."""
         lacks = np.isnan(self.scores)
-        found: NDArray[np.bool_] = np.all(~lacks | lacks.all(-1, keepdims=True), axis=(0, 1))
-        return found
+        return np.all(~lacks | lacks.all(-1, keepdims=True), axis=(0, 1))
 
     @cached_property
     def whole(self) -> NDArray[np.bool_]:
         """(systems, seeds) whether all examples have scores."""
-        found: NDArray[np.bool_] = (self.has == len(self.groups)) & (self.has > 0)
-        return found
+        return (self.has == len(self.groups)) & (self.has > 0)
 
     @cached_property
     def means(self) -> NDArray[np.float64]:
         """(systems, examples) the mean over complete seeds; 0 for a system without any."""
         total = np.where(self.whole[..., None], self.scores, 0).sum(1)
-        found: NDArray[np.float64] = total / np.maximum(1, self.whole.sum(1))[:, None]
-        return found
+        return total / np.maximum(1, self.whole.sum(1))[:, None]
 
     def compare(
         self, seeds: NDArray[np.bool_], first: NDArray[np.int64], second: NDArray[np.int64]

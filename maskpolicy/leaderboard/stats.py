@@ -49,20 +49,17 @@ class Difference(NamedTuple):
     @property
     def mean(self) -> Floats:
         """The mean difference over seeds and examples."""
-        mean: Floats = self.of_seed.mean(-1)
-        return mean
+        return self.of_seed.mean(-1)
 
     @property
     def runs(self) -> Floats:
         """The variance of one seed's mean difference."""
-        found: Floats = self.of_seed.var(-1, ddof=min(1, self.seeds - 1))
-        return found
+        return self.of_seed.var(-1, ddof=min(1, self.seeds - 1))
 
     @property
     def varies(self) -> NDArray[np.bool_]:
         """Whether seeds or groups differ; without that, there is no error to test with."""
-        found: NDArray[np.bool_] = self.runs + self.chance + self.interaction > _ROUNDING
-        return found
+        return self.runs + self.chance + self.interaction > _ROUNDING
 
     def of(self, kept: NDArray[Any], signs: Floats | float = 1.0) -> Difference:
         """Return the pairs `kept` of many, an index or mask of the first axis, times `signs`."""
@@ -232,8 +229,7 @@ def one_sided(mean: Floats, error: Floats, freedom: float) -> Floats:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.where(mean == 0, 0.0, mean / error)
-    p: Floats = stdtr(freedom, -size)
-    return p
+    return stdtr(freedom, -size)
 
 
 def replicated(values: Floats) -> list[Verdict]:
@@ -252,8 +248,7 @@ def replicated(values: Floats) -> list[Verdict]:
 
 def are_equal(values: Floats) -> NDArray[np.bool_]:
     """Return whether the numbers (.., n) are all equal but for rounding: there is no test then."""
-    equal: NDArray[np.bool_] = np.isclose(values.min(-1), values.max(-1), rtol=1e-9, atol=1e-12)
-    return equal
+    return np.isclose(values.min(-1), values.max(-1), rtol=1e-9, atol=1e-12)
 
 
 def run_noise(pairs: Sequence[Difference]) -> Floats:

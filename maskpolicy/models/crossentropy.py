@@ -89,8 +89,7 @@ def summed(
     """
     if in_chunks(states):
         has_gradient = torch.is_grad_enabled()
-        found: Tensor = _operator(states, weight, bias, labels, of_labels, has_gradient)[0]
-        return found
+        return _operator(states, weight, bias, labels, of_labels, has_gradient)[0]
     apply: Callable[..., Tensor] = _Summed.apply
     return apply(states, weight, bias, labels, of_labels)
 

@@ -215,8 +215,7 @@ training_loss = partial(
 
 def label_logits(module: Any, batch: Batch) -> torch.Tensor:
     """Return the logits of a batch's k labels, (k, v), row by row."""
-    found: torch.Tensor = module.label_logits(batch)
-    return found
+    return module.label_logits(batch)
 
 
 def has_decoder(denoising: Denoising) -> bool:

@@ -86,8 +86,7 @@ def input_embeddings(folder: str) -> torch.Tensor:
     is_known = type(load_weights(AutoConfig, folder)) in AutoModel._model_mapping
     factory = AutoModel if is_known else AutoModelForSeq2SeqLM  # EncoderDecoderModel has no body
     model = load_weights(factory, folder, None, dtype=torch.float32)
-    weight: torch.Tensor = model.get_input_embeddings().weight
-    return weight
+    return model.get_input_embeddings().weight
 
 
 def refuse_code(name: str, revision: str | None = None) -> None:
@@ -137,7 +136,7 @@ def _file(name: str, revision: str | None, file: str) -> str | None:
     """Return the path of a model's file, downloaded if needed; None if it does not exist."""
     from transformers.utils.hub import cached_file
 
-    path: str | None = cached_file(
+    return cached_file(
         name,
         file,
         revision=revision,
@@ -145,7 +144,6 @@ def _file(name: str, revision: str | None, file: str) -> str | None:
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return path
 
 
 @contextmanager

@@ -59,8 +59,7 @@ class MaskedEncoder(nn.Module):
 
     def hidden(self, states: torch.Tensor) -> torch.Tensor:
         """Return the input of the head's matrix, (k, d), for the states of k positions."""
-        found: torch.Tensor = self.norm(gelu(self.dense(states)))
-        return found
+        return self.norm(gelu(self.dense(states)))
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Return the logits, (k, v), of the states of k positions, (k, d)."""
@@ -299,8 +298,7 @@ def _first(config: Any, names: tuple[str, ...], default: Any) -> Any:
 
 
 def _epsilon(config: Any) -> float:
-    found: float = _first(config, ("layer_norm_eps", "norm_eps"), _EPSILON)
-    return found
+    return _first(config, ("layer_norm_eps", "norm_eps"), _EPSILON)
 
 
 def head_layers(model: Any) -> list[Any]:

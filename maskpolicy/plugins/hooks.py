@@ -51,8 +51,7 @@ class Hook(Generic[T]):
 
         For an instance, that is a bound method or the value of an attribute.
         """
-        value: T = getattr(plugin, self.name, self.default)
-        return value
+        return getattr(plugin, self.name, self.default)
 
     def extra(self, plugin: Any) -> set[str]:
         """Return which of the parameters `may_take` the method of a plugin has."""

@@ -103,8 +103,7 @@ class Home:
                 if isinstance(statements, list):
                     own = [each for one in statements for each in self._own(one, path)]
                     setattr(node, name, own)
-        code: CodeType = compile(ast.fix_missing_locations(parsed), path, "exec", dont_inherit=True)
-        return code
+        return compile(ast.fix_missing_locations(parsed), path, "exec", dont_inherit=True)
 
     def _own(self, statement: ast.stmt, path: Path) -> Iterator[ast.stmt]:
         """Yield what replaces a statement: `import helper` then imports from this package.

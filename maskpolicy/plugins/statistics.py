@@ -160,8 +160,7 @@ def _mapped(path: Path, dtype: str) -> NDArray[Any]:
     """Map an array without a header into memory."""
     if not path.stat().st_size:
         return np.zeros(0, dtype)
-    found: NDArray[Any] = np.memmap(path, dtype, "r")
-    return found
+    return np.memmap(path, dtype, "r")
 
 
 def merged(tables: Sequence[Statistics], least: int = 1) -> Statistics:

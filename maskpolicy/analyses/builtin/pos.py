@@ -116,13 +116,11 @@ def _masked_words(sample: Sample) -> NDArray[np.bool_]:
     )
     before = np.concatenate([[0], np.cumsum(sample.is_masked)])
     first, end = (np.minimum(words.flat, lengths) + begins).T  # words that are cut off are empty
-    masked: NDArray[np.bool_] = before[end] > before[first]
-    return masked
+    return before[end] > before[first]
 
 
 def _share(counts: NDArray[np.int64]) -> list[float]:
-    shares: list[float] = (counts / max(1, counts.sum())).tolist()
-    return shares
+    return (counts / max(1, counts.sum())).tolist()
 
 
 FILE = "tags.safetensors"

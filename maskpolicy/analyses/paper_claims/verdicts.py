@@ -307,8 +307,7 @@ def _largest(p: Floats, is_whole: bool) -> Floats:
 
 def _smallest(p: Floats) -> Floats:
     """Return the p-value that all of the hypotheses are true."""
-    smallest: Floats = np.minimum(1, len(p) * p.min(0))
-    return smallest
+    return np.minimum(1, len(p) * p.min(0))
 
 
 def holm_of_exclusive(one: Floats, other: Floats) -> tuple[Floats, Floats]:

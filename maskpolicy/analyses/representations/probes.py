@@ -96,8 +96,7 @@ def _asked(
 def _inside(passage: Passage, entry: ProbedEntry, name: str) -> NDArray[np.bool_]:
     """Return which tokens overlap a range of an entry's characters, (t,)."""
     start, end = getattr(entry, name)
-    inside: NDArray[np.bool_] = (passage.offsets[:, 0] < end) & (passage.offsets[:, 1] > start)
-    return inside
+    return (passage.offsets[:, 0] < end) & (passage.offsets[:, 1] > start)
 
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -146,8 +145,7 @@ class _Discriminant:
         shrunk = (1 - shrinkage) * self.variances + (shrinkage + _LEAST) * mean
         scaled = self.means @ self.axes / shrunk  # (c, d)
         offsets = self.priors - ((self.means @ self.axes) * scaled).sum(1) / 2
-        chosen: NDArray[np.int64] = (states @ self.axes @ scaled.T + offsets).argmax(1)
-        return chosen
+        return (states @ self.axes @ scaled.T + offsets).argmax(1)
 
 
 def probe(

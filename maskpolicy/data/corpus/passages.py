@@ -392,8 +392,7 @@ def first_tokens(passage: Passage, most: int, units: Mapping[str, str] | None = 
 
 
 def _clipped(spans: NDArray[Any], most: int) -> NDArray[Any]:
-    shorter: NDArray[Any] = np.minimum(spans[spans[:, 0] < most], most)
-    return shorter
+    return np.minimum(spans[spans[:, 0] < most], most)
 
 
 def _are_spans(rows: NDArray[Any]) -> bool:

@@ -33,8 +33,7 @@ class _Answered:
     def mean(self, row: int) -> NDArray[np.float64]:
         """Return a row's scores (n,), averaged over its seeds."""
         seeds = list(self.scores[row].values())
-        found: NDArray[np.float64] = np.mean(seeds, axis=0, dtype=np.float64)
-        return found
+        return np.mean(seeds, axis=0, dtype=np.float64)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

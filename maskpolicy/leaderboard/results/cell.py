@@ -107,8 +107,7 @@ class Result:
         """The values that a tuned row chose, by key; None for other rows."""
         if self.tuning is None:
             return None
-        values: dict[str, Json] = self.tuning["tried"][self.tuning["chosen"]]
-        return values
+        return self.tuning["tried"][self.tuning["chosen"]]
 
     @property
     def is_fine_tuned(self) -> bool:

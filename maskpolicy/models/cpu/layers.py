@@ -78,8 +78,7 @@ def dropout(values: Tensor, probability: float) -> tuple[Tensor, Backward]:
 
 def gelu_backward(gradient: Tensor, inputs: Tensor) -> Tensor:
     """Return the gradient of the inputs of `gelu`."""
-    found: Tensor = _aten.gelu_backward(gradient, inputs)
-    return found
+    return _aten.gelu_backward(gradient, inputs)
 
 
 class Norm:
@@ -190,8 +189,7 @@ class Embedding:
 
 
 def _of_rows(gradient: Tensor, rows: Tensor, table: Tensor, padding: int = -1) -> Tensor:
-    found: Tensor = _aten.embedding_dense_backward(gradient, rows, len(table), padding, False)
-    return found
+    return _aten.embedding_dense_backward(gradient, rows, len(table), padding, False)
 
 
 class Residual:

@@ -161,8 +161,7 @@ class EncoderTask(ABC):
 
     def logits(self, model: Any, batch: Batch) -> torch.Tensor:
         """Return the logits of a batch, (b, c), or of each token, (b, n, c)."""
-        logits: torch.Tensor = outputs(model, batch).logits.float()
-        return logits
+        return outputs(model, batch).logits.float()
 
     @abstractmethod
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -237,8 +236,7 @@ class LabelTask(EncoderTask):
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the logits of the classes, from the body's last states, (b, n, d)."""
-        logits: torch.Tensor = model.classifier(states).float()
-        return logits
+        return model.classifier(states).float()
 
     def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
         """Return the summed cross-entropy of the classes, or the squared error of the numbers."""

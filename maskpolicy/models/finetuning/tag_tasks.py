@@ -54,8 +54,7 @@ class TagTask(EncoderTask):
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the logits of the tags, from the body's last states, (b, n, d)."""
-        logits: torch.Tensor = model.classifier(model.dropout(states)).float()
-        return logits
+        return model.classifier(model.dropout(states)).float()
 
     def loss_of(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
         """Return the summed cross-entropy of the words' tags."""

@@ -52,8 +52,7 @@ class Extractor(nn.Module):
             states = self.dropout(states)
             turned = left(_taken(states, mirror))[0]
             states = torch.cat([right(states)[0], _taken(turned, mirror)], dim=-1)
-        logits: Tensor = self.heads(self.dropout(states))
-        return logits
+        return self.heads(self.dropout(states))
 
     def save(self, folder: Path) -> None:
         """Write the weights, including the embeddings, and the settings to `folder`."""

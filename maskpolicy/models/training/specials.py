@@ -224,8 +224,7 @@ def _sentinels(tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
 
 
 def _id(tokenizer: PreTrainedTokenizerBase, token: str) -> int | None:
-    number: int | None = tokenizer.backend_tokenizer.token_to_id(token)
-    return number
+    return tokenizer.backend_tokenizer.token_to_id(token)
 
 
 def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
