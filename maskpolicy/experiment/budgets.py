@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -139,14 +139,20 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
 
 
 def row_trainings(
-    own: Mapping[str, Any], given: Mapping[str, Any], is_scratch: bool, where: str
+    own: Mapping[str, Any],
+    given: Mapping[str, Any],
+    is_scratch: bool,
+    where: str,
+    columns: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, dict[str, Any]]:
     """Return the settings of a row's trainings that replace the file's, by training.
 
-    `own` holds the row's blocks, `given` the keys of the file. The result has the row's keys, and
-    the default warm-up if they change it. Raises ConfigError at `where`.
+    `own` holds the row's blocks, `given` the keys of the file, `columns` the block `finetune` of
+    each task. The result has the row's keys, and the default warm-up if they change that of the
+    file or of a column, but no column's stated warm-up. Raises ConfigError at `where`.
     """
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
+    others = [block for block in columns if "warmup" not in block]
     for stage, stated in own.items():
         place, default = at(where, stage), vars(defaults(is_scratch)[stage])
         schema.block(Training, stated, place)
@@ -161,6 +167,18 @@ def row_trainings(
             for key, value in vars(spec).items()
             if key in stated or value != getattr(base, key)
         }
+        if stage != "finetune" or "steps" not in stated or "warmup" in {**usual, **stated}:
+            continue
+        steps = [block.get("steps", base.steps) for block in others]
+        if any(warmup(default["warmup"], each) != spec.warmup for each in steps):
+            if len(others) < len(columns):
+                raise ConfigError(
+                    f"{at(place, 'steps')}: the default of finetune.warmup depends on it, and only "
+                    "some tasks state their own: set the warm-up too"
+                )
+            found[stage]["warmup"] = spec.warmup
+        elif len(others) < len(columns):
+            found[stage].pop("warmup", None)
     return found
 
 

@@ -179,15 +179,16 @@ def make_experiment(
     model = model_and_corpus.model_block(file.model, at(where, "model"), folders)
     trainings, general = _trainings(file, given, model, where, folders)
     corpus = model_and_corpus.with_mix(file.corpus, at(where, CORPUS), folders)
-    own = _own(given, model, corpus, folders)
-    rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
-    of_file = row_blocks.OfFile(shared, model.kind, {**trainings, CORPUS: corpus}, own)
-    policies = row_blocks.row_blocks(rows, at(where, "policies"), of_file)
     data = task_blocks.data_source(file.data, at(where, "data"), folders)
+    own = partial(_own, given, model, corpus, folders)
+    tasks = task_blocks.task_blocks(file.tasks, at(where, "tasks"), folders, data, own(()))
+    columns = [(isinstance(task, Mapping) and task.get("finetune")) or {} for task in file.tasks]
+    rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
+    of_file = row_blocks.OfFile(shared, model.kind, {**trainings, CORPUS: corpus}, own(columns))
+    policies = row_blocks.row_blocks(rows, at(where, "policies"), of_file)
     for key in needs:
         if not getattr(file, key):
             raise ConfigError(f"{at(where, key)}: is empty: give at least one")
-    tasks = task_blocks.task_blocks(file.tasks, at(where, "tasks"), folders, data, own)
     contrast = file.contrast_corpus
     if contrast is not None:
         contrast = model_and_corpus.corpus_block(contrast, at(where, "contrast_corpus"), folders)
@@ -249,13 +250,20 @@ def _trainings(
 
 
 def _own(
-    given: Mapping[str, Any], model: ModelBlock, corpus: CorpusBlock, folders: Sequence[Path]
+    given: Mapping[str, Any],
+    model: ModelBlock,
+    corpus: CorpusBlock,
+    folders: Sequence[Path],
+    columns: Sequence[Mapping[str, Any]],
 ) -> budgets.Own:
-    """Return the function that checks the blocks of a row or column which replace the file's."""
+    """Return the function that checks the blocks of a row or column which replace the file's.
+
+    `columns` are the blocks `finetune` that a row's block is merged with.
+    """
 
     def own(stated: Mapping[str, Any], place: str) -> Mapping[str, Mapping[str, Any]]:
         trained = {key: block for key, block in stated.items() if key != CORPUS}
-        changed = budgets.row_trainings(trained, given, model.is_scratch, place)
+        changed = budgets.row_trainings(trained, given, model.is_scratch, place, columns)
         if CORPUS in stated:
             where = at(place, CORPUS)
             changed[CORPUS] = model_and_corpus.row_corpus(stated[CORPUS], corpus, where, folders)
@@ -280,6 +288,7 @@ def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
             except ConfigError as error:
                 raise written.placed(error) from None
             learned_policies.warn_of_long_warmups(each, row.place)
+            _warn_of_long_warmups(made, each, row.place)
             if needs_contrast and policy_blocks.compares_corpora(each):
                 raise ConfigError(
                     f"{row.place}: {each.name} compares the corpus with general text: set "
@@ -289,6 +298,16 @@ def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
         place = at(at(made.where, "general"), "policy")
         text = made.general_text or model_and_corpus.OF_WORLD
         model_and_corpus.check_columns(made.general_policy, text, world, place)
+
+
+def _warn_of_long_warmups(made: Experiment, row: PolicyBlock, where: str) -> None:
+    """Log a warning for each task whose block and the row's make a warm-up that is too long."""
+    own = row.trainings.get("finetune", {})
+    for index, task in enumerate(made.tasks):
+        if task.finetune and ("steps" in own) != ("warmup" in own):
+            spec = made.budget("finetune", row, task)
+            place = f"{where} with tasks[{index}]: finetune"
+            budgets.warn_of_long_warmup(spec.warmup, spec.steps, place)
 
 
 def _file(given: dict[str, Any], where: str) -> File:

@@ -50,6 +50,34 @@ def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
     assert not caplog.text
 
 
+WARMUPS = [  # finetune of the file, task and row -> steps and warm-up on that task and on another
+    ("{}", "{steps: 10}", "{steps: 500}", [(500, 20), (500, 20)]),
+    ("{}", "{steps: 10}", "{lr: 1}", [(10, 1), (120, 20)]),
+    ("{steps: 30}", "{steps: 2000}", "{steps: 30}", [(30, 3), (30, 3)]),
+    ("{}", "{steps: 1000, warmup: 100}", "{steps: 60}", [(60, 100), (60, 20)]),
+    ("{warmup: 9}", "{steps: 1000, warmup: 100}", "{steps: 10}", [(10, 100), (10, 9)]),
+]
+
+
+def of_warmups(file, task, row):
+    blocks = f"policies=[none, {{name: random, finetune: {row}}}]", f"finetune={file}"
+    return *blocks, f"tasks=[{{name: zsre, finetune: {task}}}, triviaqa]"
+
+
+@pytest.mark.parametrize(("file", "task", "row", "budgets"), WARMUPS)
+def test_steps_of_a_row_decide_the_default_warmup_on_each_task(
+    write, file, task, row, budgets, caplog
+):
+    made = load_experiment(write(QUICK), of_warmups(file, task, row))
+    specs = [made.budget("finetune", made.policies[1], column) for column in made.tasks]
+    assert [(spec.steps, spec.warmup) for spec in specs] == budgets
+    told = "policies[1] with tasks[0]: finetune.warmup: 100 is more than the"
+    assert (told in caplog.text) == ("100" in task)
+    if "100" in task and file == "{}":
+        with pytest.raises(ConfigError, match=r"policies\[1\].finetune.steps: .* set the warm-up"):
+            load_experiment(write(QUICK), of_warmups(file, task, "{steps: 30}"))
+
+
 def test_data_may_differ_by_task_and_labels_show_what_differs(write, tmp_path):
     (tmp_path / "official").mkdir()
     tasks = "[triviaqa, {name: zsre, data: official}, {name: wow, data: hub, revision: abc}]"
@@ -250,6 +278,7 @@ MEMBERS = "{name: mixture, members: [{name: mass, ratio: 0.3}, ul2]}"
         (LABELLED, TUNE),
         (CHOICE,),
         (OF_TEXT, "grid={intermediate.steps: [9, 50]}"),
+        *(of_warmups(*case[:3]) for case in WARMUPS),
         ("tune={intermediate.steps: [9, 50]}", "intermediate={warmup: 3}"),
         (MIX, "checkpoint_steps=[9]"),
         ("grid={corpus.mix.general: [0, 0.2]}", "corpus.mix.general=0.1"),
