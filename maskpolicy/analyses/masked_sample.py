@@ -21,12 +21,15 @@ from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passa
 from maskpolicy.experiment.definition import PolicyBlock
 from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
+from maskpolicy.masking.denoising import masked_spans
 from maskpolicy.masking.selection import Masker, unrepeatable
+from maskpolicy.masking.sentinels import Marks
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage, version_of
 from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.pipeline.stages.training_text import (
     FEEDBACK,
+    LIMITS_FACT,
     ROOM_FACT,
     open_statistics,
     open_views,
@@ -72,6 +75,7 @@ class IntermediateStage:
     inputs: Mapping[str, str]  # name -> key
     version: int  # of the stage; changes if masking changes
     room: int | None = None  # tokens of a passage that it reads at most; None: all
+    limits: tuple[int, int] | None = None  # see `Specials.limits`
     color: int = 0  # index among the run's rows
 
     @property
@@ -113,10 +117,9 @@ def intermediate_stages(
                 record = manifest["record"]
                 version = record["version"]
                 params, inputs = params_of(record, IntermediateParams), record["inputs"]
-                room = record["facts"].get(ROOM_FACT)
-                found.append(
-                    IntermediateStage(run, name, number, key, params, inputs, version, room, color)
-                )
+                room, limits = map(record["facts"].get, (ROOM_FACT, LIMITS_FACT))
+                read = params, inputs, version, room, limits and tuple(limits)
+                found.append(IntermediateStage(run, name, number, key, *read, color))
     return found, notes
 
 
@@ -157,6 +160,8 @@ class MaskedParams(PolicyParams):
     # steps and batch size of the training, for a policy that follows its progress
     pace: tuple[int, int] | None = omitted(None)
     room: int | None = omitted(None)  # the most tokens of a passage that it reads; None: all
+    # the objective and `Specials.limits`, if they limit the masked spans
+    limits: tuple[Denoising, int, int] | None = omitted(None)
 
 
 @stage("corpus-sample")
@@ -176,7 +181,9 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
     """
     policy, sampling = instance("policy", params.policy, params.fields), params.sampling
     leaves = len(Masker.of(policy, Denoising()).leaves)
-    masker = Masker.of(policy, Denoising(), open_statistics(inputs, leaves))
+    how, target_room, sentinels = params.limits or (Denoising(), None, 0)
+    masker = Masker.of(policy, how, open_statistics(inputs, leaves))
+    marks = Marks(0, sentinels=tuple(range(sentinels)))
     views = open_views(inputs, leaves)
     whole = Passages.open(inputs["whole"]) if "whole" in inputs else views[0]
     if params.room is not None:
@@ -199,8 +206,9 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
                 shares = at.clip(max=steps - 1) / steps
             for place, progress in zip(places.tolist(), shares.tolist(), strict=True):
                 found = masker.select(views, [place], params.seed, [epoch], streams, progress)
-                spans = found.spans[0].astype(np.int32)
-                file.append({"spans": spans, "places": np.asarray([place])})
+                drawn = found.passages, found.spans, found.denoisings[0]
+                (spans,), _ = masked_spans(*drawn, marks, params.seed, [epoch], target_room)
+                file.append({"spans": spans.astype(np.int32), "places": np.asarray([place])})
                 done += 1
                 run.progress(done, total, "passages")
 
@@ -285,7 +293,7 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
             "it was trained by a version of maskpolicy that masks differently: run its experiment "
             "again"
         )
-    params = masked_params(row.params, sampling, row.room)
+    params = masked_params(row.params, sampling, row.room, row.limits)
     folder = derive(store, "masked-sample", row.label, params, inputs).path
     shown = {name: key for name, key in inputs.items() if not name.startswith(STATISTICS)}
     read = [available(store, key, name).path for name, key in shown.items()]
@@ -314,11 +322,15 @@ def unchanged_block(params: PolicyParams, run: Run, training: str) -> PolicyBloc
 
 
 def masked_params(
-    training: IntermediateParams, sampling: Sampling, room: int | None
+    training: IntermediateParams,
+    sampling: Sampling,
+    room: int | None,
+    limits: tuple[int, int] | None,
 ) -> MaskedParams:
     """Return the parameters of the stage that masks a sample of the corpus as a training does.
 
-    `room` is the most tokens of a passage that it reads, if some passage has more.
+    `room` is the most tokens of a passage that it reads, if some passage has more; for `limits`
+    see `Specials.limits`.
     """
     policy, spec = instance("policy", training.policy, training.fields), training.spec
     follows = Masker.of(policy, Denoising()).follows_progress
@@ -333,6 +345,7 @@ def masked_params(
         sampling=sampling,
         pace=(spec.steps, spec.batch_size) if follows else None,
         room=room,
+        limits=limits and (training.how, *limits),
     )
 
 

@@ -23,6 +23,7 @@ from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
 from maskpolicy.experiment.budgets import TRAININGS, Training
+from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.experiment.task_kinds import TEXT
 from maskpolicy.masking.selection import Masker
 from maskpolicy.models.families import limits, within
@@ -145,8 +146,10 @@ class DataCheck:
         longest = self._passages(corpus).lengths.max()
         asked = _params(training)
         leaves = Masker.of(instance("policy", asked.policy, asked.fields), asked.how).leaves
-        room = self._specials(row).kept(self._spec(row), (leaf.denoising for leaf in leaves))
-        params = masked_params(asked, self.sampling, room if 0 < room < longest else None)
+        specials, spec = self._specials(row), self._spec(row)
+        room = specials.kept(spec, (leaf.denoising for leaf in leaves))
+        limits = specials.limits(spec, int(longest))
+        params = masked_params(asked, self.sampling, room if 0 < room < longest else None, limits)
         return Stage("masked-sample", row, params, own, Local(plugins=training.local.plugins))
 
     def _is_whole(self, annotate: Stage) -> bool:
@@ -251,8 +254,10 @@ class DataCheck:
 
     def _specials(self, row: str) -> Specials:
         """Return the special tokens of the tokenizer of a row's training."""
-        tokenizer = self._training(row).inputs["tokenizer"]
-        return Specials.of(load_tokenizer(str(self._folder(tokenizer))))
+        folder = self._folder(self._training(row).inputs["tokenizer"])
+        is_encoder = self.prepared.experiment.model.kind == ENCODER
+        of = Specials.of_encoder if is_encoder else Specials.of
+        return of(load_tokenizer(str(folder)))
 
     @cached_property
     def _answers(self) -> dict[str, Answers]:

@@ -74,7 +74,7 @@ def denoising_pairs(
     one mask would. Raises ConfigError if a target would name sentinels that the source lacks.
     """
     marks = mask if isinstance(mask, Marks) else Marks(mask)
-    by_sentinels = bool(marks.sentinels) and (denoising.target, denoising.join) == ("spans", "mask")
+    by_sentinels = _by_sentinels(denoising, marks)
     if denoising.replacement is not None and by_sentinels:
         raise ConfigError(
             "replacement: the target names each masked span by its sentinel in the source, which "
@@ -82,13 +82,7 @@ def denoising_pairs(
         )
     draws = _Draws(passages, seed, epochs)
     selected = sum(map(len, spans))
-    if target_room is not None and denoising.target == "spans":
-        joint = int(denoising.join == "mask")  # marks of each span
-        most = target_room - 1 if by_sentinels else target_room + joint  # T5 ends with a mark
-        spans = draws.fitting(spans, most, joint)
-    fitting = sum(map(len, spans))
-    if marks.most is not None and denoising.corruption != "delete":
-        spans = draws.some(spans, marks.most)
+    spans, fitting = masked_spans(passages, spans, denoising, marks, seed, epochs, target_room)
     text = _Text.of(passages, spans)
     spare = None
     if target_room is not None and by_sentinels:  # such a target also names inserted sentinels
@@ -117,6 +111,34 @@ def denoising_pairs(
         without_room=selected - fitting,
         masked=None if moves or denoising.corruption != "token" else text.masked,
     )
+
+
+def masked_spans(
+    passages: Sequence[Passage],
+    spans: Sequence[Spans],
+    denoising: Denoising,
+    marks: Marks,
+    seed: int,
+    epochs: Sequence[int],
+    target_room: int | None,
+) -> tuple[Sequence[Spans], int]:
+    """Return the spans that do not stay visible, and how many fit into targets.
+
+    See `denoising_pairs`: there may be fewer sentinels than spans that fit.
+    """
+    draws = _Draws(passages, seed, epochs)
+    if target_room is not None and denoising.target == "spans":
+        joint = int(denoising.join == "mask")  # marks of each span
+        ends = _by_sentinels(denoising, marks)  # T5 ends with a mark
+        spans = draws.fitting(spans, target_room - 1 if ends else target_room + joint, joint)
+    fitting = sum(map(len, spans))
+    if marks.most is not None and denoising.corruption != "delete":
+        spans = draws.some(spans, marks.most)
+    return spans, fitting
+
+
+def _by_sentinels(denoising: Denoising, marks: Marks) -> bool:
+    return bool(marks.sentinels) and (denoising.target, denoising.join) == ("spans", "mask")
 
 
 @dataclass(frozen=True, eq=False)

@@ -183,9 +183,17 @@ SPEC = Training(steps=5, batch_size=4, seed=3)
 
 
 @pytest.mark.parametrize(
-    ("ratio", "room"), [(0.3, None), ({"start": 0.9, "end": 0.1}, None), (0.3, 7)]
+    ("ratio", "room", "limits"),  # the last: tokens of a target, sentinels
+    [
+        (0.3, None, None),
+        ({"start": 0.9, "end": 0.1}, None, None),
+        (0.3, 7, None),
+        (0.8, None, (4, 0)),
+        (0.8, None, (510, 3)),
+        (0.8, None, (4, 9)),
+    ],
 )
-def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, tmp_path):
+def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, limits, tmp_path):
     small.save(tmp_path / PASSAGES_FILE, small.passages().arrays)
     pace = (SPEC.steps, SPEC.batch_size) if isinstance(ratio, dict) else None
     params = MaskedParams(
@@ -197,6 +205,7 @@ def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, 
         sampling=Sampling(draws=2),
         pace=pace,
         room=room,
+        limits=limits and (Denoising(), *limits),
     )
     masked_sample.masked(params, {"corpus": tmp_path}, tmp_path, StageRun(None, Local()))
     found = ragged.load(tmp_path / masked_sample.FILE)
@@ -204,20 +213,29 @@ def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, 
     assert found["places"].flat.tolist() == [*range(count)] * 2
 
     policy, specials = instance("policy", "random", {"ratio": ratio}), Specials(0, 2, 1, 3, 2)
-    spec = replace(SPEC, max_source=SPEC.max_source if room is None else room + 2)
+    target_room, sentinels = limits or (510, 0)
+    specials = replace(specials, sentinels=tuple(range(100, 100 + sentinels)))
+    max_source = SPEC.max_source if room is None else room + 2
+    spec = replace(SPEC, max_source=max_source, max_target=target_room + 2)
+    assert specials.limits(spec, 99) == limits
     steps = MaskedSteps(small.passages(), policy, Denoising(), specials, spec)
     compared = 0
+    without = 0
     for number in range(SPEC.steps):
-        spans = steps._selected(number).spans
-        for (item, epoch), each in zip(steps.order.step(number), spans, strict=True):
+        written, spans = steps.written(number), steps._selected(number).spans
+        for i, (item, epoch) in enumerate(steps.order.step(number)):
             if epoch < 2:
-                assert np.array_equal(found["spans"][epoch * count + item], each)
+                own = found["spans"][epoch * count + item]
+                assert len(own) == written.spans[i]
+                assert np.diff(own).sum() == written.masked_tokens[i]
+                without += not np.array_equal(own, spans[i])
                 compared += 1
     assert compared > count
+    assert (without > 0) == (limits is not None)
 
 
 RARE = small.EXPERIMENT.replace("corpus: world", "corpus: {files: [two.txt]}\ndata: world").replace(
-    "random", "{name: regex, pattern: Boats}"
+    "random", "{name: regex, pattern: Boats go}"
 )
 
 
@@ -226,17 +244,19 @@ def test_a_row_that_masks_nothing_in_the_sample_is_noted(call, refused, tmp_path
     (tmp_path / "two.txt").write_text("Ada was born in Rome.\n\nBoats go down the Oder.\n")
     (tmp_path / "it.yaml").write_text(RARE)
     store = ("--store", tmp_path / "store")
-    words = ("run", tmp_path / "it.yaml", "intermediate.max_source=8", "--out", tmp_path / "out")
+    keys = ("intermediate.max_source=8", "intermediate.max_target=3")
+    words = ("run", tmp_path / "it.yaml", *keys, "--out", tmp_path / "out")
     assert call(*words, *store)[0] == 0
     every, _, _ = masked_sample.samples(
         [read_run(tmp_path / "out")], Sampling(), Store(tmp_path / "store")
     )
     assert every[0].tokens.lengths.tolist() == [6, 6]
+    assert np.diff(every[0].flat).tolist() == [[1]]  # as many tokens as the target holds
     first = [Sampling(passages=1, seed=seed).places(2)[0] for seed in range(20)]
     words = ("analyze", "lengths", tmp_path / "out", "passages=1", *store)
     said = refused(*words, f"seed={first.index(0)}", "-q")
     assert (
-        "regex pattern=Boats: masks nothing in the sample of its corpus: set a larger number"
+        "regex pattern=Boats go: masks nothing in the sample of its corpus: set a larger number"
         in said
     )
     assert call(*words, f"seed={first.index(1)}", "-q")[0] == 0

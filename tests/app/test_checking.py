@@ -134,6 +134,8 @@ def test_only_what_the_training_reads_is_masked(checked):
     assert every["tokens_per_passage"] == 5
     assert every["masked_tokens"] == 1
     assert years["answers_masked"] == {"dates": 0}  # the years are the last words
+    every = checked("intermediate.max_target=4", "policies.2.corruption=span")["rows"][1]
+    assert every["spans_per_passage"] == 1 and every["masked_tokens"] < 0.5
 
 
 def test_nothing_is_trained_and_run_finds_what_was_computed(call, checked):

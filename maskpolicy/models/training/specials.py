@@ -123,6 +123,16 @@ class Specials:
         """Return the most tokens of text that a target holds; None without a decoder."""
         return None if self.start is None else max(0, spec.max_target - self.added("max_target"))
 
+    def limits(self, spec: Training, longest: int) -> tuple[int, int] | None:
+        """Return the room of a target and the number of sentinels, which limit the masked spans.
+
+        None if they do not limit those of any passage of at most `longest` tokens.
+        """
+        room, longest = self.target_room(spec), min(longest, self.room(spec.max_source))
+        sentinels = len(self.sentinels)
+        is_free = room is None or (2 * longest < room and (not sentinels or longest < sentinels))
+        return None if is_free or room is None else (room, sentinels)
+
     def without_room(self, max_source: int) -> str:
         """Explain why sources of `max_source` tokens hold no text; "" if they do."""
         if self.room(max_source):

@@ -90,6 +90,11 @@ class MaskedSteps:
         """Whether a passage is longer than the room of a source."""
         return bool((self.passages.lengths > self.room).any())
 
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """The limits of masked spans that a passage may exceed; see `Specials.limits`."""
+        return self.specials.limits(self.spec, int(self.passages.lengths.max(initial=0)))
+
     @cached_property
     def examples(self) -> NDArray[np.int64] | None:
         """The passage of each example, and its number in the passage, (n, 2); None: one each.
