@@ -38,6 +38,7 @@ MIX, SHARE = "mix", "share"
 _SOURCES = ("name", "files", "hub")
 _OF_HUB = ("subset", "split", "revision", "stream")
 _NOT_OF_WORLD = {
+    "column": "is for rows of files and of the Hub",
     "columns": "is for rows of files and of the Hub; the world always has its columns",
     "pack": "is for files and the Hub",
     "language": "the world is written in English",
@@ -150,7 +151,9 @@ def _check_sizes(model: ModelBlock, where: str) -> None:
     architectures = ", ".join(each for kind in (SEQ2SEQ, ENCODER) for each in ARCHITECTURES[kind])
     own = f"a model of sizes of your own ({architectures})"
     from_scratch = f"a preset of kind: {ENCODER} ({', '.join(PRESETS[ENCODER])})"
+    is_hub = not model.is_scratch and not Path(model.name).is_absolute()
     takers = (
+        ("revision", is_hub, "a model of the Hub"),
         ("relative_positions", of_preset, from_scratch),
         *((key, takes_sizes or (key == "layers" and of_preset), own) for key in SIZES),
         *((key, is_own, own) for key in ("vocabulary", "tokenizer")),
@@ -236,7 +239,7 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
     sources = [key for key in _SOURCES if values[key]]
     if len(sources) != 1:
         raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")
-    only_hub = [key for key in ("revision", "stream", "subset") if values[key]]
+    only_hub = [key for key in _OF_HUB if values[key] != getattr(CorpusBlock, key)]
     if only_hub and not values["hub"]:
         raise ConfigError(f"{where}.{only_hub[0]}: is for a Hub dataset (hub: NAME) only")
     values["files"] = _files(values["files"], f"{where}.files", folders)
@@ -367,8 +370,8 @@ def row_corpus(
     """Return the settings in a row's block `corpus` that replace the file's, `usual`.
 
     Another source (name, files or hub) replaces the file's source with its keys of a Hub dataset,
-    and the world also replaces `columns` and `language`. All other keys, and each text of `mix`,
-    stay as in the file unless the row states them. Raises ConfigError at `where`.
+    and the world also replaces `column`, `columns` and `language`. All other keys, and each text
+    of `mix`, stay as in the file unless the row states them. Raises ConfigError at `where`.
     """
     if not isinstance(given, Mapping):
         corpus_block(given, where, folders)  # raises an error for any other name
@@ -377,7 +380,7 @@ def row_corpus(
 
     stated, base = dict(given), vars(usual)
     if any(stated.get(key) for key in _SOURCES):
-        of_files = ["columns", "language"] if stated.get("name") else []
+        of_files = ["column", "columns", "language"] if stated.get("name") else []
         dropped = (*_SOURCES, *_OF_HUB, *of_files)
         base = {key: value for key, value in base.items() if key not in dropped}
     for size, other in (("words", "tokens"), ("tokens", "words")):

@@ -78,6 +78,8 @@ def task_block(
     ours = {key: value for key, value in given.items() if key in framework}
     block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
     block["data"] = data_source(block["data"], at(where, "data"), folders)
+    if block["revision"] and block["data"] != HUB:
+        raise ConfigError(f"{at(where, 'revision')}: is for data: {HUB} only: leave it out")
     chosen = hooks.METRIC.of(made)
     usual = chosen or entry.facts.get("metric")
     block["metrics"] = tuple(_metric_name(name, folders) for name in block["metrics"])

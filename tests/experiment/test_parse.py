@@ -283,6 +283,7 @@ MEMBERS = "{name: mixture, members: [{name: mass, ratio: 0.3}, ul2]}"
         (MIX, "checkpoint_steps=[9]"),
         ("grid={corpus.mix.general: [0, 0.2]}", "corpus.mix.general=0.1"),
         (OWN, "baseline=original"),
+        ("policies=[none, {name: random, corpus: world}]", "corpus={files: [a.txt], column: body}"),
         (f"general.policy={MEMBERS}", f"policies=[none, {MEMBERS}]", "target=full"),
         (ENCODER, "shallow_decoder=true", "mask_exclusion=0.25"),
         (ENCODER, "replacement={mask: 0.85, keep: 0.15}", "replaced_token_detection={weight: 9}"),
