@@ -23,7 +23,8 @@ LIST_OF_KEYS = "maskpolicy list keys"
 NAME_OR_KEYS = "a name or a block of keys"
 SYNONYMS = {
     "learning_rate": "lr",
-    **dict.fromkeys(("epoch", "epochs", "num_train_epochs", "max_steps", "train_steps"), "steps"),
+    **dict.fromkeys(("max_steps", "train_steps"), "steps"),
+    **dict.fromkeys(("epoch", "num_train_epochs"), "epochs"),
     **dict.fromkeys(("warmup_steps", "num_warmup_steps"), "warmup"),
     **dict.fromkeys(("train_batch_size", "per_device_train_batch_size"), "batch_size"),
     **dict.fromkeys(("max_length", "max_seq_length", "max_source_length"), "max_source"),

@@ -126,7 +126,8 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
         if stage == "general" and isinstance(block, Mapping):
             others = GENERAL_ONLY
             block = {key: value for key, value in block.items() if key not in others}
-        spec = Training(**schema.block(Training, block, place, vars(default), others))
+        values = schema.block(Training, block, place, vars(default), others, _elsewhere)
+        spec = Training(**values)
         found[stage] = spec = with_warmup(spec, block)
         warn_of_long_warmup(spec.warmup, spec.steps, place)
     if not found["finetune"].steps:
@@ -136,6 +137,16 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
             where,
         )
     return found
+
+
+def _elsewhere(key: str) -> str | None:
+    """Return where epochs and words may replace the steps of a training."""
+    name = schema.SYNONYMS.get(key, key)
+    if name not in ("epochs", "words"):
+        return None
+    more = ", and in `finetune` of the file or a task" if name == "epochs" else ""
+    places = f"in `intermediate` of the file or a row{more}"
+    return f"`{name}` can stand {places}, but in no sweep: give steps here"
 
 
 def row_trainings(
@@ -155,7 +166,7 @@ def row_trainings(
     others = [block for block in columns if "warmup" not in block]
     for stage, stated in own.items():
         place, default = at(where, stage), vars(defaults(is_scratch)[stage])
-        schema.block(Training, stated, place)
+        schema.block(Training, stated, place, elsewhere=_elsewhere)
         usual = given.get(stage, {})
         base, spec = (
             with_warmup(Training(**schema.block(Training, block, place, default)), block)

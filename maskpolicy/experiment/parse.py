@@ -403,10 +403,11 @@ def _checkpoint_steps(
         ),
         default=usual,
     )
+    key = "checkpoint_words" if file.checkpoint_words else "checkpoint_steps"
     for index, step in enumerate(file.checkpoint_steps):
         if step >= longest:
             raise ConfigError(
-                f"{at(where, 'checkpoint_steps')}[{index}]: {step} must be smaller than "
+                f"{at(where, key)}[{index}]: {step} steps must be fewer than "
                 f"intermediate.steps ({longest}), after which every model is fine-tuned anyway"
             )
     return tuple(sorted(set(file.checkpoint_steps)))

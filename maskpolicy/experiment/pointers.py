@@ -39,7 +39,7 @@ def pointer(key: str, place: Place, given: Mapping[str, Any] | None = None) -> s
         return "is shared by all rows and tasks: list the values in `seeds` at the top of the file"
     elif key in {each.name for each in fields(Experiment)} - _NO_KEYS:
         return "is one setting for all rows and tasks: set it at the top of the file"
-    if name in schema.fields_of(Training) and (place, name) != ("top", "seed"):
+    if name in {*schema.fields_of(Training), "epochs"} and (place, name) != ("top", "seed"):
         return f"is a key of a training: {_OF_TRAINING[place].format(name)}"
     if place in _OF_CORPUS and key in schema.fields_of(CorpusBlock):
         return f"is a key of a corpus: {_OF_CORPUS[place].format(key)}"

@@ -183,7 +183,9 @@ class _Text:
         if len(stated) > 1:
             raise ConfigError(f"{at(place, stated[1])}: {stated[0]} is given too: keep one of them")
         kept = {key: value for key, value in block.items() if key not in stated}
-        given = {key: _number(block[key], at(place, key)) for key in stated}
+        given = {key: block[key] for key in stated}
+        if "words" in given:
+            given["words"] = _number(given["words"], at(place, "words"))
         asked = TextBudget(**schema.block(TextBudget, given, place))
         if asked.epochs is not None:
             return {**kept, STEPS: self.steps(asked.epochs * self.size.words)}
@@ -194,9 +196,9 @@ class _Text:
             log.warning(told, at(place, "words"), f"{own:,}", asked.words / own)
         return {**kept, STEPS: self.steps(asked.words)}
 
-    def checkpoints(self, given: dict[str, Any], where: str) -> list[int]:
-        """Remove the checkpoint_words of a file, and return them as checkpoint_steps."""
-        place, values = at(where, CHECKPOINT_WORDS), given.pop(CHECKPOINT_WORDS)
+    def checkpoints(self, given: Mapping[str, Any], where: str) -> list[int]:
+        """Return the checkpoint_words of a file as checkpoint_steps."""
+        place, values = at(where, CHECKPOINT_WORDS), given[CHECKPOINT_WORDS]
         if CHECKPOINTS in given:
             raise ConfigError(f"{place}: {CHECKPOINTS} is given too: keep one of them")
         if not isinstance(values, list | tuple):
