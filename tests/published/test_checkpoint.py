@@ -210,4 +210,4 @@ def test_the_experiments_on_english_share_their_trainings(published, real_data, 
     assert (len(trained["checkpoint"]), len(trained["glue"])) == (20, 12)
     assert trained["glue"] < trained["checkpoint"]
     # two epochs: of CoLA's 8,551 examples a tenth, with all that share a group, is dev
-    assert (steps["cola"], steps["sst2"]) == (482, 500)
+    assert steps.items() >= {"cola": 482, "sst2": 500, "rte": 140, "mrpc": 209}.items()
