@@ -242,11 +242,9 @@ def _lm_eval(
     keys = [(str(path.parent), part[0]) for path, part in zip(paths, parts, strict=True)]
     for (folder, task), path in _newest(list(zip(keys, paths, strict=True)), notes).items():
         results = Path(folder, f"results_{path.stem.rpartition('_')[2]}.json")
-        known = read_json(results) if results.is_file() else {}
-        about = known if isinstance(known, dict) else {}
-        system = about.get("model_name") or path.parent.name
+        about = read_json(results) if results.is_file() else {}
+        system = _within(about, "model_name") or path.parent.name
         asked, _, asked_filter = (metric or "").partition(",")
-        better = (about.get("higher_is_better") or {}).get(task) or {}
         rows = []
         for number, line in enumerate(path.read_bytes().splitlines(), 1):
             try:
@@ -262,7 +260,7 @@ def _lm_eval(
         for example, filtered, scores in rows:
             name = asked if asked in scores else next(iter(scores), "")
             if scores and filtered == kept:
-                if better.get(name) is False:
+                if _within(about, "higher_is_better", task, name) is False:
                     raise DataError(
                         f"{results}: a lower {name} is better, and a board takes the highest score "
                         "for the best: choose another with --metric"
@@ -270,6 +268,13 @@ def _lm_eval(
                 shown = name if kept == "none" else f"{name},{kept}"
                 place = {"system": system, "task": task, "example": f"{task} {example}"}
                 yield {**place, "score": scores[name], "metric": shown}
+
+
+def _within(values: Json, *keys: str) -> Json:
+    """Return the value under nested keys; None where there is none."""
+    for key in keys:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
 
 
 def _inspect(

@@ -300,7 +300,6 @@ def test_a_board_of_many_systems_and_two_groups_is_read_again(tmp_path):
     board = build_board(pd.DataFrame(lines))
     save_forms(board, tmp_path)
     assert len(read_board(tmp_path).pairs) == len(board.pairs) == 49 * 25 * 11
-    assert "no difference" not in " ".join(board.notes)
     tested = [v.comparison.estimate for v in board.pairs if v.comparison.estimate]
     assert max(one.detectable for one in tested) == 1000
 

@@ -205,6 +205,8 @@ def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
     about["higher_is_better"]["capitals"]["acc"] = False
     results.with_suffix(".json").write_text(json.dumps(about))
     assert "json: a lower acc is better, and a board takes the highest" in refused("board", logs)
+    results.with_suffix(".json").write_text(json.dumps({**about, "higher_is_better": [0]}))
+    assert len(board_of(logs)["rows"]) == 2
     samples.write_bytes(samples.read_bytes()[:-40])
     assert "cut off, or not written by lm-evaluation-harness" in refused("board", logs)
 
