@@ -26,7 +26,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.experiment import learned_policies, parse, policy_blocks
 from maskpolicy.experiment.definition import NONE, WORLD, Experiment
 from maskpolicy.experiment.model_and_corpus import corpus_block
-from maskpolicy.experiment.parse import make_experiment, with_steps
+from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.models.model_kinds import check_folder
 from maskpolicy.models.training.loop import check_installed
@@ -110,8 +110,9 @@ def _experiment(asked: Request, store: Store) -> Experiment:
         "tasks": [],
         "baseline": block.name,
     }
-    settings = with_steps(settings, "", folders, asked.plugins, StoreCounter(store))
-    planned = make_experiment(settings, PRETRAIN, "", folders, asked.plugins, needs=("corpus",))
+    planned = make_experiment(
+        settings, PRETRAIN, "", folders, asked.plugins, ("corpus",), StoreCounter(store)
+    )
     if asked.validation:
         return _with_validation(planned, asked.validation, folders)
     for key in ("eval_every", "patience"):

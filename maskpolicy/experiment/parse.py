@@ -113,29 +113,7 @@ def experiment_of(
     place = f"{path}: "
     given = yaml_file.values(asked.experiment, place, asked.keys)
     _prefer_overrides(given, asked.keys)
-    given = with_steps(given, place, asked.folders, asked.plugins, counter)
-    return make_experiment(given, asked.name, place, asked.folders, asked.plugins)
-
-
-def with_steps(
-    given: dict[str, Any],
-    where: str,
-    folders: Sequence[Path],
-    plugin_files: Sequence[str | Path],
-    counter: text_budgets.Counter | None,
-) -> dict[str, Any]:
-    """Return the keys of a file, its budgets in words and epochs turned into steps."""
-    if not text_budgets.is_stated(given):
-        return given
-    if counter is None:
-        raise ConfigError(
-            f"{where}words and epochs become steps in commands, which count the texts: give steps"
-        )
-
-    def make(draft: dict[str, Any]) -> Experiment:
-        return make_experiment(draft, "text", where, folders, plugin_files, needs=("policies",))
-
-    return text_budgets.in_steps(given, where, make, counter)
+    return make_experiment(given, asked.name, place, asked.folders, asked.plugins, counter=counter)
 
 
 _ALTERNATIVES = (  # a file has at most one of these keys
@@ -165,13 +143,20 @@ def make_experiment(
     folders: Sequence[Path],
     plugin_files: Sequence[str | Path] = (),
     needs: Sequence[str] = ("policies", "tasks", "seeds"),
+    counter: text_budgets.Counter | None = None,
 ) -> Experiment:
-    """Return the experiment that the keys `given` describe; the dictionary is changed.
+    """Return the experiment that the keys `given` describe.
 
     Paths are looked up in `folders`, then in the working directory. `plugin_files` are loaded in
-    addition to those that the keys name; `needs` are lists that must not be empty. Raises
-    ConfigError with `where`, the key and what to do.
+    addition to those that the keys name; `needs` are lists that must not be empty; `counter` counts
+    for budgets in words and epochs. Raises ConfigError with `where`, the key and what to do.
     """
+
+    def draft(keys: dict[str, Any]) -> Experiment:
+        return make_experiment(keys, "text", where, folders, plugin_files, needs=("policies",))
+
+    in_text = text_budgets.TextBudgets(given, where, draft, counter)
+    given = in_text.of_file()
     shared = _shared(given, where)
     file = _file(given, where)
     plugins = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
@@ -184,7 +169,8 @@ def make_experiment(
     tasks = task_blocks.task_blocks(file.tasks, at(where, "tasks"), folders, data, own(()))
     columns = [(isinstance(task, Mapping) and task.get("finetune")) or {} for task in file.tasks]
     rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
-    of_file = row_blocks.OfFile(shared, model.kind, {**trainings, CORPUS: corpus}, own(columns))
+    usual: row_blocks.Usual = {**trainings, CORPUS: corpus}
+    of_file = row_blocks.OfFile(shared, model.kind, usual, own(columns), in_text.of_row)
     policies = row_blocks.row_blocks(rows, at(where, "policies"), of_file)
     for key in needs:
         if not getattr(file, key):

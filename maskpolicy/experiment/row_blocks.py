@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -49,6 +49,8 @@ class OfFile:
     kind: str = ""  # of the model
     usual: Usual = field(default_factory=dict)
     own: Own = lambda blocks, place: {}
+    # in_steps(keys of a row, place) -> the keys, with steps instead of words and epochs
+    in_steps: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda given, place: given
 
 
 def row_blocks(rows: Sequence[Row], where: str, of_file: OfFile) -> tuple[PolicyBlock, ...]:
@@ -73,8 +75,17 @@ def row_blocks(rows: Sequence[Row], where: str, of_file: OfFile) -> tuple[Policy
 
 
 def _labelled(row: Row, of_file: OfFile) -> PolicyBlock:
+    row = _in_steps(row, of_file)
     block = _block(row, of_file)
     return replace(block, label=_label(block, row, of_file))
+
+
+def _in_steps(row: Row, of_file: OfFile) -> Row:
+    """Return a row with steps instead of words and epochs."""
+    try:
+        return replace(row, given=of_file.in_steps(row.given, row.place))
+    except ConfigError as error:
+        raise row.placed(error) from None
 
 
 def _block(row: Row, of_file: OfFile) -> PolicyBlock:
@@ -103,10 +114,11 @@ def _stated(row: Row) -> dict[str, Any]:
 
 def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     """Return a row that chooses among candidates; their labels end with their values."""
-    tried = [(candidate, _block(candidate, of_file)) for candidate in row.candidates()]
-    for candidate, block in tried:
-        _check_warmups(candidate, block, row)
-    block = replace(tried[0][1], trainings=of_file.own(_stated(row), row.place))
+    row = _in_steps(row, of_file)
+    tried = [_block(_in_steps(each, of_file), of_file) for each in row.candidates()]
+    block = replace(tried[0], trainings=of_file.own(_stated(row), row.place))
+    for candidate in tried:
+        _check_derived(candidate, block, row)
     label = _label(block, row, of_file)
     if "label" not in row.given:
         label += "".join(f" {key}=tuned" for key in row.own_tune)
@@ -114,7 +126,7 @@ def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     for key in row.tune:
         bare = bare.replace(f" {key}=tuned", "")
     candidates = []
-    for _, each in tried:
+    for each in tried:
         settings = {**each.fields, **asdict(each.denoising), **keys.plain(each.trainings)}
         candidates.append(replace(each, label=apart(bare, settings, [], tuple(row.tune))))
     if len({candidate.label for candidate in candidates}) < len(candidates):
@@ -123,16 +135,22 @@ def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     return replace(block, label=label, tune=tune, candidates=tuple(candidates))
 
 
-def _check_warmups(row: Row, block: PolicyBlock, tuned: Row) -> None:
-    """Raise ConfigError if tuned steps decide a default warm-up."""
-    for key in tuned.tune:
-        place, _, name = key.rpartition(".")
-        values = block.trainings.get(place, block.fields.get(place))
-        has_warmup = name == "steps" and isinstance(values, Mapping) and "warmup" in values
-        if has_warmup and "warmup" not in row.given[place]:
+def _check_derived(candidate: PolicyBlock, block: PolicyBlock, row: Row) -> None:
+    """Raise ConfigError if tuned values decide a setting that a row does not state.
+
+    These are the default warm-up, and steps that stand for words or epochs.
+    """
+    own, usual = (
+        untuned({**each.fields, **keys.plain(each.trainings)}, row.tune)
+        for each in (candidate, block)
+    )
+    for place, values in own.items():
+        fixed = usual.get(place, {})
+        if values != fixed and isinstance(values, Mapping):
+            key = next(key for key in values if values[key] != fixed.get(key))
             raise ConfigError(
-                f"{row.place}: {key} is tuned, and the default of {place}.warmup depends on it: "
-                "set the warm-up too"
+                f"{row.place}: {', '.join(row.tune)} is tuned, and {place}.{key} depends on it: "
+                f"set {place}.{key} too"
             )
 
 

@@ -14,7 +14,6 @@ from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Positive, at
 from maskpolicy.experiment.definition import Experiment, TaskBlock
-from maskpolicy.experiment.sweeps import SWEEPS
 from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import CORPUS
@@ -70,87 +69,93 @@ Make = Callable[[dict[str, Any]], Experiment]
 """make(keys) -> the experiment of a file's keys, which may lack seeds and tasks."""
 
 
-def is_stated(given: Mapping[str, Any]) -> bool:
-    """Return whether the keys of a file hold a budget in words or epochs."""
-    return _is_text(given) or _tunes_by_epochs(given)
-
-
-def in_steps(given: Mapping[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
-    """Return the keys of a file with steps instead of its words and epochs.
+@dataclass(frozen=True)
+class TextBudgets:
+    """The budgets in words and epochs of a file, which become steps.
 
     The file's budget refers to the file's corpus, a row's budget to the row's corpus, and both to
-    the row's batch size; epochs of fine-tuning become steps of each task. Raises ConfigError at
-    `where`. Logs a warning if a budget has more words than its corpus.
+    the row's batch size; epochs of fine-tuning become steps of each task.
     """
-    _check_batches(given, where)
-    found = deepcopy(dict(given))
 
-    def text(row: Mapping[str, Any]) -> _Text:
-        experiment = make(_draft(found, row))
+    given: Mapping[str, Any]  # the keys of the file
+    where: str
+    make: Make
+    counter: Counter | None = None  # None: no budget may be in words or epochs
+
+    def of_file(self) -> dict[str, Any]:
+        """Return the keys of the file with steps instead of its own words and epochs.
+
+        Raises ConfigError. Logs a warning if a budget has more words than its corpus.
+        """
+        found, where = deepcopy(dict(self.given)), self.where
+        is_stated = _states(found.get(INTERMEDIATE), TextBudget)
+        if is_stated or CHECKPOINT_WORDS in found:
+            usual = self._text({})
+            if is_stated:
+                found[INTERMEDIATE] = usual.converted(found[INTERMEDIATE], at(where, INTERMEDIATE))
+            if CHECKPOINT_WORDS in found:
+                found[CHECKPOINTS] = usual.checkpoints(found, where)
+        return self._with_tuning(found) if self._tunes_by_epochs else found
+
+    def of_row(self, row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+        """Return the keys of a row with steps instead of words and epochs; ConfigError if not."""
+        own: Any = row.get(INTERMEDIATE)
+        usual = _stated(self.given.get(INTERMEDIATE), TextBudget)
+        if CHECKPOINT_WORDS in self.given and isinstance(own, Mapping) and BATCH in own:
+            raise ConfigError(
+                f"{at(at(place, INTERMEDIATE), BATCH)}: {CHECKPOINT_WORDS} are counted with the "
+                f"file's batch size: give {CHECKPOINTS}"
+            )
+        if self._tunes_by_epochs and _changes_steps(row.get(FINETUNE), TuningBudget):
+            raise ConfigError(
+                f"{at(at(place, FINETUNE), BATCH)}: epochs become the steps of each task with the "
+                f"batch size of the file or the task: give {FINETUNE}.{STEPS}"
+            )
+        if usual and _changes_steps(own, TextBudget):  # the budget is that of the file's corpus
+            own = {**own, **usual}
+            steps = self._text({INTERMEDIATE: own}).converted(own, self.where, is_new=False)
+        elif _states(own, TextBudget):
+            steps = self._text(row).converted(own, at(place, INTERMEDIATE))
+        else:
+            return row
+        return {**row, INTERMEDIATE: steps}
+
+    def _with_tuning(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return the keys of a file with steps for each task instead of epochs of fine-tuning."""
+        where, counter = self.where, self._known_counter()
+        experiment = self.make(_draft(found, {}, with_tasks=True))
+        usual, plain = _epochs(found.get(FINETUNE), at(where, FINETUNE))
+        tasks = found["tasks"] if isinstance(found["tasks"], list | tuple) else [found["tasks"]]
+        made: list[Any] = []
+        for number, (task, item) in enumerate(zip(experiment.tasks, tasks, strict=True)):
+            item = dict(item) if isinstance(item, Mapping) else {"name": item}
+            own, rest = _epochs(item.get(FINETUNE), at(f"{where}tasks[{number}]", FINETUNE))
+            epochs = own or (None if STEPS in rest else usual)
+            if epochs and not TASK_KINDS[kind_of(find_plugin("task", task.name))].zero_shot:
+                batch = experiment.budget(FINETUNE, experiment.policies[0], task).batch_size
+                steps = _rounded_up(epochs * counter.examples(experiment, task) / batch)
+                item[FINETUNE] = {**rest, STEPS: steps}
+            made.append(item)
+        return {**found, "tasks": made, **({FINETUNE: plain} if FINETUNE in found else {})}
+
+    @property
+    def _tunes_by_epochs(self) -> bool:
+        blocks = (self.given, *_blocks(self.given, "tasks"))
+        return any(_states(block.get(FINETUNE), TuningBudget) for block in blocks)
+
+    def _text(self, row: Mapping[str, Any]) -> _Text:
+        counter = self._known_counter()
+        experiment = self.make(_draft(self.given, row))
         batch = experiment.budget(INTERMEDIATE, experiment.policies[0]).batch_size
         return _Text(counter.text(experiment), batch)
 
-    is_stated = _states(found.get(INTERMEDIATE), TextBudget)
-    if is_stated or CHECKPOINT_WORDS in found:
-        usual = text({})
-        if is_stated:
-            found[INTERMEDIATE] = usual.converted(found[INTERMEDIATE], at(where, INTERMEDIATE))
-        if CHECKPOINT_WORDS in found:
-            found[CHECKPOINTS] = usual.checkpoints(found, where)
-    for number, block in enumerate(_blocks(found, ROWS)):
-        row, own = block, block.get(INTERMEDIATE)
-        if _changes_steps(own, TextBudget):
-            own = {**own, **_stated(given.get(INTERMEDIATE), TextBudget)}
-            row = {INTERMEDIATE: own}  # the budget is that of the file's corpus
-        if _states(own, TextBudget):
-            place = at(f"{where}{ROWS}[{number}]", INTERMEDIATE)
-            block[INTERMEDIATE] = text(row).converted(own, place)
-    return _with_tuning(found, where, make, counter) if _tunes_by_epochs(found) else found
-
-
-def _check_batches(given: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError for a batch size of rows whose steps would not follow from it."""
-    rows = [(f"{where}{ROWS}[{number}]", row) for number, row in enumerate(_blocks(given, ROWS))]
-    for stage, is_stated in ((INTERMEDIATE, _is_text(given)), (FINETUNE, _tunes_by_epochs(given))):
-        for place, block in ((where, given), *rows) if is_stated else ():
-            own = block.get(stage) if block is not given else {}
-            keeps = isinstance(own, Mapping) and STEPS in own
-            is_of_row = block is not given and _states(own, TextBudget)
-            swept = [
-                name
-                for name in SWEEPS
-                if not keeps and _varies_text(block.get(name), stage, is_of_row)
-            ]
-            is_own = stage == FINETUNE and _changes_steps(own, TuningBudget)
-            if swept or is_own:
-                key = at(place, swept[0]) if swept else at(at(place, stage), BATCH)
-                raise ConfigError(
-                    f"{key}: words or epochs of {stage} become steps once, with the batch size and "
-                    f"the corpus that its block has: give {stage}.{STEPS}"
-                )
-            if CHECKPOINT_WORDS in given and isinstance(own, Mapping) and BATCH in own:
-                raise ConfigError(
-                    f"{at(at(place, stage), BATCH)}: {CHECKPOINT_WORDS} are counted with the "
-                    f"file's batch size: give {CHECKPOINTS}"
-                )
-
-
-def _with_tuning(found: dict[str, Any], where: str, make: Make, counter: Counter) -> dict[str, Any]:
-    """Return the keys of a file with steps for each task instead of epochs of fine-tuning."""
-    experiment = make(_draft(found, {}, with_tasks=True))
-    usual, plain = _epochs(found.get(FINETUNE), at(where, FINETUNE))
-    tasks = found["tasks"] if isinstance(found["tasks"], list | tuple) else [found["tasks"]]
-    made: list[Any] = []
-    for number, (task, item) in enumerate(zip(experiment.tasks, tasks, strict=True)):
-        item = dict(item) if isinstance(item, Mapping) else {"name": item}
-        own, rest = _epochs(item.get(FINETUNE), at(f"{where}tasks[{number}]", FINETUNE))
-        epochs = own or (None if STEPS in rest else usual)
-        if epochs and not TASK_KINDS[kind_of(find_plugin("task", task.name))].zero_shot:
-            batch = experiment.budget(FINETUNE, experiment.policies[0], task).batch_size
-            steps = _rounded_up(epochs * counter.examples(experiment, task) / batch)
-            item[FINETUNE] = {**rest, STEPS: steps}
-        made.append(item)
-    return {**found, "tasks": made, **({FINETUNE: plain} if FINETUNE in found else {})}
+    def _known_counter(self) -> Counter:
+        if self.counter is None:
+            raise ConfigError(
+                f"{self.where}words and epochs become steps in commands, which count the texts: "
+                "give steps"
+            )
+        return self.counter
 
 
 def _epochs(block: Any, place: str) -> tuple[float | None, dict[str, Any]]:
@@ -177,8 +182,13 @@ class _Text:
         """Return the steps for a number of words, rounded up."""
         return _rounded_up(words / self.size.words * self.size.passages / self.batch)
 
-    def converted(self, block: Mapping[str, Any], place: str) -> dict[str, Any]:
-        """Return a block `intermediate` with steps instead of its words or epochs."""
+    def converted(
+        self, block: Mapping[str, Any], place: str, *, is_new: bool = True
+    ) -> dict[str, Any]:
+        """Return a block `intermediate` with steps instead of its words or epochs.
+
+        Logs a warning if a budget that `is_new` has more words than the corpus.
+        """
         stated = [key for key in (STEPS, *schema.fields_of(TextBudget)) if key in block]
         if len(stated) > 1:
             raise ConfigError(f"{at(place, stated[1])}: {stated[0]} is given too: keep one of them")
@@ -191,7 +201,7 @@ class _Text:
             return {**kept, STEPS: self.steps(asked.epochs * self.size.words)}
         if asked.words is None:
             raise schema.wrong(None, "a number of words or epochs", at(place, stated[0]))
-        if asked.words > (own := self.size.words):
+        if is_new and asked.words > (own := self.size.words):
             told = "%s: the corpus has %s words, and is read %.1f times"
             log.warning(told, at(place, "words"), f"{own:,}", asked.words / own)
         return {**kept, STEPS: self.steps(asked.words)}
@@ -238,17 +248,6 @@ def _blocks(given: Mapping[str, Any], key: str) -> list[Any]:
     return [item if isinstance(item, Mapping) else {} for item in items]
 
 
-def _is_text(given: Mapping[str, Any]) -> bool:
-    blocks = (given, *_blocks(given, ROWS))
-    is_budget = any(_states(block.get(INTERMEDIATE), TextBudget) for block in blocks)
-    return CHECKPOINT_WORDS in given or is_budget
-
-
-def _tunes_by_epochs(given: Mapping[str, Any]) -> bool:
-    blocks = (given, *_blocks(given, "tasks"))
-    return any(_states(block.get(FINETUNE), TuningBudget) for block in blocks)
-
-
 def _rounded_up(steps: float) -> int:
     return math.ceil(round(steps, 6))
 
@@ -260,18 +259,6 @@ def _states(block: Any, budget: type) -> bool:
 def _stated(block: Any, budget: type) -> dict[str, Any]:
     block = block if isinstance(block, Mapping) else {}
     return {key: block[key] for key in schema.fields_of(budget) if key in block}
-
-
-def _varies_text(sweep: Any, stage: str, is_of_row: bool) -> bool:
-    """Return whether a grid, zip or tune varies what the steps of a stage follow from.
-
-    This is the batch size and, if the budget `is_of_row`, the row's corpus.
-    """
-    sweep = sweep if isinstance(sweep, Mapping) else {}
-    nested = sweep.get(stage)
-    names = {*sweep, *(f"{stage}.{key}" for key in nested or () if isinstance(nested, Mapping))}
-    varies = is_of_row and any(name.partition(".")[0] == CORPUS for name in names)
-    return (f"{stage}.{BATCH}" in names or varies) and f"{stage}.{STEPS}" not in names
 
 
 def _changes_steps(block: Any, budget: type) -> bool:

@@ -69,6 +69,17 @@ def test_a_row_with_another_batch_reads_the_same_text():
     assert steps[1:] == [15, 3, 5]  # 2.5 x 24 / 4
 
 
+def test_rows_of_a_sweep_have_the_steps_of_their_own_batch_corpus_and_words():
+    def steps(*keys: str) -> list[int]:
+        made = load("policies=[none, random, {name: original, intermediate: {lr: 0.1}}]", *keys)
+        experiment = made.experiment
+        return [experiment.budget("intermediate", row).steps for row in experiment.policies[1:]]
+
+    assert steps("grid={intermediate.batch_size: [4, 6]}") == [15, 10, 15, 10]  # 2.5 x 24 passages
+    assert steps("grid={intermediate.words: [80, 0.4k]}") == [1, 5, 1, 5]  # 80 words to a step
+    assert steps("grid={corpus.limit: [6, 12]}", "policies.2.intermediate.epochs=4") == [8, 8, 3, 6]
+
+
 def test_epochs_of_fine_tuning_become_steps_of_each_task():
     made = load("finetune.epochs=2").experiment
     row = made.policies[0]
@@ -110,17 +121,13 @@ def test_a_warning_says_how_often_a_corpus_is_read(caplog):
         (["tasks.2.finetune.epochs=0"], "tasks[2].finetune.epochs: must be > 0"),
         (["tasks.2.finetune.lrr=0"], "tasks[2].finetune.lrr: unknown key 'lrr'"),
         (["policies.1={name: random, finetune: {epochs: 1}}"], "finetune.epochs: `epochs` can"),
-        (["grid={intermediate.words: [10, 20]}"], "words: `words` can stand in"),
+        (["tune={intermediate: {batch_size: [2, 4]}}"], "set intermediate.steps too"),
+        (["tune={intermediate.words: [50, 90]}", ONE], "intermediate.words is tuned, and"),
         (
-            ["grid={intermediate.batch_size: [2, 4]}"],
-            "grid: words or epochs of intermediate",
+            ["policies.1={name: random, finetune: {batch_size: 2}}", "finetune.epochs=1"],
+            "policies[1].finetune.batch_size: epochs become the steps of each task with the",
         ),
-        (["tune={intermediate: {batch_size: [2, 4]}}"], "give intermediate.steps"),
-        (
-            ["policies.1={name: random, finetune: {batch_size: 2}}"],
-            "policies[1].finetune.batch_size: words or epochs of finetune become steps",
-        ),
-        (["policies.2.grid={corpus.limit: [2, 4]}"], "policies[2].grid: words or epochs of inter"),
+        (["grid={finetune.batch_size: [2, 4]}"], "grid.finetune.batch_size: epochs become"),
         (["checkpoint_words=[80]"], "policies[3].intermediate.batch_size: checkpoint_words are"),
     ],
 )
