@@ -72,6 +72,7 @@ class Design:
     failing: float | None = None  # chance that a run fails; its noise then has these two values
     steady: bool = False  # single answers of the baseline fail so, and not whole runs
     shared: bool = False  # the groups of all tasks are the same subjects
+    repeated: bool = False  # the tasks are steps of a training, with the same examples and tastes
 
     @property
     def better(self) -> int:
@@ -101,12 +102,13 @@ def draw(rng: np.random.Generator, design: Design, boards: int) -> list[Floats]:
     tastes = (boards, arms, len(design.sizes))
     subjects = rng.normal(0, design.taste, tastes) if design.shared else None
     for task in range(tasks):
-        ease = rng.uniform(*design.ease, (boards, 1))
-        harder = rng.normal(0, OF_EXAMPLES, (boards, len(groups)))
-        harder = harder + rng.normal(0, OF_GROUPS, (boards, len(design.sizes)))[:, groups]
-        ease = ease + design.varied * harder
-        taste = rng.normal(0, design.taste, tastes) if subjects is None else subjects
-        suits = taste[..., groups]
+        if task == 0 or not design.repeated:
+            ease = rng.uniform(*design.ease, (boards, 1))
+            harder = rng.normal(0, OF_EXAMPLES, (boards, len(groups)))
+            harder = harder + rng.normal(0, OF_GROUPS, (boards, len(design.sizes)))[:, groups]
+            ease = ease + design.varied * harder
+            taste = rng.normal(0, design.taste, tastes) if subjects is None else subjects
+            suits = taste[..., groups]
         drift = wide[:, :, task, None] * (ease[:, None] + gains[:, None]) + suits
         drift = drift[:, :, None] + noise[:, :, task, :, None]
         if design.steady and design.failing is not None:

@@ -2,11 +2,12 @@
 
 python -m benchmarks.simulation_of_claims --experiments 1000
 
-docs/development/simulations.md holds the table. A family is like that of `maskpolicy analyze
-findings`: several experiments, of which claims compare rows on single tasks, on means over tasks,
-and by a difference of differences, and numbers that analyses have for each run. A claim is about
-one to twelve of these, that all of them have a direction or that any has. Answers are drawn by
-`simulation.draw`.
+docs/development/simulations.md holds the tables. A family is like that of `maskpolicy analyze
+findings`: several experiments, of which claims compare rows on single tasks, on means over tasks
+and on a mean over steps, and numbers that analyses have for each run. A claim is about one to
+twelve of these, that all of them have a direction or that any has. Answers are drawn by
+`simulation.draw`. The checkpoints of a run answer the same questions, which are as hard at each
+step, and have the run's noise and taste in common; each has its own noise of fine-tuning.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ LEAST = 0.05  # the smallest effect of a contrast of scores: 5 points
 NUMBERS = 9  # contrasts of numbers of analyses; their smallest effect is 1
 SPREAD = 0.3  # of such a number between runs
 SIZES = (5,) * 24  # examples in each group
+SHARES = (0.25, 0.25, 0.25, 0.125)  # of three checkpoints and the end, by trapezoids from step 0
 CLAIMS: tuple[tuple[int, Counts], ...] = (  # how many differences each claim is about
     *((12, "all"), (4, "all"), (3, "all"), (2, "any"), (2, "any"), (1, "all")),
-    *((2, "all"), (2, "all"), (1, "all")),  # another experiment's, means, and a change
+    *((2, "all"), (2, "all"), (1, "all")),  # other experiments', over tasks, and over steps
     *((2, "all"), (2, "any"), (2, "all"), (1, "all"), (1, "all"), (1, "all")),  # numbers
 )
 GAINS: dict[str, tuple[float, ...]] = {  # true differences, in smallest effects, in turn
@@ -60,14 +62,33 @@ def compared(rng: np.random.Generator, design: Design, boards: int) -> list[Diff
     ]
 
 
+def over_steps(
+    rng: np.random.Generator, design: Design, boards: int
+) -> tuple[list[Difference], Difference]:
+    """Return a row's differences at each checkpoint and the end, and their mean over the steps."""
+    steps = replace(design, rows=1, tasks=len(SHARES), common=1.0, repeated=True)
+    groups, rows = np.repeat(np.arange(len(design.sizes)), design.sizes), ("row", "other row")
+    drawn = draw(rng, steps, boards)
+    pairs = [stats.pair(answers[:, 1], answers[:, 0], groups, rows) for answers in drawn]
+    parts = [
+        (sign * share, answers[:, row])
+        for share, answers in zip(SHARES, drawn, strict=True)
+        for sign, row in ((1, 1), (-1, 0))
+    ]
+    slopes = [share * np.sqrt(pair.slope) for share, pair in zip(SHARES, pairs, strict=True)]
+    mean = stats.weighted(parts, groups, rows)
+    return pairs, mean._replace(slope=np.sum(slopes, axis=0) ** 2)
+
+
 def family(rng: np.random.Generator, design: Design, boards: int) -> list[ClaimedDifference]:
     """Return estimates of contrasts without any true difference, in batches of families."""
     large, small = replace(design, rows=4, tasks=3), replace(design, rows=1, tasks=1)
     first, second = compared(rng, large, boards), compared(rng, large, boards)
-    far, near = compared(rng, small, boards), compared(rng, small, boards)
-    pairs = [*first, *second, *far, *near]
+    (other,) = compared(rng, small, boards)
+    at_steps, mean_over_steps = over_steps(rng, design, boards)
+    pairs = [*first, *second, other, *at_steps]
     means = [stats.average(first[::4]), stats.average(second[::4])]
-    tested = [*pairs, *means, stats.combined([(1, far[0]), (-1, near[0])])]
+    tested = [*first, *second, other, at_steps[-1], *means, mean_over_steps]
     claimed = [
         ClaimedDifference(one.mean, error, freedom, LEAST)
         for one, (error, freedom) in zip(tested, stats.errors(tested, pairs), strict=True)

@@ -129,26 +129,18 @@ def weighted(
 
 
 def average(pairs: Sequence[Difference], *, apart: bool = False) -> Difference:
-    """Return the mean of differences of the same two rows and seeds over several tasks."""
-    return combined([(1, each) for each in pairs], len(pairs), apart=apart)
+    """Return the mean of differences of the same two rows and seeds over several tasks.
 
-
-def combined(
-    parts: Sequence[tuple[int, Difference]], number: int = 1, *, apart: bool = False
-) -> Difference:
-    """Return the sum of differences of the same seeds, each times 1 or -1, divided by `number`.
-
-    Run noise is assumed to be common to all differences, and so is what groups add, because tasks
-    may ask about the same subjects: standard errors add up, also of parts with opposite signs. This
-    is an upper bound. Chance is independent, and so are groups if `apart` (none is in two tasks).
+    Run noise is assumed to be common to all tasks, and so is what groups add, because tasks may ask
+    about the same subjects: standard errors add up. This is an upper bound. Chance is independent,
+    and so are groups if `apart` (none is in two tasks).
     """
-    pairs = [each for _, each in parts]
+    number = len(pairs)
     within = sum((each.interaction for each in pairs), np.zeros(()))
     bound = sum((np.sqrt(each.interaction) for each in pairs), np.zeros(())) ** 2
-    signed: Floats = sum((sign * each.of_seed for sign, each in parts), np.zeros(()))
     return Difference(
         rows=pairs[0].rows,
-        of_seed=signed / number,
+        of_seed=sum((each.of_seed for each in pairs), np.zeros(())) / number,
         chance=sum((each.chance for each in pairs), np.zeros(())) / number**2,
         interaction=(within if apart else bound) / number**2,
         slope=(sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,

@@ -199,19 +199,19 @@ def test_small_families_may_count_as_having_runs_that_fail(rows, tasks, is_small
     assert (failing == usual).all() == (not is_small)
 
 
-def test_a_difference_of_differences_has_the_noise_of_both():
+def test_a_mean_over_tasks_has_the_noise_of_all():
     rng = np.random.default_rng(4)
     groups = np.repeat(np.arange(10), 3)
-    (first, base), (second, its_base) = rng.random((2, 2, 4, 30))
-    one = stats.pair(first, base, groups, ("a", "base"))
-    other = stats.pair(second, its_base, groups, ("b", "base"))
-    less = stats.combined([(1, one), (-1, other)])
-    np.testing.assert_allclose(less.of_seed, one.of_seed - other.of_seed)
-    np.testing.assert_allclose(less.chance, one.chance + other.chance)
+    draws = rng.random((2, 2, 4, 30))
+    one, other = (stats.pair(mine, base, groups, ("a", "base")) for mine, base in draws)
+    mean, apart = (stats.average([one, other], apart=is_apart) for is_apart in (False, True))
+    np.testing.assert_allclose(mean.of_seed, (one.of_seed + other.of_seed) / 2)
+    np.testing.assert_allclose(mean.chance, (one.chance + other.chance) / 4)
     both = np.sqrt(one.interaction) + np.sqrt(other.interaction)  # perhaps the same subjects
-    np.testing.assert_allclose(less.interaction, both**2)
-    assert less.groups == 20
-    np.testing.assert_allclose(less.slope, (np.sqrt(one.slope) + np.sqrt(other.slope)) ** 2)
+    np.testing.assert_allclose(mean.interaction, both**2 / 4)
+    np.testing.assert_allclose(apart.interaction, (one.interaction + other.interaction) / 4)
+    assert mean.groups == 20
+    np.testing.assert_allclose(mean.slope, (np.sqrt(one.slope) + np.sqrt(other.slope)) ** 2 / 4)
 
 
 PARTS = Parts(runs=0.03**2, interaction=0.0, group_freedom=300.0, examples=300, source="defaults")
