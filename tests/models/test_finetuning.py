@@ -224,7 +224,7 @@ def test_token_types_are_those_of_the_tokenizer(family, pieces):
     steps = head.steps(model, made, examples, replace(BUDGET, max_source=tiny.LONGEST), PARAMS)
 
     class Spy(torch.nn.Module):
-        config, is_typed = model.config, model.is_typed
+        config = model.config
 
         def forward(self, **given):
             seen.append(given)

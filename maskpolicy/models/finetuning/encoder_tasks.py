@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Example
-from maskpolicy.data.corpus.passages import backend_of, encode
+from maskpolicy.data.corpus.passages import encode
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import (
     LABEL,
@@ -97,10 +97,10 @@ def outputs(model: Any, batch: Batch) -> Any:
     """Return the output of a model with a head for a batch.
 
     The second of two texts has token type 1 if the model has two types, as BERT has, and its
-    tokenizer writes them (see `_marks`).
+    tokenizer writes them.
     """
     inputs = {"input_ids": batch.source, "attention_mask": batch.attended}
-    has_types = family_of(model.config, "encoder").token_types and getattr(model, "is_typed", True)
+    has_types = batch.has_types and family_of(model.config, "encoder").token_types
     if has_types and getattr(model.config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = token_types(batch)
     return model(**inputs)
@@ -145,13 +145,6 @@ class EncoderTask(ABC):
                 f"model {folder}: its body does not fit the model with a head: {min(odd)}"
             )
         return model
-
-    def _marks(self, model: Any, tokenizer: Any) -> Specials:
-        """Return the special tokens of a tokenizer; note whether its second text has type 1."""
-        backend = backend_of(tokenizer)
-        word = backend.encode("a", add_special_tokens=False)
-        model.is_typed = 1 in backend.post_process(word, word).type_ids
-        return Specials.of_encoder(tokenizer)
 
     def load(self, folder: Path) -> Any:
         """Return a fine-tuned model with its head; ConfigError if weights are missing."""
@@ -208,7 +201,8 @@ class EncoderTask(ABC):
         def compute(chosen: NDArray[np.int64]) -> None:
             nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(chosen) + 1, np.int64))
             batch = collate(Pairs(sources.take(chosen), nothing), marks.pad, None)
-            rows = self.logits(model, batch.to(device)).cpu().numpy()
+            batch = replace(batch, has_types=marks.has_types).to(device)
+            rows = self.logits(model, batch).cpu().numpy()
             found.update(zip(chosen.tolist(), rows, strict=True))
 
         in_batches(model, order, compute, progress=progress)
@@ -230,7 +224,7 @@ class LabelTask(EncoderTask):
         self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
     ) -> ExampleSteps:
         """Return the steps over (texts, class)."""
-        marks = self._marks(model, tokenizer)
+        marks = Specials.of_encoder(tokenizer)
         labels = Ragged.of_arrays([_target(example) for example in examples])
         return ExampleSteps(Pairs(_sources(examples, tokenizer, marks, spec), labels), marks, spec)
 
@@ -272,7 +266,7 @@ class LabelTask(EncoderTask):
         progress: Progress | None = None,
     ) -> list[NDArray[np.float32]]:
         """Return the logits of each example's classes, (c,), or its predicted number, (1,)."""
-        marks = self._marks(model, tokenizer)
+        marks = Specials.of_encoder(tokenizer)
         sources = _sources(examples, tokenizer, marks, spec)
         rows = self._read(model, sources, marks, progress)
         return [rows[index] for index in range(len(examples))]
@@ -358,7 +352,7 @@ class SpanTask(EncoderTask):
         places = [np.asarray(window.place(examples[window.example])) for window in cuts]
         sources = Ragged.of((window.source for window in cuts), np.int32)
         pairs = Pairs(sources, Ragged.of(places, np.int32))
-        return ExampleSteps(pairs, self._marks(model, tokenizer), spec)
+        return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
 
     def logits(self, model: Any, batch: Batch) -> torch.Tensor:
         """Return the logits of start and end, (b, n, 2); the lowest number at padding."""
@@ -393,7 +387,7 @@ class SpanTask(EncoderTask):
         cuts = windows(examples, tokenizer, spec)
         best, nothing = [(-np.inf, "")] * len(examples), [np.inf] * len(examples)
         sources = Ragged.of((window.source for window in cuts), np.int32)
-        marks = self._marks(model, tokenizer)
+        marks = Specials.of_encoder(tokenizer)
         for index, scores in self._read(model, sources, marks, progress).items():
             place = cuts[index].example
             span = cuts[index].best(scores, examples[place].context or "")

@@ -195,6 +195,7 @@ class Batch:
     draws: torch.Tensor | None = None  # (b, m), see `Pairs`
     detection: torch.Tensor | None = None  # (b, m)
     in_buckets: bool = False
+    has_types: bool = False  # see `Specials`
 
     @cached_property
     def places(self) -> torch.Tensor:

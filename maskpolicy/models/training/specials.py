@@ -48,6 +48,7 @@ class Specials:
     target_ends: Ends | None = None  # None: <s> and </s>
     vocabulary: int = field(default=0, compare=False)  # number of ids
     special: tuple[int, ...] = field(default=(), compare=False)  # ids that are not text
+    has_types: bool = field(default=False, compare=False)  # the second of two texts has type 1
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:
@@ -94,7 +95,10 @@ class Specials:
             raise ConfigError("model: its tokenizer has no mask token")
         if tokenizer.bos_token_id is None and tokenizer.cls_token_id is None:
             raise ConfigError("model: its tokenizer has no bos token")
-        return replace(cls.of(tokenizer), start=None, mask=tokenizer.mask_token_id, sentinels=())
+        word = backend_of(tokenizer).encode("a", add_special_tokens=False)
+        types = backend_of(tokenizer).post_process(word, word).type_ids
+        own = replace(cls.of(tokenizer), mask=tokenizer.mask_token_id, has_types=1 in types)
+        return replace(own, start=None, sentinels=())
 
     @cached_property
     def marks(self) -> Marks:

@@ -324,7 +324,8 @@ def _step(
     cuts = micro_batches(pairs, spec.batch_tokens, decodes, in_buckets)
     limits = (spec.max_source, spec.max_target if decodes else spec.max_source)
     widths = limits if in_buckets else None
-    batches = [collate(cut, specials.pad, specials.start, widths) for cut in cuts]
+    padded = (collate(cut, specials.pad, specials.start, widths) for cut in cuts)
+    batches = [replace(batch, has_types=specials.has_types) for batch in padded]
     written = len(pairs.targets.flat) if decodes else 0
     return Step(batches, units, work, len(pairs.sources.flat) + written)
 
