@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import forked
 import pytest
 
 from benchmarks import raylets
@@ -111,10 +112,14 @@ def write_experiment(folder: Path) -> Path:
     return file
 
 
-def command(*words: object, **variables: str) -> subprocess.Popen[str]:
-    """Start a command of maskpolicy."""
+Running: TypeAlias = subprocess.Popen[str] | forked.Script
+
+
+def command(*words: object, before: str = "", **variables: str) -> subprocess.Popen[str]:
+    """Start a command of maskpolicy in an interpreter of its own, which runs code before it."""
+    main = ["-c", f"{before}\nfrom maskpolicy.__main__ import main; main()"]
     return subprocess.Popen(
-        [sys.executable, "-m", "maskpolicy", *map(str, words)],
+        [sys.executable, *(main if before else ["-m", "maskpolicy"]), *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -122,14 +127,20 @@ def command(*words: object, **variables: str) -> subprocess.Popen[str]:
     )
 
 
-def start(file: Path, out: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+def start(
+    file: Path,
+    out: Path,
+    *words: str,
+    command: Callable[..., Running] = command,
+    **variables: str,
+) -> Running:
     """Start `maskpolicy run` with its output, store and notes below `out`."""
     (out / "notes").mkdir(parents=True, exist_ok=True)
     places = ("--out", out / "out", "--store", out / "store")
     return command("run", file, *places, *words, **variables)
 
 
-def finish(running: subprocess.Popen[str], codes: tuple[int, ...] = (0,)) -> str:
+def finish(running: Running, codes: tuple[int, ...] = (0,)) -> str:
     """Wait for a command, and return its output."""
     try:
         said, _ = running.communicate(timeout=PATIENCE)
@@ -140,7 +151,7 @@ def finish(running: subprocess.Popen[str], codes: tuple[int, ...] = (0,)) -> str
     return said
 
 
-def until(happened: Callable[[], Any], running: subprocess.Popen[str] | None = None) -> Any:
+def until(happened: Callable[[], Any], running: Running | None = None) -> Any:
     """Wait until `happened` returns a true value, and return it."""
     last = time.monotonic() + PATIENCE
     while not (found := happened()):

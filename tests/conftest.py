@@ -9,11 +9,13 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import s3
 from hypothesis import settings
 
 from maskpolicy.app.commands import app
+from maskpolicy.pipeline.executors import local
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import isolation, registry
 
@@ -95,6 +97,12 @@ def refused(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
         return err
 
     return refused
+
+
+@pytest.fixture
+def in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes that compute stages import nothing anew."""
+    monkeypatch.setattr(local, "get_context", lambda method: forked.context())
 
 
 @pytest.fixture

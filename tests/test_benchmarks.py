@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import forked
 import pytest
 
-from benchmarks import comparison, gpu, paper_budget, training
+from benchmarks import comparison, gpu, meta, paper_budget, training
 from benchmarks.measure import Rate, table
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import resolve_auto
+
+
+@pytest.fixture(autouse=True)
+def mini_alone(monkeypatch):
+    """Do not build BART-base, of which nothing is measured here."""
+    monkeypatch.setattr(comparison, "bart_base", lambda: None)
 
 
 def mini(steps):
@@ -42,7 +49,14 @@ def test_a_table_says_where_other_processes_were_busy():
     assert lines[3] == "| b | 1 (1 to 1) | 1.00 |  |"
 
 
-def test_the_script_for_a_gpu_runs_on_a_cpu():
+def test_the_script_for_a_gpu_runs_on_a_cpu(monkeypatch):
+    for module, name, value in (
+        (gpu, "_TRACED", 2),
+        (gpu, "_UNTIMED", 1),
+        (gpu, "get_context", lambda method: forked.context()),
+        (meta, "SIZE", 2),
+    ):
+        monkeypatch.setattr(module, name, value)
     sizes = gpu.Sizes("mini", passages=(4,), steps=4, cells=(1, 2), seconds=0.3, repeats=1)
     _, *tables, waiting, resuming, cells, generation, extracting, episodes = gpu.report(
         sizes, list(gpu.SECTIONS)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import babylm
+import clusters
 import encoders
+import forked
 import pytest
 import small as sample
 import text_to_text
@@ -26,7 +26,7 @@ TRAINING = ("run", "plan", "status", "pretrain")  # they take the keys of an exp
 INSTEAD = {  # of keys that a how-to page gives
     **{"corpus.tokens": 20, "model.layers": 1, "model.width": 16, "model.heads": 2},
     **{"model.feed_forward": 32, "model.vocabulary": 500, "intermediate.epochs": 0.05},
-    "finetune.epochs": 0.1,
+    **{"finetune.epochs": 0.1, "seeds": "[0,1,2]", "intermediate_seeds": 3},
 }
 ELSEWHERE = re.compile(
     r"facebook/|s3://|ray=|^make |^source |^bash "
@@ -40,6 +40,7 @@ def begun(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_forks")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial(page, call, tmp_path, monkeypatch, begun):
     monkeypatch.chdir(tmp_path)
@@ -58,8 +59,7 @@ def test_a_tutorial(page, call, tmp_path, monkeypatch, begun):
             text = smaller(block.text) if page.stem == "babylm" else block.text
             (tmp_path / block.file).write_text(text, encoding="utf-8")
         elif block.language == "python":
-            done = [sys.executable, "-c", block.text]
-            subprocess.run(done, check=True, timeout=300, env=environment())
+            clusters.finish(forked.Script(f"import sys\nsys.path.insert(0, '.')\n{block.text}"))
         elif block.language == "sh":
             printed = given(block, call)
         elif block.language == "text":
@@ -156,8 +156,3 @@ def small(words: Sequence[str]) -> list[str]:
     added += [f"{key}={value}" for key, value in INSTEAD.items() if f" {key}=" in text]
     names = {word.partition("=")[0] for word in added}
     return [*(word for word in words if word.partition("=")[0] not in names), *added]
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a Python that imports files of the working directory."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])}

@@ -10,16 +10,25 @@ import sys
 from pathlib import Path
 
 import clusters
+import forked
 import pytest
 import small
+
+AT_ONCE = "from maskpolicy.pipeline.graph import events; events._INTERVAL = 0.1"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "jobs"),
-    [(signal.SIGTERM, 2), (signal.SIGHUP, 1), (signal.SIGINT, 1)],
+    ("number", "jobs", "command"),
+    [
+        (signal.SIGTERM, 2, clusters.command),
+        (signal.SIGHUP, 1, forked.command),
+        (signal.SIGINT, 1, forked.command),
+    ],
 )
-def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(tmp_path, monkeypatch, number, jobs):
+def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(
+    tmp_path, monkeypatch, number, jobs, command
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
     general = {"steps": 100_000, "warmup": 1, "batch_size": 2, "precision": "fp32"}
@@ -27,9 +36,10 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(tmp_path, monkeypatch,
     store = Path(".maskpolicy", "store")
 
     def trains():
-        return any('"advanced"' in path.read_text() for path in store.glob("events/*.jsonl"))
+        lines = [line for path in store.glob("events/*") for line in path.read_text().splitlines()]
+        return any('"advanced"' in line and '"general mini"' in line for line in lines)
 
-    running = clusters.command("run", "it.yaml", "--jobs", jobs)
+    running = command("run", "it.yaml", "--jobs", jobs, before=AT_ONCE)
     clusters.until(trains, running)
     running.send_signal(number)
     said = clusters.finish(running, codes=(128 + number,))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import clusters
 import encoders
+import forked
 import pytest
 import small
 import text_to_text
@@ -23,7 +22,6 @@ from transformers import Trainer, TrainingArguments
 from maskpolicy.core.errors import ConfigError
 
 RESUMED = 3  # the step of the checkpoint, within the first epoch
-TESTS = Path(trainers.__file__).parent
 
 
 def check(family, batches, first=0):
@@ -92,15 +90,14 @@ def test_two_processes_mask_their_rows_as_one_would(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    shared["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
     folder = encoders.saved("bert", tmp_path / "model")
     keys = {"family": "bert", "saved": str(folder), "ddp_backend": "gloo"}
-    command = [sys.executable, str(TESTS / "trainers.py"), str(tmp_path), json.dumps(keys)]
-    ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    running = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE) for env in ranks]
-    errors = [process.communicate(timeout=240)[1][-2000:].decode() for process in running]
-    assert [process.returncode for process in running] == [0, 0], "\n".join(errors)
+    argv = [trainers.__file__, str(tmp_path), json.dumps(keys)]
+    code = f"import runpy, sys\nsys.argv = {argv!r}\nrunpy.run_path(sys.argv[0], None, '__main__')"
+    running = [forked.Script(code, **shared, RANK=f"{n}", LOCAL_RANK=f"{n}") for n in range(2)]
+    for process in running:
+        clusters.finish(process)
     both = [json.loads((tmp_path / f"rank{rank}.json").read_text())[0] for rank in range(2)]
     for batches in both:
         check("bert", batches)

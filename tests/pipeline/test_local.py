@@ -6,13 +6,14 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import time
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import clusters
+import forked
 import pytest
 import tiny
 from clusters import begun, until
@@ -176,21 +177,21 @@ def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpu
 # the command
 
 
-def command(folder: Path, jobs: int, **variables: str) -> subprocess.Popen[str]:
-    file = clusters.write_experiment(folder)
-    return clusters.start(file, folder / str(jobs), "--jobs", str(jobs), **variables)
+def start(folder: Path, jobs: int, command: Any, **variables: str) -> clusters.Running:
+    file, words = clusters.write_experiment(folder), ("--jobs", str(jobs))
+    return clusters.start(file, folder / str(jobs), *words, command=command, **variables)
 
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
     """Two jobs, one of whose processes is killed, and then the command itself."""
-    clusters.finish(command(tmp_path, 1))
+    clusters.finish(start(tmp_path, 1, forked.command))
     notes = tmp_path / "notes"
     notes.mkdir()
     holds = [notes / f"hold-{kind}" for kind in ("annotate", "finetune")]
     for hold in holds:
         hold.touch()
-    running = command(tmp_path, 2, NOTES=str(notes))
+    running = start(tmp_path, 2, clusters.command, NOTES=str(notes))
     os.kill(until(lambda: begun(notes, "annotate"), running)[0], signal.SIGKILL)
     until(lambda: begun(notes, "annotate")[1:], running)
     holds[0].unlink()
@@ -200,7 +201,7 @@ def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
     assert "its process was killed: it starts again" in running.communicate()[0]
     clusters.all_gone(pids)
     holds[1].unlink()
-    clusters.finish(command(tmp_path, 2))
+    clusters.finish(start(tmp_path, 2, forked.command))
     one, two = (tmp_path / jobs for jobs in "12")
     assert raylets.artifacts(two / "store") == raylets.artifacts(one / "store")
     assert raylets.results(two / "out") == raylets.results(one / "out")

@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 import clusters
+import forked
 import grouped
 import pytest
 import torch
@@ -22,11 +23,11 @@ from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 
-def run(folder: Path, **local):
+def run(folder: Path, **fault):
     """Compute the sum of 1 to 6 in two processes; returns outcome, store and stages."""
     notes = folder / "notes"
     notes.mkdir()
-    half, whole = grouped.node(notes, **local)
+    half, whole = grouped.node(notes, **fault)
     store = Store(folder / "store")
     outcomes = execute([whole, half], store, group=member)
     return outcomes, store, (half, whole)
@@ -54,6 +55,7 @@ def test_two_processes_compute_a_stage_and_its_byproduct(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_forks")
 def test_a_killed_process_costs_one_line_and_the_steps_since_the_checkpoint(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         outcomes, store, (_, whole) = run(tmp_path, how="killed", at=4)
@@ -66,6 +68,7 @@ def test_a_killed_process_costs_one_line_and_the_steps_since_the_checkpoint(tmp_
     )
 
 
+@pytest.mark.usefixtures("in_forks")
 def test_the_error_of_one_process_is_that_of_the_stage(tmp_path):
     outcomes, _, (_, whole) = run(tmp_path, how="wrong", at=5)
     assert outcomes[whole.key].error == "row 7 of it.jsonl has no answer"
@@ -89,11 +92,11 @@ def test_the_processes_end_with_the_one_that_started_them(tmp_path):
 # the training loop
 
 
-def train(folder: Path, steps: int, every: int = 0, **local):
+def train(folder: Path, steps: int, every: int = 0, **fault):
     """Train in two processes; returns the error, the folder of notes, and weights and records."""
     notes = folder / "notes"
     notes.mkdir(parents=True)
-    told = grouped.GroupLocal(processes=2, notes=str(notes), **local)
+    told = grouped.GroupLocal(processes=2, notes=str(notes), **fault)
     stage = Stage("grouped-training", "", grouped.Loop(steps, every), {}, told, "grouped")
     (outcome,) = execute([stage], Store(folder / "store"), group=member).values()
     made = [
@@ -104,6 +107,7 @@ def train(folder: Path, steps: int, every: int = 0, **local):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_forks")
 def test_a_killed_training_goes_on_from_its_checkpoint_with_the_same_bits(tmp_path):
     _, _, whole = train(tmp_path / "whole", 12)
     error, notes, made = train(tmp_path / "killed", 12, how="killed", at=8)
@@ -118,6 +122,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint_with_the_same_bits(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_forks")
 def test_the_first_process_judges_for_all(tmp_path):
     _, _, made = train(tmp_path, 12, every=3)
     assert [done["best_step"] for _, done in made] == [6, 6]
@@ -126,6 +131,7 @@ def test_the_first_process_judges_for_all(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["loss", "validate"])
+@pytest.mark.usefixtures("in_forks")
 def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
     error, notes, made = train(tmp_path, 3, every=2, how=where)
     assert error == "the outer loss of example 'q7' became nan"
@@ -149,8 +155,12 @@ def intermediate(folder: Path) -> tuple[Path, dict]:
 def test_two_processes_reach_the_loss_of_one(tmp_path):
     file = clusters.write_experiment(tmp_path)
     two = ("resources.intermediate.processes=2", "--jobs", "2")
-    for name, words in (("one", ("--jobs", "1")), ("two", two)):
-        started = clusters.start(file, tmp_path / name, "intermediate.dropout=0", *words)
+    for name, words, command in (
+        ("one", ("--jobs", "1"), forked.command),
+        ("two", two, clusters.command),
+    ):
+        words = ("intermediate.dropout=0", *words)
+        started = clusters.start(file, tmp_path / name, *words, command=command)
         assert "Traceback" not in clusters.finish(started)
     (one, alone), (two, together) = (intermediate(tmp_path / name) for name in ("one", "two"))
     assert one.name == two.name  # its key

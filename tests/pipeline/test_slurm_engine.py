@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
 
 import clusters
+import forked
 import pytest
 import tiny
 
@@ -133,31 +133,24 @@ def preempt(notes, pids):
 @pytest.mark.slow
 def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, monkeypatch):
     """Jobs of submitit's local executor stand for Slurm's."""
-    clusters.finish(clusters.start(file, tmp_path / "alone", "policies=[none]"))
+    alone = clusters.start(file, tmp_path / "alone", "policies=[none]", command=forked.command)
+    clusters.finish(alone)
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "hold-general").touch()
-    patch = "from maskpolicy.pipeline.executors import slurm_engine as engine\n"
-    patch += "engine.SlurmEngine.__init__.__defaults__ = (engine.LOCAL,)\n"
-    (tmp_path / "here.py").write_text(f"{patch}from maskpolicy.__main__ import main\nmain()\n")
+    before = "from maskpolicy.pipeline.executors import slurm_engine as engine\n"
+    before += "engine.SlurmEngine.__init__.__defaults__ = (engine.LOCAL,)"
     words = ("run", file, "--store", tmp_path / "store", "--out", tmp_path / "out")
     words = (*words, "policies=[none]", "slurm.tasks=2", "slurm.gpus=false", "--executor", "slurm")
     pids: list[int] = []
     threading.Thread(target=preempt, args=(notes, pids), daemon=True).start()
-    running = subprocess.Popen(
-        [sys.executable, tmp_path / "here.py", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "NOTES": str(notes)},
-    )
-    clusters.finish(running)
+    clusters.finish(clusters.command(*words, before=before, NOTES=str(notes)))
     again = clusters.begun(notes, "general")
     assert again[0] == pids[0]
     assert len(again) == 2
     counted = Counter(words[0] for words in raylets.lines(notes / "commits"))
     assert set(counted.values()) == {1}
-    alone = raylets.artifacts(tmp_path / "alone" / "store")
-    assert raylets.artifacts(tmp_path / "store") == alone
+    artifacts = raylets.artifacts(tmp_path / "alone" / "store")
+    assert raylets.artifacts(tmp_path / "store") == artifacts
     said = [path.read_text() for path in (tmp_path / "out" / "logs").rglob("*_log.*")]
     assert any("Requeued job" in text for text in said)
