@@ -128,11 +128,7 @@ def command(*words: object, before: str = "", **variables: str) -> subprocess.Po
 
 
 def start(
-    file: Path,
-    out: Path,
-    *words: str,
-    command: Callable[..., Running] = command,
-    **variables: str,
+    file: Path, out: Path, *words: str, command: Callable[..., Running] = command, **variables: str
 ) -> Running:
     """Start `maskpolicy run` with its output, store and notes below `out`."""
     (out / "notes").mkdir(parents=True, exist_ok=True)

@@ -39,9 +39,7 @@ CHANCE = policy_file(
     "return passage.words[first : first + 1]",
 )
 BERG = policy_file(
-    "berg",
-    'assert "Berg" not in passage.text, "no Berg"',
-    "return passage.words[:1]",
+    "berg", 'assert "Berg" not in passage.text, "no Berg"', "return passage.words[:1]"
 )
 
 

@@ -17,14 +17,7 @@ from hypothesis.extra.numpy import arrays
 
 from maskpolicy.core import ragged
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.core.keys import (
-    canonical,
-    differences,
-    digest,
-    digest_parsed,
-    from_json,
-    to_json,
-)
+from maskpolicy.core.keys import canonical, differences, digest, digest_parsed, from_json, to_json
 from maskpolicy.core.ragged import Joined, Ragged
 from maskpolicy.core.schema import omitted, unkeyed
 

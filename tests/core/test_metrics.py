@@ -58,13 +58,7 @@ LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
         ("accuracy_f1", *LABELS, (3 / 5 + 2 / 3) / 2, {"accuracy": 3 / 5, "f1": 2 / 3}),
         ("correlation", ["1", "1"], [["0"], ["4"]], 0.0, {"pearson": 0.0, "spearman": 0.0}),
         # SQuAD 2.0 drops answers without a word: "a" is no answer beside another, and empty alone
-        (
-            "squad",
-            ["the", "the", ""],
-            [["a", "Oder"], ["a"], ["a"]],
-            2 / 3,
-            {"exact_match": 2 / 3},
-        ),
+        ("squad", ["the", "the", ""], [["a", "Oder"], ["a"], ["a"]], 2 / 3, {"exact_match": 2 / 3}),
     ],
 )
 def test_total(name, predictions, references, score, parts):

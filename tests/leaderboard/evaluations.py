@@ -15,11 +15,7 @@ SAMPLES = [
     {"question": f"{n}. Capital of {land}?", "choices": [city, "Bonn"], "gold": 0, "answer": city}
     for n, (land, city) in enumerate(CAPITALS)
 ]
-COMMON = {
-    "dataset_path": "json",
-    "test_split": "test",
-    "doc_to_text": "{{question}}",
-}
+COMMON = {"dataset_path": "json", "test_split": "test", "doc_to_text": "{{question}}"}
 METRICS = {"aggregation": "mean", "higher_is_better": True}
 
 

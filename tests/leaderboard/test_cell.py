@@ -15,13 +15,7 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.files import write_file
 from maskpolicy.core.metrics import Total
 from maskpolicy.leaderboard.results import cell, predictions
-from maskpolicy.leaderboard.results.cell import (
-    Result,
-    cell_name,
-    names_of,
-    read_run,
-    result_bytes,
-)
+from maskpolicy.leaderboard.results.cell import Result, cell_name, names_of, read_run, result_bytes
 
 CONFIG = {"policy": {"name": "none"}, "task": {"name": "zsre"}}
 

@@ -115,9 +115,7 @@ def test_a_candidate_is_drawn_whole_or_its_ends_apart(monkeypatch, draw, chances
     outer = lambda model, lesson, w, inner: w.argmax().float()  # noqa: E731
     monkeypatch.setattr(meta, "backend", lambda name: outer)
     made_steps = steps(
-        episode,
-        replace(SPEC, steps=2000, batch_size=1),
-        [replace(questions()[0], passage=passage)],
+        episode, replace(SPEC, steps=2000, batch_size=1), [replace(questions()[0], passage=passage)]
     )
     for number in range(2000):
         (group,) = made_steps(number).batches

@@ -20,14 +20,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.text_to_text import token_loss
-from maskpolicy.models.training.batching import (
-    Order,
-    Pair,
-    Pairs,
-    Share,
-    collate,
-    micro_batches,
-)
+from maskpolicy.models.training.batching import Order, Pair, Pairs, Share, collate, micro_batches
 from maskpolicy.models.training.specials import Specials, added_ends, has_masks
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps, tokenize
 

@@ -160,11 +160,7 @@ SCIENCE = (
     *["The Process , a process"] * 3,
     *["heat and heat"] * 1,
 )
-GENERAL = (
-    *["the process works"] * 5,
-    *["water and water"] * 3,
-    *["heat"] * 2,
-)
+GENERAL = (*["the process works"] * 5, *["water and water"] * 3, *["heat"] * 2)
 
 
 def word_passages(lines):

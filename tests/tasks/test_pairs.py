@@ -97,10 +97,7 @@ def test_columns_of_a_table_are_pairs(tmp_path):
 
 @pytest.mark.parametrize(
     ("row", "said"),
-    [
-        ("a,", "key 'bad' is empty"),
-        ("a,a", "'good' and 'bad' are the same text, 'a'"),
-    ],
+    [("a,", "key 'bad' is empty"), ("a,a", "'good' and 'bad' are the same text, 'a'")],
 )
 def test_a_pair_that_is_none_is_one_line(tmp_path, row, said):
     (tmp_path / "pairs.csv").write_text(f"good,bad\nx,y\n{row}\n")
