@@ -16,10 +16,12 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForQuestionAnswering,
     RobertaForSequenceClassification,
+    RobertaForTokenClassification,
     RobertaModel,
 )
 
@@ -115,5 +117,6 @@ for _auto, _stock in (
     (AutoModelForMaskedLM, RobertaForMaskedLM),
     (AutoModelForSequenceClassification, RobertaForSequenceClassification),
     (AutoModelForQuestionAnswering, RobertaForQuestionAnswering),
+    (AutoModelForTokenClassification, RobertaForTokenClassification),
 ):
     _auto.register(RelativeRobertaConfig, _with_head(_stock), exist_ok=True)

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import small
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maskpolicy.analyses import representations
+from maskpolicy.experiment.definition import ENCODER
+from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models import encoders, relative_positions
 from maskpolicy.models.loading import is_relative
 from maskpolicy.models.masked_encoder import scattered
@@ -128,6 +131,13 @@ def test_a_folder_is_read_again_with_its_bias(tmp_path):
     loaded = encoders.load(str(tmp_path))
     assert torch.equal(states(loaded.eval(), [0, 8, 9, 2]), states(made, [0, 8, 9, 2]))
     assert type(representations.load_encoder(tmp_path)) is relative_positions.RelativeRobertaModel
+
+
+@pytest.mark.parametrize("kind", [one for one in TASK_KINDS if TASK_KINDS[one].model == ENCODER])
+def test_the_head_of_each_kind_of_task_has_a_body_with_a_bias(kind):
+    config = model()[0].config
+    made = getattr(transformers, TASK_KINDS[kind].auto_class).from_config(config)
+    assert type(made.roberta) is relative_positions.RelativeRobertaModel
 
 
 YAML = """
