@@ -138,9 +138,8 @@ def _kind(model: ModelBlock) -> ModelKind:
     config = read_json(Path(name)) if name.endswith(CONFIG_FILE) else None
     if not isinstance(config, dict) or not config:
         config = hub.model_config(name, model.revision)
-    return (
-        "encoder" if "model_type" in config and not config.get("is_encoder_decoder") else "seq2seq"
-    )
+    is_text = config.get("model_type") in (None, *ARCHITECTURES[SEQ2SEQ])  # by default
+    return "seq2seq" if config.get("is_encoder_decoder", is_text) else "encoder"
 
 
 def _check_sizes(model: ModelBlock, where: str) -> None:

@@ -130,3 +130,17 @@ def test_an_architecture_is_not_a_folder_of_its_name(tmp_path):
     assert (found.name, found.is_scratch, found.attention_heads) == ("bert", True, 2)
     assert model_block("bert", "it", [tmp_path]).name == str(tmp_path / "bert")
     assert replace(found, width=193).attention_heads == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"model_type": "bart"}, "seq2seq"),
+        ({"model_type": "t5"}, "seq2seq"),
+        ({"model_type": "roberta"}, "encoder"),
+        ({"model_type": "mbart", "is_encoder_decoder": True}, "seq2seq"),
+    ],
+)
+def test_a_configuration_decides_the_kind_of_its_model(tmp_path, config, kind):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert model_block({"architecture": "config.json"}, "it", [tmp_path]).kind == kind
