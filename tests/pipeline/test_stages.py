@@ -450,6 +450,27 @@ def test_a_data_folder_is_known_by_its_files_and_not_by_its_path(keys, data, tmp
     assert found == {("train-examples", "zsre"), ("test-examples", "zsre"), *tuned(*ROWS)}
 
 
+def test_the_folders_of_files_of_one_name_are_in_the_key(keys, tmp_path):
+    plugin, data = tmp_path / "tk.py", tmp_path / "mine"
+    plugin.write_text(
+        "from maskpolicy import Example, task\n"
+        "FILES = {'train': 'train/qa.jsonl', 'dev': 'dev/qa.jsonl', 'test': 'test/qa.jsonl'}\n"
+        f"@task('tk-{tmp_path.name}', group='own', metric='exact_match', files=FILES)\n"
+        "class Qa:\n    def example(self, row):\n        return Example('', '', **row)\n"
+    )
+    for split in ("train", "dev", "test"):
+        (data / split).mkdir(parents=True)
+        row = {"source": f"of {split}?", "targets": ["yes"]}
+        (data / split / "qa.jsonl").write_text(json.dumps(row))
+    asked = f"tasks=[{{name: tk-{tmp_path.name}, data: {data}}}]"
+    before = keys(asked, plugin=[plugin])
+    (data / "train").rename(data / "held")
+    (data / "dev").rename(data / "train")
+    (data / "held").rename(data / "dev")
+    found = moved(before, keys(asked, plugin=[plugin]))
+    assert {kind for kind, _ in found} == {"train-examples", "finetune", "evaluate"}
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Return a folder with a BART that has fewer positions than passages have tokens."""

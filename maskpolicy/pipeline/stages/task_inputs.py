@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -118,13 +119,21 @@ class TaskInputs:
             made = self.inputs.stage(kind, block.label, params, **inputs)
             return self.inputs.located(made, revision=block.revision)
         folder = Path(block.data)
-        found = {
-            path: self.inputs.digest(path)
+        read = [
+            (split, path)
             for split in splits
             for path in task_examples.files(block, split, folder, contexts)
-        }
-        files = tuple(sorted((path.name, digest) for path, digest in found.items()))
-        params = replace(params, files=files, task=replace(params.task, data="folder"))
+        ]
+        found = {path: self.inputs.digest(path) for _, path in read}
+        if len({path.name for path in found}) == len(found):
+            files = {(path.name, digest) for path, digest in found.items()}
+        else:  # the folders tell files of one name apart
+            files = {
+                (f"{each}/{os.path.relpath(path, folder)}", found[path]) for each, path in read
+            }
+        params = replace(
+            params, files=tuple(sorted(files)), task=replace(params.task, data="folder")
+        )
         made = self.inputs.stage(kind, block.label, params, **inputs).adjusted(files=found)
         return self.inputs.located(made, folder=block.data)
 
