@@ -92,6 +92,19 @@ def needs_classifier(block: PolicyBlock) -> bool:
     return any(hooks.NEEDS_CLASSIFIER.of(row.policy) for row, _ in chain(block, block.label))
 
 
+def check_classifiers(experiment: Experiment) -> None:
+    """Raise ConfigError if a classifier's task is not a column, so that epochs give it no steps."""
+    for block in experiment.policies:
+        for each, _ in chain(block, block.label):
+            if hooks.NEEDS_CLASSIFIER.of(each.policy):
+                [task] = tasks(each, experiment.tasks, experiment.data)
+                if task.finetune is None:
+                    raise ConfigError(
+                        f"{experiment.where}finetune.epochs: {block.label} fine-tunes a classifier "
+                        f"on {task.label}, which is not a column: give finetune.steps"
+                    )
+
+
 def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
     """Raise ConfigError if a row's learned policy, or one it starts from, cannot be fitted."""
     for each, place in chain(block, where):

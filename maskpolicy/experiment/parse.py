@@ -205,6 +205,8 @@ def make_experiment(
         slurm=Slurm(**schema.block(Slurm, file.slurm, at(where, "slurm"))),
     )
     _check_texts(made, rows)
+    if in_text.tunes_by_epochs:
+        learned_policies.check_classifiers(made)
     return made
 
 

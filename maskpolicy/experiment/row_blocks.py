@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -37,6 +37,7 @@ from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 
 BLOCKS = (*ROW_TRAININGS, CORPUS)
+_OF_STEPS = [f"intermediate.{key}" for key in ("batch_size", "words", "epochs")]
 Usual: TypeAlias = Mapping[str, Training | CorpusBlock]
 """The file's budgets and its corpus, by block."""
 
@@ -114,8 +115,8 @@ def _stated(row: Row) -> dict[str, Any]:
 
 def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     """Return a row that chooses among candidates; their labels end with their values."""
-    row = _in_steps(row, of_file)
     tried = [_block(_in_steps(each, of_file), of_file) for each in row.candidates()]
+    row = _in_steps(row, of_file)
     block = replace(tried[0], trainings=of_file.own(_stated(row), row.place))
     for candidate in tried:
         _check_derived(candidate, block, row)
@@ -148,9 +149,10 @@ def _check_derived(candidate: PolicyBlock, block: PolicyBlock, row: Row) -> None
         fixed = usual.get(place, {})
         if values != fixed and isinstance(values, Mapping):
             key = next(key for key in values if values[key] != fixed.get(key))
+            rest = "instead of words and epochs" if key == "steps" else "too"
             raise ConfigError(
                 f"{row.place}: {', '.join(row.tune)} is tuned, and {place}.{key} depends on it: "
-                f"set {place}.{key} too"
+                f"set {place}.{key} {rest}"
             )
 
 
@@ -198,10 +200,16 @@ def _label(block: PolicyBlock, row: Row, of_file: OfFile) -> str:
     own = _shown({stage: {k: block.trainings[stage][k] for k in stated[stage]} for stage in stated})
     if "label" in row.given:
         values = {**block.fields, **asdict(block.denoising), **own}
-        return apart(row.given["label"], values, [], row.from_top)
+        return apart(row.given["label"], values, [], _named_by(row.from_top))
     usual = of_file.usual
     base = {stage: {key: getattr(usual[stage], key) for key in own[stage]} for stage in own}
-    return automatic(block, of_file, own, _shown(base), tuple(row.swept), tuple(row.tune))
+    return automatic(block, of_file, own, _shown(base), _named_by(row.swept), tuple(row.tune))
+
+
+def _named_by(swept: Collection[str]) -> tuple[str, ...]:
+    """Return the settings that a label names for keys of sweeps: steps, if they may follow."""
+    follow = any(key in _OF_STEPS or key.startswith(f"{CORPUS}.") for key in swept)
+    return (*swept, *(["intermediate.steps"] if follow else []))
 
 
 def _shown(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Json]:

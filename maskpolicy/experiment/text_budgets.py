@@ -89,24 +89,27 @@ class TextBudgets:
         """
         found, where = deepcopy(dict(self.given)), self.where
         is_stated = _states(found.get(INTERMEDIATE), TextBudget)
-        if is_stated or CHECKPOINT_WORDS in found:
+        has_checkpoints = bool(found.get(CHECKPOINT_WORDS))
+        if is_stated or has_checkpoints:
             usual = self._text({})
             if is_stated:
                 found[INTERMEDIATE] = usual.converted(found[INTERMEDIATE], at(where, INTERMEDIATE))
-            if CHECKPOINT_WORDS in found:
+            if has_checkpoints:
                 found[CHECKPOINTS] = usual.checkpoints(found, where)
-        return self._with_tuning(found) if self._tunes_by_epochs else found
+        return self._with_tuning(found) if self.tunes_by_epochs else found
 
     def of_row(self, row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
         """Return the keys of a row with steps instead of words and epochs; ConfigError if not."""
         own: Any = row.get(INTERMEDIATE)
         usual = _stated(self.given.get(INTERMEDIATE), TextBudget)
-        if CHECKPOINT_WORDS in self.given and isinstance(own, Mapping) and BATCH in own:
+        has_batch = isinstance(own, Mapping) and BATCH in own
+        if self.given.get(CHECKPOINT_WORDS) and (has_batch or CORPUS in row):
+            key = at(at(place, INTERMEDIATE), BATCH) if has_batch else at(place, CORPUS)
             raise ConfigError(
-                f"{at(at(place, INTERMEDIATE), BATCH)}: {CHECKPOINT_WORDS} are counted with the "
-                f"file's batch size: give {CHECKPOINTS}"
+                f"{key}: {CHECKPOINT_WORDS} are counted with the file's batch size and corpus: "
+                f"give {CHECKPOINTS}"
             )
-        if self._tunes_by_epochs and _changes_steps(row.get(FINETUNE), TuningBudget):
+        if self.tunes_by_epochs and _changes_steps(row.get(FINETUNE), TuningBudget):
             raise ConfigError(
                 f"{at(at(place, FINETUNE), BATCH)}: epochs become the steps of each task with the "
                 f"batch size of the file or the task: give {FINETUNE}.{STEPS}"
@@ -139,7 +142,8 @@ class TextBudgets:
         return {**found, "tasks": made, **({FINETUNE: plain} if FINETUNE in found else {})}
 
     @property
-    def _tunes_by_epochs(self) -> bool:
+    def tunes_by_epochs(self) -> bool:
+        """Whether a budget of fine-tuning is in epochs."""
         blocks = (self.given, *_blocks(self.given, "tasks"))
         return any(_states(block.get(FINETUNE), TuningBudget) for block in blocks)
 

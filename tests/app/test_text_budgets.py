@@ -77,6 +77,11 @@ def test_rows_of_a_sweep_have_the_steps_of_their_own_batch_corpus_and_words():
 
     assert steps("grid={intermediate.batch_size: [4, 6]}") == [15, 10, 15, 10]  # 2.5 x 24 passages
     assert steps("grid={intermediate.words: [80, 0.4k]}") == [1, 5, 1, 5]  # 80 words to a step
+    made = load(
+        "policies=[none, {name: random, label: it}]", "grid={intermediate.words: [80, 640]}"
+    )
+    rows = [row.label for row in made.experiment.policies[1:]]
+    assert rows == ["it intermediate.steps=1", "it intermediate.steps=8"]
     assert steps("grid={corpus.limit: [6, 12]}", "policies.2.intermediate.epochs=4") == [8, 8, 3, 6]
 
 
@@ -91,6 +96,7 @@ def test_epochs_of_fine_tuning_become_steps_of_each_task():
 def test_checkpoints_are_counted_in_words():
     found = load("checkpoint_words=[81, 0.17k]", ONE).experiment
     assert found.checkpoint_steps == (2, 3)  # 80 words to a step
+    assert load("checkpoint_words=[]", "checkpoint_steps=[2]").experiment.checkpoint_steps == (2,)
 
 
 def test_a_warning_says_how_often_a_corpus_is_read(caplog):
@@ -121,14 +127,26 @@ def test_a_warning_says_how_often_a_corpus_is_read(caplog):
         (["tasks.2.finetune.epochs=0"], "tasks[2].finetune.epochs: must be > 0"),
         (["tasks.2.finetune.lrr=0"], "tasks[2].finetune.lrr: unknown key 'lrr'"),
         (["policies.1={name: random, finetune: {epochs: 1}}"], "finetune.epochs: `epochs` can"),
-        (["tune={intermediate: {batch_size: [2, 4]}}"], "set intermediate.steps too"),
+        (["tune={intermediate: {batch_size: [2, 4]}}"], "set intermediate.steps instead of words"),
+        (
+            ["policies.2.tune={intermediate.batch_size: [4, 8]}"],
+            "policies[2]: intermediate.batch_size is tuned, and intermediate.steps depends on it",
+        ),
         (["tune={intermediate.words: [50, 90]}", ONE], "intermediate.words is tuned, and"),
         (
             ["policies.1={name: random, finetune: {batch_size: 2}}", "finetune.epochs=1"],
             "policies[1].finetune.batch_size: epochs become the steps of each task with the",
         ),
         (["grid={finetune.batch_size: [2, 4]}"], "grid.finetune.batch_size: epochs become"),
-        (["checkpoint_words=[80]"], "policies[3].intermediate.batch_size: checkpoint_words are"),
+        (["checkpoint_words=[80]"], "policies[2].corpus: checkpoint_words are counted"),
+        (
+            ["checkpoint_words=[80]", "policies.2=random"],
+            "policies[3].intermediate.batch_size: checkpoint_words are counted",
+        ),
+        (
+            ["policies.2={name: selective-masking, train_on: [cola]}", "finetune.epochs=1"],
+            "train_on=cola fine-tunes a classifier on cola, which is not a column",
+        ),
     ],
 )
 def test_a_budget_that_cannot_be_read_is_one_line(keys, says):

@@ -270,6 +270,22 @@ def test_a_board_is_the_same_however_its_results_are_spread_over_runs(data):
     assert (alone.best(), alone.notes) == (joined.best(), joined.notes)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_settings_of_rows_may_differ_if_their_labels_name_them(named):
+    runs = []
+    for steps, policy in ((4, "random"), (40, "original")):
+        config = whole() | {"trainings": {"intermediate": {"steps": steps, "warmup": steps // 10}}}
+        config["policy"] = {**config["policy"], "name": policy}
+        config["intermediate"] = {**config["intermediate"], **config["trainings"]["intermediate"]}
+        label = f"{policy} intermediate.steps={steps}" if named else f"my {policy}"
+        made = replace(cell(config), policy=label)
+        runs.append(run(made, baseline=runs[0].baseline if runs else label, name=policy))
+    if named:
+        assert len(build_leaderboard(runs).rows) == 2
+    else:
+        assert "intermediate.steps: 4 -> 40" in refused(build_leaderboard, runs)
+
+
 def test_other_code_of_a_policy_is_another_row():
     one = cell(whole(), code={"versions": {}, "policy": "a"})
     other = cell(whole(), code={"versions": {}, "policy": "b"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -154,10 +155,15 @@ def differences(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
 
 
 def own_settings(result: Result) -> frozenset[str]:
-    """Return the settings of trainings that a result's row has for itself, or that it chose."""
+    """Return the settings of trainings that a result's label names, or that its row chose.
+
+    With steps, the label names the default warm-up, which depends on them.
+    """
     trainings = result.config.get("trainings", {})
-    own = (f"{stage}.{key}" for stage, values in trainings.items() for key in values)
-    return frozenset([*own, *result.config.get("tune", {})])
+    names = {f"{stage}.{key}" for stage, values in trainings.items() for key in values}
+    own = {name for name in names if re.search(rf" {re.escape(name)}[.=]", result.policy)}
+    warmups = {f"{name.removesuffix('steps')}warmup" for name in own if name.endswith(".steps")}
+    return frozenset([*own, *(warmups & names), *result.config.get("tune", {})])
 
 
 def without(part: ComparedPart, name: str, left_out: Container[str]) -> ComparedPart:
