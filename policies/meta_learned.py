@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -35,6 +36,7 @@ from maskpolicy.models.learned import (
     meta,
 )
 
+_log = logging.getLogger(__name__)
 LEAST = 0.2  # smallest share of contexts with an answer to start from `init` on the same tasks
 
 
@@ -113,6 +115,10 @@ class MetaLearned:
         done = tools.train(reader, steps, loss, loss.spec, validate=validate if judged else None)
         learnt = not judged or done.get("best_score", -math.inf) > before
         (reader if learnt else initial).save(out)
+        if not learnt:
+            _log.info(
+                "policy meta-learned: no step lowers the loss on dev: the policy stays as `init` is"
+            )
         facts: dict[str, Json] = {"questions": len(train), "initial_stays": not learnt}
         facts |= {"initial_score": before} if judged else {}
         return facts | {name: done[name] for name in sorted(done)}

@@ -41,7 +41,7 @@ policies:
   - {{name: supervised, train_on: [{tasks}], hidden: 8}}
 tasks: [zsre]
 world: {{people: 12, general_people: 6}}
-fit: {{steps: 6, batch_size: 8, eval_every: 3, precision: fp32}}
+fit: {{steps: 6, batch_size: 8, eval_every: 4, precision: fp32}}
 """
 
 
@@ -71,7 +71,7 @@ def fit(made, tmp_path):
 def test_what_is_fitted_hides_whole_words_and_reports_how_well(fit):
     stage, store = fit()
     report = json.loads(small.content(store, stage)["report.json"])
-    assert report["training"]["steps"] == 6
+    assert [step for step, _ in report["training"]["scores"]] == [4, 6]
     assert report["contexts"]["zsre"]["train"]["without_answer"] == 0
     for task in ("triviaqa", "zsre"):
         found = report["dev"][task]
@@ -315,7 +315,8 @@ def test_the_papers_form_chooses_as_its_start_does_at_equal_scores(tmp_path, top
     assert any(b[0] < a[1] for each in ranges for a, b in pairwise(each))
 
 
-def test_training_changes_the_policy_unless_the_initial_one_is_better(tmp_path):
+def test_training_changes_the_policy_unless_the_initial_one_is_better(tmp_path, caplog):
+    caplog.set_level("INFO")
     store = Store(tmp_path)
     initial = fitting().inputs["init"]
     execute([initial], store)
@@ -324,8 +325,12 @@ def test_training_changes_the_policy_unless_the_initial_one_is_better(tmp_path):
     folder, report = fitted(store, outer=unjudged)
     assert not torch.equal(heads(folder), start)
     assert not report["training"]["initial_stays"]
+    assert "stays as `init` is" not in caplog.text
+    _, report = fitted(store, outer={**QUICK["outer"], "eval_every": 25})
+    assert [step for step, _ in report["training"]["scores"]] == [3]
     folder, report = fitted(store, outer={**QUICK["outer"], "steps": 0})
     assert report["training"]["initial_stays"]
+    assert "stays as `init` is" in caplog.text
     assert torch.equal(heads(folder), start)
 
 
