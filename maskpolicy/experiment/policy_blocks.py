@@ -243,6 +243,21 @@ def policy_versions(block: PolicyBlock) -> dict[str, int] | None:
     return {name: version for name, version in versions.items() if version > 1} or None
 
 
+def policy_depends(block: PolicyBlock) -> Json:
+    """Return what `depends` of a row's policy gives if only its training has that in the key.
+
+    For a policy that draws others, theirs follow in a list. None if there is nothing.
+    """
+    all_depend = [_depends(each.policy) for each in (block, *_drawn(block))]
+    return (all_depend if block.members else all_depend[0]) if any(all_depend) else None
+
+
+def _depends(policy: Any) -> Json:
+    annotates = hooks.ANNOTATE.of(policy) or hooks.REANNOTATE.of(policy)
+    has_stage = annotates or hooks.reads_statistics(policy)
+    return None if has_stage else hooks.DEPENDS.of(policy)()
+
+
 def _drawn(block: PolicyBlock) -> Iterator[PolicyBlock]:
     """Yield the members of a row, and theirs."""
     for member in block.members:

@@ -91,10 +91,11 @@ def compare(params: object) -> None:
     depends = getattr(params, "depends", None)
     if depends is not None:
         made = discovery.instance("policy", str(policy), getattr(params, "fields", {}))
-        if plain(hooks.DEPENDS.of(made)(), "depends") != plain(depends, "depends"):
+        draws = hooks.CHOOSE_MEMBER.of(made) is not None  # its members are in `depends` too
+        if not draws and plain(hooks.DEPENDS.of(made)(), "depends") != plain(depends, "depends"):
             raise ConfigError(
-                f"policy {policy}: what it annotates with (a spaCy pipeline, or whatever its "
-                "`depends` names) was changed while a command uses it: run the command again"
+                f"policy {policy}: what its `depends` names (such as a spaCy pipeline) "
+                "was changed while a command uses it: run the command again"
             )
     members: Mapping[str, Mapping[str, str]] = getattr(params, "member_code", None) or {}
     for name, digests in members.items():

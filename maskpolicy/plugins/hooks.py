@@ -196,9 +196,9 @@ SMOOTHING: Hook[float] = Hook(
 DEPENDS: Hook[Callable[[], Json]] = Hook(
     "depends",
     dict,
-    "what `annotate`, `reannotate` and `count` depend on besides the fields, and `fit` of a policy "
-    "that learns from labels, e.g. name and version of a spaCy pipeline: a part of the artifact's "
-    "key",
+    "what `annotate`, `reannotate` and `count` depend on besides the fields, `fit` of a policy "
+    "that learns from labels, and `select` of one without these, e.g. name and version of a spaCy "
+    "pipeline: a part of the artifact's key",
     gives="Json",
 )
 ONLY_SELECT: Hook[Sequence[str]] = Hook(

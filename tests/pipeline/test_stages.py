@@ -428,6 +428,21 @@ def test_a_plugins_code_and_its_neighbours_are_in_the_key(keys, plugin, tmp_path
     assert moved(after, keys(rows, plugin=[plugin])) == mine
 
 
+def test_what_select_alone_depends_on_is_in_the_key(keys, plugin, tmp_path):
+    name, place = f"mine-{tmp_path.name}", tmp_path / "words.txt"
+    depends = f"    def depends(self):\n        return open({str(place)!r}).read()\n"
+    plugin.write_text(plugin.read_text() + depends)
+    drawn = f"{{name: mixture, members: [random, {name}]}}"
+
+    def planned(text):
+        place.write_text(text)
+        return keys(f"policies=[none, random, {name}, {drawn}]", plugin=[plugin])
+
+    before = planned("one")
+    assert planned("one") == before
+    assert moved(before, planned("two")) == behind(name, "mixture")
+
+
 @pytest.fixture
 def data(tmp_path):
     write(make({"people": 8, "general_people": 6}), tmp_path / "world")

@@ -252,6 +252,9 @@ def test_a_pipeline_that_changes_leaves_nothing_under_the_old_key(plugin, store,
     if when == "before":
         edit()
     outcome = execute([first], store, edit if when == "during" else silent)[first.key]
-    assert "policy salient-span: what it annotates with (a spaCy pipeline" in outcome.error
+    assert (
+        "policy salient-span: what its `depends` names (such as a spaCy pipeline) was"
+        in outcome.error
+    )
     assert store.get(first.key) is None
     assert "was changed" not in execute([planned()], store)[planned().key].error

@@ -210,9 +210,9 @@ def _masking(leaf: PolicyBlock) -> dict[str, Any]:
     """Return the fields of `GeneralLossParams` that say what a policy masks, and how."""
     fields = policy_params(leaf)
     del fields["member_code"]  # a leaf has no members
-    depends = hooks.DEPENDS.of(leaf.policy)() if hooks.ANNOTATE.of(leaf.policy) else None
-    how = asdict(leaf.denoising)
-    return {**fields, "code": fields["code"] or None, "how": how, "depends": depends}
+    if hooks.ANNOTATE.of(leaf.policy):
+        fields["depends"] = hooks.DEPENDS.of(leaf.policy)()
+    return {**fields, "code": fields["code"] or None, "how": asdict(leaf.denoising)}
 
 
 def _panel(rows: Sequence[Json], name: str) -> Bars:

@@ -215,6 +215,7 @@ def _code(behind: Sequence[Stage]) -> Json:
             continue  # what the policy of the general stage rests on; all rows share it
         elif isinstance(stage.params, IntermediateParams):
             rests_on["code"] = stage.params.code
+            rests_on["depends"] = stage.params.depends or rests_on["depends"]
         elif isinstance(stage.params, ReaderParams):
             rests_on["depends"] = stage.params.depends
     versions = {kind: stage.version for kind, stage in found.items()}

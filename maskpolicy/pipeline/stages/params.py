@@ -115,6 +115,9 @@ class PolicyParams:
     member_code: Mapping[str, Mapping[str, str]] | None = omitted(None)
     # versions above 1 of the policy and its members, by name
     versions: Mapping[str, int] | None = omitted(None)
+    # `depends` of a policy whose columns and statistics, if any, do not have it in their key, or of
+    # one that learns from labels
+    depends: Json = omitted(None)
 
     def load(self, files: Sequence[str]) -> Any:
         """Return the policy's instance, after importing the plugin files of its experiment."""
@@ -150,7 +153,6 @@ class FitParams(PolicyParams):
 
     spec: Training
     how: Denoising | None = omitted(None)  # the objective, if the policy is fitted to it
-    depends: Json = omitted(None)  # what a policy that learns from labels also depends on
     language: str = omitted(ENGLISH)  # of the corpus
 
 

@@ -12,7 +12,12 @@ from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.budgets import settled
 from maskpolicy.experiment.definition import SEQ2SEQ, PolicyBlock, TaskBlock
-from maskpolicy.experiment.policy_blocks import leaf_blocks, member_code, policy_versions
+from maskpolicy.experiment.policy_blocks import (
+    leaf_blocks,
+    member_code,
+    policy_depends,
+    policy_versions,
+)
 from maskpolicy.experiment.task_kinds import LABEL, TASK_KINDS, TEXT
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages.fit import CLASSIFIER, CONTEXTS
@@ -143,13 +148,15 @@ class PolicyInputs:
 
 
 def policy_params(block: PolicyBlock) -> dict[str, Any]:
-    """Return the fields of `PolicyParams`."""
+    """Return the fields of `PolicyParams`; `depends` if it is in no key of another stage."""
+    depends = policy_depends(block)
     return {
         "policy": block.name,
         "fields": without_omitted(type(block.policy), block.fields),
         "code": code_digests(find_plugin("policy", block.name)),
         "member_code": member_code(block),
         "versions": policy_versions(block),
+        **({} if depends is None else {"depends": depends}),
     }
 
 
