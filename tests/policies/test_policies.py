@@ -162,7 +162,7 @@ def test_marked_words_are_masked_as_far_as_the_ratio_allows(policy, marked, coun
     ),
 )
 def test_without_a_fit_a_learned_policy_says_what_to_do(policy):
-    message = "needs (a fitted policy|the embeddings of a model): name a finished run"
+    message = "run it in an experiment, and mask with `maskpolicy show [a-z-]+ --run RUN`"
     with pytest.raises(ConfigError, match=message):
         policy.annotate([small.words("a")])
 

@@ -170,8 +170,8 @@ def require(policy: str, fitted: Path | None) -> Path:
     """Return the folder of a fitted policy; ConfigError, with the policy's name, if it is None."""
     if fitted is None:
         raise ConfigError(
-            f"policy {policy}: is learned and needs a fitted policy: name a finished run "
-            "with --run (or `fitted=` in Python)"
+            f"policy {policy}: is learned and needs a fitted policy: run it in an experiment, and "
+            f"mask with `maskpolicy show {policy} --run RUN`"
         )
     return fitted
 
