@@ -326,7 +326,8 @@ def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict
     return {
         "policy": row["policy"],
         "task": task,
-        **{name: score.get(name) for name in ("metric", "mean", "std", "n", "delta")},
+        **{name: score.get(name) for name in ("metric", "mean", "std", "n")},
+        "delta": None if row["policy"] == row["baseline"] else score.get("delta"),
         "seeds": len(score.get("seeds", {})),
         **{name: test.get(name) for name in ("low", "high", "p", "p_holm")},
         "significant": None if test.get("p") is None else test["significant"],

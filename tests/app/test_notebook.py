@@ -68,6 +68,7 @@ def test_the_leaderboard_has_a_row_for_each_policy_and_task(done):
     assert set(frame.baseline) == {"none"} and set(frame.seeds) == {2}
     difference = means["random", "zsre"] - means["none", "zsre"]
     assert frame.loc[("random", "zsre")].delta == pytest.approx(difference, abs=1e-4)
+    assert frame.loc["none"].delta.isna().all()
     assert frame.majority.notna().all()
 
 
