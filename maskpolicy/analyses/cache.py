@@ -172,11 +172,11 @@ def _identity(name: str, analysis: Any, runs: Sequence[Run]) -> Json:
         "version": entry.facts.get("version", 1),
         "settings": plain(analysis) if is_dataclass(analysis) else {},
         "code": code_digests(entry),
-        "runs": [_run(run, several=len(runs) > 1) for run in runs],
+        "runs": list(map(_run, runs)),
     }
 
 
-def _run(run: Run, several: bool) -> Json:
+def _run(run: Run) -> Json:
     digests: list[str] = []
     for result in (*run.results, *run.early):
         about = result.to_json()
@@ -185,7 +185,7 @@ def _run(run: Run, several: bool) -> Json:
     answers = sorted((run.folder / "predictions").glob("*.jsonl"))
     predictions = {path.name: sha256(path) for path in answers}
     rows = {"policies": list(run.policies), "tasks": list(run.tasks), "baseline": run.baseline}
-    named = {"name": run.name} if several else {}
     files = weights_in(run.folder)  # of a model's folder
     weights = {path.relative_to(run.folder).as_posix(): sha256(path) for path in files}
-    return {**rows, **named, "results": digests, "predictions": predictions, "weights": weights}
+    found = {"results": digests, "predictions": predictions, "weights": weights}
+    return {"name": run.name, **rows, **found}

@@ -102,6 +102,23 @@ def against_baselines(
     return pairs
 
 
+def without_baseline(runs: Sequence[Run]) -> list[str]:
+    """Return a note for each run with rows whose baseline has no intermediate stage."""
+    staged = {
+        (run.name, one.policy)
+        for run in runs
+        for one in run.results
+        if "intermediate" in one.config
+    }
+    rows = baselines_of(runs).items()
+    bases = {(run, base) for (run, row), base in rows if (run, row) in staged} - staged
+    return [
+        f"{run}: has no differences, because the baseline {base} has no intermediate stage: set "
+        "baseline: ROW in the experiment"
+        for run, base in sorted(bases)
+    ]
+
+
 def series(
     label: str, rows: Sequence[Mapping[str, Json]], value: str, x: Sequence[float] = ()
 ) -> Series:

@@ -131,6 +131,9 @@ def test_transfer_takes_the_seeds_that_both_rows_have(tmp_path):
     assert rows["meta two", "b"]["difference"] is None
     assert rows["meta one", "a"]["own"] == "yes"
     assert rows["meta two", "a"]["learnt_on"] == "b, c"
+    named = [replace(one, config={**one.config, "task": {"name": "c"}}) for one in cells]
+    found = Transfer().analyse([replace(made, results=tuple(named))], Store(tmp_path))
+    assert [row["own"] for row in found.rows] == ["yes", "", "yes", "yes"]  # a label of its own
     assert found.plots[0].values == [
         [pytest.approx(10), pytest.approx(30)],
         [pytest.approx(-20), None],
@@ -154,6 +157,8 @@ def test_findings_are_remembered_by_result_unless_they_are_partial(tmp_path, mon
     for spans, known in ((60, False), (1, False), (1, True)):
         other = run(cell("random", 1, {**WORK, "spans": spans}))
         assert cache.analyse("coverage", Coverage(), [other], store)[1] == known
+    renamed = replace(other, folder=Path("b"))  # findings name their runs
+    assert not cache.analyse("coverage", Coverage(), [renamed], store)[1]
     calls: list[bool] = []
 
     def analyse(self, runs, store):
@@ -258,3 +263,11 @@ def test_a_row_has_one_colour_in_every_figure_of_a_run():
     drawn = [Lines("", "x", "y", [Series(label, [1.0, 2.0], [1, 2]) for label in labels])]
     lines = drawing.figure(drawn, rows=rows).axes[0].lines
     assert [line.get_color() for line in lines] == [look.color(place) for place in (2, 1, 0)]
+    drawn = [Lines("", "x", "y", [Series(label, [1.0], [1], color=1) for label in labels])]
+    lines = drawing.figure(drawn).axes[0].lines  # of rows of several runs
+    assert [line.get_color() for line in lines] == [look.color(place) for place in (1, 0, 2)]
+
+
+def test_an_interval_is_drawn_whole():
+    drawn = [Lines("", "x", "y", [Series("a", [0.5, 1.0], [0, 1], [-3.0, -2.0], [4.0, 4.0])])]
+    assert drawing.figure(drawn).axes[0].get_ylim()[0] < -3

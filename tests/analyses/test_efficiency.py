@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import folders
@@ -11,8 +12,9 @@ import pytest
 import small
 
 from maskpolicy.analyses import intermediate_stages
-from maskpolicy.analyses.builtin.efficiency import Efficiency
-from maskpolicy.analyses.builtin.knowledge import Forgetting
+from maskpolicy.analyses.builtin import knowledge
+from maskpolicy.analyses.builtin.efficiency import Efficiency, Figure3
+from maskpolicy.analyses.builtin.knowledge import Cloze, Forgetting
 from maskpolicy.leaderboard.results.cell import Run, read_run
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -47,6 +49,26 @@ def test_without_its_answers_in_the_store_a_step_has_no_test(tmp_path, store):
     assert rows["salient-span", 1000]["p (Holm)"] < 0.05
     assert found.partial
     assert any("no predictions" in note for note in found.notes)
+
+
+def test_step_0_has_a_number_for_each_general_model_and_a_baseline_without_stage_a_note(
+    tmp_path, store
+):
+    run = read_run(folders.write(tmp_path / "run", ROWS, ("zsre",), seeds=4, general_seeds=2))
+    found = Figure3().analyse([folders.with_checkpoints(run, store, 500)], store)
+    assert {(row["steps"], row["runs"]) for row in found.rows} == {(0, 2), (500, 4), (1000, 4)}
+    says = "run: has no differences, because the baseline none has no intermediate stage: set"
+    assert [note.rpartition(" baseline: ")[0] for note in found.notes] == [says]
+    found = Figure3().analyse([replace(run, baseline="random")], store)
+    assert not any("differences" in note for note in found.notes)
+
+
+def test_bars_of_several_intermediate_runs_have_names_of_their_own(monkeypatch, store):
+    row = {"policy": "random", "kind": "people", "right name": 1.0, "wrong name": 0.0}
+    rows = [{**row, "stage": stage} for stage in (0, 1)]
+    monkeypatch.setattr(knowledge, "rows_of_stages", lambda *_: (rows, []))
+    (panel,) = Cloze().analyse([], store).plots
+    assert panel.names == ["random, run 0, people", "random, run 1, people"]
 
 
 EXPERIMENT = """

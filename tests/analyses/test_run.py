@@ -190,6 +190,17 @@ def test_mismatch_scores_seen_relations_with_kept_models(analyse):
     assert rows["none", "unseen"]["hits"] is None
 
 
+def test_mismatch_has_no_score_by_a_metric_that_is_no_mean_over_examples(done, home, tmp_path):
+    run = shutil.copytree(home / "run", tmp_path / "run")
+    for path in (run / "results").iterdir():
+        mean = json.loads(path.read_text())["metrics"]["score"]
+        folders.change(run, path.name, metrics={"mean": mean, "parts": {}})
+    words = ("analyze", "mismatch", run, "--store", home / "store", "--plugin", home / "guess.py")
+    found = json.loads(done(*words, "--json")[0])
+    assert {row["score"] for row in found["rows"]} == {None}
+    assert found["notes"] == ["zsre: its metric is not a mean over examples: no scores"]
+
+
 def test_cloze_asks_each_model_by_the_right_and_by_a_wrong_name(analyse):
     found = by(analyse("cloze"), "policy")
     assert {("original",), ("random",), ("salient-span",)} <= set(found)

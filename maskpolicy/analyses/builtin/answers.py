@@ -120,7 +120,7 @@ _MISMATCH_COLUMNS = (
 SEEN, UNSEEN = "seen in train", "unseen"
 
 
-@analysis("mismatch", heading="Relations seen in train, and unseen ones", place=60)
+@analysis("mismatch", heading="Relations seen in train, and unseen ones", place=60, version=2)
 @dataclass(frozen=True)
 class Mismatch(Sampling):
     """Score and hits of each policy on relations seen in train against unseen ones (zsRE).
@@ -152,6 +152,9 @@ class Mismatch(Sampling):
             for task in sliced:
                 new = list(self._rows(run, task, texts, store))
                 rows += new
+                if not _is_mean(run, task.task):
+                    notes.append(f"{task.task}: its metric is not a mean over examples: no scores")
+                    continue
                 # a cell may lack its answers to dev although others of its row have theirs
                 cells = Counter(r.policy for r in run.results if r.task == task.task and r.metrics)
                 missing |= any(row["seeds"] < cells[row["policy"]] for row in new)
@@ -177,6 +180,7 @@ class Mismatch(Sampling):
         only = {SEEN: of_seen - of_unseen, UNSEEN: of_unseen - of_seen}
         for label in run.rows:
             cells = [r for r in run.results if (r.policy, r.task) == (label, task.task)]
+            cells = cells if _is_mean(run, task.task) else []
             on_test = {cell.seed: replace(cell, folder=run.folder).answers for cell in cells}
             scores = self._scores(on_test, seen)
             if SEEN not in scores:
@@ -212,6 +216,12 @@ class Mismatch(Sampling):
             for row in predictions.rows(path) if path and path.is_file() else ():
                 found[self._part(row["slices"], seen)][seed].append(row["score"])
         return dict(found)
+
+
+def _is_mean(run: Run, task: str) -> bool:
+    """Return whether the score of a task is the mean of its examples' scores."""
+    metrics = (result.metrics for result in run.results if result.task == task)
+    return all(each is None or each.mean is None for each in metrics)
 
 
 def _on_dev(cell: Result, store: Store) -> Path | None:

@@ -23,7 +23,7 @@ _TRANSFER_COLUMNS = (
 )
 
 
-@analysis("transfer", heading="What policies learned on one task do on others", place=30)
+@analysis("transfer", heading="What policies learned on one task do on others", place=30, version=2)
 @dataclass(frozen=True)
 class Transfer:
     """Scores on every task of policies learned on some (`train_on`), against a reference row.
@@ -85,6 +85,8 @@ def _row(run: Run, learned: tuple[str, list[str]], task: str, reference: str) ->
     label, tasks = learned
     scores, others = (_scores(run.results, row, task) for row in (label, reference))
     seeds = sorted(scores.keys() & others.keys())
+    of_task = (result.config for result in run.results if result.task == task)
+    names = {task, *(config.get("task", {}).get("name") for config in of_task)}
     score = statistics.fmean(scores[seed] for seed in seeds) if seeds else None
     other = statistics.fmean(others[seed] for seed in seeds) if seeds else None
     return {
@@ -96,7 +98,7 @@ def _row(run: Run, learned: tuple[str, list[str]], task: str, reference: str) ->
         "score": score,
         "reference": other,
         "seeds": len(seeds),
-        "own": "yes" if task in tasks else "",
+        "own": "yes" if names.intersection(tasks) else "",
     }
 
 

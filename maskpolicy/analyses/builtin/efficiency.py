@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from maskpolicy import Findings, Json, Result, Run, Store, analysis
 from maskpolicy.analyses import Point, over_runs, panels, points
 from maskpolicy.analyses.curves import UNITS, cost
+from maskpolicy.analyses.representations import model_number
 from maskpolicy.analyses.representations.probes import Accuracy, accuracies
 from maskpolicy.leaderboard import comparisons
 from maskpolicy.leaderboard.comparisons import NO_ANSWERS, baseline_of, condition
@@ -143,7 +144,7 @@ _Place: TypeAlias = tuple[str, str, str, int]
     "figure3",
     heading="Scores and probes over the steps, as Meng et al. draw them",
     place=100,
-    version=2,
+    version=3,
 )
 @dataclass(frozen=True)
 class Figure3:
@@ -193,7 +194,7 @@ class Figure3:
             for place, known in numbers.items()
             for stage, value in known.items()
         )
-        notes += missing
+        notes += missing + over_runs.without_baseline(runs)
         partial = bool(missing or unknown)
         return Findings.of_runs(
             runs, _FIGURE3_COLUMNS, rows, notes, panels, values=values, partial=partial
@@ -201,12 +202,11 @@ class Figure3:
 
 
 def _by_run(point: Point) -> dict[int, float]:
-    """Return the mean over fine-tuning seeds of each run; at step 0, of each seed's model."""
+    """Return the mean over fine-tuning seeds of each run; at step 0, of each general model."""
     scores: dict[int, list[float]] = {}
     for result in point.results:
         if result.percent is not None:
-            number = result.config.get("intermediate_seed", result.seed)
-            scores.setdefault(number, []).append(result.percent)
+            scores.setdefault(model_number(result)[1], []).append(result.percent)
     return {number: statistics.fmean(each) for number, each in sorted(scores.items())}
 
 

@@ -26,7 +26,7 @@ _ProbePlace: TypeAlias = tuple[str, str, int, str, int]
 """Run, row, steps, probe and layer."""
 
 
-@analysis("probe", heading="What linear probes read from the frozen encoder", place=110, version=2)
+@analysis("probe", heading="What linear probes read from the frozen encoder", place=110, version=3)
 @dataclass(frozen=True)
 class Probe:
     """Accuracy of linear probes on the frozen encoder, over intermediate runs.
@@ -72,8 +72,10 @@ class Probe:
         if self.layers == "all":
             panels = over_runs.panels(ended, "probe", "layer", "layer", "accuracy", several)
         values = map(_value, shown)
+        partial = bool(notes)
+        notes += over_runs.without_baseline(runs)
         return Findings.of_runs(
-            runs, _PROBE_COLUMNS, rows, notes, panels, values=values, partial=bool(notes)
+            runs, _PROBE_COLUMNS, rows, notes, panels, values=values, partial=partial
         )
 
 

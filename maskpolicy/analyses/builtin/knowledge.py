@@ -33,7 +33,7 @@ from maskpolicy.plugins.hooks import STATISTICS
 _FILLED_IN = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")
 
 
-@analysis("cloze", heading="Masked facts that the model fills in", place=70)
+@analysis("cloze", heading="Masked facts that the model fills in", place=70, version=2)
 @dataclass(frozen=True)
 class Cloze:
     """Share of masked values filled in correctly, with the subject's name and with another's.
@@ -47,7 +47,7 @@ class Cloze:
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Evaluate the model of every intermediate stage."""
         rows, notes = rows_of_stages(runs, store, _cloze_rows)
-        names = [f"{row['policy']}, {row['kind']}" for row in rows]
+        names = [f"{name}, {row['kind']}" for name, row in zip(_names(rows), rows, strict=True)]
         series = [
             Series(name, [row[name] for row in rows], color=color)
             for name, color in (("right name", 0), ("wrong name", 6))
@@ -216,15 +216,18 @@ def _masking(leaf: PolicyBlock) -> dict[str, Any]:
 
 
 def _panel(rows: Sequence[Json], name: str) -> Bars:
-    names = [row["policy"] for row in rows]
-    if any(row["stage"] for row in rows):
-        names = [f"{row['policy']}, run {row['stage']}" for row in rows]
     series = [
         Series(name, [row[name] for row in rows], color=color)
         for name, color in (("before", 6), ("after", 0))
     ]
     what = f", {name} targets" if name else ""
-    return Bars(name, f"loss on held-out general text{what} (nats)", names, series)
+    return Bars(name, f"loss on held-out general text{what} (nats)", _names(rows), series)
+
+
+def _names(rows: Sequence[Json]) -> list[str]:
+    """Return the row of each bar, with the number of its intermediate run if a row has several."""
+    several = any(row["stage"] for row in rows)
+    return [f"{row['policy']}, run {row['stage']}" if several else row["policy"] for row in rows]
 
 
 def _difference(before: NDArray[np.float64], after: NDArray[np.float64]) -> Json:

@@ -149,15 +149,18 @@ def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Layout, title: str) 
 
 
 def _colors(plots: Sequence[Plot], rows: Sequence[str]) -> dict[str, int]:
-    """Return the colour index of each series: its own, its place among `rows`, or a free one."""
+    """Return the colour index of each series: its own, its place among `rows`, or a free one.
+
+    Rows of several runs have the same place: the first one takes its colour.
+    """
     labels: dict[str, int | None] = {}
     for plot in plots:
         for series in getattr(plot, "series", ()):
             labels.setdefault(series.label, series.color)
-    own = {
-        label: rows.index(label) if color is None and label in rows else color
-        for label, color in labels.items()
-    }
+    own: dict[str, int | None] = {}
+    for label, color in labels.items():
+        place = rows.index(label) if color is None and label in rows else color
+        own[label] = None if place != look.GREY and place in own.values() else place
     free = (place for place in itertools.count() if place not in own.values())
     return {label: next(free) if color is None else color for label, color in own.items()}
 
@@ -260,7 +263,8 @@ def _lines(axis: Axes, plot: Lines, colors: Mapping[str, int]) -> None:
         if series.low:
             ends = _numbers(series.low), _numbers(series.high)
             axis.fill_between(series.x, *ends, color=look.color(place), alpha=0.2, linewidth=0)
-    known = [value for series in plot.series for value in series.y if value is not None]
+    values = (value for each in plot.series for value in (*each.y, *each.low, *each.high))
+    known = [value for value in values if value is not None]
     if plot.log:
         _logarithmic(axis)
     elif min(known, default=0) >= 0:
