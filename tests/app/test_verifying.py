@@ -16,7 +16,10 @@ from hostile_zips import HOSTILE
 from pages import DOCS
 
 from maskpolicy.app import packing
+from maskpolicy.leaderboard.results import run_folder, verification
+from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.leaderboard.results.run_folder import NAMES
+from maskpolicy.pipeline.store.artifacts import Store
 
 TINY = small.experiment(
     tasks=["zsre", "wow"],
@@ -130,6 +133,20 @@ def test_a_missing_result_is_named(changed, names, line, tmp_path, refused):
     lines = changed(lambda run: [(run / name).unlink() for name in names], pack=False)
     assert lines == [line]
     assert line in refused("site", tmp_path / "copy", "--out", tmp_path / "public")
+
+
+def test_results_of_removed_rows_and_of_other_stores_are_no_faults(finished, tmp_path, call):
+    run = shutil.copytree(finished, tmp_path / "copy")
+    before = (run / "stages.json").read_bytes()
+    verification.save(read_run(run), Store(tmp_path / "new"))
+    assert (run / "stages.json").read_bytes() == before
+    edit(run / "experiment.json", lambda settings: settings["tasks"].pop())
+    verification.save(read_run(run), Store(tmp_path / "new"))
+    edit(run / "run.json", lambda record: record["stages"].clear())  # as after --only
+    keys = json.loads((run / "stages.json").read_text())
+    assert len(before) > len((run / "stages.json").read_bytes())
+    assert run_folder.stage_keys(run) == list(keys)
+    assert call("verify", run)[:2] == (0, f"3 results, 0 faults: {run}\n")
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": {"files": [7]}}', '{"a', "{}"])

@@ -191,7 +191,7 @@ class Run:
 def read_run(folder: Path) -> Run:
     """Read the results of a folder that `maskpolicy run` wrote; raises DataError."""
     check_whole(folder)
-    paths = _current(folder, "results")
+    paths = current_files(folder, "results")
     if not paths:
         near, is_there = _run_near(folder), folder.exists()
         raise DataError(
@@ -200,7 +200,7 @@ def read_run(folder: Path) -> Run:
             f"{f', such as {near}' if near else ''}"
         )
     results = tuple(read_result(path) for path in paths)
-    early = tuple(read_result(path) for path in _current(folder, EARLY))
+    early = tuple(read_result(path) for path in current_files(folder, EARLY))
     if any(not isinstance(result.config.get(STEP), int) for result in early):
         raise DataError(f"{folder / EARLY}: a file has no {STEP}: remove it and run again")
     config = read_settings(folder)
@@ -266,7 +266,7 @@ def absent(folder: Path) -> list[str]:
     return sorted((_cells(folder) or set()) - {*left_out, *there})
 
 
-def _current(folder: Path, kind: str) -> list[Path]:
+def current_files(folder: Path, kind: str) -> list[Path]:
     """Return the files of results of the experiment's cells that were not left out."""
     known = _cells(folder, early=kind == EARLY)
     left_out = read_settings(folder).get(LEFT_OUT, ())
@@ -316,7 +316,7 @@ def early_cell_name(policy: str, task: str, seed: int, step: int) -> str:
 
 def fingerprint(folder: Path) -> str:
     """Return a digest of the results of a run; it changes if any of them does."""
-    files = _current(folder, "results")
+    files = current_files(folder, "results")
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 

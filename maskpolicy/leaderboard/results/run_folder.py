@@ -17,6 +17,7 @@ from maskpolicy.core.files import (
     PART,
     check_folder,
     claim_folder,
+    json_or_none,
     locked,
     nearest_folder,
     part_of,
@@ -206,9 +207,14 @@ def versions_of(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def stage_keys(folder: Path) -> list[str]:
-    """Return the keys of the stages of a run; raises DataError if the folder holds no run."""
+    """Return the keys of the stages of the last command and of the results of earlier ones.
+
+    Raises DataError if the folder holds no run.
+    """
+    earlier = json_or_none(folder / "stages.json") or {}
     try:
-        return [str(stage["key"]) for stage in (read_record(folder) or {})["stages"]]
+        last = [str(stage["key"]) for stage in (read_record(folder) or {})["stages"]]
+        return list(dict.fromkeys([*last, *earlier]))
     except (KeyError, TypeError):
         raise DataError(
             f"{folder}: holds no finished run: name a folder that `run` wrote"

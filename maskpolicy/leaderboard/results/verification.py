@@ -11,7 +11,7 @@ from typing import Any
 
 from maskpolicy.core import metrics, schema
 from maskpolicy.core.errors import DataError, MaskpolicyError
-from maskpolicy.core.files import json_bytes, read_json, sha256, write_file
+from maskpolicy.core.files import json_bytes, json_or_none, read_json, sha256, write_file
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.leaderboard.results import predictions
@@ -22,6 +22,7 @@ from maskpolicy.leaderboard.results.cell import (
     Run,
     absent,
     cell_name,
+    current_files,
     early_cell_name,
     read_result,
 )
@@ -38,8 +39,9 @@ def save(run: Run, store: Store) -> None:
     """Write stages.json: by key, the inputs of each stage that a result depends on.
 
     A key is the digest of the rest of its record; that of an evaluation also has the digests of its
-    answers and scores. A stage that the store does not know is left out.
+    answers and scores. A stage that the store does not know keeps its record, or else is left out.
     """
+    before = json_or_none(run.folder / STAGES)
     keys = sorted({key for one in (*run.results, *run.early) for key in one.stages.values()})
     found = {}
     for key in keys:
@@ -48,16 +50,20 @@ def save(run: Run, store: Store) -> None:
             kept = {name: digests[name] for name in (PREDICTIONS, RESULT) if name in digests}
             record = {name: sealed["record"][name] for name in manifest.KEYED_BY}
             found[key] = record | {"files": kept}
+        elif (
+            isinstance(before, dict) and key in before
+        ):  # of a cell that another command computed in its store
+            found[key] = before[key]
     write_file(run.folder / STAGES, json_bytes(found))
 
 
 def faults(folder: Path, *, packed: bool) -> tuple[int, list[str]]:
-    """Return how many results a run's folder has, and a line for each fault of its digests.
+    """Return how many results of a run are shown, and a line for each fault of their digests.
 
     A packed run has a manifest with the digests of all its files. Raises DataError for a folder
     without results.
     """
-    paths = sorted([*folder.glob("results/*.json"), *folder.glob(f"{EARLY}/*.json")])
+    paths = [*current_files(folder, "results"), *current_files(folder, EARLY)]
     if not paths:
         raise DataError(f"{folder}: no results/*.json: name a folder of `run` or `board`, or a zip")
     found = list[str]()
