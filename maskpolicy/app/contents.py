@@ -18,7 +18,9 @@ from maskpolicy.analyses.masked_sample import IntermediateStage, intermediate_st
 from maskpolicy.core.errors import MaskpolicyError
 from maskpolicy.core.files import json_or_none
 from maskpolicy.core.types import Json
+from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.definition import NONE, Experiment
+from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_page
@@ -48,6 +50,7 @@ class FinishedRun:
     outcomes: Mapping[str, Outcome]  # by the stage's key
     store: Store
     folder: Path
+    written: WrittenExperiment
     timing: dict[str, Json] = field(default_factory=dict)  # seconds and jobs, for run.json
 
     @cached_property
@@ -125,7 +128,11 @@ def _is_near(rows: list[IntermediateStage], store: Store) -> bool:
 
 
 CONTENTS = (  # in the order in which they are written
-    Content("experiment.yaml", "the experiment file, saved at the start by `verbatim.save`"),
+    Content(
+        verbatim.WRITTEN,
+        "the experiment file, also saved at the start: another run may have saved its own since",
+        lambda finished: verbatim.save(finished.written, finished.folder),
+    ),
     Content("logs/", "the log of a tracker for each training"),
     Content("results/*.json", "each cell's score and settings", lambda finished: finished.run),
     Content("predictions/*.jsonl", "each cell's predictions, written with the results"),

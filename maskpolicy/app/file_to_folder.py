@@ -250,7 +250,13 @@ def write(
     took = progress.parts(outcomes.values(), seconds)
     timing = {"seconds": round(seconds, 3), "jobs": jobs, "parts": [asdict(part) for part in took]}
     finished = contents.FinishedRun(
-        prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder, timing
+        prepared.experiment,
+        prepared.whole,
+        outcomes,
+        prepared.store,
+        prepared.folder,
+        prepared.written,
+        timing,
     )
     # writing reads no transient artifacts, and another command that ends now may drop them
     kept = (key for key, outcome in outcomes.items() if not outcome.stage.transient)

@@ -115,11 +115,12 @@ def is_lost(folder: Path) -> bool:
 def other_file(folder: Path, asked: WrittenExperiment) -> Path | None:
     """Return the file of another experiment whose run is in a folder, or None.
 
-    An edited experiment is the same one, and so is an unchanged one whose file was moved or copied.
+    An edited experiment is the same one, and so is one whose file was moved. The same text in
+    another file is another one: relative paths may name other data there.
     Raises ConfigError for bad YAML.
     """
     kept = _saved(folder)
-    if kept is None or not kept.file or kept.experiment == asked.experiment:
+    if kept is None or not kept.file:
         return None
     file = (folder.resolve() / kept.file).resolve()
     return file if file.is_file() and file != asked.file else None

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import small
 
+from maskpolicy.app import contents
 from maskpolicy.app.arguments import ExperimentOptions
-from maskpolicy.app.file_to_folder import _default_folder, compute, prepare
+from maskpolicy.app.file_to_folder import _default_folder, compute, prepare, write
 from maskpolicy.core.errors import StoreError
 from maskpolicy.experiment import verbatim
 from maskpolicy.pipeline.executors.engines import Executor
@@ -71,3 +72,13 @@ def test_a_folder_that_another_command_claims_meanwhile_is_an_error():
         compute(prepared, Executor(), nullcontext(silent))
     kept = verbatim.read_experiment(prepared.folder / verbatim.WRITTEN)
     assert kept.file == Path("a/it.yaml").resolve()
+
+
+@pytest.mark.usefixtures("two")
+def test_the_experiment_is_of_the_command_that_wrote_the_rest(monkeypatch):
+    first = prepare(ExperimentOptions(Path("a/it.yaml"), keys=["seeds=[1]"], store="store"))
+    verbatim.save(verbatim.read_experiment(Path("a/it.yaml"), ["seeds=[2]"]), first.folder)
+    monkeypatch.setattr(contents, "CONTENTS", contents.CONTENTS[:1])
+    write(first, {}, 0.0, 1)
+    kept = verbatim.read_experiment(first.folder / verbatim.WRITTEN)
+    assert kept.keys == ("seeds=[1]",)

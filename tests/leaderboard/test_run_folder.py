@@ -98,8 +98,9 @@ def test_a_run_does_not_write_to_the_folder_of_another_file(tmp_path, monkeypatc
     said = f"{folder}: holds the results of it.yaml: choose another --out"
     with pytest.raises(StoreError, match=f"^{re.escape(said)}$"):
         run_folder.check(folder, asked)
-    other.write_text("model: mini\n")  # as it was when it was run: the same experiment
-    run_folder.check(folder, verbatim.read_experiment(other))
+    other.write_text("model: mini\n")  # as mine was, but relative paths may name other files
+    with pytest.raises(StoreError, match=r"holds the results of it\.yaml"):
+        run_folder.check(folder, verbatim.read_experiment(other))
     mine.unlink()  # moved
     run_folder.check(folder, asked)
     verbatim.save(verbatim.read_experiment(Path("findings/closed-book")), tmp_path / "shipped")
