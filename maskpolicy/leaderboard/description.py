@@ -14,7 +14,7 @@ from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment import model_and_corpus
 from maskpolicy.experiment.definition import HUB, PRESETS, SEQ2SEQ, WORLD, ModelBlock, is_scratch
 from maskpolicy.experiment.world_settings import Settings
-from maskpolicy.leaderboard.board import Board, BoardRow
+from maskpolicy.leaderboard.board import Board, BoardRow, counted
 from maskpolicy.leaderboard.results.cell import Result, listed
 
 INVENTED = "invented data"
@@ -235,7 +235,8 @@ def cost(result: Result) -> str:
             parts.append(f"{known['trainings']} {words} of {known['steps']:,} steps in all{more}")
     evaluated = about["cost"].get("evaluate", {}).get("evaluations", 0)
     task = f"{result.task}: " if about["by"] == "task" else ""
-    return f"{task}{' and '.join([*parts, f'{evaluated} evaluations on dev'])}"
+    parts.append(f"{evaluated} evaluations on dev for {counted(about['seeds'])}")
+    return f"{task}{' and '.join(parts)}"
 
 
 def tuned_unlike(rows: Sequence[BoardRow]) -> list[str]:
@@ -243,22 +244,29 @@ def tuned_unlike(rows: Sequence[BoardRow]) -> list[str]:
 
     A row without an intermediate stage need only have the same values of fine-tuning.
     """
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[BoardRow]] = {}
     for row in sorted(rows, key=lambda row: not _has_stage(row)):
-        cells = row.cells.values()
-        tune = json.dumps(next((cell.config.get("tune", {}) for cell in cells), {}), sort_keys=True)
-        alike = not _has_stage(row) and tune in map(_of_finetuning, groups)
+        values = {key: sorted(map(json.dumps, tried)) for key, tried in _tuned(row).items()}
+        alike = not _has_stage(row) and values in map(_of_finetuning, groups)
         if not alike:
-            groups.setdefault(tune, []).append(row.label)
+            groups.setdefault(json.dumps(values, sort_keys=True), []).append(row)
     if len(groups) < 2:
         return []
-    texts = [f"{listed(labels)}: {_listed(json.loads(v))}" for v, labels in groups.items()]
+    texts = [
+        f"{listed([row.label for row in alike])}: "
+        + (", ".join(f"{key} of {_value(v)}" for key, v in _tuned(alike[0]).items()) or "nothing")
+        for alike in groups.values()
+    ]
     return [f"rows were not tuned alike, which is part of their differences ({'; '.join(texts)})"]
 
 
-def _of_finetuning(tune: str) -> str:
-    keys = {k: v for k, v in json.loads(tune).items() if k.startswith("finetune.") or k == "on"}
-    return json.dumps(keys if len(keys) > 1 else {}, sort_keys=True)
+def _tuned(row: BoardRow) -> Json:
+    tune: Json = next((cell.config.get("tune", {}) for cell in row.cells.values()), {})
+    return {key: values for key, values in tune.items() if key != "on"}
+
+
+def _of_finetuning(values: str) -> Json:
+    return {key: v for key, v in json.loads(values).items() if key.startswith("finetune.")}
 
 
 def _has_stage(row: BoardRow) -> bool:
@@ -284,12 +292,6 @@ def chosen_at_an_end(rows: Sequence[BoardRow]) -> list[str]:
         "value beyond it may be better"
         for setting, labels in found.items()
     ]
-
-
-def _listed(tune: Json) -> str:
-    """Return the keys of a `tune` with the number of their values."""
-    keys = [f"{key} of {len(values)} values" for key, values in tune.items() if key != "on"]
-    return ", ".join(keys) or "nothing"
 
 
 def _value(value: Json) -> str:

@@ -34,9 +34,8 @@ _FORMS: Mapping[str, Any] = {
 }
 _METRICS: Mapping[str, Any] = {"metric": str, "score": float, "n": int, "parts": dict[str, float]}
 _CONFIG: Mapping[str, Any] = {
-    **dict.fromkeys(
-        ("policy", "task", "model", "world", "corpus", "contrast_corpus", "tune"), dict
-    ),
+    **dict.fromkeys(("policy", "task", "model", "world", "corpus", "contrast_corpus"), dict),
+    "tune": dict[str, list[Any] | str],
     **dict.fromkeys(TRAININGS, dict),
     **{f"{name}_{end}": int for name in ("general", "intermediate") for end in ("seed", "seeds")},
     "trainings": dict[str, dict[str, Any]],
@@ -45,7 +44,7 @@ _TRAINING: Mapping[str, Any] = {"steps": int, "lr": float}
 _TUNING: Mapping[str, Any] = {
     **dict.fromkeys(("by", "label"), str),
     **{"tried": list[dict[str, Any]], "scores": list[float], "chosen": int, "tasks": list[str]},
-    "cost": dict[str, dict[str, int]],
+    **{"seeds": list[int], "cost": dict[str, dict[str, int]]},
 }
 _SETTINGS: Mapping[str, Any] = {"baseline": str, LEFT_OUT: list[str]}
 EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the config key of the step
