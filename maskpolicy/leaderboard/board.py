@@ -18,7 +18,7 @@ from maskpolicy.leaderboard.results.cell import Result, Run, listed
 
 VERSION = 1
 _SAME = 9  # two means are equal if they agree to so many decimal places
-WORK = ("passages", "passages_without_span", "hidden_tokens", "target_tokens")
+WORK = ("passages", "passages_without_span", "hidden_tokens", "source_tokens", "target_tokens")
 
 
 @dataclass(frozen=True)

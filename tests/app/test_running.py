@@ -151,7 +151,8 @@ def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):
     for name in ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex"):
         assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
     assert page.read_bytes() == (run / "leaderboard.html").read_bytes()
-    assert "hidden tokens" in call("leaderboard", run, "--work")[1]
+    shown = call("leaderboard", run, "--work")[1]
+    assert "hidden tokens" in shown and "source tokens" in shown
 
 
 def test_what_cannot_be_exported_is_one_line(refused, finished, tmp_path):
