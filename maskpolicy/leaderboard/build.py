@@ -326,16 +326,16 @@ def _lies_apart(alone: float, near: float, far: float) -> bool:
 
 
 def _recomputed(drafts: Sequence[Draft]) -> list[str]:
-    """Return a note for each general model that runs computed with different weights."""
+    """Return a note for all folders that computed a general model with different weights."""
     models: dict[str, dict[str, str]] = {}  # by key and weights: a folder
     for cell in (cell for draft in drafts for cell in draft.cells.values()):
         if cell.weights is not None and (key := cell.stage_key("general")):
             models.setdefault(key, {}).setdefault(cell.weights, str(cell.folder))
+    unlike = dict.fromkeys(tuple(sorted(one.values())) for one in models.values() if len(one) > 1)
     return [
-        f"{listed(list(folders.values()))} computed the same general model with different weights "
+        f"{listed(folders)} computed the same general model with different weights "
         "(other machines or versions): differences between their rows are not tested"
-        for folders in models.values()
-        if len(folders) > 1
+        for folders in unlike
     ]
 
 

@@ -100,7 +100,7 @@ def to_json(board: Board, *, work: bool = False) -> Json:
                 for each in columns
             },
         },
-        LABEL: {task: round(one.percent, _DIGITS) for task, one in board.majority.items()},
+        LABEL: _majority(board),
         "majority_rules": {task: one.rule for task, one in board.majority.items()},
         "rows": [
             {
@@ -131,15 +131,24 @@ def _versus(versus: Versus) -> dict[str, Json]:
 
 
 def _averages(board: Board, row: BoardRow) -> dict[str, Json]:
-    """Return the averages of a row of given scores by their titles, as `_score` has scores."""
+    """Return the averages of a row by their titles, as `_score` has scores."""
     averages: dict[str, Json] = {}
-    for group in board.groups if board.given else ():
+    for group in board.groups:
         mean, test = board.average(row, group), row.averages.get(group)
         compared = test and _comparison(test, test.is_significant)
         delta = board.average_delta(row, group)
         about = {"delta": _rounded(delta), "comparison": compared}
-        averages[average_label(group)] = mean and {"mean": round(mean, _DIGITS), **about}
+        some = {"mean": _rounded(mean), **about}
+        averages[average_label(group)] = None if mean is None else some
     return averages
+
+
+def _majority(board: Board) -> dict[str, float]:
+    """Return the majority scores of tasks, and of averages where they are known."""
+    scores = {task: one.percent for task, one in board.majority.items()}
+    means = {average_label(group): board.majority_average(group) for group in board.groups}
+    scores |= {title: mean for title, mean in means.items() if mean is not None}
+    return {title: round(score, _DIGITS) for title, score in scores.items()}
 
 
 def tied_with_best(board: Board) -> dict[str, list[str]]:
@@ -229,6 +238,8 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over {board.over}, after Holm.")
+    if any(cell.endswith(" *") for line in body for cell in line[1:]):
+        about.append(rf"\*: a {board.unit} is missing.")
     if board.majority:
         about.append(f"{SENTENCE}.")
     about += map(markdown.plain, board.about_tests)
@@ -260,8 +271,8 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
 def to_csv(board: Board, *, work: bool = False) -> str:
     """Return the board as CSV, one line for each policy and task; missing values are empty.
 
-    The column "majority" repeats the task's majority score in every row. Given scores also have
-    lines for averages, and each row's ranks.
+    Averages have lines, too. The column "majority" repeats the column's majority score in every
+    row. Given scores also have each row's ranks.
     """
     seeds = sorted(
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
@@ -281,7 +292,7 @@ def to_csv(board: Board, *, work: bool = False) -> str:
         about += ("tuned", "tuning cost")
     ranks = ("rank_low", "rank_high") if board.given else ()
     lines = [[*head, *_TEST, LABEL, *ranks, *about, *(WORK if work else ())]]
-    guessed = {task: round(one.percent, _DIGITS) for task, one in board.majority.items()}
+    guessed = _majority(board)
     for row in board.rows:
         done = [(row.work or {}).get(name) for name in WORK] if work else []
         scores = {task: _score(row.scores[task]) for task in board.tasks}
@@ -467,6 +478,8 @@ def to_latex(board: Board) -> str:
     shown = board.shown("mean and standard deviation")
     about = f"% percent, {shown}; bold: best of a task\n"
     about += f"% (difference to {escape(board.compared_with)}; dagger: p < {LEVEL} after Holm)\n"
+    starred = any(cell.score and cell.incomplete for _, cells in whole.rows for cell in cells)
+    about += f"% *: a {board.unit} is missing\n" if starred else ""
     about += f"% {SENTENCE}\n" if board.majority else ""
     said = () if board.given is None else board.given.above
     about += "".join(f"% {escape(line)}\n" for line in (*said, *board.about_tests))

@@ -375,10 +375,35 @@ def test_csv_has_a_line_for_each_policy_and_task():
     assert [(row["policy"], row["task"], row["mean"], row["seed 0"]) for row in rows] == [
         ("none", "zsre", "25.0", "25.0"),
         ("none", "wow", "", ""),
+        ("none", "mean of knowledge-intensive", "", ""),
         ("random", "zsre", "100.0", "100.0"),
         ("random", "wow", "", ""),
+        ("random", "mean of knowledge-intensive", "", ""),
     ]
     assert {row["significant"] for row in rows} == {""}  # nothing was tested
+
+
+def test_json_and_csv_have_the_averages_of_groups_of_tasks():
+    scores = {"none": 0.0, "random": 0.25}
+    cells = [result(row, task, 0, scores[row]) for row in scores for task in ("zsre", "wow")]
+    found = build_leaderboard([run(*cells)])
+    title = "mean of knowledge-intensive"
+    rows = {row["policy"]: row["averages"][title] for row in report.to_json(found)["rows"]}
+    assert rows["none"] == {"mean": 0.0, "delta": None, "comparison": None}
+    assert (rows["random"]["mean"], rows["random"]["delta"]) == (25.0, 25.0)
+    lines = csv.DictReader(io.StringIO(report.to_csv(found)))
+    assert [line["mean"] for line in lines if line["task"] == title] == ["0.0", "25.0"]
+
+
+def test_folders_whose_general_models_differ_have_one_note():
+    cells: dict[str, list[Result]] = {"a": [], "b": []}
+    for seed in range(6):
+        name = "ab"[seed // 3]
+        made = {"stages": {"general mini": str(seed % 3)}, "weights": name}
+        cells[name].append(replace(result("none", "zsre", seed, 0.5), **made))
+    runs = [run(*of, name=name) for name, of in cells.items()]
+    notes = [note for note in build_leaderboard(runs).notes if "the same general model" in note]
+    assert [note.split(" computed")[0] for note in notes] == ["a, b"]
 
 
 SCORE = Total("exact_match", 0.5, 10)

@@ -26,6 +26,7 @@ def test_averages_are_over_complete_rows_only(tmp_path):
     assert salient[-1].delta
     assert random[-1].score == ""
     assert "not complete" in random[-1].incomplete
+    assert all("*: a seed is missing" in text for text in forms(folders.board(folder))[1:])
 
 
 def test_the_best_is_marked_and_arrows_and_colours_are_those_of_marked_differences(tmp_path):
@@ -98,7 +99,7 @@ def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_pa
     assert all(number in text for number in numbers for text in (terminal, md))
     assert f"| random | zsre (world) | {found.difference:+.1f} | {numbers[0]} |" in md
     assert all(board.condition in text for text in (terminal, md, tex))
-    assert not any("No test" in text for text in (terminal, md, tex))
+    assert not any("No test" in text or "is missing" in text for text in (terminal, md, tex))
 
 
 def test_without_any_test_every_form_says_why_and_nothing_of_other_seeds(tmp_path):
