@@ -20,7 +20,7 @@ from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.pipeline import stages as stages_of
 from maskpolicy.pipeline.executors.status import Failed, UnderWay, status_of
 from maskpolicy.pipeline.graph import events
-from maskpolicy.pipeline.graph.costs import known_costs
+from maskpolicy.pipeline.graph.costs import expected, known_costs
 from maskpolicy.pipeline.graph.events import Event, plan_digest, read_events, recorded, silent
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
@@ -142,6 +142,19 @@ def begin(store, stages, seconds):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def test_a_by_product_takes_no_time_of_its_own(store):
+    execute([node("other", 1, pause=0.02)], store)
+    before = node("before", 3)
+    [*_, after] = rest = topological(
+        [node("mine", 2).adjusted(byproducts={"1": before}), node("after", 4, {"x": before})]
+    )
+    costs = known_costs(rest, missing(rest, store), store, elsewhere=store.records)
+    seconds = costs.of(after).seconds
+    found = expected(rest, costs, 1)
+    assert (found.seconds, found.work) == pytest.approx((2 * seconds, 2 * seconds))
+    assert found.written == 3 * costs.of(after).size
+
+
 def test_all_is_done_at_the_end_although_a_transient_artifact_is_gone(store):
     stages = tiny.diamond()
     execute(stages, store)
@@ -202,6 +215,11 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     hours = preflight(slow, order, experiment.model, experiment.corpus).hours
     assert hours == pytest.approx(flop / (8 * 0.3 * 1e9) / 3600)
     assert found.kept == 2 * 4 * found.weights  # fine-tuned models are dropped
+    early = load_experiment(tmp_path / "it.yaml", ["checkpoint_steps=[1]"])
+    order = topological(stages_of.build(early).stages)
+    found = preflight(Machine.of("h100"), order, early.model, early.corpus)
+    assert found.trainings == {"general": 1, "intermediate": 1, "finetune": 3}
+    assert found.kept == 3 * 4 * found.weights
     base = ModelBlock("base", kind="encoder")
     assert size(base) == (124_645_632, 12)  # of roberta-base
     assert size(ModelBlock("modernbert", kind="encoder", layers=1, width=8, vocabulary=9))[1] == 1

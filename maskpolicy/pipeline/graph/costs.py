@@ -65,7 +65,14 @@ def _work(kind: str, params: Json) -> float:
     spec = params.get("spec") if isinstance(params, Mapping) else None
     if not isinstance(spec, Mapping) or kind == "evaluate":  # its budget is that of fine-tuning
         return 1.0
-    return float(spec.get("steps") or 1) * float(spec.get("batch_size") or 1)
+    steps = (params.get("until") or spec.get("steps") or 1) - params.get("first", 0)
+    return float(steps) * float(spec.get("batch_size") or 1)
+
+
+def on_their_own(stages: Sequence[Stage]) -> list[Stage]:
+    """Return the stages without those that the training of another one leaves as by-products."""
+    left = {byproduct.key for stage in stages for byproduct in stage.byproducts.values()}
+    return [stage for stage in stages if stage.key not in left]
 
 
 def known_costs(
@@ -79,12 +86,12 @@ def known_costs(
 
     They are learned from finished stages of `order`, including dropped ones. If there are none of a
     kind, they are learned from manifests of the store, which `elsewhere` returns: those of the same
-    experiment, or else those of all.
+    experiment, or else those of all. By-products took no time of their own.
     """
     costs = Costs()
     rest = [stage for stage in order if stage.key in missing]
     room = {stage.kind: _SAMPLE for stage in rest}
-    for stage in order:
+    for stage in on_their_own(order):
         wanted = stage.key not in missing and room.get(stage.kind)
         if wanted and (known := store.recall(stage.key)) is not None:
             room[stage.kind] -= 1
@@ -94,6 +101,8 @@ def known_costs(
     names = {stage.experiment for stage in rest}
     for known in elsewhere() if elsewhere and lacking else ():
         record = known["record"]
+        if record.get("kind") == "intermediate" and "until" in record.get("params", ()):
+            continue  # perhaps a by-product
         is_own = (record.get("logical") or {}).get("experiment") in names
         found[record.get("kind"), is_own].append(known)
     for kind in lacking:
@@ -111,10 +120,10 @@ def time_left(
 ) -> float:
     """Return the seconds until some workers have computed `rest`, which is in topological order.
 
-    `needs` has the seconds of each stage. The result is their sum divided by the number of
-    workers, or the time of the longest path if that is longer.
+    `needs` has the seconds of each stage; by-products take none. The result is their sum divided by
+    the number of workers, or the time of the longest path if that is longer.
     """
-    paths: dict[str, float] = defaultdict(float)
+    rest, paths = on_their_own(rest), defaultdict[str, float](float)
     for stage in reversed(rest):
         after = max((paths[user.key] for user in users[stage.key]), default=0.0)
         paths[stage.key] = needs[stage.key] + after
@@ -140,7 +149,7 @@ def expected(rest: Sequence[Stage], costs: Costs, workers: int) -> Expected:
     needs = {key: cost.seconds for key, cost in known.items()}
     return Expected(
         seconds=time_left(rest, needs, users_of(rest), workers),
-        work=sum(needs.values()),
+        work=sum(needs[stage.key] for stage in on_their_own(rest)),
         workers=workers,
         written=sum(cost.size for cost in known.values()),
         kept=sum(known[stage.key].size for stage in rest if not stage.transient),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from maskpolicy.experiment.definition import ENCODER, CorpusBlock, ModelBlock
 from maskpolicy.models import scratch
 from maskpolicy.models.loading import load_weights
 from maskpolicy.models.model_kinds import MODEL_KINDS, preset
+from maskpolicy.pipeline.graph.costs import on_their_own
 from maskpolicy.pipeline.graph.nodes import Stage
 
 CARDS = {"a100": (312e12, 80e9), "h100": (989e12, 80e9), "h200": (989e12, 141e9)}
@@ -129,20 +130,22 @@ class Preflight:
 
 
 def preflight(
-    machine: Machine, rest: Iterable[Stage], model: ModelBlock, corpus: CorpusBlock
+    machine: Machine, rest: Sequence[Stage], model: ModelBlock, corpus: CorpusBlock
 ) -> Preflight:
     """Return what the stages of `rest` take."""
     (weights, layers), base = size(model), MLM if model.kind == ENCODER else BART
     least = layers * _OF_LAYER * machine.flops * SHARE  # FLOP in the time of a step's calls
     runs: Counter[str] = Counter()
-    work, kept = 0.0, 0
+    work, kept, trained = 0.0, 0, {stage.key for stage in on_their_own(rest)}
     for stage in rest:
         kind, params = stage.kind.partition("-")[0], stage.params
         spec = getattr(params, "spec", None)
         if kind not in TRAININGS or not isinstance(spec, Training) or not spec.steps:
             continue
-        runs[kind] += 1
         kept += not stage.transient
+        if stage.key not in trained:
+            continue
+        runs[kind] += 1
         steps = (getattr(params, "until", 0) or spec.steps) - getattr(params, "first", 0)
         how = getattr(params, "how", None)
         found = flop(replace(spec, steps=steps), how, corpus.passage_size, model.kind)
