@@ -16,7 +16,7 @@ from maskpolicy.core.errors import ConfigError, StoreError
 from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.seeding import Streams
-from maskpolicy.core.types import Denoising, Json
+from maskpolicy.core.types import Denoising, Json, Spans, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
 from maskpolicy.experiment.definition import PolicyBlock
 from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
@@ -25,6 +25,7 @@ from maskpolicy.masking.denoising import masked_spans
 from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.masking.sentinels import Marks
 from maskpolicy.models.training.batching import Order
+from maskpolicy.models.training.steps import examples_of
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage, version_of
 from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.pipeline.stages.training_text import (
@@ -35,6 +36,7 @@ from maskpolicy.pipeline.stages.training_text import (
     open_views,
 )
 from maskpolicy.pipeline.store.artifacts import Store, available
+from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import changed_since, instance, plugin_of_run
 from maskpolicy.plugins.hooks import STATISTICS
 
@@ -173,9 +175,9 @@ def cut_sample(params: Sampling, inputs: Folders, out: Path, run: StageRun) -> N
     write_passages(out / PASSAGES_FILE, rows)
 
 
-@stage("masked-sample")
+@stage("masked-sample", version=2)
 def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Mask a sample of passages.
+    """Mask a sample of passages, all examples of each passage in an epoch.
 
     The input "corpus" may be a `corpus-sample` of the input "whole".
     """
@@ -186,36 +188,56 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
     marks = Marks(0, sentinels=tuple(range(sentinels)))
     views = open_views(inputs, leaves)
     whole = Passages.open(inputs["whole"]) if "whole" in inputs else views[0]
+    corpus, streams = views[0], Streams()
     if params.room is not None:
         views = [view.cut(params.room) for view in views]
-    places, streams = sampling.places(len(views[0])), Streams()
-    some = places[:_REPEATED].tolist()
+    places = own = sampling.places(len(corpus))
+    # where each example of the sample is in the order of the training, with the examples' lengths
+    items, lengths, scale = sampling.places(len(whole)), whole.lengths, 1.0
+    numbers: list[int] | None = None
+    if hooks.gives_examples(policy):
+        counted = np.arange(len(corpus)) if params.pace else places
+        examples = examples_of(policy, [views[0][place] for place in counted.tolist()])
+        own = counted[examples[:, 0]]
+        items, lengths = np.flatnonzero(np.isin(own, places)), corpus.lengths[own]
+        own, numbers, scale = own[items], examples[items, 1].tolist(), len(whole) / len(corpus)
+    some, first = own[:_REPEATED].tolist(), numbers and numbers[:_REPEATED]
     twice = [
-        masker.select(views, some, params.seed, [0] * len(some), Streams(), 0.0) for _ in range(2)
+        masker.select(views, some, params.seed, [0] * len(some), Streams(), 0.0, first)
+        for _ in range(2)
     ]
     if not all(map(np.array_equal, *(each.spans for each in twice))):
         raise unrepeatable(policy)
-    done, total = 0, sampling.draws * len(places)
+    done, total = 0, sampling.draws * len(own)
     with RaggedWriter(out / FILE) as file:
         for epoch in range(sampling.draws):
-            shares = np.zeros(len(places))
+            shares = np.zeros(len(own))
             if params.pace is not None:
                 steps, size = params.pace
-                order = Order(whole.lengths, size, params.seed)
-                at = order.steps_of(sampling.places(len(whole)), epoch)
+                at = scale * Order(lengths, size, params.seed).steps_of(items, epoch)
                 shares = at.clip(max=steps - 1) / steps
-            for place, progress in zip(places.tolist(), shares.tolist(), strict=True):
-                found = masker.select(views, [place], params.seed, [epoch], streams, progress)
+            by_place: dict[int, list[Spans]] = {place: [] for place in places.tolist()}
+            for i, (place, progress) in enumerate(zip(own.tolist(), shares.tolist(), strict=True)):
+                example = numbers and numbers[i : i + 1]
+                found = masker.select(
+                    views, [place], params.seed, [epoch], streams, progress, example
+                )
                 drawn = found.passages, found.spans, found.denoisings[0]
                 (spans,), _ = masked_spans(*drawn, marks, params.seed, [epoch], target_room)
-                file.append({"spans": spans.astype(np.int32), "places": np.asarray([place])})
+                by_place[place].append(spans)
                 done += 1
                 run.progress(done, total, "passages")
+            for place, of_examples in by_place.items():
+                spans = np.concatenate([as_spans([]), *of_examples]).astype(np.int32)
+                counts = np.asarray([len(each) for each in of_examples], np.int32)
+                file.append({"spans": spans, "counts": counts, "places": np.asarray([place])})
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedSample:
     """The spans that a policy masks in a sample of n passages; each occurs once for each draw.
+
+    A passage has the spans of all its examples in an epoch.
 
     The t tokens of all passages are numbered consecutively.
     """
@@ -223,6 +245,7 @@ class MaskedSample:
     passages: Passages
     places: NDArray[np.int64]  # (n,) indices into `passages`
     spans: Ragged  # n arrays (spans, 2) of token ranges in the passage
+    counts: Ragged  # n arrays (examples,) of the number of spans of each example
 
     @cached_property
     def tokens(self) -> Ragged:
@@ -272,7 +295,7 @@ def open_masked(corpus: Sequence[Path], folder: Path, room: int | None) -> Maske
     """
     arrays, passages = ragged.load(folder / FILE), Passages.open(*corpus)
     passages = passages if room is None else passages.cut(room)
-    return MaskedSample(passages, arrays["places"].flat, arrays["spans"])
+    return MaskedSample(passages, arrays["places"].flat, arrays["spans"], arrays["counts"])
 
 
 def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:

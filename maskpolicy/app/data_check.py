@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from maskpolicy.analyses.masked_sample import (
     DECIDING_PREFIXES,
     MaskedSample,
@@ -54,7 +56,10 @@ _MASKS = {  # columns about the masks of a row
 
 @dataclass(frozen=True)
 class RowFigures:
-    """What a row masks in a sample of its corpus in the first epoch."""
+    """What a row masks in a sample of its corpus in the first epoch.
+
+    If its policy gives examples of passages, numbers "each" are those of an example.
+    """
 
     row: str
     passages: int  # of the corpus
@@ -210,19 +215,22 @@ class DataCheck:
         params, spec = _params(self._training(row)), self._spec(row)
         room = stage.keyed.get("room")
         masked = open_masked(corpus, self._folder(stage), room)
-        share, sampled = float(masked.is_masked.mean()), len(masked.places)
+        sampled, examples = len(masked.places), masked.counts.lengths
+        hidden, count = int(np.diff(masked.flat).sum()), max(1, int(examples.sum()))
+        tokens = int((masked.tokens.lengths * examples).sum())
+        share, empty = hidden / max(1, tokens), (masked.counts.flat == 0).sum()
         lengths = self._passages(self.deciding[row]["corpus"]).lengths
-        read, without = spec.steps * spec.batch_size, float((masked.spans.lengths == 0).mean())
+        read, without = spec.steps * spec.batch_size, float(empty / count)
         places, masked_spans = self._places(stage.inputs["corpus"], masked), _masked_places(masked)
         return RowFigures(
             row,
             passages=len(lengths),
             sampled=sampled,
-            epochs=read / len(lengths),
-            tokens_per_passage=len(masked.tokens.flat) / sampled,
+            epochs=read / len(lengths) * sampled / count,
+            tokens_per_passage=tokens / count,
             truncated=0.0 if room is None else float((lengths > room).mean()),
             masked_tokens=share,
-            spans_per_passage=len(masked.flat) / sampled,
+            spans_per_passage=len(masked.flat) / count,
             without_span=without,
             answer_places={task: sum(map(len, each)) for task, each in places.items()},
             answers_masked={

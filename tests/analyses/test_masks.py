@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import folders
@@ -18,7 +19,7 @@ from maskpolicy.analyses.masked_sample import MaskedParams, Sampling
 from maskpolicy.analyses.task_examples import Answers, words_of, words_within
 from maskpolicy.core import ragged
 from maskpolicy.core.metrics import Total
-from maskpolicy.core.types import Denoising
+from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.leaderboard.results.cell import Result, Run, read_run
@@ -232,6 +233,40 @@ def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, 
                 compared += 1
     assert compared > count
     assert (without > 0) == (limits is not None)
+
+
+@dataclass(frozen=True)
+class EachWord:
+    """Mask a word in each example, and more tokens before it as the training goes on."""
+
+    def examples_of(self, passages):
+        return [len(passage.words) - 1 for passage in passages]
+
+    def select(self, passage, rng, progress, example):
+        start, end = passage.words[example]
+        return as_spans([(max(0, start - int(9 * progress)), end)])
+
+
+def test_a_sample_has_all_examples_of_its_passages(tmp_path, monkeypatch):
+    small.save(tmp_path / PASSAGES_FILE, small.passages().arrays)
+    monkeypatch.setattr(masked_sample, "instance", lambda *_: EachWord())
+    count = sum(EachWord().examples_of(small.passages()))
+    spec = replace(SPEC, batch_size=1, steps=2 * count)
+    how = {"policy": "each-word", "fields": {}, "code": {}, "masking": 3, "seed": spec.seed}
+    params = MaskedParams(**how, sampling=Sampling(passages=2, draws=2), pace=(spec.steps, 1))
+    masked_sample.masked(params, {"corpus": tmp_path}, tmp_path, StageRun(None, Local()))
+    found = ragged.load(tmp_path / masked_sample.FILE)
+    places = found["places"].flat.tolist()
+    assert len(places) == 4
+    steps = MaskedSteps(small.passages(), EachWord(), Denoising(), Specials(0, 2, 1, 3, 2), spec)
+    masked = defaultdict(list)
+    for number in range(spec.steps):
+        ((item, epoch),), (spans,) = steps.order.step(number), steps._selected(number).spans
+        masked[epoch, steps.examples[item, 0]] += spans.tolist()
+    for number, (spans, counts) in enumerate(zip(found["spans"], found["counts"], strict=True)):
+        own = masked[number // 2, places[number]]
+        assert sorted(spans.tolist()) == sorted(own)
+        assert counts.tolist() == [1] * len(own)
 
 
 RARE = small.EXPERIMENT.replace("corpus: world", "corpus: {files: [two.txt]}\ndata: world").replace(

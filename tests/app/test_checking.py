@@ -114,6 +114,17 @@ def test_what_is_read_and_masked_is_counted(call, checked):
     assert notes[0] in out
 
 
+def test_examples_of_passages_are_counted(checked):
+    policies = "policies=[none, {name: salient-span, examples: each, without: %s}]"
+    (every,) = checked(policies % "keep")["rows"]
+    assert every["without_span"] > 0
+    (some,) = checked(policies % "drop")["rows"]
+    assert (some["sampled"], some["without_span"], some["spans_per_passage"]) == (4, 0.0, 1.0)
+    spans = every["spans_per_passage"] / every["epochs"]  # proportional to those of an epoch
+    assert some["epochs"] == pytest.approx(1 / spans)
+    assert some["answers_masked"] == every["answers_masked"]
+
+
 def test_columns_are_computed_for_the_passages_of_the_sample(checked):
     Path("it.txt").write_text("\n\n".join(f"{text} It is {i}." for text in TEXTS for i in range(9)))
     random = "{name: random, ratio: {start: 0.9, end: 0.1}}"

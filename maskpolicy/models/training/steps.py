@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import Streams
-from maskpolicy.core.types import Denoising, Example, Policy
+from maskpolicy.core.types import Denoising, Example, Passage, Policy
 from maskpolicy.data.corpus.passages import Passages, encode
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import PLACE, DenoisingPairs, mixed_pairs, placed
@@ -52,6 +52,14 @@ class Cut:
     def of(cls, what: str, lengths: NDArray[np.int64], limit: int, key: str) -> Cut:
         """Count the lengths, shape (n,) in tokens, above `limit`."""
         return cls(what, int((lengths > limit).sum()), len(lengths), limit, key)
+
+
+def examples_of(policy: Policy, passages: Sequence[Passage]) -> NDArray[np.int64]:
+    """Return the passage of each example, and its number in the passage, (n, 2)."""
+    count: Any = hooks.EXAMPLES_OF.of(policy)
+    counts = np.asarray(count(passages), np.int64)
+    numbers = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
+    return np.stack([np.arange(len(counts)).repeat(counts), numbers], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,21 +105,19 @@ class MaskedSteps:
 
     @cached_property
     def examples(self) -> NDArray[np.int64] | None:
-        """The passage of each example, and its number in the passage, (n, 2); None: one each.
+        """The examples of a policy that gives them; None: one each.
 
         Raises DataError for a policy that gives no example at all.
         """
-        count: Any = hooks.EXAMPLES_OF.of(self.policy)
         if not hooks.gives_examples(self.policy):
             return None
-        counts = np.asarray(count(self.shown[0]), np.int64)
-        if not counts.sum():
+        found = examples_of(self.policy, self.shown[0])
+        if not len(found):
             raise DataError(
                 f"{policy_name(self.policy)}: gives no example of any passage: use a "
                 "corpus in which it masks something"
             )
-        numbers = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
-        return np.stack([np.arange(len(counts)).repeat(counts), numbers], axis=1)
+        return found
 
     @cached_property
     def order(self) -> Order:
