@@ -175,7 +175,8 @@ def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
     store = Store(tmp_path)
     shares = {"hits": {"1": 0.5, "5": 0.75, "20": 1.0}, "precision": {"1": 0.6, "5": 0.4, "20": 0}}
     ways = {"policy": shares, "salient-span": shares, "random": shares}
-    report = {"dev": {"zsre": {"contexts": 8, "without_answer": 2, **ways}}}
+    english = {"contexts": 8, "without_answer": 2, **ways}
+    report = {"dev": {"zsre": english, "german": {**english, "salient-span": None}}}
     with store.write("a" * 64, {}) as out:
         (out / "report.json").write_text(json.dumps(report))
     cells = []
@@ -185,7 +186,7 @@ def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
         cells.append(replace(made, config={**made.config, "fit": {}}, stages=stages))
     found = Hits().analyse([run(cell("random", 0, WORK), *cells)], store)
     row, *others = found.rows
-    assert [other["spans"] for other in others] == ["salient-span", "random"]
+    assert [one["spans"] for one in others] == ["salient-span", "random", "its own", "random"]
     assert (row["policy"], row["stage"], row["task"]) == ("mine", 0, "zsre")
     assert (row["contexts"], row["without_answer"]) == (8, 2)
     assert (row["spans"], row["hits_5"], row["precision_1"]) == ("its own", 0.75, 0.6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from math import log
 
@@ -343,3 +344,6 @@ def test_a_report_counts_contexts_and_compares_with_entities_and_random_spans():
     for name in ("hits", "precision"):
         assert 0 < found["random"][name]["1"] < found["salient-span"][name]["1"] < 1
     assert found["salient-span"]["hits"]["20"] == 1
+    german = [replace(one, passage=replace(one.passage, language="de")) for one in data[0].dev]
+    found = hits.report([replace(data[0], dev=tuple(german))], guesses)["mine"]
+    assert found["salient-span"] is None and found["random"]["hits"]["1"] > 0

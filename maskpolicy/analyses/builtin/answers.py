@@ -102,6 +102,7 @@ class Hits:
                         {**about, "spans": "its own" if way == "policy" else way}
                         | {title: found[way][name][k] for title, (name, k) in FIGURES.items()}
                         for way in WAYS
+                        if found[way] is not None
                     ]
         nothing = [] if rows or notes else ["no row has a learned policy"]
         return Findings.of_runs(runs, _HITS_COLUMNS, rows, notes or nothing, partial=bool(notes))

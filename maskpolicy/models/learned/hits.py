@@ -7,6 +7,7 @@ from math import comb
 
 from maskpolicy.core.types import Json, Passage, Spans
 from maskpolicy.data.corpus.annotation import annotate
+from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.taskfiles.evidence import plain
 from maskpolicy.models.learned.fit_tools import Context, Contexts
 from maskpolicy.plugins import discovery
@@ -23,7 +24,8 @@ def report(data: Sequence[Contexts], found: Sequence[Sequence[Spans]]) -> Json:
     `found` has the spans, best first, of each dev context with an answer (see `answered`).
     "hits" is the share of these contexts whose answer is among the k best spans; "precision" is the
     share of these spans that answer any question about the same text. The baselines draw k entities
-    or k spans of up to LONGEST words uniformly; their figures are exact expectations.
+    or k spans of up to LONGEST words uniformly; their figures are exact expectations. The entities
+    of text that is not English are not known: None.
     """
     return {one.name: _of_task(one, spans) for one, spans in zip(data, found, strict=True)}
 
@@ -77,6 +79,8 @@ def _text(passage: Passage, span: Sequence[int]) -> str:
 
 def _salient(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json:
     passages = [context.passage for context in contexts]
+    if any(passage.language != ENGLISH for passage in passages):
+        return None
     columns = annotate(discovery.instance("policy", SALIENT, {}), passages)
     counts = []
     for context, spans in zip(contexts, columns.get(ENTITIES, []), strict=True):
