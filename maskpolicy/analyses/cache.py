@@ -27,6 +27,7 @@ from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.plugins.registry import cause_in, is_builtin
 
 _FOUND = "findings.json"
+_READ = ("cloze", "evaluate", "general-loss", "masked-sample", "probe", "tags")  # with `derive`
 
 
 class Reports(Protocol):
@@ -164,7 +165,7 @@ def _logical(kind: str, label: str) -> Json:
 
 
 def _identity(name: str, analysis: Any, runs: Sequence[Run]) -> Json:
-    """Return all that findings depend on: the analysis, and every result and prediction."""
+    """Return all that findings depend on: the analysis, stages, every result and prediction."""
     entry = find_plugin("analysis", name)
     return {
         "kind": "analysis",
@@ -172,6 +173,7 @@ def _identity(name: str, analysis: Any, runs: Sequence[Run]) -> Json:
         "version": entry.facts.get("version", 1),
         "settings": plain(analysis) if is_dataclass(analysis) else {},
         "code": code_digests(entry),
+        "stages": {kind: version_of(kind) for kind in _READ},
         "runs": list(map(_run, runs)),
     }
 

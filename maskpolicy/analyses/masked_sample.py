@@ -18,13 +18,15 @@ from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Json, Spans, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
-from maskpolicy.experiment.definition import PolicyBlock
+from maskpolicy.experiment.definition import ENCODER, PolicyBlock
 from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.denoising import masked_spans
 from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.masking.sentinels import Marks
+from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.training.batching import Order
+from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import examples_of
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage, version_of
 from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
@@ -76,8 +78,7 @@ class IntermediateStage:
     params: IntermediateParams
     inputs: Mapping[str, str]  # name -> key
     version: int  # of the stage; changes if masking changes
-    room: int | None = None  # tokens of a passage that it reads at most; None: all
-    limits: tuple[int, int] | None = None  # see `Specials.limits`
+    facts: Mapping[str, Json]  # that the stage recorded
     color: int = 0  # index among the run's rows
 
     @property
@@ -119,8 +120,7 @@ def intermediate_stages(
                 record = manifest["record"]
                 version = record["version"]
                 params, inputs = params_of(record, IntermediateParams), record["inputs"]
-                room, limits = map(record["facts"].get, (ROOM_FACT, LIMITS_FACT))
-                read = params, inputs, version, room, limits and tuple(limits)
+                read = params, inputs, version, record["facts"]
                 found.append(IntermediateStage(run, name, number, key, *read, color))
     return found, notes
 
@@ -316,11 +316,26 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
             "it was trained by a version of maskpolicy that masks differently: run its experiment "
             "again"
         )
-    params = masked_params(row.params, sampling, row.room, row.limits)
+    facts = row.facts
+    limits = facts[LIMITS_FACT] if LIMITS_FACT in facts else _limits(row, store)
+    room = facts.get(ROOM_FACT)
+    params = masked_params(row.params, sampling, room, limits)
     folder = derive(store, "masked-sample", row.label, params, inputs).path
     shown = {name: key for name, key in inputs.items() if not name.startswith(STATISTICS)}
     read = [available(store, key, name).path for name, key in shown.items()]
-    return Sample(**vars(open_masked(read, folder, row.room)), row=row)
+    return Sample(**vars(open_masked(read, folder, room)), row=row)
+
+
+def _limits(row: IntermediateStage, store: Store) -> tuple[int, int] | None:
+    """Return the limits of a training that recorded none, as by older versions of maskpolicy.
+
+    Assumes that max_target does not exceed the model's positions. Raises StoreError.
+    """
+    if row.params.kind == ENCODER:
+        return None
+    tokenizer, corpus = (available(store, row.inputs[n], n).path for n in ("tokenizer", "corpus"))
+    longest = int(Passages.open(corpus).lengths.max(initial=0))
+    return Specials.of(load_tokenizer(str(tokenizer))).limits(row.params.spec, longest)
 
 
 def unchanged_block(params: PolicyParams, run: Run, training: str) -> PolicyBlock:

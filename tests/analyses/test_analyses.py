@@ -159,6 +159,9 @@ def test_findings_are_remembered_by_result_unless_they_are_partial(tmp_path, mon
         assert cache.analyse("coverage", Coverage(), [other], store)[1] == known
     renamed = replace(other, folder=Path("b"))  # findings name their runs
     assert not cache.analyse("coverage", Coverage(), [renamed], store)[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "version_of", lambda kind: 99)
+        assert not cache.analyse("coverage", Coverage(), [renamed], store)[1]
     calls: list[bool] = []
 
     def analyse(self, runs, store):

@@ -115,8 +115,7 @@ def _pretrain(
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)
     if steps.is_cut:
         run.facts[ROOM_FACT] = steps.room
-    if steps.limits:
-        run.facts[LIMITS_FACT] = steps.limits
+    run.facts[LIMITS_FACT] = steps.limits
     if spec.steps and not first:
         own = until if FEEDBACK in inputs and until else spec.steps  # the steps with columns
         _check_steps(steps, own, params, run)

@@ -18,7 +18,7 @@ from maskpolicy.plugins.statistics import Statistics
 ANNOTATE = "annotate"  # the inputs with the columns of `annotate`
 FEEDBACK = "feedback"  # the input with the columns of `reannotate`
 ROOM_FACT = "room"  # the most tokens of a passage that a training reads, if it truncates some
-LIMITS_FACT = "limits"  # of the masked spans of a passage, if a passage may exceed them
+LIMITS_FACT = "limits"  # of the masked spans of a passage; null: no passage may exceed them
 VALIDATION_FACT = "validation"  # losses on the validation text
 VALIDATION_PREFIX = "validation-"  # begins the names of inputs with the validation text
 
