@@ -66,10 +66,11 @@ class Entities:
         Raises ConfigError if the pipeline has none of `labels`, and for text that is not English
         without a pipeline.
         """
-        if self.pipeline is None and passages and passages[0].language != "en":
+        other = next((one.language for one in passages if one.language != "en"), "")
+        if self.pipeline is None and other:
             raise ConfigError(
                 "entities: the built-in rules are for English, and the text's language "
-                f"is {passages[0].language}: set `pipeline` to a spaCy pipeline of that language"
+                f"is {other}: set `pipeline` to a spaCy pipeline of that language"
             )
         found = self.entities([passage.text for passage in passages])
         return {

@@ -10,12 +10,16 @@ import numpy as np
 import pyarrow
 import pytest
 import small
+from maskpolicy.policies.salient_span import SalientSpan
 from pyarrow import parquet
 
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus import documents, shards
+from maskpolicy.data.corpus.annotation import annotate
 from maskpolicy.data.corpus.mixing import TextShare, mix
 from maskpolicy.data.corpus.passages import (
+    LANGUAGE,
     PASSAGES_FILE,
     Document,
     Passages,
@@ -27,12 +31,15 @@ from maskpolicy.data.datafiles.rows import scan
 from maskpolicy.experiment.definition import CorpusBlock
 
 
-def artifact(folder: Path, name: str, count: int, **columns: list[list[int]]) -> Path:
+def artifact(
+    folder: Path, name: str, count: int, language: str = "en", **columns: list[list[int]]
+) -> Path:
     """Write a corpus of `count` passages with these columns in each."""
     out = folder / name
     out.mkdir()
     documents = (
-        Document(f"{name}-{i}", f"{name} {i}. {small.TEXTS[i % 8]}", columns) for i in range(count)
+        Document(f"{name}-{i}", f"{name} {i}. {small.TEXTS[i % 8]}", columns, language)
+        for i in range(count)
     )
     write_passages(out / PASSAGES_FILE, passage_rows(documents, small.tokenizer(), 100))
     return out
@@ -83,6 +90,22 @@ def test_columns_that_a_text_lacks_are_left_out(tmp_path):
     found = mixed(tmp_path, corpus, wiki=(other, 0.5))
     assert found.columns == ("asked",)
     assert [found[0].texts(found[0].columns["asked"]), found[5].texts(found[5].columns["asked"])]
+
+
+@pytest.mark.parametrize("languages", [("de", "en", "ja"), ("en", "de", "en"), ("de", "de", "ja")])
+def test_each_passage_keeps_its_language(tmp_path, languages):
+    paths = [artifact(tmp_path, f"text-{i}", 4, each) for i, each in enumerate(languages)]
+    found = mixed(tmp_path, paths[0], one=(paths[1], 0.2), two=(paths[2], 0.4))
+    expected = np.repeat(languages, (4, 2, 4)).tolist()
+    assert [passage.language for passage in found] == expected
+    assert [passage.language for passage in found[3:]] == expected[3:]
+    with pytest.raises(ConfigError, match=r"the text's language is (de|ja): set `pipeline`"):
+        annotate(SalientSpan(), found)
+
+
+def test_english_texts_have_no_array_of_languages(tmp_path):
+    corpus, other = artifact(tmp_path, "own", 4), artifact(tmp_path, "other", 4)
+    assert LANGUAGE not in mixed(tmp_path, corpus, wiki=(other, 0.5)).arrays
 
 
 def test_a_corpus_in_shards_is_mixed_as_one_without(tmp_path):

@@ -137,6 +137,17 @@ def test_a_mixed_corpus_reads_the_corpus_and_the_general_one(load):
     assert corpus(nothing, "original").key == corpus(plain, "original").key
 
 
+@pytest.mark.parametrize(
+    ("languages", "keyed"), [(("en", "en"), None), (("de", "de"), None), (("de", "en"), True)]
+)
+def test_texts_of_several_languages_have_keys_of_their_own(load, tmp_path, languages, keyed):
+    path = tmp_path / "it.txt"
+    path.write_text("Text.")
+    own, other = (f"files: [{path}], language: {each}" for each in languages)
+    experiment = load(f"corpus={{{own}, mix: {{more: {{{other}, share: 0.2}}}}}}")
+    assert corpus(experiment, "original").keyed.get("languages") is keyed
+
+
 def test_passages_have_words_or_tokens_in_each_row(load):
     rows = "policies=[original, {name: original, corpus: {words: 30}}, "
     rows += "{name: original, corpus: {mix: {general: 0.1}}}]"

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from maskpolicy.core.files import json_bytes, link, read_json
 from maskpolicy.core.ragged import RaggedWriter, Rows
 from maskpolicy.core.seeding import generator
-from maskpolicy.data.corpus.passages import COLUMNS, FILES, INDEX_FILE, PASSAGES_FILE, open_arrays
+from maskpolicy.data.corpus.passages import (
+    COLUMNS,
+    FILES,
+    INDEX_FILE,
+    LANGUAGE,
+    PASSAGES_FILE,
+    open_arrays,
+)
 
 
 @dataclass(frozen=True)
@@ -36,11 +43,13 @@ def mix(
 
     The files of the corpus are linked. Passages are drawn without replacement; a text with too few
     is repeated as a whole, and only the rest is drawn. The ids of drawn passages begin with the
-    name of their text. Columns that one of the texts lacks are left out.
+    name of their text. Columns that one of the texts lacks are left out, but not the languages.
     """
     before, files = open_arrays(corpus), _linked(corpus, out)
     opened = {each.name: open_arrays(texts[each.name]) for each in shares}
     columns = [name for name in before if all(name in arrays for arrays in opened.values())]
+    if LANGUAGE not in columns and any(LANGUAGE in each for each in (before, *opened.values())):
+        columns.append(LANGUAGE)
     counts = drawn_counts(len(before["tokens"]), shares)
     total, done = sum(counts.values()), 0
     for each in shares:
@@ -79,7 +88,7 @@ def _rows(
     for epoch, place in _places(len(arrays["tokens"]), count, generator(seed, 0, name, "mix")):
         again = f"/{epoch + 1}" if epoch else ""
         ids = f"{name}/{arrays['ids'].text(place)}{again}"
-        rest = {each: arrays[each][place] for each in columns if each != "ids"}
+        rest = {each: arrays[each][place] for each in columns if each != "ids" and each in arrays}
         yield {"ids": np.frombuffer(ids.encode(), np.uint8), **rest}
 
 

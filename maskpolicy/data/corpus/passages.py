@@ -38,7 +38,7 @@ PASSAGES_FILE = "passages.safetensors"
 INDEX_FILE = "index.json"  # of passages in several files
 FILES = "files"  # in the index: the files and their numbers of passages
 COLUMNS = "columns"  # in the index: the arrays of all files; by default, those of the first
-LANGUAGE = "language"  # the array of the languages, which an English corpus lacks
+LANGUAGE = "language"  # the array of the languages, which files of English text lack
 FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences", LANGUAGE})
 """The arrays of a corpus that are not columns."""
 
@@ -165,6 +165,11 @@ def open_arrays(folder: Path) -> Mapping[str, Rows]:
             "limit (ulimit -Hn), or set a larger corpus.shard_mb"
         ) from error
     columns = index.get(COLUMNS, parts[0])
+    for part in parts:
+        if LANGUAGE in columns and LANGUAGE not in part:
+            count = len(part["tokens"])
+            text = np.tile(np.frombuffer(ENGLISH.encode(), np.uint8), count)
+            part[LANGUAGE] = Ragged.cut(text, np.full(count, len(ENGLISH)))
     return {column: Joined([part[column] for part in parts]) for column in columns}
 
 

@@ -26,6 +26,7 @@ from maskpolicy.experiment.definition import (
 )
 from maskpolicy.experiment.model_and_corpus import (
     ALGORITHMS,
+    OF_WORLD,
     MixedText,
     mixed_texts,
     shown,
@@ -235,6 +236,7 @@ class Inputs:
         params = CorpusParams(
             corpus=self.parts(plain)[0],
             mix=tuple(TextShare(each.name, each.share) for each in texts),
+            languages=any((each.corpus or OF_WORLD).language != corpus.language for each in texts),
         )
         inputs = {f"{MIXED}{each.name}": self.mixed_in(each, corpus) for each in texts}
         world = own.corpus.inputs.get("world")  # analyses look for it here

@@ -63,6 +63,7 @@ class CorpusParams:
     corpus: Source
     mix: tuple[TextShare, ...] = omitted(())
     seed: int = omitted(0)  # for drawing passages from those texts
+    languages: bool = omitted(False)  # whether the texts have several
 
 
 @dataclass(frozen=True, kw_only=True)
