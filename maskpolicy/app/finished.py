@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -50,23 +51,38 @@ _SAME = (
 _NAMES = {"plugin": "plugins", "column": "columns", **{name: name for name in _SAME.split()}}
 _VALUE = r"[a-z0-9]+://[^\s,;)]*[^\s,;:).]|[A-Z0-9/.~\'][^\s,;:)]*"
 _OPTION = re.compile(rf"--({'|'.join(_NAMES)})\b(?: ({_VALUE}))?")
+_PATH = (str, os.PathLike)
+_TEXTS: Mapping[str, tuple[type, ...]] = {  # what arguments with these annotations may be
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "str | Path": _PATH,
+    "str | Path | None": (*_PATH, type(None)),
+    "str | Sequence[str]": (str, Iterable),
+    "str | Path | Sequence[str | Path]": (*_PATH, Iterable),
+}
 SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
 
 
 def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned]:
     """Let the errors of a function name keyword arguments instead of options.
 
-    Wrong arguments raise ConfigError.
+    Wrong arguments raise ConfigError, texts and paths also if they are of another type.
     """
     signature = inspect.signature(function)
 
     @wraps(function)
     def called(*args: Params.args, **kwargs: Params.kwargs) -> Returned:
         try:
-            signature.bind(*args, **kwargs)
+            passed = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             names = ", ".join(name for name in signature.parameters if name != "self")
             raise ConfigError(f"{function.__name__}: {error}: its arguments are {names}") from None
+        for name, value in passed.items():
+            parameter = signature.parameters[name]
+            kinds = str(parameter.annotation)
+            is_one = kinds in _TEXTS and parameter.kind is not parameter.VAR_POSITIONAL
+            if is_one and not isinstance(value, _TEXTS[kinds]):
+                raise ConfigError(f"{name}: must be {kinds}, not {type(value).__name__}")
         try:
             return function(*args, **kwargs)
         except MaskpolicyError as error:
@@ -243,7 +259,7 @@ class Runs:
     @_method
     def page(self, path: str | Path) -> Path:
         """Write the leaderboard as one HTML page and return its path; raises StoreError."""
-        save_page(self.board, Path(path), "path")
+        save_page(self.board, Path(path).absolute(), "path")
         return Path(path)
 
     @_method

@@ -97,7 +97,7 @@ def run(
 def board(
     frame: Any,
     *,
-    baseline: str | None = None,
+    baseline: str | int | None = None,
     columns: Mapping[str, str] | None = None,
     scale: float = 1.0,
     shared: bool = False,
@@ -182,8 +182,9 @@ def mask(
     of the text's language. As in training, tokens beyond 512 or the model's positions are cut.
     Raises ConfigError, also for a policy that must be fitted: use `maskpolicy show --run` for it.
     """
-    if not isinstance(text, str):
-        raise ConfigError(f"text: must be one text, not {type(text).__name__}")
+    if not isinstance(tokenizer, str) and not callable(tokenizer):
+        kind = type(tokenizer).__name__
+        raise ConfigError(f"tokenizer: must be a name or a tokenizer of Transformers, not {kind}")
     for name, number, allowed in (("seed", seed, Steps), ("progress", progress, _Progress)):
         schema.check(number.item() if isinstance(number, np.generic) else number, allowed, name)
     if "name" in settings:
@@ -222,6 +223,7 @@ def pretrain(
     it stopped. Raises ConfigError, DataError or StoreError before any work, or the error of the
     stage that failed.
     """
+    _check_arguments(overrides)
     schema.check(workers, Count, "workers")
     _hide_bars_of_libraries()
     files, texts, held_out = list(map(Path, _texts(plugins))), _texts(corpus), _texts(validation)
@@ -243,8 +245,10 @@ def _hide_bars_of_libraries() -> None:
         importlib.import_module("tqdm.auto")
 
 
-def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | None) -> None:
-    """Raise ConfigError for arguments of `run` of a wrong kind or size."""
+def _check_arguments(
+    overrides: Sequence[str], jobs: int | None = None, threads: int | None = None
+) -> None:
+    """Raise ConfigError for arguments of a wrong kind or size."""
     if not all(isinstance(each, str) for each in overrides):
         raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
     for name, count in (("jobs", jobs), ("threads", threads)):
