@@ -73,7 +73,14 @@ def test_all_digests_of_a_real_run_hold(finished, tmp_path, call):
     [
         (lambda r: r["metrics"].update(score=0.75), "its score is not the one that its"),
         (lambda r: r["config"]["finetune"].update(steps=9), "the steps of its stage finetune"),
+        (
+            lambda r: r["config"]["finetune"].update(batch_size=9),
+            "the batch_size of its stage fine",
+        ),
         (lambda r: r["config"]["policy"].update(name="salient-span"), "the policy of its stage"),
+        (lambda r: r["config"]["policy"].update(ratio=0.5), "the ratio of its stage intermediate"),
+        (lambda r: r["config"]["model"].update(name="base"), "the model of its stage general"),
+        (lambda r: r["config"]["task"].update(name="nq"), "the task of its stage test-examples"),
         (lambda r: r.update(seed=7), "is the file of another cell"),
         (lambda r: r["stages"].update({"world": "0" * 64}), "has no record of its stage world"),
         (lambda r: r.pop("config"), "not a result that `maskpolicy run` wrote"),

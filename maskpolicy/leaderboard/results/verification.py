@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from maskpolicy.core import metrics, schema
+from maskpolicy.core import keys, metrics, schema
 from maskpolicy.core.errors import DataError, MaskpolicyError
 from maskpolicy.core.files import json_bytes, json_or_none, read_json, sha256, write_file
 from maskpolicy.core.types import Json
-from maskpolicy.experiment.budgets import TRAININGS
+from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.cell import (
     EARLY,
@@ -27,12 +27,14 @@ from maskpolicy.leaderboard.results.cell import (
     read_result,
 )
 from maskpolicy.pipeline.stages.evaluation import PREDICTIONS, RESULT
+from maskpolicy.pipeline.stages.params import EXAMPLES
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 
 STAGES = "stages.json"
 _CLOSE = 1e-9  # a score is the same on every machine but for the order of sums
-_CLAIMED = ("steps", "lr")  # of a training, which the record of its stage must have too
+_CLAIMED = ("steps", "lr")  # of a training, which a result must state
+_OF_STAGE = ("seed", "eval_every", "patience")  # of a training, which a stage may have on its own
 
 
 def save(run: Run, store: Store) -> None:
@@ -42,9 +44,9 @@ def save(run: Run, store: Store) -> None:
     answers and scores. A stage that the store does not know keeps its record, or else is left out.
     """
     before = json_or_none(run.folder / STAGES)
-    keys = sorted({key for one in (*run.results, *run.early) for key in one.stages.values()})
+    used = sorted({key for one in (*run.results, *run.early) for key in one.stages.values()})
     found = {}
-    for key in keys:
+    for key in used:
         if (sealed := store.recall(key)) is not None:
             digests = {each["path"]: each["sha256"] for each in sealed["files"]}
             kept = {name: digests[name] for name in (PREDICTIONS, RESULT) if name in digests}
@@ -135,18 +137,45 @@ def _of_stage(
     try:
         manifest.compare_key({"key": key, "record": record}, name)
         params, kind = record["params"], record["kind"]
-        claims = config.get(kind) or {}
-        spec = params["spec"] if kind in TRAININGS else {}
-        wrong = [each for each in _CLAIMED if each in spec and claims.get(each) != spec[each]]
-        if kind == "intermediate" and params["policy"] != config["policy"]["name"]:
-            wrong.append("policy")
+        wrong = [
+            each
+            for recorded, claimed in _claims(kind, params, config)
+            for each in recorded
+            if (each in claimed or each in _CLAIMED)
+            and not _agree(recorded[each], claimed.get(each))
+        ]
         if name.split(" ")[0] != kind:
             wrong.append("kind")
-    except (manifest.Damaged, AttributeError, KeyError, TypeError, ValueError):
+    except (MaskpolicyError, AttributeError, KeyError, TypeError, ValueError):
         yield f"the key of its stage {name} is not the digest of its record"
         return
     for each in wrong:
         yield f"the {each} of its stage {name} is another one than in its settings"
+
+
+def _claims(kind: str, params: Json, config: Mapping[str, Json]) -> Iterator[tuple[Json, Json]]:
+    """Yield settings of a stage's record, each time with a block of a result that states them."""
+    names = {each: config[each]["name"] for each in ("policy", "task", "model")}
+    if kind in TRAININGS:
+        spec = keys.plain(asdict(keys.from_json(Training, params["spec"])))
+        yield (
+            {key: value for key, value in spec.items() if key not in _OF_STAGE},
+            config.get(kind) or {},
+        )
+    if kind == "intermediate":
+        yield {"policy": params["policy"]}, names
+        yield {**params["how"], **params["fields"]}, config["policy"]
+    elif kind == "general":
+        yield {"model": params["preset"]}, names
+    elif kind in EXAMPLES.values():
+        yield {"task": params["task"]["name"]}, names
+
+
+def _agree(recorded: Json, claimed: Json) -> bool:
+    """Return whether two values are equal, but for keys of blocks that only one of them has."""
+    if isinstance(recorded, dict) and isinstance(claimed, dict):
+        return all(_agree(recorded[key], claimed[key]) for key in recorded.keys() & claimed.keys())
+    return bool(recorded == claimed)
 
 
 def _of_answers(result: Result) -> Iterator[str]:
