@@ -132,7 +132,10 @@ class Home:
             yield statement
 
     def _name(self, path: Path) -> str:
-        return f"{self.package}.{path.stem.replace('.', '_')}"
+        name = path.stem
+        if "." in name:  # a digest, because my_policy.py may lie beside my.policy.py
+            name = f"{name.replace('.', '_')}_{_sha256(name.encode())[:8]}"
+        return f"{self.package}.{name}"
 
 
 class _Loader(SourceFileLoader):

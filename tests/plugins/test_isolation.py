@@ -93,6 +93,12 @@ def test_an_import_inside_select_finds_what_lies_beside(write):
     assert set(code(path)) == {"mine.py", "helper.py", "tools/deep.py"}
 
 
+def test_a_dot_in_the_name_of_a_file_makes_it_no_other_file(write):
+    dotted = write("COUNT = 3\n", file="my.policy.py")
+    plain = write("COUNT = 2\n", file="my_policy.py")
+    assert (hidden(dotted), hidden(plain)) == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("head", "beside", "names"),
     [
