@@ -109,7 +109,7 @@ class Kills:
         (place / "store").mkdir(parents=True)
         (place / "mount").symlink_to("store")  # another path to the same folder
         for hours, path in enumerate(("store", "mount")):
-            words = ("--store", place / path, "--out", self.folder / f"{there}.{path}")
+            words = ("--store", place / path, "--out", self.folder / f"{there}.{path}" / "out")
             run = forks.command("run", self.file, *words, "--jobs", "1")
             call = partial(calls.as_host, hours * hosts, run, has_locks=not hosts)
             running.append(self._start(there, rng, call, rng.choice(SIGNALS)))
