@@ -43,7 +43,8 @@ def save(run: Run, store: Store) -> None:
     A key is the digest of the rest of its record; that of an evaluation also has the digests of its
     answers and scores. A stage that the store does not know keeps its record, or else is left out.
     """
-    before = json_or_none(run.folder / STAGES)
+    stored = json_or_none(run.folder / STAGES)
+    before = stored if isinstance(stored, dict) else {}
     used = sorted({key for one in (*run.results, *run.early) for key in one.stages.values()})
     found = {}
     for key in used:
@@ -52,9 +53,7 @@ def save(run: Run, store: Store) -> None:
             kept = {name: digests[name] for name in (PREDICTIONS, RESULT) if name in digests}
             record = {name: sealed["record"][name] for name in manifest.KEYED_BY}
             found[key] = record | {"files": kept}
-        elif (
-            isinstance(before, dict) and key in before
-        ):  # of a cell that another command computed in its store
+        elif key in before:  # of a cell that another command computed in its store
             found[key] = before[key]
     write_file(run.folder / STAGES, json_bytes(found))
 
