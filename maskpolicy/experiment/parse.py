@@ -175,9 +175,6 @@ def make_experiment(
     for key in needs:
         if not getattr(file, key):
             raise ConfigError(f"{at(where, key)}: is empty: give at least one")
-    contrast = file.contrast_corpus
-    if contrast is not None:
-        contrast = model_and_corpus.corpus_block(contrast, at(where, "contrast_corpus"), folders)
     world = keys.to_json(world_settings.make(file.world, at(where, WORLD)))
     task_blocks.warn_of_missing_answers(tasks, world, at(where, "tasks"))
     runs, general_seeds = _runs(file, model, where)
@@ -188,7 +185,7 @@ def make_experiment(
         corpus=corpus,
         policies=policies,
         tasks=tasks,
-        contrast_corpus=contrast,
+        contrast_corpus=_contrast(file, at(where, "contrast_corpus"), folders),
         data=data,
         seeds=file.seeds,
         intermediate_seeds=runs,
@@ -208,6 +205,11 @@ def make_experiment(
     if in_text.tunes_by_epochs:
         learned_policies.check_classifiers(made)
     return made
+
+
+def _contrast(file: File, where: str, folders: Sequence[Path]) -> CorpusBlock | None:
+    given = file.contrast_corpus
+    return None if given is None else model_and_corpus.corpus_block(given, where, folders)
 
 
 def _trainings(

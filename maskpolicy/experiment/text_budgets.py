@@ -99,7 +99,10 @@ class TextBudgets:
         return self._with_tuning(found) if self.tunes_by_epochs else found
 
     def of_row(self, row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-        """Return the keys of a row with steps instead of words and epochs; ConfigError if not."""
+        """Return the keys of a row with steps instead of words and epochs.
+
+        Raises ConfigError for a batch size or a corpus that other budgets of the file do not know.
+        """
         own: Any = row.get(INTERMEDIATE)
         usual = _stated(self.given.get(INTERMEDIATE), TextBudget)
         has_batch = isinstance(own, Mapping) and BATCH in own
