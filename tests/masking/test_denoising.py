@@ -24,29 +24,28 @@ MASK = 4
 
 
 @given(masked_passages(least=1), DENOISINGS)
-def test_a_full_target_is_the_passage_under_every_objective(given_, how):
-    passage, spans = given_
-    how = Denoising(**vars(how) | {"target": "full"})
-    assert denoising_pair(passage, spans, how, MASK).target.tolist() == passage.tokens.tolist()
-
-
-@given(masked_passages(least=1), DENOISINGS)
-def test_the_source_holds_what_is_not_masked_and_the_masks(given_, how):
-    passage, spans = given_
-    masked = denoising_pair(passage, spans, Denoising(**vars(how) | {"insert": 0.0}), MASK)
+def test_a_source_holds_what_is_not_masked_and_masks_and_a_full_target_is_the_passage(drawn, how):
+    passage, spans = drawn
+    full = denoising_pair(passage, spans, replace(how, target="full"), MASK)
+    assert full.target.tolist() == passage.tokens.tolist()
+    masked = denoising_pair(passage, spans, replace(how, insert=0.0), MASK)
     seen = Counter(masked.source.tolist())
     assert seen.pop(MASK) == (len(spans) if how.corruption == "span" else masked.masked_tokens)
     hidden_tokens = {t for a, b in spans for t in passage.tokens[a:b].tolist()}
     assert seen == Counter(set(passage.tokens.tolist()) - hidden_tokens)
+    # only masks are excluded, and as many as were asked for
+    masked = denoising_pair(passage, spans, how, MASK)
+    assert len(masked.excluded) == len(masked.source)
+    assert (masked.source[masked.excluded] == MASK).all()
+    share = how.mask_exclusion * (masked.source == MASK).sum()
+    assert int(share) <= masked.excluded.sum() <= np.ceil(share)
 
 
 @given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
-def test_permuting_moves_whole_sentences_and_keeps_every_token(given_, how, epoch):
-    passage, spans = given_
-    fixed = denoising_pair(passage, spans, Denoising(corruption=how.corruption), MASK, 0, epoch)
-    moved = denoising_pair(
-        passage, spans, Denoising(how.corruption, permute_sentences=True), MASK, 0, epoch
-    )
+def test_permuting_moves_whole_sentences_and_keeps_every_token(drawn, how, epoch):
+    passage, spans = drawn
+    hows = (Denoising(how.corruption, permute_sentences=permute) for permute in (False, True))
+    fixed, moved = (denoising_pair(passage, spans, one, MASK, 0, epoch) for one in hows)
     assert Counter(moved.source.tolist()) == Counter(fixed.source.tolist())
     assert moved.target.tolist() == fixed.target.tolist()
     kept = [t for t in moved.source.tolist() if t != MASK]
@@ -56,10 +55,10 @@ def test_permuting_moves_whole_sentences_and_keeps_every_token(given_, how, epoc
 
 
 @given(masked_passages(least=1), DENOISINGS, st.integers(0, 9))
-def test_inserting_adds_masks_and_nothing_else(given_, how, epoch):
-    passage, spans = given_
-    plain = denoising_pair(passage, spans, Denoising(**vars(how) | {"insert": 0.0}), MASK, 0, epoch)
-    more = denoising_pair(passage, spans, Denoising(**vars(how) | {"insert": 0.5}), MASK, 0, epoch)
+def test_inserting_adds_masks_and_nothing_else(drawn, how, epoch):
+    passage, spans = drawn
+    hows = (replace(how, insert=insert) for insert in (0.0, 0.5))
+    plain, more = (denoising_pair(passage, spans, one, MASK, 0, epoch) for one in hows)
     added = len(more.source) - len(plain.source)
     assert added in {len(spans) // 2, (len(spans) + 1) // 2}
     kept = [t for t in more.source.tolist() if t != MASK]
@@ -67,19 +66,9 @@ def test_inserting_adds_masks_and_nothing_else(given_, how, epoch):
     assert more.target.tolist() == plain.target.tolist()
 
 
-@given(masked_passages(least=1), DENOISINGS)
-def test_only_masks_are_excluded_and_as_many_as_were_asked_for(given_, how):
-    passage, spans = given_
-    masked = denoising_pair(passage, spans, how, MASK)
-    assert len(masked.excluded) == len(masked.source)
-    assert (masked.source[masked.excluded] == MASK).all()
-    share = how.mask_exclusion * (masked.source == MASK).sum()
-    assert int(share) <= masked.excluded.sum() <= np.ceil(share)
-
-
 @given(masked_passages(), DENOISINGS)
-def test_nothing_masked_leaves_the_passage_and_no_target(given_, how):
-    passage, _ = given_
+def test_nothing_masked_leaves_the_passage_and_no_target(drawn, how):
+    passage, _ = drawn
     masked = denoising_pair(passage, as_spans([]), how, MASK)
     assert masked.source.tolist() == passage.tokens.tolist()
     assert (len(masked.target), masked.masked_tokens, masked.spans) == (0, 0, 0)
@@ -103,16 +92,13 @@ def parts(target):
     return found
 
 
-def test_the_example_of_t5():
-    """Raffel et al. 2020, Figure 2: Thank you <X> me to your party <Y> week."""
+def test_masks_are_written_as_in_the_example_and_the_tests_of_t5():
+    # Raffel et al. 2020, Figure 2: Thank you <X> me to your party <Y> week, of
     # Thank you for inviting me to your party last week
     passage = small.ids(np.arange(100, 110))
     found = denoising_pair(passage, as_spans([(2, 4), (8, 9)]), Denoising(), T5)
     assert found.source.tolist() == [100, 101, 99, 104, 105, 106, 107, 98, 109]
     assert found.target.tolist() == [99, 102, 103, 98, 108, 97]
-
-
-def test_masks_are_written_as_in_the_tests_of_t5():
     passage, spans = small.ids(range(10, 16)), as_spans([(0, 2), (4, 5)])  # preprocessors_test.py
     for how, marks, source in (
         (Denoising(), T5, [99, 12, 13, 98, 15]),
@@ -137,27 +123,21 @@ def test_source_and_target_make_the_passage_again(drawn):
 
 
 @given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
-def test_sentinels_are_numbered_in_the_order_of_the_source(drawn, how, epoch):
+def test_sentinels_are_numbered_in_the_order_of_the_source_and_stand_for_masks(drawn, how, epoch):
     passage, spans = drawn
-    found = denoising_pair(passage, spans, how, T5, 0, epoch)
-    seen = list(dict.fromkeys(t for t in found.source.tolist() if t in IDS))
+    many = denoising_pair(passage, spans, how, T5, 0, epoch)
+    seen = list(dict.fromkeys(t for t in many.source.tolist() if t in IDS))
     assert seen == list(IDS[: len(seen)])
     if how.target == "spans" and how.join == "mask":
-        hidden = parts(found.target)
+        hidden = parts(many.target)
         assert list(hidden) == list(IDS[: len(seen) + 1])
         words = [tuple(part) for part in hidden.values() if part]
         assert Counter(words) == Counter(tuple(passage.tokens[a:b].tolist()) for a, b in spans)
     elif how.target == "spans":
-        assert found.target.tolist() == [t for a, b in spans for t in passage.tokens[a:b]]
+        assert many.target.tolist() == [t for a, b in spans for t in passage.tokens[a:b]]
     else:
-        assert found.target.tolist() == passage.tokens.tolist()
-
-
-@given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
-def test_sentinels_give_the_source_of_one_mask_token_with_other_marks(drawn, how, epoch):
-    passage, spans = drawn
+        assert many.target.tolist() == passage.tokens.tolist()
     one = denoising_pair(passage, spans, how, 4, 0, epoch)
-    many = denoising_pair(passage, spans, how, T5, 0, epoch)
     same = np.where(np.isin(many.source, IDS), 4, many.source)
     assert same.tolist() == one.source.tolist()
     assert many.excluded.tolist() == one.excluded.tolist()
@@ -245,7 +225,7 @@ def test_each_kind_has_its_share_of_the_spans_rounded_up_or_down(drawn, parts, e
 
 def test_the_shares_are_exact_on_average_for_one_span_too():
     passage, spans = small.ids(range(100, 104)), as_spans([(1, 3)])
-    drawn = [denoising_pair(passage, spans, REPLACED, MARKS, 0, epoch) for epoch in range(3000)]
+    drawn = denoising_pairs([passage] * 3000, [spans] * 3000, REPLACED, MARKS, 0, range(3000))
     standing = [kinds(found.source, passage, spans)[0] for found in drawn]
     for kind, share in vars(BERT).items():
         assert abs(standing.count(kind) / 3000 - share) < 4 * np.sqrt(share * (1 - share) / 3000)
