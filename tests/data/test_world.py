@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
@@ -117,11 +116,10 @@ def test_a_large_world_has_names_enough_and_makes_its_subjects_one_at_a_time():
     with pytest.raises(ConfigError, match=r"world\.name_parts"):
         build(world.Settings(name_parts=10))
     assert not names & {teacher.text for teacher in pools.values["teachers"]}
-    settings = world.Settings(people=10**9, general_people=1, name_parts=40_000)
+    settings = world.Settings(people=10**8, general_people=1, name_parts=11_000)
     assert next(subjects(settings, build(settings), "people", "intermediate")).page == 2
 
 
-ROOT = Path(__file__).parents[2]
 OF_PEOPLE = {"triviaqa", "zsre", "wow", "webquestions", "cola", "squad", "squad_v2"}
 NINE = ("triviaqa", "webquestions", "nq", "aidayago2", "zsre", "wow", "wiqa", "quartz", "ropes")
 KIND = {"aidayago2": "writers", "wiqa": "salts", "quartz": "salts", "nq": "birds", "ropes": "birds"}
@@ -220,12 +218,3 @@ def test_a_long_answer_tells_all_facts_that_are_asked_for_in_30_words(tasks, tmp
             text = pages[place["wikipedia_id"]][place["start_paragraph_id"]]
             stated = text[place["start_character"] : place["end_character"]]
             assert any(value in stated for value in values[place["title"]])
-
-
-def test_every_task_asks_250_test_questions_or_more(tmp_path):
-    settings = yaml.safe_load((ROOT / "experiments" / "nine-tasks.yaml").read_text("utf-8"))[
-        "world"
-    ]
-    world.write(world.make(settings), tmp_path)
-    asked = world.figures(tmp_path)["tasks"]
-    assert {name: counts["test"] for name, counts in asked.items() if counts["test"] < 250} == {}

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import log
 
 import numpy as np
 import pytest
@@ -84,15 +83,15 @@ def test_situations_end_the_general_corpus_and_change_nothing_else(folder, tmp_p
 def test_the_background_tells_which_of_the_two_is_meant(seed, part):
     settings = world.Settings(seed=seed)
     pools = build(settings)
+    patterns = [
+        filled(wording, pools.values[pool])
+        for pool, wordings in NAMING.items()
+        for wording in wordings
+    ]
     for entry in situations(settings, part, 20):
         sentences = re.split(r"(?<=[.?]) ", entry.text)
-        (found,) = {
-            match.groups()
-            for sentence in sentences
-            for pool, wordings in NAMING.items()
-            for wording in wordings
-            if (match := filled(wording, pools.values[pool]).fullmatch(sentence))
-        }
+        matches = (one.fullmatch(sentence) for one in patterns for sentence in sentences)
+        (found,) = {match.groups() for match in matches if match}
         spans = [entry.text[start:end] for start, end, _ in entry.entities]
         right = spans[-1]
         (wrong,) = set(found) - {right}
@@ -193,8 +192,7 @@ def test_a_probed_entry_has_its_ranges_and_each_person_a_fact_of_its_own_in_ever
 @pytest.mark.parametrize(
     ("options", "people", "message"),
     [
-        ({"facts": 2}, 8, r"world\.facts and world\.text"),
-        ({"text": "prose"}, 8, r"world\.facts and world\.text"),
+        *((one, 8, r"world\.facts and world\.text") for one in ({"facts": 2}, {"text": "prose"})),
         ({"asked": 2, "never": 0}, 8, r"raise world\.asked"),
         ({}, 2, "raise people"),
     ],
@@ -219,27 +217,28 @@ def nameless(found: Sequence[Blank]) -> float:
     It sees every other word of the entry, with the words before and after, and has learned from
     all other entries, those about the same subject too.
     """
-    features = [_features(blank) for blank in found]
-    priors: dict[str, Counter[str]] = defaultdict(Counter)
-    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for blank, seen in zip(found, features, strict=True):
-        priors[blank.kind + blank.relation][blank.value] += 1
-        for feature in seen:
-            counts[blank.kind + blank.relation, feature][blank.value] += 1
-    right = 0
-    for blank, seen in zip(found, features, strict=True):
-        about = blank.kind + blank.relation
+    of_relation = defaultdict(list)
+    for blank in found:
+        of_relation[blank.kind, blank.relation].append(blank)
+    return sum(map(_right, of_relation.values())) / len(found)
 
-        def score(value: str) -> float:
-            """Return the log probability of a value, the blank itself left out of all counts."""
-            own = value == blank.value  # noqa: B023
-            if not (left := priors[about][value] - own):  # noqa: B023
-                return -float("inf")
-            each = (counts[about, one][value] - own + 0.1 for one in seen)  # noqa: B023
-            return log(left) + sum(log(number / (left + 0.2)) for number in each)
 
-        right += max(priors[about], key=score) == blank.value
-    return right / len(found)
+def _right(found: Sequence[Blank]) -> int:
+    values = {value: i for i, value in enumerate(dict.fromkeys(blank.value for blank in found))}
+    places: dict[str, int] = {}
+    seen = [[places.setdefault(one, len(places)) for one in _features(blank)] for blank in found]
+    own = [values[blank.value] for blank in found]
+    counts, priors = np.zeros((len(places), len(values))), np.bincount(own)
+    for features, value in zip(seen, own, strict=True):
+        counts[features, value] += 1
+    chances, right = np.log((counts + 0.1) / (priors + 0.2)), 0
+    for features, value in zip(seen, own, strict=True):
+        scores = np.log(priors) + chances[features].sum(axis=0)
+        left = priors[value] - 1  # the blank itself is left out of all counts
+        others = np.log((counts[features, value] - 1 + 0.1) / (left + 0.2))
+        scores[value] = np.log(left) + others.sum() if left else -np.inf
+        right += scores.argmax() == value
+    return int(right)
 
 
 def _features(blank: Blank) -> frozenset[str]:
