@@ -28,15 +28,9 @@ def ruler(tmp_path):
     return spacy_rules.pipeline(tmp_path / "animals", {"red fox": "ANIMAL"}, tags)
 
 
-def test_a_folder_gives_its_own_entities(ruler):
-    assert list(pipelines.find_entities(["A red fox in Rome.", ""], ruler)) == [
-        [(2, 9, "ANIMAL")],
-        [],
-    ]
-
-
-def test_an_edited_folder_is_loaded_again(ruler, tmp_path):
-    assert list(pipelines.find_entities(["A red fox."], ruler)) == [[(2, 9, "ANIMAL")]]
+def test_a_folder_gives_its_own_entities_and_is_loaded_again_when_edited(ruler, tmp_path):
+    found = list(pipelines.find_entities(["A red fox in Rome.", ""], ruler))
+    assert found == [[(2, 9, "ANIMAL")], []]
     shutil.rmtree(ruler)
     spacy_rules.pipeline(tmp_path / "animals", {"fox": "ANIMAL"})
     assert list(pipelines.find_entities(["A red fox."], ruler)) == [[(6, 9, "ANIMAL")]]
@@ -129,11 +123,10 @@ def test_the_embedded_world(tmp_path):
         assert min(measure([json.loads(line) for line in lines])) >= 0.95
 
 
-@pytest.mark.parametrize("word", sorted(lexicon.FUNCTION))
-def test_a_function_word_that_begins_a_sentence_is_no_entity(word):
-    first = word.capitalize()
-    assert texts_of(f"{first} nothing was said. {first} she went.") == []
-    assert texts_of(f"They left. {first} Ada Byron came.") == ["Ada Byron"]
+def test_a_function_word_that_begins_a_sentence_is_no_entity():
+    for word in map(str.capitalize, lexicon.FUNCTION):
+        assert texts_of(f"{word} nothing was said. {word} she went.") == []
+        assert texts_of(f"They left. {word} Ada Byron came.") == ["Ada Byron"]
 
 
 @pytest.mark.parametrize(

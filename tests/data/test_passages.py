@@ -74,6 +74,12 @@ def test_packed_documents_have_the_words_and_columns_of_all(texts, most):
     assert all(full[n] or files[n + 1] != files[n] for n in range(len(made) - 1))
 
 
+def test_a_column_that_some_document_lacks_names_both():
+    documents = [corpus.Document("a", "one", {"c": []}), corpus.Document("b", "two")]
+    with pytest.raises(DataError, match="document 'b': column 'c'"):
+        corpus.build_passages(documents, small.tokenizer(), words=9)
+
+
 @given(st.lists(TEXT.filter(str.strip), min_size=1, max_size=4))
 def test_mapped_passages_equal_what_was_built(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("corpus")
@@ -110,12 +116,6 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
             tracemalloc.stop()
 
     assert peak(3000) < 1.1 * peak(1000)
-
-
-def test_a_column_that_some_document_lacks_names_both():
-    documents = [corpus.Document("a", "one", {"c": []}), corpus.Document("b", "two")]
-    with pytest.raises(DataError, match="document 'b': column 'c'"):
-        corpus.build_passages(documents, small.tokenizer(), words=9)
 
 
 @given(st.lists(st.integers(1, 25_000), max_size=8), st.integers(1, 4))
