@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 
 import pyarrow
 import pytest
@@ -52,22 +51,36 @@ def lines(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def test_plain_text_is_a_document_for_each_block_between_blank_lines(tmp_path):
-    path = write(tmp_path, "a.txt", "\ufeffOne,\r\ntwo.\r\n \r\n\r\nThree.")
-    found = read(path)
-    assert [(d.id, d.text) for d in found] == [("a:1", "One,\ntwo."), ("a:5", "Three.")]
+KILT = (
+    {
+        "wikipedia_title": "Ada",
+        "text": ["Ada\n", "Ada was born.\n", "Section::::Life.:Work.\n", "BULLET::::- A list.\n"],
+    },
+    {"wikipedia_title": "Bob", "text": ["Bob\n", "Section::::Life.\n"]},
+)
 
 
-def test_rows_without_text_are_left_out(tmp_path):
-    path = write(tmp_path, "a.jsonl", lines({"text": "A."}, {"text": None}, {"text": " "}))
-    assert texts(path) == ["A."]
-
-
-def test_wikitext_headings_end_a_block_and_are_left_out(tmp_path):
-    path = write(
-        tmp_path, "wiki.raw", " \n = Ada = \n \n She was born . \n = = Life = = \n a = b \n"
-    )
-    assert texts(path) == ["She was born .", "a = b"]
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        # a document for each block between blank lines
+        ("a.txt", "\ufeffOne,\r\ntwo.\r\n \r\n\r\nThree.", {1: "One,\ntwo.", 5: "Three."}),
+        # headings end a block
+        (
+            "wiki.raw",
+            " \n = Ada = \n \n She was born . \n = = Life = = \n a = b \n",
+            {4: "She was born .", 6: "a = b"},
+        ),
+        ("a.jsonl", lines({"text": "A."}, {"text": None}, {"text": " "}), {1: "A."}),
+        ("psgs_w100.tsv.gz", DPR, {2: 'Aaron (or "Ahärôn") is a prophet.', 3: "Plain."}),
+        # title, headings and markers are left out
+        ("kilt_knowledgesource.json", lines(*KILT), {1: "Ada was born.\nA list."}),
+    ],
+)
+def test_documents_are_read_as_the_format_of_their_file_says(tmp_path, name, content, wanted):
+    found = {document.id: document.text for document in read(write(tmp_path, name, content))}
+    stem = name.partition(".")[0]
+    assert found == {f"{stem}:{line}": text for line, text in wanted.items()}
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.parquet.gz"])
@@ -92,25 +105,6 @@ def test_wikitext_headings_are_no_documents_of_parquet_either(tmp_path):
         assert known == {f"{prefix}:2": "She was born .", f"{prefix}:4": "a = b"}
 
 
-def test_dprs_passages_are_read_with_their_quotes(tmp_path):
-    path = write(tmp_path, "psgs_w100.tsv.gz", DPR)
-    found = [(d.id, d.text) for d in read(path)]
-    assert found == [
-        ("psgs_w100:2", 'Aaron (or "Ahärôn") is a prophet.'),
-        ("psgs_w100:3", "Plain."),
-    ]
-
-
-def test_kilts_pages_lose_title_headings_and_markers(tmp_path):
-    page = {
-        "wikipedia_title": "Ada",
-        "text": ["Ada\n", "Ada was born.\n", "Section::::Life.:Work.\n", "BULLET::::- A list.\n"],
-    }
-    empty = {"wikipedia_title": "Bob", "text": ["Bob\n", "Section::::Life.\n"]}
-    path = write(tmp_path, "kilt_knowledgesource.json", lines(page, empty))
-    assert texts(path) == ["Ada was born.\nA list."]
-
-
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
 def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
     path = write(tmp_path_factory.mktemp("c"), "a.jsonl", lines(*({"text": t} for t in written)))
@@ -118,8 +112,7 @@ def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
     if kept:
         assert texts(path) == kept
     else:
-        with pytest.raises(DataError, match="holds no text"):
-            texts(path)
+        refused(texts, path, error=DataError, match="holds no text")
 
 
 X = {"columns": ("x",)}
@@ -149,8 +142,7 @@ X = {"columns": ("x",)}
     ],
 )
 def test_bad_input_is_one_line_with_file_and_row(tmp_path, name, content, keys, message):
-    path = write(tmp_path, name, content)
-    assert re.search(message, refused(read, path, error=DataError, **keys))
+    refused(read, write(tmp_path, name, content), error=DataError, match=message, **keys)
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -176,26 +168,19 @@ def test_the_limit_counts_documents_and_reads_no_further(tmp_path):
     assert texts(path, limit=2) == ["A.", "B."]
 
 
-def test_ids_are_unique_over_files_of_one_name_and_know_no_folder(tmp_path):
+def test_a_corpus_and_its_ids_are_told_by_names_and_digests_not_by_folders(tmp_path):
     paths = []
-    for folder in ("one", "two", "three"):
+    for folder, name in (("one", "a.txt"), ("two", "a.txt"), ("three", "b.txt")):
         (tmp_path / folder).mkdir()
-        paths.append(
-            write(tmp_path / folder, "b.txt" if folder == "three" else "a.txt", "A.\n\nB.")
-        )
+        paths.append(write(tmp_path / folder, name, "A.\n\nB."))
     ids = [document.id for document in read(*paths)]
     assert ids == ["0/a:1", "0/a:3", "1/a:1", "1/a:3", "b:1", "b:3"]
 
+    def identity(path):
+        return documents.identify(CorpusBlock(files=(str(path),)), digest)
 
-def test_a_corpus_is_told_by_names_and_digests_not_by_folders(tmp_path):
-    blocks = []
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        path = write(tmp_path / folder, "a.txt", "A.")
-        blocks.append(documents.identify(CorpusBlock(files=(str(path),)), digest))
-    assert blocks[0] == blocks[1]
-    other = documents.identify(CorpusBlock(files=(str(write(tmp_path, "a.txt", "B.")),)), digest)
-    assert other != blocks[0]
+    assert identity(paths[0]) == identity(paths[1])
+    assert identity(paths[0]) != identity(write(tmp_path, "a.txt", "B."))
 
 
 @pytest.mark.parametrize("columns", [("text",), ("tokens",)])

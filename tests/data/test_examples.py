@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 
 import pytest
 from hypothesis import given
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 from official import block, carved, read, split, write
 from refusals import refused
 
-from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.core.types import Example
+from maskpolicy import ConfigError, DataError, Example
 from maskpolicy.data.taskfiles import dpr, examples, sources
 from maskpolicy.data.taskfiles.evidence import window
 from maskpolicy.data.taskfiles.examples import carve, first
@@ -41,19 +39,15 @@ def ids(split, folder, **keys):
 
 
 def test_train_and_the_carved_dev_share_no_group_and_lose_no_row(tmp_path):
-    write(tmp_path / NAMES["train"], *(row(n, f"Town {n // 3}") for n in range(300)))
+    rows = [row(n, f"Town {n // 3}") for n in range(300)]
+    write(tmp_path / NAMES["train"], *rows, row(300, output=[]))
     train, dev = carved("zsre", tmp_path)
     assert sorted(e.id for e in train + dev) == sorted(f"q{n}" for n in range(300))
     assert 0.04 < len(dev) / 300 < 0.18
     numbers = [int(e.id[1:]) for e in train]
     assert numbers == sorted(numbers)
-
-
-def test_rows_without_an_answer_are_those_of_train(tmp_path, caplog):
-    rows = [row(n, f"Town {n}") for n in range(60)]
-    write(tmp_path / NAMES["train"], *rows, row(60, output=[]))
-    found = [split("zsre", tmp_path, side).unlabelled for side in ("train", "dev")]
-    assert found == [1, 0]
+    unlabelled = [split("zsre", tmp_path, side).unlabelled for side in ("train", "dev")]
+    assert unlabelled == [1, 0]  # such rows are those of train
 
 
 def test_one_group_cannot_be_carved(tmp_path):
@@ -91,12 +85,8 @@ def test_an_id_that_comes_twice_in_an_official_file_is_told_and_both_rows_stay(t
     path = write(tmp_path / NAMES["dev"], row(1), row(2), row(1, subject="Ulm"), row(1))
     with caplog.at_level(logging.WARNING):
         found = split("zsre", tmp_path)
-    assert [(one.id, one.group) for one in found.examples] == [
-        ("q1", "Town 1"),
-        ("q2", "Town 2"),
-        ("q1", "Ulm"),
-        ("q1", "Town 1"),
-    ]
+    groups = [(one.id, one.group) for one in found.examples]
+    assert groups == [("q1", "Town 1"), ("q2", "Town 2"), ("q1", "Ulm"), ("q1", "Town 1")]
     told = f"{path}, line 3: id 'q1' is that of {path}, line 1 too"
     assert found.repeated[0] == told and len(found.repeated) == 2
     assert "2 rows have the id of an earlier row, and are kept" in caplog.text
@@ -167,16 +157,13 @@ def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, capita
     assert [one.id for one in found.examples] == ["a"] and found.malformed == 1
 
 
-def test_an_example_without_choices_to_take_one_of_is_a_malformed_row(tmp_path, capitals):
-    choices = {**NORWAY, "choices": ["Oslo", "Bergen"]}
-    file = write(tmp_path / "b.jsonl", choices, {**NORWAY, "id": "b"})
+def test_a_users_rows_without_choices_or_with_one_id_are_named(tmp_path, capitals):
+    rows = [{**NORWAY, "choices": ["Oslo", "Bergen"]}, {**NORWAY, "id": "b"}]
+    path = write(tmp_path / "b.jsonl", *rows)
     assert len(read("capitals", tmp_path)) == 2
-    with pytest.raises(DataError, match=f"{file}, line 2: .*has no choices.*give choices="):
+    with pytest.raises(DataError, match=f"{path}, line 2: .*has no choices.*give choices="):
         read("capitals", tmp_path, fields={"choose": "likelihood"})
-
-
-def test_an_id_that_comes_twice_in_a_users_split_names_both_rows(tmp_path, capitals):
-    path = write(tmp_path / "b.jsonl", NORWAY, {**NORWAY, "id": "b"}, NORWAY)
+    write(path, *rows, NORWAY)
     with pytest.raises(DataError, match=f"{path}, line 3: id 'a' is that of {path}, line 1 too"):
         read("capitals", tmp_path)
 
@@ -186,11 +173,8 @@ def test_a_limit_keeps_that_many_examples_of_its_split_in_file_order(tmp_path):
     write(tmp_path / NAMES["dev"], *(row(n) for n in range(50)))
     whole = {split: ids(split, tmp_path) for split in sources.SPLITS}
     found = {split: ids(split, tmp_path, limit=Limit(train=40, test=7)) for split in sources.SPLITS}
-    assert {split: len(some) for split, some in found.items()} == {
-        "train": 40,
-        "dev": len(whole["dev"]),
-        "test": 7,
-    }
+    counts = {split: len(some) for split, some in found.items()}
+    assert counts == {"train": 40, "dev": len(whole["dev"]), "test": 7}
     for name, some in found.items():
         assert some == [one for one in whole[name] if one in some]
     towns = [int(one[1:]) // 4 for one in found["train"]]
@@ -239,10 +223,6 @@ def test_a_window_holds_the_whole_answer(at, length, words):
     assert "York City" in found and len(found.split()) <= words
 
 
-def look_up(question, targets, path):
-    return dpr.passages([question], [path])({}, Example("i", "g", question, targets))
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -253,7 +233,6 @@ def look_up(question, targets, path):
     ],
 )
 def test_a_malformed_file_is_one_line(tmp_path, content, reason):
-    path = tmp_path / "biencoder-nq-dev.json"
-    path.write_text(content)
-    line = refused(look_up, "q", ("Ulm",), path, error=DataError)
-    assert re.search(rf"biencoder-nq-dev\.json.*{reason}", line)
+    path = write(tmp_path / "biencoder-nq-dev.json", content)
+    example, match = Example("i", "g", "q", ("Ulm",)), rf"biencoder-nq-dev\.json.*{reason}"
+    refused(lambda: dpr.passages(["q"], [path])({}, example), error=DataError, match=match)
