@@ -122,15 +122,20 @@ def ids(tokens: Any, sentences: Any = None, name: str = "it") -> Passage:
 def computed(
     experiment: Experiment, folder: Path, kinds: Sequence[str] = ("intermediate",)
 ) -> tuple[dict[str, Stage], Store]:
-    """Compute all stages of `kinds` in a store at `folder`; return them by label, and the store."""
+    """Compute all stages of `kinds` in a store at `folder`; return them by label, and the store.
+
+    Their by-products are computed too.
+    """
     from maskpolicy.pipeline import stages
     from maskpolicy.pipeline.graph.execution import execute
     from maskpolicy.pipeline.graph.nodes import topological
     from maskpolicy.pipeline.store.artifacts import Store
 
-    order, store = topological(stages.build(experiment).stages), Store(folder)
+    graph, store = stages.build(experiment), Store(folder)
+    order = topological([*graph.stages, *graph.pretrained.values()])
     wanted = [stage for stage in order if stage.kind in kinds]
-    outcomes = execute(order, store, targets=wanted)
+    parts = [part for stage in wanted for part in stage.byproducts.values()]
+    outcomes = execute([*order, *parts], store, targets=[*wanted, *parts])
     assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
     return {stage.label: stage for stage in wanted}, store
 

@@ -22,11 +22,10 @@ from maskpolicy.policies.informask import (
 )
 from maskpolicy.policies.pmi import PMI, scores, units
 
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy import ConfigError, DataError, Statistics
 from maskpolicy.data.corpus import ngrams
 from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking.selection import select
-from maskpolicy.plugins.statistics import Statistics
 
 LINES = (
     *["by the way we met"] * 4,
@@ -37,9 +36,12 @@ LINES = (
 )
 
 
+def word_passages(lines=LINES):
+    return [small.words(line) for line in lines]
+
+
 def counts() -> Statistics:
-    passages = [small.words(line) for line in LINES]
-    return Statistics.of(PMI().count(passages))
+    return Statistics.of(PMI().count(word_passages()))
 
 
 def annotated(text: str, *vocabulary: str):
@@ -60,11 +62,8 @@ def test_counts_are_those_of_twenty_lines():
     assert [made[word] for word in ("by", "the", "way", "new", "york")] == [12, 21, 13, 10, 10]
     pairs = ("by the", "the way", "on the", "new york", "the end", "end by", "york new")
     assert [made[pair] for pair in pairs] == [12, 13, 3, 10, 6, 0, 0]  # punctuation divides
-    assert [made[text] for text in ("by the way", "the way home", "by the way we met")] == [
-        10,
-        3,
-        4,
-    ]
+    longer = ("by the way", "the way home", "by the way we met")
+    assert [made[text] for text in longer] == [10, 3, 4]
     # words of a line, less those of each run of words, less again
     assert [made[n] for n in range(1, 6)] == [
         5 * 4 + 4 * 3 + 5 * 2 + 4 * 5 + 5 * 6,
@@ -87,29 +86,22 @@ def test_pmi_is_the_least_over_all_segmentations():
 
 
 def test_the_vocabulary_has_the_best_of_each_length_that_occur_often_enough():
-    made = counts()
-    passages = [small.words(line) for line in LINES]
-    whole = statistics_of(PMI(min_count=10), passages)
+    whole = statistics_of(PMI(min_count=10), word_passages())
     assert dict(whole.items()).keys() == {"by the", "the way", "new york", "by the way"}
-    ranked = {ngram: score for score, ngram in scores(made)}
+    ranked = {ngram: score for score, ngram in scores(counts())}
     pairs = sorted(["by the", "the way", "new york"], key=lambda each: -ranked[each])
     assert [whole[pair] for pair in pairs] == [1, 2, 3]
     assert whole["by the way"] == 1
-    few = statistics_of(PMI(entries=4, min_count=3), passages)  # 2 bigrams, 1 trigram, no others
-    assert Counter(len(ngram.split()) for ngram, _ in few.items()) == {2: 2, 3: 1}
-
-
-def test_a_corpus_that_is_too_small_is_refused():
+    few = statistics_of(PMI(entries=4, min_count=3), word_passages())
+    lengths = Counter(len(ngram.split()) for ngram, _ in few.items())
+    assert lengths == {2: 2, 3: 1}  # 2 bigrams, 1 trigram, no others
     with pytest.raises(DataError, match="no n-gram occurs 30 times in the corpus: lower min_count"):
-        statistics_of(PMI(min_count=30), [small.words(line) for line in LINES])
+        statistics_of(PMI(min_count=30), word_passages())
 
 
-def test_ngrams_are_in_lower_case_and_stop_at_punctuation():
+def test_ngrams_stop_at_punctuation_and_the_longer_of_two_nested_ones_is_the_unit():
     texts = [text for *_, text in ngrams(small.words("The U.S. army , then"), 3, shortest=2)]
     assert texts == ["the u.s.", "u.s. army", "the u.s. army"]
-
-
-def test_the_longer_of_two_nested_ngrams_is_the_unit():
     states = ("the united states", "air force", "the united states air force", "states air")
     assert found("in the united states air force", *states) == [[1, 6]]
     assert found("The air force of the United States", *states) == [[1, 3], [4, 7]]
@@ -125,10 +117,7 @@ def test_lots_decide_between_overlapping_ngrams():
     )
     assert drawn.keys() == {((0, 3), (3, 4)), ((0, 1), (1, 4))}
     assert min(drawn.values()) > 70
-
-
-def test_units_divide_the_passage():
-    passage = annotated("a b c d e f", "b c", "c d e", "e f")
+    passage = annotated("a b c d e f", "b c", "c d e", "e f")  # which the units divide
     for seed in range(20):
         divided = units(passage, np.random.default_rng(seed))
         assert [divided[0, 0], *divided[:, 1].tolist()] == [*divided[:, 0].tolist(), 6]
@@ -137,8 +126,7 @@ def test_units_divide_the_passage():
 def test_units_are_masked_whole_until_the_budget_is_full():
     passage = annotated("x y " * 20 + "by the way", "by the way")
     seen = set()
-    for epoch in range(60):
-        spans = select(PMI(ratio=4 / 43), [passage], 0, [epoch])[0]
+    for spans in select(PMI(ratio=4 / 43), [passage] * 60, 0, range(60)):
         sizes = tuple(sorted((spans[:, 1] - spans[:, 0]).tolist()))
         seen.add(sizes)
         assert sum(sizes) in (4, 5, 6)  # the last unit is not cut
@@ -148,10 +136,8 @@ def test_units_are_masked_whole_until_the_budget_is_full():
 def test_long_units_are_masked_as_often_as_words():
     # ai21labs/pmi-masking: units are drawn uniformly until 15% of the tokens are masked
     passage = annotated("by the way we met " + "x y z " * 3, "by the way we met")
-    policy, seen = PMI(), Counter()
-    for epoch in range(2000):
-        seen.update(select(policy, [passage], 0, [epoch])[0][:, 0].tolist())
-    assert seen[0] == pytest.approx(seen.total() / 10, rel=0.15)  # one of 10 units
+    starts = np.concatenate(select(PMI(), [passage] * 2000, 0, range(2000)))[:, 0]
+    assert (starts == 0).mean() == pytest.approx(1 / 10, rel=0.15)  # one of 10 units
 
 
 SCIENCE = (
@@ -161,10 +147,6 @@ SCIENCE = (
     *["heat and heat"] * 1,
 )
 GENERAL = (*["the process works"] * 5, *["water and water"] * 3, *["heat"] * 2)
-
-
-def word_passages(lines):
-    return [small.words(line) for line in lines]
 
 
 def anchors_of(count: int = 20) -> dict:
@@ -179,6 +161,9 @@ def test_anchors_are_frequent_here_and_rare_in_general():
     assert anchors_of() == pytest.approx(expected)
     best = sorted(anchors_of(3), key=lambda word: -expected[word])
     assert best == ["molecule", "reacts", "water"]
+    with pytest.raises(DataError, match="no word of the corpus is rarer in contrast_corpus"):
+        every = word_passages(["water", "heat"])
+        statistics_of(DifferenceMasking(), every, word_passages(["water heat"]))
 
 
 @pytest.mark.parametrize(
@@ -195,32 +180,28 @@ def test_stop_words_are_those_of_the_language(language, text, words):
     assert [key for key in counts if isinstance(key, str)] == words
 
 
-def test_words_that_are_everywhere_in_general_are_no_anchors():
-    text = word_passages(["water", "heat"])
-    policy = DifferenceMasking()
-    with pytest.raises(DataError, match="no word of the corpus is rarer in contrast_corpus"):
-        statistics_of(policy, text, word_passages(["water heat"]))
+WORDS = small.words("one two three four . six")
+OF_TWO = replace(small.words("one two three"), words=np.asarray([[0, 2], [2, 3]], np.int32))
 
 
-def fitted(folder, embeddings, vectors):
-    np.save(folder / EMBEDDINGS, np.asarray(embeddings, np.float32))
-    np.save(folder / ANCHORS, np.asarray(vectors, np.float64))
-    return folder
-
-
-def test_a_word_has_its_largest_cosine_to_an_anchor(tmp_path):
-    embeddings = [[2, 0], [0, 3], [1, 1], [-1, -1], [5, 0], [0, 0]]
-    folder = fitted(tmp_path, embeddings, [[1, 0], [0.6, 0.8]])
-    passage = small.words("one two three four . six")
-    weights = DifferenceMasking().annotate([passage], folder)["weights"][0]
-    assert weights == pytest.approx([1, 0.8, 1.4 / 2**0.5, 0, 0, 0])
-
-
-def test_a_word_of_several_tokens_has_their_mean(tmp_path):
-    folder = fitted(tmp_path, [[1, 0], [0, 1], [0, 1]], [[1, 0]])
-    passage = replace(small.words("one two three"), words=np.asarray([[0, 2], [2, 3]], np.int32))
-    weights = DifferenceMasking().annotate([passage], folder)["weights"][0]
-    assert weights == pytest.approx([1 / 2**0.5, 0])
+@pytest.mark.parametrize(
+    ("passage", "embeddings", "anchors", "wanted"),
+    [
+        (
+            WORDS,
+            [[2, 0], [0, 3], [1, 1], [-1, -1], [5, 0], [0, 0]],
+            [[1, 0], [0.6, 0.8]],
+            [1, 0.8, 1.4 / 2**0.5, 0, 0, 0],
+        ),
+        # a word of several tokens has their mean
+        (OF_TWO, [[1, 0], [0, 1], [0, 1]], [[1, 0]], [1 / 2**0.5, 0]),
+    ],
+)
+def test_a_word_has_its_largest_cosine_to_an_anchor(passage, embeddings, anchors, wanted, tmp_path):
+    np.save(tmp_path / EMBEDDINGS, np.asarray(embeddings, np.float32))
+    np.save(tmp_path / ANCHORS, np.asarray(anchors, np.float64))
+    weights = DifferenceMasking().annotate([passage], tmp_path)["weights"][0]
+    assert weights == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
@@ -274,20 +255,16 @@ def test_counts_of_informask_are_those_of_twenty_lines():
     assert (1, 3) not in near and near["pairs"] == 12 * 2 + 3 + 2
 
 
-def test_information_is_that_of_two_tokens_in_any_order():
+def test_information_is_that_of_two_tokens_in_any_order_and_a_table_has_it_for_each_token():
     known = Statistics.of(InforMask(window=2).count(PASSAGES))
     pairs = np.asarray([[1, 2], [3, 4], [5, 5], [1, 5], [6, 7]])
     together = log(12 / 41 / (2 * 12 / 48 * 12 / 48))
     rare = log(3 / 41 / (2 * 11 / 48 * 9 / 48))
     twice = log(2 / 41 / (4 / 48) ** 2)
     assert information(pairs, known) == pytest.approx([together, rare, twice, 0, 0])
-
-
-def test_a_table_has_the_information_of_each_token_with_those_behind_it():
-    known = Statistics.of(InforMask(window=2).count(PASSAGES))
-    pairs = [information(np.asarray([pair]), known)[0] for pair in ([1, 2], [1, 3], [2, 3])]
+    one, two, three = information(np.asarray([[1, 2], [1, 3], [2, 3]]), known)
     tables = list(neighbours([PASSAGES[0], PASSAGES[-1], PASSAGES[18]], known, 2))
-    assert tables[0] == pytest.approx(np.asarray([pairs[:2], [pairs[2], 0], [0, 0]]))
+    assert tables[0] == pytest.approx(np.asarray([[one, two], [three, 0], [0, 0]]))
     assert [table.shape for table in tables[1:]] == [(0, 2), (1, 2)]
 
 
@@ -378,7 +355,7 @@ def concepts(tmp_path, lines=LINES, **given):
     (tmp_path / "graph.tsv").write_text(GRAPH, encoding="utf-8")
     given = {"frequent": 10, "connected": 2, **given}
     made = Concepts(graph=str(tmp_path / "graph.tsv"), **given)
-    return made, statistics_of(made, [small.words(line) for line in lines])
+    return made, statistics_of(made, word_passages(lines))
 
 
 def test_concepts_join_the_curriculum_by_their_distance_from_the_basic_ones(tmp_path):
@@ -401,18 +378,10 @@ def test_concepts_of_the_stage_are_masked_and_random_tokens_before_and_after(tmp
     passage = small.words("by the way the road to town hall is a way home by the river")
     columns = made.annotate([passage], None, stages)
     passage = replace(passage, columns={name: each[0] for name, each in columns.items()})
-    found = dict(
-        zip(passage.texts(passage.columns["concepts"]), passage.columns["stages"], strict=True)
-    )
-    assert found == {
-        "by the way": 2,
-        "road": 2,
-        "town": 3,
-        "hall": 3,
-        "way": 1,
-        "home": 2,
-        "river": 2,
-    }
+    texts = passage.texts(passage.columns["concepts"])
+    found = dict(zip(texts, passage.columns["stages"], strict=True))
+    late = {"town": 3, "hall": 3}
+    assert found == {"way": 1, "by the way": 2, "road": 2, "home": 2, "river": 2, **late}
 
     def masked(stage, ratio=1.0):
         policy = replace(made, stage=stage, ratio=ratio)

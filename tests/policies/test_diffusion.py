@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,15 @@ from maskpolicy.policies.salient_span import SalientFirst, SalientSpan
 from maskpolicy.policies.self_evolution import SelfEvolution
 from small import current
 
+from maskpolicy import ConfigError, DataError, MaskingCollator, as_spans
 from maskpolicy.core.distribution import Distribution, at_draw
-from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import generator
-from maskpolicy.core.types import as_spans
 from maskpolicy.data.corpus import TAGS
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS, policy_block
 from maskpolicy.masking.selection import Masker, select
-from maskpolicy.models.training.collator import MaskingCollator
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import instance
@@ -63,15 +62,12 @@ def test_each_token_has_the_same_mean_weight_in_all_distributions(ratio):
     assert (masked * weights).mean() / 8 == pytest.approx(expected, abs=0.06)
 
 
-def test_the_loss_is_the_bound_on_the_likelihood():
+def test_the_loss_is_the_bound_on_the_likelihood_and_a_weight_by_the_rate_is_its_inverse():
     # a model whose loss of a token is 3 if both tokens are masked, and 1 if it sees the other
     masked, weights = drawn("a b")
     losses = np.asarray([0, 1, 2 * 3])[masked]
     # by the chain rule: 3 for the first token, in any order, and 1 for the second
     assert (losses * weights).mean() == pytest.approx(3 + 1, rel=0.08)
-
-
-def test_a_weight_by_the_rate_is_its_inverse():
     bell = {"distribution": "bell", "mean": 0.3, "sd": 0.1}
     masked, weights = drawn("a b c d e f g h", bell, "rate")
     assert (masked * weights).mean() / 8 == pytest.approx(1, abs=0.04)
@@ -85,9 +81,8 @@ def test_a_drawn_rate_is_the_mean_of_the_chances_of_frequency():
     counts = np.bincount(np.concatenate(masked)[:, 0], minlength=4) / TIMES
     assert counts.mean() == pytest.approx(0.4, abs=0.02)
     assert counts[3] > 2 * counts[0]
-    for epoch in range(
-        9
-    ):  # the mask is drawn from the passage's generator, as without a drawn rate
+    # the mask is drawn from the passage's generator, as without a drawn rate
+    for epoch in range(9):
         drawn_now = at_draw(policy, ["ratio"], generator(0, epoch, text.id, "distribution"))
         expected = drawn_now.select(text, generator(0, epoch, text.id))
         assert masked[epoch].tolist() == expected.tolist()
@@ -97,11 +92,10 @@ def test_a_drawn_rate_is_the_mean_of_the_chances_of_frequency():
 def test_entities_are_masked_before_other_words(ratio):
     entities = as_spans([(0, 2), (5, 6), (8, 10)])
     text = small.words("w " * 12, entities=entities)
+    inside = {at for a, b in entities.tolist() for at in range(a, b)}
     tokens = 0
-    for epoch in range(300):
-        (spans,) = select(SalientFirst(ratio=ratio), [text], 0, [epoch])
+    for spans in select(SalientFirst(ratio=ratio), [text] * 300, 0, range(300)):
         masked = {at for a, b in spans.tolist() for at in range(a, b)}
-        inside = {at for a, b in entities.tolist() for at in range(a, b)}
         assert masked <= inside or masked >= inside
         tokens += len(masked)
     assert 12 * ratio <= tokens / 300 + 0.1 < 12 * ratio + 1.1  # the last entity is masked whole
@@ -120,16 +114,10 @@ def steps(policy: Any, passages: Passages, size: int = 2) -> MaskedSteps:
     return MaskedSteps(passages, policy, AT_POSITIONS, specials, spec)
 
 
-@pytest.mark.parametrize(
-    ("examples", "without", "counts"),
-    [
-        ("each", "drop", (0, 1, 2)),
-        ("each", "keep", (1, 1, 2)),
-        ("one", "drop", (0, 1, 1)),
-        ("one", "keep", (1, 1, 1)),
-    ],
-)
-def test_passages_have_as_many_examples_as_entities(examples, without, counts):
+@pytest.mark.parametrize("without", ["drop", "keep"])
+@pytest.mark.parametrize("examples", ["each", "one"])
+def test_passages_have_as_many_examples_as_entities(examples, without):
+    counts = (int(without == "keep"), 1, 2 if examples == "each" else 1)
     passages = with_entities()
     policy = SalientSpan(examples=examples, without=without)
     expected = [counts[i % 3] for i in range(len(passages))]
@@ -145,14 +133,10 @@ def test_passages_have_as_many_examples_as_entities(examples, without, counts):
     assert [found[passage.id] for passage in passages] == expected
     if examples == "each":  # every entity once: T5's mask_salient_spans (t5_closed_book_qa)
         assert set(masked.values()) == {1}
-
-
-def test_a_corpus_without_any_example_is_one_line():
-    passages = small.passages()
     none = Ragged.of_arrays([passage.words[:0] for passage in passages])
-    made = steps(SalientSpan(without="drop"), Passages({**passages.arrays, "entities": none}))
+    empty = replace(policy, without="drop"), Passages({**passages.arrays, "entities": none})
     with pytest.raises(DataError, match="salient-span: gives no example of any passage"):
-        made(0)
+        steps(*empty)(0)
 
 
 def test_examples_of_passages_do_not_go_with_mixtures_and_collators():
@@ -202,9 +186,8 @@ def test_amlm_weighs_types_by_accuracy():
     new = np.asarray([0.24, 0.6, 0.8, 0.3])
     assert 0.2 + 0.8 * (1 - accuracy) == pytest.approx(new)
     assert found == pytest.approx(new / 0.485)
-    assert AMLM(least=0.7).updated(np.ones(4), right, seen) == pytest.approx(
-        [0.97, 0.97, 1.11, 0.97], abs=0.01
-    )
+    least = AMLM(least=0.7).updated(np.ones(4), right, seen)
+    assert least == pytest.approx([0.97, 0.97, 1.11, 0.97], abs=0.01)
 
 
 def test_amlm_asks_the_model_after_its_first_steps():

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import small
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.ke_mlm import FILE as WORDS_FILE
@@ -22,18 +21,14 @@ from maskpolicy.policies.selective_masking import SelectiveMasking, _right
 from maskpolicy.policies.typhoon import FILE as CHANCES_FILE
 from maskpolicy.policies.typhoon import Typhoon, chances, update
 
-from maskpolicy import Statistics
-from maskpolicy.core.errors import DataError
+from maskpolicy import DataError, Passage, Statistics, Store, as_spans
 from maskpolicy.core.ragged import load
-from maskpolicy.core.types import Passage, as_spans
 from maskpolicy.data.world import make, write
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.models.learned import Context, Contexts
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological
-from maskpolicy.pipeline.store.artifacts import Store
 
 POLICIES = ("selective-masking", "typhoon", "ke-mlm")
 COLUMNS = {"selective-masking": "important", "typhoon": "chances", "ke-mlm": "telling"}
@@ -57,38 +52,25 @@ def made(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def experiment(made, tmp_path):
-    """Return a function that loads an experiment with rows that learn on `train_on`."""
-
-    def experiment(kind="encoder", train_on=("cola",), names=POLICIES, **keys):
-        rows = [
-            {"name": name, "label": name, "train_on": list(train_on), **GIVEN.get(name, {})}
-            for name in names
-        ]
-        given = {
-            "model": {
-                "name": str(made / kind),
-                "kind": "encoder" if kind == "encoder" else "seq2seq",
-            },
-            "corpus": {"name": "world", "words": 30},
-            "data": str(made / "world" / "tasks"),
-            "policies": ["none", *rows],
-            "tasks": ["cola" if kind == "encoder" else "zsre"],
-            "world": {"people": 12, "general_people": 6},
-            **BUDGETS,
-            **keys,
-        }
-        path = tmp_path / "it.yaml"
-        path.write_text(yaml.safe_dump(given))
-        return load_experiment(path)
-
-    return experiment
+def experiment(made, kind="encoder", train_on=("cola",), names=POLICIES, **keys):
+    """Return an experiment with rows that learn on `train_on`."""
+    rows = [
+        {"name": name, "label": name, "train_on": list(train_on), **GIVEN.get(name, {})}
+        for name in names
+    ]
+    own = {
+        "model": {"name": str(made / kind), **({"kind": kind} if kind == "encoder" else {})},
+        "corpus": {"name": "world", "words": 30},
+        "data": str(made / "world" / "tasks"),
+        "world": {"people": 12, "general_people": 6},
+        **BUDGETS,
+    }
+    return small.without_tasks(made, *rows, **own | keys)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "bart"])
-def test_every_policy_runs_with_either_kind_of_model(experiment, tmp_path, kind):
-    found, store = small.computed(experiment(kind), tmp_path / "store")
+def test_every_policy_runs_with_either_kind_of_model(made, kind):
+    found, store = small.computed(experiment(made, kind), made / "store")
     for name in POLICIES:
         annotate = found[f"{name}, run 0"].inputs["annotate"]
         fit = annotate.inputs["fit"]
@@ -102,25 +84,26 @@ def test_every_policy_runs_with_either_kind_of_model(experiment, tmp_path, kind)
         assert work["hidden_tokens"] > 0
 
 
-def test_labels_of_the_test_split_change_neither_key_nor_bytes(experiment, made, tmp_path):
-    before, store = small.computed(experiment(), tmp_path / "store", ("fit",))
+def test_labels_of_the_test_split_change_neither_key_nor_bytes(made, tmp_path):
+    before, store = small.computed(experiment(made), made / "store", ("fit",))
     judges = {fit.inputs["classifier"].key for fit in before.values() if "classifier" in fit.inputs}
     assert len(judges) == 1  # rows of one task share the classifier
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "tasks")
     test = folder / "CoLA" / "dev.tsv"  # serves as test
     test.write_text(test.read_text().replace("\t0\t*", "\t1\t"))
-    after, other = small.computed(experiment(data=str(folder)), tmp_path / "other", ("fit",))
+    changed = experiment(made, data=str(folder))
+    after, other = small.computed(changed, tmp_path / "other", ("fit",))
     for label, stage in before.items():
         assert after[label].key == stage.key
         assert small.content(other, after[label]) == small.content(store, stage)
     train = folder / "CoLA" / "train.tsv"
     train.write_text(train.read_text().replace("\t0\t*", "\t1\t", 1))
-    changed = topological(stages.build(experiment(data=str(folder))).stages)
-    keys = {stage.label: stage.key for stage in changed if stage.kind == "fit"}
+    order = topological(stages.build(changed).pretrained.values())
+    keys = {stage.label: stage.key for stage in order if stage.kind == "fit"}
     assert all(keys[label] != stage.key for label, stage in before.items())
 
 
-def test_a_pair_of_texts_is_learned_from(experiment, made, tmp_path):
+def test_a_pair_of_texts_is_learned_from(made, tmp_path):
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "tasks")
     (folder / "MRPC").mkdir()
     for split, count in (("train", 24), ("dev", 6)):
@@ -132,8 +115,8 @@ def test_a_pair_of_texts_is_learned_from(experiment, made, tmp_path):
         head = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
         (folder / "MRPC" / f"{split}.tsv").write_text("\n".join([head, *rows, ""]))
     for kind in ("encoder", "bart"):
-        loaded = experiment(kind, ("mrpc",), data=str(folder))
-        found, store = small.computed(loaded, tmp_path / kind, ("fit",))
+        pairs = experiment(made, kind, ("mrpc",), data=str(folder))
+        found, store = small.computed(pairs, tmp_path / kind, ("fit",))
         words = json.loads(small.content(store, found["ke-mlm, run 0"])["words.json"])
         assert next(iter(words["mrpc"]["1"])) == "sank"
         chances = np.load(store.path(found["typhoon, run 0"].key) / "chances.npy")
@@ -142,14 +125,14 @@ def test_a_pair_of_texts_is_learned_from(experiment, made, tmp_path):
         assert (chances[small.tokenizer().all_special_ids] == 0).all()
 
 
-def test_numbers_in_place_of_labels_are_one_line(experiment, made, tmp_path, monkeypatch):
+def test_numbers_in_place_of_labels_are_one_line(made, tmp_path):
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "tasks")
     (folder / "STS-B").mkdir()
     for split in ("train", "dev"):
         rows = "\n".join(f"Boat {split} {i}.\tA boat.\t{i / 2}" for i in range(8))
         (folder / "STS-B" / f"{split}.tsv").write_text(f"sentence1\tsentence2\tscore\n{rows}\n")
-    loaded = experiment(names=["ke-mlm"], train_on=["stsb"], data=str(folder))
-    order = topological(stages.build(loaded).stages)
+    numbers = experiment(made, names=["ke-mlm"], train_on=["stsb"], data=str(folder))
+    order = topological(stages.build(numbers).pretrained.values())
     wanted = [stage for stage in order if stage.kind == "contexts"]
     outcomes = execute(order, Store(tmp_path / "store"), targets=wanted)
     (error,) = {one.error for one in outcomes.values() if one.error}
@@ -210,18 +193,15 @@ def test_words_are_prepared_as_in_the_released_code():
     )
 
 
-def test_all_occurrences_of_the_words_of_any_class_are_found(tmp_path):
+def test_all_occurrences_of_the_words_of_any_class_are_found_and_one_class_has_none(tmp_path):
     words_of_classes(tmp_path, words=1)
     policy = KeMlm(("reviews",), words=1)
     passages = [small.words("BAD film , good plot"), small.words("nothing here")]
     found = policy.annotate(passages, tmp_path)["telling"]
     assert [spans.tolist() for spans in found] == [[[0, 1], [3, 4]], []]
-
-
-def test_a_task_with_one_class_teaches_nothing(tmp_path):
     task = Contexts("reviews", TASK.train[:10], (), {})
     with pytest.raises(DataError, match="all texts of reviews have one label"):
-        KeMlm(("reviews",)).fit([task], Training(), tmp_path, None, Statistics.of({"": 9}))
+        policy.fit([task], Training(), tmp_path, None, Statistics.of({"": 9}))
 
 
 token_types = st.lists(
@@ -305,25 +285,16 @@ def test_a_word_that_suffices_is_important_and_leaves_the_buffer():
     assert found == ["great", "moving"]
     assert judged == [  # the whole text; then one prefix for each word that is no stop word
         "The film was truly great and moving .",
-        "The",
-        "The film",
-        "The film was",
-        "The film was truly",
-        "The film was truly great",
-        "The film was truly and",
-        "The film was truly and moving",
-        "The film was truly and .",
+        *("The", "The film", "The film was", "The film was truly", "The film was truly great"),
+        *("The film was truly and", "The film was truly and moving", "The film was truly and ."),
     ]
 
 
-def test_a_stop_word_is_judged_and_taken_out_but_never_important():
+def test_a_stop_word_of_the_language_is_judged_and_taken_out_but_never_important():
     # thunlp/SelectiveMasking, sc_mask_gen.py: popped from the buffer, skipped by create_mask
     found, judged = important(POLICY, context("Not great"), lambda w: 0.9 if "not" in w else 0.1)
     assert found == []
     assert judged == ["Not great", "Not", "great"]
-
-
-def test_stop_words_are_those_of_the_language():
     one = context("Not nicht")
     german = replace(one, passage=replace(one.passage, language="de"))
     assert important(POLICY, one, lambda _: 1.0)[0] == ["nicht"]
@@ -359,14 +330,9 @@ def test_the_threshold_is_on_the_difference_to_the_whole_text(threshold, wanted)
 
 
 def test_both_texts_of_a_pair_are_read_one_after_the_other():
-    pair = context("Boats sink", "Great boats float")
-    found, judged = important(POLICY, pair, praise)
+    found, judged = important(POLICY, context("Boats sink", "Great boats float"), praise)
     assert found == ["Great"]
     assert judged == [
-        "Boats sink / Great boats float",
-        "Boats",
-        "Boats sink",
-        "Boats sink / Great",
-        "Boats sink / boats",
-        "Boats sink / boats float",
+        *("Boats sink / Great boats float", "Boats", "Boats sink", "Boats sink / Great"),
+        *("Boats sink / boats", "Boats sink / boats float"),
     ]

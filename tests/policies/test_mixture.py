@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,32 +14,15 @@ from maskpolicy.app import cards
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment.definition import resolved_policy
-from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.masking.selection import Masker
-from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.store.artifacts import Store
 
 TWO = ["mass", {"name": "random", "target": "full", "ratio": 0.3}]
-EXPERIMENT = """
-model: {model}
-corpus: {{name: world, words: 40}}
-data: world
-policies:
-  - none
-  - salient-span
-  - name: mixture
-    label: mixed
-    members: [salient-span, {{name: keywords, target: full}}, {{name: mixture, members: [mine]}}]
-tasks: [zsre]
-plugins: [mine.py]
-checkpoint_steps: [2]
-world: {{people: 12, general_people: 6}}
-fit: {{steps: 0}}
-intermediate: {{steps: 4, batch_size: 8, precision: fp32}}
-finetune: {{steps: 1, precision: fp32}}
-"""
+MEMBERS = [
+    "salient-span",
+    {"name": "keywords", "target": "full"},
+    {"name": "mixture", "members": ["mine"]},
+]
 
 
 def test_a_row_holds_the_blocks_of_its_members_complete():
@@ -89,24 +71,24 @@ def test_ul2_draws_its_denoisers_alike_and_masks_exact_counts():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """An experiment with members that annotate, are learned, and that a user wrote; its store."""
+    """The trainings of rows with members that annotate, are learned, and that a user wrote."""
     folder = tmp_path_factory.mktemp("made")
     small.saved(folder / "bart")
     (folder / "mine.py").write_text(small.POLICY.format(name="mine"))
-    path = folder / "it.yaml"
-    path.write_text(EXPERIMENT.format(model=folder / "bart"))
-    experiment = load_experiment(path)
-    graph, store = stages.build(experiment), Store(folder / "store")
-    wanted = [*graph.pretrained.values()][1:]
-    wanted += wanted[-1].byproducts.values()
-    outcomes = execute(wanted, store)
-    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
-    return experiment, graph, store
+    experiment = small.without_tasks(
+        folder,
+        "salient-span",
+        {"name": "mixture", "label": "mixed", "members": MEMBERS},
+        **{"plugins": ["mine.py"], "corpus": {"name": "world", "words": 40}, "fit": {"steps": 0}},
+        **{"checkpoint_steps": [2], "world": {"people": 12, "general_people": 6}},
+        intermediate={"steps": 4, "batch_size": 8, "precision": "fp32"},
+    )
+    found, store = small.computed(experiment, folder / "store")
+    return *found.values(), store
 
 
 def test_a_member_is_annotated_and_fitted_like_a_row(made):
-    _, graph, store = made
-    salient, mixed = graph.pretrained["salient-span", 0], graph.pretrained["mixed", 0]
+    salient, mixed, store = made
     assert mixed.inputs["annotate-00"].key == salient.inputs["annotate"].key
     assert mixed.inputs["annotate-01"].inputs["fit"].kind == "fit"
     assert "annotate-02" not in mixed.inputs
@@ -115,18 +97,16 @@ def test_a_member_is_annotated_and_fitted_like_a_row(made):
 
 
 def test_the_key_holds_the_code_of_a_members_file(made):
-    _, graph, _ = made
-    params = graph.pretrained["mixed", 0].record()["params"]
+    salient, mixed, _ = made
+    params = mixed.record()["params"]
     assert [*params["member_code"]] == ["mine"] and [*params["member_code"]["mine"]] == ["mine.py"]
-    assert "member_code" not in graph.pretrained["salient-span", 0].record()["params"]
+    assert "member_code" not in salient.record()["params"]
 
 
 def test_a_card_has_a_line_for_each_member_and_no_objective_of_the_row(made):
-    _, graph, _ = made
-    params: Any = graph.pretrained["mixed", 0].params
-    found = cards._policy_settings(params)
+    salient, mixed, _ = made
+    found = cards._policy_settings(mixed.params)
     assert [*found] == ["weights", "member 1", "member 2", "member 3"]
     assert found["member 2"].startswith("name keywords, ratio 0.75, keywords 5, ")
     assert "target full" in found["member 2"]
-    params = graph.pretrained["salient-span", 0].params
-    assert cards._policy_settings(params)["target"] == "spans"
+    assert cards._policy_settings(salient.params)["target"] == "spans"

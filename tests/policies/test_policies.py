@@ -14,33 +14,19 @@ import small
 from hypothesis import given
 from hypothesis import strategies as st
 from maskpolicy.policies.column import Column
-from maskpolicy.policies.difference_masking import DifferenceMasking
-from maskpolicy.policies.entropy_aware import EntropyAware
 from maskpolicy.policies.gap_sentences import GapSentences
-from maskpolicy.policies.informask import InforMask, InforMaskRates
-from maskpolicy.policies.ke_mlm import KeMlm
-from maskpolicy.policies.keywords import Keywords
 from maskpolicy.policies.mass import Mass
-from maskpolicy.policies.part_of_speech import PartOfSpeech
 from maskpolicy.policies.poisson import Poisson
-from maskpolicy.policies.pos_weighted import PosWeighted
 from maskpolicy.policies.prefix_lm import PrefixLM
 from maskpolicy.policies.regex import Regex
-from maskpolicy.policies.salient_span import SalientSpan
-from maskpolicy.policies.selective_masking import SelectiveMasking
-from maskpolicy.policies.self_evolution import SelfEvolution
 from maskpolicy.policies.span import Span
 from maskpolicy.policies.span_corruption import SpanCorruption
-from maskpolicy.policies.supervised import Supervised
-from maskpolicy.policies.typhoon import Typhoon
 from maskpolicy.policies.uniform import Uniform
 from maskpolicy.policies.whole_word import WholeWord
 
-from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.types import Passage, as_spans
+from maskpolicy import ConfigError, Passage, as_spans, scatter
 from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking import selection
-from maskpolicy.masking.selection import scatter
 from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import instance
 
@@ -117,19 +103,33 @@ FIXED = [
 ]
 
 
-COLA = ("cola",)
+NEEDED = {  # fields without a default
+    **{name: {"train_on": ["cola"]} for name in ("typhoon", "ke-mlm", "selective-masking")},
+    **{name: {"pipeline": "any"} for name in ("pos", "pos-weighted")},
+    "supervised": {"train_on": ["cola"]},
+    "concepts": {"graph": "any"},
+    "column": {"column": "answers"},
+    "regex": {"pattern": "aa"},
+}
+
+
+def of(name: str, **fields):
+    """Return a policy by its name."""
+    return instance("policy", name, NEEDED.get(name, {}) | fields)
+
+
 SHARES = [  # policy, the column that it draws by, how often each of so many tokens is masked
-    (Typhoon(COLA), "chances", [1, 0.5, 0.25, 0], [1, 0.5, 0.25, 0]),
-    (InforMaskRates(), "rates", [0, 1, 0.3], [0, 1, 0.3]),
-    (InforMask(ratio=0.25, masks=1), "pmi", np.zeros((40, 3)), [0.25] * 40),
+    (of("typhoon"), "chances", [1, 0.5, 0.25, 0], [1, 0.5, 0.25, 0]),
+    (of("informask-rates"), "rates", [0, 1, 0.3], [0, 1, 0.3]),
+    (of("informask", ratio=0.25, masks=1), "pmi", np.zeros((40, 3)), [0.25] * 40),
     # abwilf/Difference-Masking, data.py, get_masked_indices: n, n - 1, .., 1
-    (DifferenceMasking(ratio=0.25), "weights", [0.9, 0.2, 0.3, 0], [1 / 2, 1 / 6, 1 / 3, 0]),
-    (DifferenceMasking(ratio=0.25), "weights", [0.9, 0.2, 0.3, 0.1], [0.4, 0.2, 0.3, 0.1]),
-    (PosWeighted("any", ratio=0.25), "weights", [3, 1, 0, 4], [0.375, 0.125, 0, 0.5]),
-    (SelfEvolution(ratio=0.25), "losses", [0, 3, 0.1, 0.2], [0, 0.5, 0, 0.5]),
-    (EntropyAware(ratio=0.5), "entropies", [2.0] * 8, [0.5] * 8),  # nothing learned yet
-    (PartOfSpeech("any"), "tagged", [(0, 1), (2, 3)], [0.5, 0, 0.5, 0]),
-    (SalientSpan(), "entities", [(0, 1), (2, 3), (4, 5)], [1 / 3, 0, 1 / 3, 0, 1 / 3, 0]),
+    (of("difference-masking", ratio=0.25), "weights", [9, 2, 3, 0], [1 / 2, 1 / 6, 1 / 3, 0]),
+    (of("difference-masking", ratio=0.25), "weights", [9, 2, 3, 1], [0.4, 0.2, 0.3, 0.1]),
+    (of("pos-weighted", ratio=0.25), "weights", [3, 1, 0, 4], [0.375, 0.125, 0, 0.5]),
+    (of("self-evolution", ratio=0.25), "losses", [0, 3, 0.1, 0.2], [0, 0.5, 0, 0.5]),
+    (of("entropy-aware", ratio=0.5), "entropies", [2.0] * 8, [0.5] * 8),  # nothing learned yet
+    (of("pos"), "tagged", [(0, 1), (2, 3)], [0.5, 0, 0.5, 0]),
+    (of("salient-span"), "entities", [(0, 1), (2, 3), (4, 5)], [1 / 3, 0, 1 / 3, 0, 1 / 3, 0]),
 ]
 
 
@@ -142,35 +142,31 @@ def test_tokens_are_masked_as_often_as_a_column_says(policy, column, values, sha
     assert found == pytest.approx(shares, abs=0.04)
 
 
-@pytest.mark.parametrize("policy", [KeMlm(COLA), SelectiveMasking(COLA)])
+@pytest.mark.parametrize("name", ["ke-mlm", "selective-masking"])
 @pytest.mark.parametrize(("marked", "count"), [(2, 2), (9, 3), (0, 0)])
-def test_marked_words_are_masked_as_far_as_the_ratio_allows(policy, marked, count):
+def test_marked_words_are_masked_as_far_as_the_ratio_allows(name, marked, count):
     text = small.words("w " * 20)
     columns = {"telling": text.words[:marked], "important": text.words[:marked]}
     text = replace(text, columns={**columns, "sure": np.arange(marked)})
-    (spans,) = selection.select(policy, [text], 0, [0])
+    (spans,) = selection.select(of(name), [text], 0, [0])
     assert len(spans) == count and set(spans[:, 0]) <= set(range(marked))
-    if isinstance(policy, SelectiveMasking):  # the surest ones
+    if name == "selective-masking":  # the surest ones
         assert spans[:, 0].tolist() == list(range(marked - count, marked))
 
 
-@pytest.mark.parametrize(
-    "policy",
-    (
-        *(Typhoon(COLA), KeMlm(COLA), SelectiveMasking(COLA), Supervised(COLA)),
-        *(Keywords(), DifferenceMasking()),
-    ),
-)
-def test_without_a_fit_a_learned_policy_says_what_to_do(policy):
+LEARNED = ("typhoon", "ke-mlm", "selective-masking", "supervised", "keywords", "difference-masking")
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_without_a_fit_a_learned_policy_says_what_to_do(name):
     message = "run it in an experiment, and mask with `maskpolicy show [a-z-]+ --run RUN`"
     with pytest.raises(ConfigError, match=message):
-        policy.annotate([small.words("a")])
+        of(name).annotate([small.words("a")])
 
 
 @pytest.mark.parametrize("name", FIXED)  # learned ones: tests of their own
 def test_a_policy_hides_part_of_one_passage(name):
-    given = {"column": {"column": "answers"}, "regex": {"pattern": "aa"}}
-    policy = instance("policy", name, given.get(name, {}))
+    policy = of(name)
     passage = ready(policy, built([1, 2, 3] * 20, [1, 4]))
     spans = selection.select(policy, [passage], 0, [0])[0]
     assert (spans[:, 1] - spans[:, 0]).sum() < len(passage.tokens)
@@ -199,14 +195,10 @@ def test_policies_of_words_never_split_one(passage, policy, seed):
 
 @pytest.mark.parametrize(("policy", "units"), WITH_RATIO, ids=lambda value: str(value))
 def test_the_ratio_is_met_on_average(policy, units):
-    passage = built([1, 2, 3, 1, 1, 2, 1])
+    passage, rng = built([1, 2, 3, 1, 1, 2, 1]), np.random.default_rng(0)
     whole = getattr(passage, units)
-    starts = set(whole[:, 0].tolist())
-    rng = np.random.default_rng(0)
-    hidden = 0
-    for _ in range(3000):
-        spans = policy.select(passage, rng)
-        hidden += sum(at in starts for a, b in spans.tolist() for at in range(a, b))
+    spans = np.concatenate([policy.select(passage, rng) for _ in range(3000)])
+    hidden = np.diff(np.searchsorted(whole[:, 0], spans)).sum()  # units that begin in a span
     assert hidden / 3000 / len(whole) == pytest.approx(policy.ratio, abs=0.01)
 
 
@@ -234,16 +226,12 @@ def test_a_ratio_of_one_hides_everything(passage):
     ],
 )
 def test_defaults_are_the_figures_of_released_code(name, figures):
-    needed = {"pos-weighted": {"pipeline": "any"}, "selective-masking": {"train_on": ["cola"]}}
-    policy = instance("policy", name, (needed | {"concepts": {"graph": "any"}}).get(name, {}))
-    assert {key: getattr(policy, key) for key in figures} == figures
+    assert {key: getattr(of(name), key) for key in figures} == figures
 
 
 def test_words_of_equal_length_are_masked_as_often_as_in_bert():
     # google-research/bert, create_masked_lm_predictions: whole words of round(0.15 * 80) tokens
-    passage = built([2] * 40)
-    for epoch in range(50):
-        spans = selection.select(WholeWord(), [passage], 0, [epoch])[0]
+    for spans in selection.select(WholeWord(), [built([2] * 40)] * 50, 0, range(50)):
         assert (spans[:, 1] - spans[:, 0]).tolist() == [2] * 6 and (spans[:, 0] % 2 == 0).all()
 
 
@@ -256,9 +244,8 @@ def test_lengths_of_span_are_geometric_and_cut_at_ten():
 
 def test_runs_of_span_begin_at_words_and_end_where_the_budget_does():
     # facebookresearch/SpanBERT: 15% of 200 word pieces, runs cut inside a word by the budget
-    passage, found = built([4] * 50), []
-    for epoch in range(200):
-        spans = selection.select(Span(), [passage], 0, [epoch])[0]
+    found = []
+    for spans in selection.select(Span(), [built([4] * 50)] * 200, 0, range(200)):
         assert (spans[:, 1] - spans[:, 0]).sum() == 30
         assert (spans[:, 0] % 4 == 0).all()
         found.append((spans[:, 1] % 4 > 0).sum())
@@ -268,8 +255,7 @@ def test_runs_of_span_begin_at_words_and_end_where_the_budget_does():
 def test_poisson_counts_words_and_begins_at_words_as_fairseq_does():
     passage = built([1, 4] * 20)  # 40 words of 100 tokens: 30% are 12 words
     starts, ends = (set(bounds.tolist()) for bounds in passage.words.T)
-    for epoch in range(50):
-        spans = selection.select(Poisson(), [passage], 0, [epoch])[0]
+    for spans in selection.select(Poisson(), [passage] * 50, 0, range(50)):
         assert {*spans[:, 0].tolist()} <= starts and {*spans[:, 1].tolist()} <= ends
         assert sum(a <= at < b for a, b in spans.tolist() for at in starts) == 12
 
@@ -283,25 +269,17 @@ def test_poisson_is_barts_noise_by_default():
     assert facts["insert"] == pytest.approx(zero / (1 - zero))
 
 
-@pytest.mark.parametrize("count", [30, 200])
-def test_drawn_lengths_are_kept(count):
-    lengths = np.asarray([0, 0, 1.0])
-    units = built([1] * count).pieces
-    spans = scatter(units, 0.2, lengths, np.random.default_rng(0))
-    sizes = spans[:, 1] - spans[:, 0]
-    assert (sizes == 3).sum() >= len(sizes) - 1
-
-
-def test_spans_stand_apart_where_there_is_room():
-    units, rng = built([1] * 20).pieces, np.random.default_rng(0)
+def test_scattered_spans_keep_their_lengths_stand_apart_and_are_anywhere():
+    rng, three = np.random.default_rng(0), np.asarray([0, 0, 1.0])
+    for count in (30, 200):
+        sizes = np.diff(scatter(built([1] * count).pieces, 0.2, three, rng))
+        assert (sizes == 3).sum() >= len(sizes) - 1
+    units = built([1] * 20).pieces
     for _ in range(50):
         spans = scatter(units, 0.5, np.ones(1), rng)
         assert (spans[1:, 0] > spans[:-1, 1]).all()
-
-
-def test_every_place_is_equally_likely():
-    units, rng = built([1] * 6).pieces, np.random.default_rng(0)
-    starts = [scatter(units, 0.5, np.asarray([0, 0, 1.0]), rng)[0, 0] for _ in range(4000)]
+    units = built([1] * 6).pieces
+    starts = [scatter(units, 0.5, three, rng)[0, 0] for _ in range(4000)]
     assert np.bincount(starts) == pytest.approx(np.full(4, 1000), abs=120)
 
 
@@ -332,17 +310,14 @@ def test_prefix_lm_hides_the_last_quarter_and_never_all(count, suffix):
         assert PrefixLM(1.0).select(built([1] * count), rng).tolist() == [[1, count]]
 
 
-def test_column_draws_from_the_column():
+def test_column_draws_from_the_column_and_one_that_is_not_there_is_refused():
     passage = built([1, 2, 3, 4], [1, 3])
     rng = np.random.default_rng(0)
     drawn = {tuple(Column("answers").select(passage, rng)[0].tolist()) for _ in range(50)}
     assert drawn == {(1, 3), (6, 10)}
     assert Column("answers", spans="all").select(passage, rng).tolist() == [[1, 3], [6, 10]]
-
-
-def test_a_column_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(ConfigError, match=r"no column 'answer' \(it has: answers, entities\)"):
-        Column("answer").select(built([1]), np.random.default_rng(0))
+        Column("answer").select(passage, rng)
 
 
 @pytest.mark.parametrize(
@@ -357,15 +332,10 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are():
     ],
 )
 def test_regex_hides_whole_words(fields, hidden):
-    policy = Regex(**fields)
-    passage = ready(policy, built([1, 2, 3]))
-    assert policy.select(passage, np.random.default_rng(0)).tolist() == hidden
-
-
-def test_regex_draws_as_many_matches_as_it_is_told():
-    policy = Regex("a+", spans=2)
-    passage = ready(policy, built([1, 2, 3, 1]))
-    assert len(policy.select(passage, np.random.default_rng(0))) == 2
+    policy, rng = Regex(**fields), np.random.default_rng(0)
+    assert policy.select(ready(policy, built([1, 2, 3])), rng).tolist() == hidden
+    two = Regex("a+", spans=2)  # of four matches
+    assert len(two.select(ready(two, built([1, 2, 3, 1])), rng)) == 2
 
 
 @pytest.mark.parametrize(
@@ -391,9 +361,8 @@ def test_an_unmasked_span_comes_first_and_between_two_masked_ones(count, ratio, 
 
 def test_a_rolled_mask_is_anywhere_with_equal_chances():
     # T5's random_roll: one span of 20 of 130 tokens, mean 64, as in UL2
-    passage, hidden = built([1] * 130), np.zeros(130)
-    for epoch in range(2000):
-        spans = selection.select(SpanCorruption(mean=64.0, roll=True), [passage], 0, [epoch])[0]
+    policy, hidden = SpanCorruption(mean=64.0, roll=True), np.zeros(130)
+    for spans in selection.select(policy, [built([1] * 130)] * 2000, 0, range(2000)):
         assert (spans[:, 1] - spans[:, 0]).sum() == 20 and len(spans) in (1, 2)
         assert len(spans) == 1 or (spans[0, 0], spans[1, 1]) == (0, 130)
         for first, end in spans.tolist():
@@ -402,9 +371,10 @@ def test_a_rolled_mask_is_anywhere_with_equal_chances():
 
 
 def test_the_prefix_of_t5_ends_behind_any_token_but_the_last():
-    passage, policy = built([1] * 8), PrefixLM(split="uniform")
-    starts = [selection.select(policy, [passage], 0, [epoch])[0][0, 0] for epoch in range(7000)]
-    assert np.bincount(starts)[1:] == pytest.approx(np.full(7, 1000), abs=120)
+    drawn = selection.select(PrefixLM(split="uniform"), [built([1] * 8)] * 7000, 0, range(7000))
+    assert np.bincount([spans[0, 0] for spans in drawn])[1:] == pytest.approx(
+        np.full(7, 1000), abs=120
+    )
 
 
 def test_all_masks_of_span_corruption_are_equally_likely():

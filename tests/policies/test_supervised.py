@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from official import write as write_rows
 from tiny import Nothing
 
 from maskpolicy.core.seeding import generator
@@ -20,10 +21,9 @@ from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.annotation import annotate
 from maskpolicy.data.world import make, write
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.parse import load_experiment, make_experiment
+from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.models.learned import extractor
-from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.stages import build
@@ -32,47 +32,45 @@ from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import find_plugin
 
-YAML = """
-model: {model}
-corpus: {{name: world, words: 40}}
-data: {data}
-policies:
-  - none
-  - {{name: supervised, train_on: [{tasks}], hidden: 8}}
-tasks: [zsre]
-world: {{people: 12, general_people: 6}}
-fit: {{steps: 6, batch_size: 8, eval_every: 4, precision: fp32}}
-"""
+FIT = {"steps": 6, "batch_size": 8, "eval_every": 4, "precision": "fp32"}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A BART and a world of tasks."""
+    """A BART and a world of tasks, in which webquestions has no contexts for train."""
     folder = tmp_path_factory.mktemp("made")
     small.saved(folder / "bart")
     kinds = ["people", "birds"]
     write(make({"people": 12, "general_people": 6, "birds": 12, "kinds": kinds}), folder / "world")
+    (folder / "world" / "tasks" / "biencoder-webquestions-train.json").unlink()
     return folder
 
 
-@pytest.fixture
-def fit(made, tmp_path):
-    """Return a function that fits on tasks of a folder; it returns the stage and the store."""
-
-    def fit(data=made / "world" / "tasks", tasks="triviaqa, zsre", store="store"):
-        path = tmp_path / "it.yaml"
-        path.write_text(YAML.format(model=made / "bart", data=data, tasks=tasks))
-        fitted, kept = small.computed(load_experiment(path), tmp_path / store, ("fit",))
-        return *fitted.values(), kept
-
-    return fit
+def supervised(made, data, row=(), words=40, **keys):
+    """Return an experiment whose policy learns from tasks that lie in a folder, or in the world."""
+    tasks = ["triviaqa", "zsre", "nq", "webquestions"]
+    own = {"name": "supervised", "label": "it", "train_on": tasks, "hidden": 8, **dict(row)}
+    keys = {"fit": FIT, "world": {"people": 12, "general_people": 6}, **keys}
+    corpus = {"name": "world", "words": words}
+    return small.without_tasks(made, own, data=str(data), corpus=corpus, **keys)
 
 
-def test_what_is_fitted_hides_whole_words_and_reports_how_well(fit):
-    stage, store = fit()
+@pytest.fixture(scope="module")
+def fitted_on_tasks(made):
+    """Return a fit stage, and the store that it was computed in."""
+    experiment = supervised(made, made / "world" / "tasks")
+    found, store = small.computed(experiment, made / "store", ("fit",))
+    return *found.values(), store
+
+
+def test_what_is_fitted_hides_whole_words_and_reports_how_well(fitted_on_tasks):
+    stage, store = fitted_on_tasks
     report = json.loads(small.content(store, stage)["report.json"])
     assert [step for step, _ in report["training"]["scores"]] == [4, 6]
     assert report["contexts"]["zsre"]["train"]["without_answer"] == 0
+    counts = report["contexts"]["webquestions"]["train"]  # from the corpus of the experiment
+    assert 0 < counts["retrieved"] == counts["examples"] - counts["without_context"]
+    assert counts["without_answer"] == 0
     for task in ("triviaqa", "zsre"):
         found = report["dev"][task]
         assert found["contexts"] > 0
@@ -89,20 +87,22 @@ def test_what_is_fitted_hides_whole_words_and_reports_how_well(fit):
     assert span[1] in passage.words[:, 1]
 
 
-def test_answers_of_the_test_split_change_neither_key_nor_bytes(fit, made, tmp_path):
-    tasks = "triviaqa, zsre, nq, webquestions"
-    before, store = fit(tasks=tasks)
+def test_answers_of_the_test_split_change_neither_key_nor_bytes(fitted_on_tasks, made, tmp_path):
+    before, store = fitted_on_tasks
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
     changed = [path for path in folder.rglob("*") if is_test(path)]
     assert len(changed) == 8
     for path in changed:
         path.write_text(with_other_answers(path), encoding="utf-8")
-    after, other = fit(folder, tasks, "other store")
+    experiment = supervised(made, folder)
+    found, other = small.computed(experiment, tmp_path / "store", ("fit",))
+    (after,) = found.values()
     assert after.key == before.key
     assert small.content(other, after) == small.content(store, before)
     train = folder / "structured_zeroshot-train-kilt.jsonl"
     train.write_text(train.read_text().replace('"answer": "', '"answer": "in ', 1))
-    assert fit(folder, tasks, "third store")[0].key != before.key
+    (changed,) = fits(experiment).values()
+    assert changed.key != before.key
 
 
 def is_test(path):
@@ -136,10 +136,9 @@ ANSWERS = {
 }
 
 
-def keys(made, tmp_path, *overrides):
-    path = tmp_path / "keys.yaml"
-    path.write_text(YAML.format(model=made / "bart", data="world", tasks="zsre"))
-    order = topological(stages.build(load_experiment(path, overrides)).stages)
+def keys(made, row=(), **more):
+    changed = supervised(made, "world", {"train_on": ["zsre"], **dict(row)}, **more)
+    order = topological(build(changed).pretrained.values())
     return {
         (each.kind, each.label.partition(", ")[2]): each.key
         for each in order
@@ -150,37 +149,26 @@ def keys(made, tmp_path, *overrides):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("policies.1.top_k=5", {"intermediate"}),
-        ("policies.1.max_words=5", {"fit", "annotate", "intermediate"}),
-        ("policies.1.loss=start-end", {"fit", "annotate", "intermediate"}),
-        ("policies.1.overlap=true", {"fit", "annotate", "intermediate"}),
-        ("fit.steps=7", {"fit", "annotate", "intermediate"}),
-        ("policies.1.train_on=[wow]", {"contexts", "fit", "annotate", "intermediate"}),
-        ("corpus.words=50", {"contexts", "fit", "annotate", "intermediate"}),
-        ("fit.checkpoint_every=1", set()),
+        ({"row": {"top_k": 5}}, {"intermediate"}),
+        ({"row": {"max_words": 5}}, {"fit", "annotate", "intermediate"}),
+        ({"row": {"loss": "start-end"}}, {"fit", "annotate", "intermediate"}),
+        ({"row": {"overlap": True}}, {"fit", "annotate", "intermediate"}),
+        ({"fit": {**FIT, "steps": 7}}, {"fit", "annotate", "intermediate"}),
+        ({"row": {"train_on": ["wow"]}}, {"contexts", "fit", "annotate", "intermediate"}),
+        ({"words": 50}, {"contexts", "fit", "annotate", "intermediate"}),
+        ({"fit": {**FIT, "checkpoint_every": 1}}, set()),
     ],
 )
-def test_a_change_moves_the_keys_behind_it_only(made, tmp_path, change, expected):
-    before, after = keys(made, tmp_path), keys(made, tmp_path, change)
+def test_a_change_moves_the_keys_behind_it_only(made, change, expected):
+    before, after = keys(made), keys(made, **change)
     assert {kind for kind, run in before if before[kind, run] != after[kind, run]} == expected
 
 
-def test_every_run_fits_with_a_seed_of_its_own(made, tmp_path):
-    found = keys(made, tmp_path, "intermediate_seeds=2", "seeds=[0, 1]")
+def test_every_run_fits_with_a_seed_of_its_own(made):
+    found = keys(made, intermediate_seeds=2, seeds=[0, 1])
     for kind in ("fit", "annotate", "intermediate"):
-        assert found[kind, "run 0"] == keys(made, tmp_path)[kind, "run 0"]
+        assert found[kind, "run 0"] == keys(made)[kind, "run 0"]
         assert found[kind, "run 0"] != found[kind, "run 1"]
-
-
-def test_what_is_missing_is_retrieved_from_the_corpus_of_the_experiment(fit, made, tmp_path):
-    folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
-    for path in folder.glob("biencoder-webquestions-*"):
-        path.unlink()
-    stage, store = fit(folder, "webquestions")
-    report = json.loads(small.content(store, stage)["report.json"])
-    counts = report["contexts"]["webquestions"]["train"]
-    assert 0 < counts["retrieved"] == counts["examples"] - counts["without_context"]
-    assert counts["without_answer"] == 0
 
 
 def test_select_draws_the_top_k_in_proportion_to_exp_of_their_scores():
@@ -206,23 +194,16 @@ QUICK = {
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Texts, the first `answered` of which hold an answer."""
+class Answered:
+    """How many contexts hold an answer."""
 
-    answered: int
-    texts: tuple[str, ...]
+    count: int
 
 
 @stage("tiny-bart")
 def tiny_bart(params: Nothing, inputs, out, run):
-    """Write a small BART."""
-    small.bart().save_pretrained(out)
-
-
-@stage("tiny-tokenizer")
-def tiny_tokenizer(params: Nothing, inputs, out, run):
-    """Write its tokenizer."""
-    small.tokenizer().save_pretrained(out)
+    """Write a small BART and its tokenizer."""
+    small.saved(out)
 
 
 @stage("tiny-reader")
@@ -232,41 +213,41 @@ def tiny_reader(params: Nothing, inputs, out, run):
 
 
 @stage("tiny-contexts")
-def tiny_contexts(params: Texts, inputs, out, run):
-    """Write contexts, of which `answered` hold an answer."""
+def tiny_contexts(params: Answered, inputs, out, run):
+    """Write eight contexts, the first ones of which hold an answer."""
     rows = [
         {
-            "id": f"q{i}",
-            "group": f"q{i}",
-            "source": f"Who was born in {1900 + i}?",
-            "targets": ["Anna"],
-            "context": text,
-            "answers": [[0, 4]] if i < params.answered else [],
+            **{"id": f"q{i}", "group": f"q{i}", "source": f"Who was born in {1900 + i}?"},
+            **{"targets": ["Anna"], "context": text},
+            "answers": [[0, 4]] if i < params.count else [],
         }
-        for i, text in enumerate(params.texts)
+        for i, text in enumerate(small.TEXTS)
     ]
     for split in ("train", "dev"):
-        lines = [json.dumps(row) + "\n" for row in rows]
-        (out / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+        write_rows(out / f"{split}.jsonl", *rows)
     counts = {split: {"examples": len(rows)} for split in ("train", "dev")}
     (out / "counts.json").write_text(json.dumps({"task": "triviaqa", "counts": counts}))
 
 
-def fitting(answered=8, texts=small.TEXTS, how=None, **fields):
+def fitting(answered=8, **fields):
     """Return the fit stage of a row over tiny artifacts."""
     discovery.load_builtin("policy")
     given = {"train_on": ["triviaqa"], "init": SUPERVISED, **QUICK, **fields}
     made = policy_block({"name": "meta-learned", **given}, "row", {})
-    params = FitParams(
-        policy=made.name, fields=made.fields, code={}, spec=SPEC, how=Denoising(**(how or {}))
-    )
+    own = {"policy": made.name, "fields": made.fields, "code": {}}
+    params = FitParams(**own, spec=SPEC, how=Denoising())
     inputs = {
-        "model": Stage("tiny-bart", "", Nothing()),
-        "tokenizer": Stage("tiny-tokenizer", "", Nothing()),
+        **dict.fromkeys(("model", "tokenizer"), Stage("tiny-bart", "", Nothing())),
         "init": Stage("tiny-reader", "", Nothing()),
-        "contexts-00": Stage("tiny-contexts", "", Texts(answered, tuple(texts))),
+        "contexts-00": Stage("tiny-contexts", "", Answered(answered)),
     }
     return Stage("fit", made.label, params, inputs)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A store in which equal stages are computed once."""
+    return Store(tmp_path_factory.mktemp("kept"))
 
 
 def fitted(store, **settings) -> tuple[Path, dict]:
@@ -281,9 +262,9 @@ def heads(folder):
     return extractor.Extractor.load(folder).heads.weight
 
 
-def test_what_is_fitted_ranks_spans_for_annotate_and_select(tmp_path):
-    folder, report = fitted(Store(tmp_path))
-    again, _ = fitted(Store(tmp_path / "again"))
+def test_what_is_fitted_ranks_spans_for_annotate_and_select(kept, store):
+    folder, report = fitted(kept)
+    again, _ = fitted(store)
     weights = [(each / "extractor.safetensors").read_bytes() for each in (folder, again)]
     assert weights[0] == weights[1]
     assert report["training"]["work"] == {"episodes": 6}
@@ -298,10 +279,10 @@ def test_what_is_fitted_ranks_spans_for_annotate_and_select(tmp_path):
 
 
 @pytest.mark.parametrize("top_k", [1, 5])
-def test_the_papers_form_chooses_as_its_start_does_at_equal_scores(tmp_path, top_k):
+def test_the_papers_form_chooses_as_its_start_does_at_equal_scores(kept, top_k):
     start = {**SUPERVISED, "loss": "start-end", "overlap": True}
     episode = {**QUICK["episode"], "draw": "start-end"}
-    folder, _ = fitted(Store(tmp_path), init=start, overlap=True, episode=episode)
+    folder, _ = fitted(kept, init=start, overlap=True, episode=episode)
     given = {"train_on": ["triviaqa"], "overlap": True, "top_k": top_k}
     chosen = []
     for name in ("meta-learned", "supervised"):
@@ -315,37 +296,35 @@ def test_the_papers_form_chooses_as_its_start_does_at_equal_scores(tmp_path, top
     assert any(b[0] < a[1] for each in ranges for a, b in pairwise(each))
 
 
-def test_training_changes_the_policy_unless_the_initial_one_is_better(tmp_path, caplog):
+def test_training_changes_the_policy_unless_the_initial_one_is_better(kept, caplog):
     caplog.set_level("INFO")
-    store = Store(tmp_path)
     initial = fitting().inputs["init"]
-    execute([initial], store)
-    start = heads(store.path(initial.key))
+    execute([initial], kept)
+    start = heads(kept.path(initial.key))
     unjudged = {**QUICK["outer"], "eval_every": 0}
-    folder, report = fitted(store, outer=unjudged)
+    folder, report = fitted(kept, outer=unjudged)
     assert not torch.equal(heads(folder), start)
     assert not report["training"]["initial_stays"]
     assert "stays as `init` is" not in caplog.text
-    _, report = fitted(store, outer={**QUICK["outer"], "eval_every": 25})
+    _, report = fitted(kept, outer={**QUICK["outer"], "eval_every": 25})
     assert [step for step, _ in report["training"]["scores"]] == [3]
-    folder, report = fitted(store, outer={**QUICK["outer"], "steps": 0})
+    folder, report = fitted(kept, outer={**QUICK["outer"], "steps": 0})
     assert report["training"]["initial_stays"]
     assert "stays as `init` is" in caplog.text
     assert torch.equal(heads(folder), start)
 
 
-def test_a_start_on_the_same_tasks_needs_answers(tmp_path):
-    store = Store(tmp_path)
+def test_a_start_on_the_same_tasks_needs_answers(kept):
     made = fitting(init="supervised", answered=1)
-    error = str(execute([made], store)[made.key].error)
+    error = str(execute([made], kept)[made.key].error)
     assert (
         "init: supervised would learn from triviaqa, where 12.5% of 8 contexts hold an answer, "
         "not 20%: start from a policy that is learned on another task" in error
     )
     assert len(error.splitlines()) == 1
-    assert store.get(made.key) is None
-    fitted(store, init="supervised", answered=2)
-    fitted(store, answered=1)
+    assert kept.get(made.key) is None
+    fitted(kept, init="supervised", answered=2)
+    fitted(kept, answered=1)
 
 
 def experiment(*policies):
@@ -354,7 +333,7 @@ def experiment(*policies):
 
 
 def fits(made):
-    stages = topological(build(made).stages)
+    stages = topological(build(made).pretrained.values())
     return {stage.label: stage for stage in stages if stage.kind == "fit"}
 
 

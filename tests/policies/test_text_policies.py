@@ -15,18 +15,13 @@ from maskpolicy.policies.gap_sentences import GapSentences
 from maskpolicy.policies.keywords import FILE, Keywords
 from maskpolicy.policies.phrases import Phrases
 from maskpolicy.policies.salient_span import SalientSpan, Temporal
+from refusals import refused
 from small import words as passage
 
-from maskpolicy.core.errors import ConfigError
+from maskpolicy import ConfigError, Passage, as_spans
 from maskpolicy.core.ragged import load
-from maskpolicy.core.types import Passage, as_spans
-from maskpolicy.data.corpus.passages import Document, tokenize
-from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.masking import selection
 from maskpolicy.models.loading import input_embeddings
-from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.store.artifacts import Store
 
 
 def annotated(text: str, **fields) -> list[list[int]]:
@@ -38,6 +33,8 @@ NUMBERED = "Ada Byron paid $5 million at 9:30 a.m. for 12 looms , 40 per cent , 
 
 
 def test_numbers_and_times_are_hidden_only_where_labels_say_so():
+    (column,) = SalientSpan().annotate([passage("nothing happened to anybody .")])["entities"]
+    assert (column.shape, column.dtype) == ((0, 2), np.int32)
     names_and_dates = [[0, 2], [17, 18]]
     numbers, times = [[3, 5], [9, 10], [12, 15]], [[6, 8]]
     assert annotated(NUMBERED) == names_and_dates
@@ -78,15 +75,6 @@ def test_the_worlds_years_are_dates_and_nothing_there_is_a_number(tmp_path):
     assert years > 20
 
 
-def test_a_passage_without_entities_has_an_empty_column_and_no_span():
-    rng = np.random.default_rng(0)
-    policy = SalientSpan()
-    plain = passage("nothing happened to anybody .")
-    column = policy.annotate([plain])["entities"][0]
-    assert (column.shape, column.dtype) == ((0, 2), np.int32)
-    assert policy.select(passage(plain.text, entities=column), rng).shape == (0, 2)
-
-
 @given(count=st.integers(0, 8), spans=st.integers(1, 10), seed=st.integers(0, 2**32))
 def test_select_draws_entities_without_replacement_in_text_order(count, spans, seed):
     found = as_spans([(2 * i, 2 * i + 1) for i in range(count)])
@@ -99,8 +87,7 @@ def test_select_draws_entities_without_replacement_in_text_order(count, spans, s
 
 def test_the_pipeline_belongs_to_what_annotations_rest_on():
     assert SalientSpan().depends()["name"] == "rules"
-    with pytest.raises(ConfigError, match="spacy download"):
-        SalientSpan(pipeline="en_core_web_absent").depends()
+    refused(SalientSpan(pipeline="en_core_web_absent").depends, match="spacy download")
 
 
 WEAVER = "The old weaver sold two red looms in Turin ."
@@ -149,8 +136,7 @@ def with_phrases(sizes: list[int], gap: int = 1) -> Passage:
 def test_phrases_are_masked_whole_until_the_budget_is_full():
     text, policy = with_phrases([1, 2, 3, 4] * 5), Phrases("any", ratio=0.2)
     phrases, sizes = text.columns["phrases"].tolist(), []
-    for seed in range(200):
-        spans = selection.select(policy, [text], seed, [0])[0]
+    for spans in selection.select(policy, [text] * 200, 0, range(200)):
         assert all(span in phrases for span in spans.tolist())
         sizes.append((spans[:, 1] - spans[:, 0]).sum())
     assert {*sizes} == set(range(14, 14 + 4))  # a budget of 14, and the rest of the last phrase
@@ -162,22 +148,16 @@ def test_each_phrase_is_masked_as_often_as_a_unit_of_ernie():
     spans = selection.select(Phrases("any"), [text] * 1000, 0, range(1000))
     masked = sum(np.isin(np.arange(0, 120, 3), found[:, 0]).astype(int) for found in spans)
     assert masked / 1000 == pytest.approx(np.full(40, 0.15), abs=0.05)
-
-
-def test_a_long_phrase_is_as_likely_as_short_ones():
+    # a long phrase is as likely as short ones: it is the first of three, or the second
     text = with_phrases([9, 1, 1], gap=3)  # 20 words: a budget of 2
-    policy = Phrases("any", ratio=0.1)
-    spans = [policy.select(text, np.random.default_rng(seed)) for seed in range(600)]
-    # it is the first of the three, or the second
+    spans = selection.select(Phrases("any", ratio=0.1), [text] * 600, 0, range(600))
     assert np.mean([[0, 9] in found.tolist() for found in spans]) == pytest.approx(2 / 3, abs=0.06)
 
 
 def test_a_pipeline_without_a_parser_or_noun_chunks_is_refused(tmp_path):
     policy = Phrases(spacy_rules.pipeline(tmp_path / "plain"))
-    with pytest.raises(ConfigError, match="has no parser: name another"):
-        policy.annotate([passage(WEAVER)])
-    with pytest.raises(ConfigError, match="neither installed nor a folder"):
-        Phrases("en_core_web_nothing").depends()
+    refused(policy.annotate, [passage(WEAVER)], match="has no parser: name another")
+    refused(Phrases("en_core_web_nothing").depends, match="neither installed nor a folder")
 
 
 LOOMS = "The loom was red. The red loom was old. Birds sing. The old loom sang."
@@ -185,9 +165,8 @@ LOOMS = "The loom was red. The red loom was old. Birds sing. The old loom sang."
 
 def with_importance(policy: GapSentences, text: str = LOOMS) -> Passage:
     """Return the text as a passage with the policy's column."""
-    passage = next(iter(tokenize([Document("p", text)], small.tokenizer())))
-    column = policy.annotate([passage])["importance"][0]
-    return Passage(**{**vars(passage), "columns": {"importance": column}})
+    passage = small.passage(text)
+    return replace(passage, columns={"importance": policy.annotate([passage])["importance"][0]})
 
 
 def masked_sentences(policy: GapSentences, seed: int = 0, text: str = LOOMS) -> list[int]:
@@ -204,35 +183,27 @@ def test_temporal_masks_dates_and_times_alone():
     assert {label for *_, label in found} <= {"DATE", "TIME"}
 
 
-def importance(**fields) -> list[float]:
-    return with_importance(GapSentences(**fields)).columns["importance"].tolist()
+def importance(text: str = LOOMS, **fields) -> list[float]:
+    return with_importance(GapSentences(**fields), text).columns["importance"].tolist()
 
 
 def test_importance_is_the_f_score_against_the_rest():
     # words: 4, 5, 2, 4; e.g. the first: the, loom, was, red all occur in the other 11
     rouge = [2 * 4 / 15, 2 * 5 / 15, 0, 2 * 3 / 15]
     assert importance() == pytest.approx(rouge)
-
-
-def test_words_are_counted_once_if_they_are_to_be_unique():
-    # the rest of the first: the red loom was old birds sing sang: 8 different words
-    assert importance(unique=True)[0] == pytest.approx(2 * 4 / (4 + 8))
-    # the rest of the last: the loom was red old birds sing: 7
-    assert importance(unique=True)[3] == pytest.approx(2 * 3 / (4 + 7))
-
-
-def test_an_occurrence_counts_as_often_as_it_stands_on_both_sides():
-    passage = with_importance(GapSentences(), "No no no. No no. Yes.")
-    first, second, last = passage.columns["importance"].tolist()
-    assert (first, second, last) == pytest.approx((2 * 2 / 6, 2 * 2 / 6, 0))
+    # an occurrence counts as often as it stands on both sides
+    assert importance("No no no. No no. Yes.") == pytest.approx([2 * 2 / 6, 2 * 2 / 6, 0])
+    # the rest of the first has 8 different words: the red loom was old birds sing sang
+    unique = importance(unique=True)
+    assert unique[0] == pytest.approx(2 * 4 / (4 + 8))
+    assert unique[3] == pytest.approx(2 * 3 / (4 + 7))  # the loom was red old birds sing
 
 
 def test_greedy_adds_the_sentence_that_helps_the_chosen_ones_most():
     # the second sentence is first; together with each other one it has these scores
-    both = {0: 2 * 3 / 15, 2: 2 * 5 / 15, 3: 2 * 4 / 15}
-    assert importance(strategy="greedy")[1] == 4
-    assert importance(strategy="greedy")[max(both, key=both.__getitem__)] == 3
-    assert sorted(importance(strategy="greedy")) == [1, 2, 3, 4]
+    both, greedy = {0: 2 * 3 / 15, 2: 2 * 5 / 15, 3: 2 * 4 / 15}, importance(strategy="greedy")
+    assert greedy[1] == 4 and greedy[max(both, key=both.__getitem__)] == 3
+    assert sorted(greedy) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -267,68 +238,51 @@ def test_the_share_is_drawn_from_a_third_of_the_ratio_to_the_ratio():
     assert 14 <= min(counts) < 19 and 40 < max(counts) <= 45
 
 
-@pytest.mark.parametrize("text", ["One sentence only", ""])
-def test_a_passage_without_a_second_sentence_hides_nothing(text):
-    assert masked_sentences(GapSentences(), text=text) == []
-
-
-def test_one_sentence_stays_whatever_the_ratio():
+def test_one_sentence_stays_and_one_is_masked_whatever_the_ratio():
     assert len(masked_sentences(GapSentences(1.0, 1.0))) == 3
     assert len(masked_sentences(GapSentences(0.0))) == 1
+    for text in ("One sentence only", ""):
+        assert masked_sentences(GapSentences(), text=text) == []
 
 
-YAML = """
-model: {model}
-corpus: {{name: world, words: 40}}
-data: world
-policies: [none, {{name: keywords, keywords: 2}}, {{name: keywords, keywords: 2, ratio: 0.5}}]
-tasks: [zsre]
-world: {{people: 12, general_people: 6}}
-fit: {{steps: 0}}
-intermediate: {{steps: 2, batch_size: 4, precision: fp32}}
-finetune: {{steps: 1, precision: fp32}}
-"""
+FOUR = ([[1, 0], [0, 1], [2, 2], [3, 2.5]], "loom crane wool cloth")  # the mean is (1.5, 1.375)
 
 
-def keywords_of(folder, vectors, text: str, **fields) -> list[int]:
-    """Return the words that are keywords where token i has vectors[i]."""
-    np.save(folder / FILE, np.asarray(vectors, np.float32))
-    column = Keywords(**fields).annotate([small.words(text)], folder)["keywords"][0]
-    return column[:, 0].tolist()
-
-
-def test_keywords_are_the_words_nearest_to_the_mean_of_the_passage(tmp_path):
-    vectors = [[1, 0], [0, 1], [2, 2], [3, 2.5]]  # the mean is (1.5, 1.375)
-    text = "loom crane wool cloth"
-    assert keywords_of(tmp_path, vectors, text, keywords=1) == [2]  # cosines .74, .68, .9991, .9988
-    assert keywords_of(tmp_path, vectors, text, keywords=3) == [0, 2, 3]
-    assert keywords_of(tmp_path, vectors, text, keywords=9) == [0, 1, 2, 3]
-
-
-def test_a_word_has_the_mean_of_its_occurrences_and_all_of_them_are_found(tmp_path):
-    vectors = [[4, 0], [0, 1], [0, 4], [1, 0]]
-    assert keywords_of(tmp_path, vectors, "Loom crane loom wool", keywords=1) == [0, 2]
-
-
-def test_stop_words_numbers_and_letters_are_no_keywords(tmp_path):
-    assert keywords_of(tmp_path, np.ones((5, 2)), "the 1854 x loom .") == [3]
-    assert keywords_of(tmp_path, np.ones((3, 2)), "It was .") == []
-    assert keywords_of(tmp_path, np.zeros((2, 2)), "loom wool", keywords=1) == [0]
+@pytest.mark.parametrize(
+    ("vectors", "text", "count", "found"),
+    [
+        (*FOUR, 1, [2]),  # cosines .74, .68, .9991, .9988
+        (*FOUR, 3, [0, 2, 3]),
+        (*FOUR, 9, [0, 1, 2, 3]),
+        # a word has the mean of its occurrences, and all of them are found
+        ([[4, 0], [0, 1], [0, 4], [1, 0]], "Loom crane loom wool", 1, [0, 2]),
+        # stop words, numbers and letters are no keywords
+        (np.ones((5, 2)), "the 1854 x loom .", 5, [3]),
+        (np.ones((3, 2)), "It was .", 5, []),
+        (np.zeros((2, 2)), "loom wool", 1, [0]),
+    ],
+)
+def test_keywords_are_the_words_nearest_to_the_mean_of_the_passage(
+    vectors, text, count, found, tmp_path
+):
+    np.save(tmp_path / FILE, np.asarray(vectors, np.float32))
+    (column,) = Keywords(keywords=count).annotate([small.words(text)], tmp_path)["keywords"]
+    assert column[:, 0].tolist() == found
 
 
 def test_an_experiment_keeps_the_models_embeddings_and_hides_keywords(tmp_path):
     small.saved(tmp_path / "bart")
-    path = tmp_path / "it.yaml"
-    path.write_text(YAML.format(model=tmp_path / "bart"))
-    graph, store = stages.build(load_experiment(path)), Store(tmp_path / "store")
-    _, one, other = graph.pretrained.values()
+    rows = [{"name": "keywords", "label": f"{ratio}", "ratio": ratio} for ratio in (0.75, 0.5)]
+    short = {"steps": 2, "batch_size": 4, "precision": "fp32"}
+    keys = {"corpus": {"name": "world", "words": 40}, "world": {"people": 12, "general_people": 6}}
+    made = small.without_tasks(tmp_path, *rows, intermediate=short, fit={"steps": 0}, **keys)
+    found, store = small.computed(made, tmp_path / "store")
+    one, other = found.values()
     assert one.inputs["annotate"].key == other.inputs["annotate"].key  # ratio is read by select
-    outcomes = execute([one], store)
-    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
     fit = store.path(one.inputs["annotate"].inputs["fit"].key)
     embeddings = input_embeddings(str(tmp_path / "bart")).detach().numpy()
     assert np.array_equal(np.load(fit / FILE), embeddings)
     column = load(store.path(one.inputs["annotate"].key) / "passages.safetensors")["keywords"]
-    passages = list(tokenize([Document("d", "The loom of wool")], small.tokenizer()))
+    passages = [small.passage("The loom of wool")]
     assert Keywords().annotate(passages, fit)["keywords"][0].shape == (2, 2)
     assert column.lengths.min() > 0

@@ -67,16 +67,13 @@ def mention(source=None, **more):
     }
 
 
-def test_zsre(tmp_path):
+def test_zsre_has_relations_and_wow_turns_of_dialogues(tmp_path):
     write(tmp_path / NAMES["zsre"], ZSRE)
     (example,) = read("zsre", tmp_path)
     assert example.source == "Ulm [SEP] located next to body of water"
     assert example.targets == ("Danube", "River Danube")
     assert (example.group, example.context) == ("Ulm", None)
     assert example.slices == {"relation": "located next to body of water"}
-
-
-def test_wow_keeps_turns_and_groups_dialogues(tmp_path):
     write(tmp_path / NAMES["wow"], WOW, {"id": "4f-9a_3", "input": "Hi"})
     (example,) = read("wow", tmp_path)
     assert example.source == WOW["input"]

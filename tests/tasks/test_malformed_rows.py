@@ -10,15 +10,17 @@ from refusals import refused
 
 from maskpolicy.core.errors import DataError
 from tests.tasks.test_choices import JOINED, PARAGRAPH, QA, QUARTZ, WIQA
-from tests.tasks.test_glue import ROWS, line, qa
+from tests.tasks.test_glue import HEADS, ROWS, qa
 from tests.tasks.test_kilt import NAMES, ZSRE, mention
 from tests.tasks.test_kilt import ROWS as KILT
 from tests.tasks.test_questions import asked, question
 
-LINE = "line 2: "
+LINE, UNDER_HEAD = "line 2: ", "line 3: "
+TABLES = ("qqp", "rte", "stsb")
 ROPES = r"data\[0\]\.paragraphs\[1\]\.qas\[0\]: "
 SQUAD = '{"data": [{"paragraphs": [{"context": "Oder.", "qas": [%s]}]}]}'
-FILES = {  # of a task: its file, what encloses the rows (lines: nothing), and a good row
+FILES = {  # of a task: its file, what encloses the rows (lines: nothing, or a head), and a good row
+    **{name: (f"{HEADS[name][0]}/dev.tsv", HEADS[name][1], ROWS[name][0]) for name in TABLES},
     **{name: (NAMES[name], "", KILT[name]) for name in NAMES},
     **{name: ("test.jsonl", "", row) for name, row in JOINED.items()},
     "triviaqa": ("web-dev.json", '{"Data": [%s]}', question(0)),
@@ -32,6 +34,7 @@ STRANGE = {**WIQA["question"], "answer_label_as_choice": "D"}
 NO_ID = {"question": "?", "answers": [{"text": "a"}]}
 MENTIONS = ("In [START_ENT] Ulm", "[END_ENT] Ulm [START_ENT]", "[START_ENT] [END_ENT] Ulm")
 ALIASES = {"Value": "Ulm", "Aliases": "Ulm"}
+SCORE = ROWS["stsb"][0].replace("4.750", "%s")
 LONE = [{"answer": "lone \ud800"}]
 SEVEN = [{"answer": 7}]
 FAULTS = [  # task, a malformed row, its place and what is said of it
@@ -68,6 +71,12 @@ FAULTS = [  # task, a malformed row, its place and what is said of it
     ("ropes", {**PARAGRAPH, "background": None}, ROPES + "key 'background' is missing"),
     ("ropes", {**PARAGRAPH, "situation": " "}, ROPES + "key 'situation' is empty"),
     ("squad", qa("Oder", 1), r"data\[0\].*qas\[1\].*answer_start': the text at 1 is not 'Oder'"),
+    ("qqp", "6\t1\t2\tWhy?", UNDER_HEAD + r"has 4 cells, not 6 \(id, qid1"),
+    ("rte", "3\tI.\tI.\tmaybe", UNDER_HEAD + "key 'label': 'maybe' is none of the labels entail"),
+    *(
+        ("stsb", SCORE % bad, UNDER_HEAD + f"key 'score' must be .*, not '{bad}'")
+        for bad in ("nan", "inf", "much")
+    ),
 ]
 
 
@@ -75,7 +84,10 @@ FAULTS = [  # task, a malformed row, its place and what is said of it
 def test_a_malformed_row(tmp_path, task, bad, said):
     file, around, good = FILES[task]
     rows = [good, bad, good]
-    content = [around % ", ".join(map(json.dumps, rows))] if around else rows
+    if "%" in around:
+        content = [around % ", ".join(map(json.dumps, rows))]
+    else:
+        content = [around, *rows] if around else rows
     path = write(tmp_path / file, *content)
     line = refused(read, task, tmp_path, error=DataError, match=f"{path}, {said}")
     assert f"(on_error: skip in the block of task {task!r} leaves" in line
@@ -83,32 +95,10 @@ def test_a_malformed_row(tmp_path, task, bad, said):
     assert (len(found.examples), found.malformed) == (2, 1)
 
 
-SCORE = ROWS["stsb"][0].replace("4.750", "%s")
-
-
-@pytest.mark.parametrize(
-    ("task", "bad", "reason"),
-    [
-        ("qqp", "6\t1\t2\tWhy?", r"has 4 cells, not 6 \(id, qid1"),
-        ("rte", "3\tIt was I.\tI was.\tmaybe", "key 'label': 'maybe' is none of the labels entail"),
-        *(
-            ("stsb", SCORE % n, f"key 'score' must be .*, not '{n}'")
-            for n in ("nan", "inf", "much")
-        ),
-    ],
-)
-def test_a_malformed_line_of_a_table(tmp_path, task, bad, reason):
-    path = line(tmp_path, task, ROWS[task][0], bad)
-    with pytest.raises(DataError, match=f"{path}, line 3: {reason}"):
-        read(task, tmp_path)
-    assert split(task, tmp_path, on_error="skip").malformed == 1
-
-
 @pytest.mark.parametrize("content", ["{", '{"data": []}', "[]"])
 def test_a_file_of_another_shape(tmp_path, content):
     write(tmp_path / "web-dev.json", content)
-    with pytest.raises(DataError, match=r"web-dev\.json: "):
-        read("triviaqa", tmp_path)
+    refused(read, "triviaqa", tmp_path, error=DataError, match=r"web-dev\.json: ")
 
 
 @pytest.mark.parametrize(("name", "other"), [("wiqa", "quartz"), ("quartz", "wiqa")])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from official import files, groups, read, split, write
+from refusals import refused
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from maskpolicy.core import metrics
@@ -52,17 +53,13 @@ def test_equal_sentences_are_left_out_and_other_keys_are_one_line(official, capl
         found = split("blimp", official)
     assert (len(found.examples), found.unlabelled) == (5, 1)
     assert f"{official / 'blimp'}: 1 rows without two different texts left out" in caplog.messages
-    write(official / "blimp" / "passive_2.jsonl", {"good": "a", "bad": "b"})
-    with pytest.raises(DataError, match=r"passive_2.jsonl, line 1: key 'sentence_good' is missing"):
-        read("blimp", official)
-    write(official / "blimp" / "passive_2.jsonl", blimp(5, sentence_bad=""))
-    with pytest.raises(DataError, match=r"passive_2.jsonl, line 1: key 'sentence_bad' is empty"):
-        read("blimp", official)
-    write(official / "blimp" / "passive_2.jsonl", blimp(5, field={}))
-    with pytest.raises(
-        DataError, match=r"passive_2.jsonl, line 1: key 'field' must be text, not {}"
+    for row, said in (
+        ({"good": "a", "bad": "b"}, "key 'sentence_good' is missing"),
+        (blimp(5, sentence_bad=""), "key 'sentence_bad' is empty"),
+        (blimp(5, field={}), "key 'field' must be text, not {}"),
     ):
-        read("blimp", official)
+        write(official / "blimp" / "passive_2.jsonl", row)
+        refused(read, "blimp", official, error=DataError, match=f"passive_2.jsonl, line 1: {said}")
 
 
 def test_a_file_names_the_paradigm_of_a_row_of_the_supplement(tmp_path):
@@ -101,8 +98,7 @@ def test_columns_of_a_table_are_pairs(tmp_path):
 )
 def test_a_pair_that_is_none_is_one_line(tmp_path, row, said):
     (tmp_path / "pairs.csv").write_text(f"good,bad\nx,y\n{row}\n")
-    with pytest.raises(DataError, match=rf"pairs.csv, .*: {said}"):
-        read("pairs", tmp_path)
+    refused(read, "pairs", tmp_path, error=DataError, match=rf"pairs.csv, .*: {said}")
     (tmp_path / "pairs.csv").write_text("good,worse\nx,y\n")
     with pytest.raises(DataError, match=r"has no column 'bad' \(it has good, worse\)"):
         read("pairs", tmp_path)
@@ -165,8 +161,7 @@ def test_sentences_are_read_with_tags_in_one_scheme(conll, tmp_path):
 )
 def test_lines_that_are_none_of_conlls_are_named(conll, line, fields, said):
     (conll / "test.txt").write_text(f"{line}\n")
-    with pytest.raises(DataError, match=said):
-        read("ner", conll, fields=fields)
+    refused(read, "ner", conll, fields=fields, error=DataError, match=said)
 
 
 TAGS = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC"))])

@@ -249,22 +249,21 @@ def test_the_hubs_columns_give_the_same_examples():
     assert plugin.example({**row, "answers": []}) is None
 
 
+BARE_WIKIPEDIA = {"edition": "wikipedia", "documents": False}
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "expected"),
     [
-        ("triviaqa", {}, ("mandarjoshi/trivia_qa", "unfiltered")),
-        (
-            "triviaqa",
-            {"edition": "wikipedia", "documents": False},
-            ("mandarjoshi/trivia_qa", "rc.wikipedia.nocontext"),
-        ),
-        ("nq", {}, ("google-research-datasets/nq_open", "")),
-        ("nq", {"edition": "kilt"}, ("facebook/kilt_tasks", "nq")),
-        ("webquestions", {}, ("stanfordnlp/web_questions", "")),
+        ("triviaqa", {}, "mandarjoshi/trivia_qa: unfiltered"),
+        ("triviaqa", BARE_WIKIPEDIA, "mandarjoshi/trivia_qa: rc.wikipedia.nocontext"),
+        ("nq", {}, "google-research-datasets/nq_open: "),
+        ("nq", {"edition": "kilt"}, "facebook/kilt_tasks: nq"),
+        ("webquestions", {}, "stanfordnlp/web_questions: "),
     ],
 )
 def test_the_hubs_dataset_depends_on_the_tasks_fields(name, fields, expected):
-    assert sources.hub_config(sources.task(block(name, fields))) == expected
+    assert ": ".join(sources.hub_config(sources.task(block(name, fields)))) == expected
 
 
 @pytest.mark.parametrize("edition", ["unfiltered-web", "web", "wikipedia"])

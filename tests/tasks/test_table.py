@@ -80,29 +80,19 @@ def test_a_cell_that_is_no_text_is_named(tmp_path, answer):
     ("name", "content", "fields", "message"),
     [
         ("table", "question,answer\nWho?,b\n", {"question": "q"}, r"has no column 'q' \(it has"),
-        (
-            "table",
-            "question;answer\nWho?;Ada\n",
-            {},
-            r"`answers: COLUMN` \(commas separate columns of \.csv",
-        ),
+        ("table", "question;answer\nWho?;Ada\n", {}, r"`answers: COLUMN` \(commas separate col"),
         ("table", "question,answer\nWho?,a\n ,b\n", {}, "line 3: column 'question' is empty"),
         ("labelled-table", "text,label\n,yes\n", LABELS, "line 2: column 'text' is empty"),
     ],
 )
 def test_what_a_table_lacks_is_named(tmp_path, name, content, fields, message):
     (tmp_path / "test.csv").write_text(content)
-    with pytest.raises(DataError, match=message):
-        table(tmp_path, name, **fields)
-    with pytest.raises(DataError, match=r"has no train\.csv"):
-        read("table", tmp_path, "train")
+    refused(table, tmp_path, name, error=DataError, match=message, **fields)
+    refused(read, "table", tmp_path, "train", error=DataError, match=r"has no train\.csv")
 
 
 def test_rows_are_numbered_or_have_the_names_in_a_column(tmp_path, caplog):
-    rows = [
-        {"key": 7, "question": "Who?", "answer": "Ada"},
-        {"key": "b", "question": "Why?", "answer": "-"},
-    ]
+    rows = [{"key": key, "question": "Who?", "answer": "Ada"} for key in (7, "b")]
     folder = write(tmp_path, "jsonl", rows)
     assert [each.id for each in table(folder)] == ["test-1", "test-2"]
     assert [each.id for each in table(folder, id="key")] == ["7", "b"]
