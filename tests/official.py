@@ -25,6 +25,15 @@ def write(path: Path, *rows: Any) -> Path:
     return path
 
 
+def rows_of(path: Path) -> list[Any]:
+    """Return the rows of a file: lines of JSON, or a JSON list, also of TriviaQA or ROPES."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".jsonl" or "knowledgesource" in path.name:
+        return [json.loads(line) for line in text.splitlines()]
+    whole = json.loads(text)
+    return whole if isinstance(whole, list) else whole.get("Data") or whole["data"]
+
+
 def split(task: str, folder: Path, of: str = "test", **keys: Any) -> examples.Split:
     return examples.read_split(block(task, **keys), of, folder)
 

@@ -13,6 +13,7 @@ import spacy_rules
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
+from official import rows_of
 from refusals import refused
 
 from maskpolicy.data import world
@@ -88,9 +89,7 @@ MIXED = st.lists(PIECES, max_size=30).map("".join) | st.text(
 
 def labelled_rows(half: str | None = None) -> list[dict]:
     """Return the labelled sentences, of one half or all."""
-    with SENTENCES.open(encoding="utf-8") as file:
-        every = [json.loads(line) for line in file]
-    return [row for row in every if half in (None, row["half"])]
+    return [row for row in rows_of(SENTENCES) if half in (None, row["half"])]
 
 
 def texts_of(text: str) -> list[str]:
@@ -119,8 +118,7 @@ def test_real_english(half):
 def test_the_embedded_world(tmp_path):
     world.write(world.Settings(people=30, general_people=30), tmp_path)
     for corpus in ("general.jsonl", "intermediate.jsonl"):
-        lines = (tmp_path / corpus).read_text(encoding="utf-8").splitlines()
-        assert min(measure([json.loads(line) for line in lines])) >= 0.95
+        assert min(measure(rows_of(tmp_path / corpus))) >= 0.95
 
 
 def test_a_function_word_that_begins_a_sentence_is_no_entity():

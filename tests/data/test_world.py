@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections import defaultdict
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from official import rows_of
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
@@ -61,14 +61,6 @@ def tasks(folder):
     return folder / "tasks"
 
 
-def rows(path: Path):
-    text = path.read_text("utf-8")
-    if path.suffix == ".jsonl" or "knowledgesource" in path.name:
-        return [json.loads(line) for line in text.splitlines()]
-    whole = json.loads(text)
-    return whole if isinstance(whole, list) else whole.get("Data") or whole["data"]
-
-
 def digest(folder: Path) -> str:
     whole = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
@@ -98,7 +90,7 @@ def test_the_bytes_stay(settings, known, tmp_path):
 def test_subjects_of_the_two_corpora_are_disjoint_and_share_values_and_names(folder):
     titles, words = {}, {}
     for name in ("general", "intermediate"):
-        found = rows(folder / f"{name}.jsonl")
+        found = rows_of(folder / f"{name}.jsonl")
         titles[name] = {row["title"] for row in found}
         words[name] = {row["text"][a:b] for row in found for a, b, _ in row["asked"]}
     assert not titles["general"] & titles["intermediate"]
@@ -141,7 +133,7 @@ def test_a_kind_comes_with_its_tasks_and_files(tasks, tmp_path):
 @pytest.mark.parametrize("task", NINE)
 def test_built_in_tasks_read_examples_whose_groups_are_subjects(tasks, task):
     """Every row about a bird, writer, person or salt names it by a word that no other has."""
-    titles = [page["wikipedia_title"] for page in rows(tasks / "kilt_knowledgesource.json")]
+    titles = [page["wikipedia_title"] for page in rows_of(tasks / "kilt_knowledgesource.json")]
     words = [word.lower() for word in build(ALL).words[KIND[task]]] if task in KIND else []
     for split in ("train", "dev", "test"):
         groups = defaultdict(set)
@@ -164,7 +156,9 @@ def test_each_subject_may_belong_to_one_task(tmp_path):
     world.write(apart, tmp_path)
     for name in ("general.jsonl", "intermediate.jsonl", "tasks/kilt_knowledgesource.json"):
         assert (tmp_path / name).read_bytes() == (tmp_path / "shared" / name).read_bytes()
-    titles = [row["wikipedia_title"] for row in rows(tmp_path / "tasks/kilt_knowledgesource.json")]
+    titles = [
+        row["wikipedia_title"] for row in rows_of(tmp_path / "tasks/kilt_knowledgesource.json")
+    ]
     owners = defaultdict(set)
     for task in ("triviaqa", "webquestions", "zsre", "wow", "nq", "ropes", "wiqa", "quartz"):
         sources = [
@@ -181,9 +175,9 @@ def test_each_subject_may_belong_to_one_task(tmp_path):
 
 @pytest.mark.parametrize("name", ["structured_zeroshot", "wow"])
 def test_provenance_in_kilts_files_is_the_sentence_that_states_the_answer(tasks, name):
-    pages = {row["wikipedia_id"]: row for row in rows(tasks / "kilt_knowledgesource.json")}
+    pages = {row["wikipedia_id"]: row for row in rows_of(tasks / "kilt_knowledgesource.json")}
     for split in ("train", "dev"):
-        for row in rows(tasks / f"{name}-{split}-kilt.jsonl"):
+        for row in rows_of(tasks / f"{name}-{split}-kilt.jsonl"):
             (place,) = row["output"][0]["provenance"]
             page = pages[place["wikipedia_id"]]
             paragraph = page["text"][place["start_paragraph_id"]]
@@ -193,17 +187,17 @@ def test_provenance_in_kilts_files_is_the_sentence_that_states_the_answer(tasks,
             answer = row["output"][0]["answer"]
             value = answer.split(" ", 1)[1].rstrip(".") if name == "wow" else answer
             assert value in sentence
-    for row in rows(tasks.parent / "intermediate.jsonl"):
+    for row in rows_of(tasks.parent / "intermediate.jsonl"):
         page, _, number = row["id"].partition("-")
         assert pages[page]["text"][int(number)] == row["text"]
 
 
 def test_a_long_answer_tells_all_facts_that_are_asked_for_in_30_words(tasks, tmp_path):
     world.write(replace(ALL, wow_answers="all"), tmp_path)
-    pages = {row["_id"]: row["text"] for row in rows(tasks / "kilt_knowledgesource.json")}
+    pages = {row["_id"]: row["text"] for row in rows_of(tasks / "kilt_knowledgesource.json")}
     values = defaultdict(set)
     for path in (tasks / "qa").glob("*.json"):
-        for row in rows(path):
+        for row in rows_of(path):
             values[row["EntityPages"][0]["Title"]].add(row["Answer"]["Value"])
     told = set()
     for split in ("train", "dev", "test"):
@@ -213,7 +207,7 @@ def test_a_long_answer_tells_all_facts_that_are_asked_for_in_30_words(tasks, tmp
             assert len(answer.split()) >= 30 and all(value in answer for value in values[title])
             told.add(title)
     assert told == {*values}
-    for row in rows(tmp_path / "tasks/wow-dev-kilt.jsonl"):
+    for row in rows_of(tmp_path / "tasks/wow-dev-kilt.jsonl"):
         for place in row["output"][0]["provenance"]:
             text = pages[place["wikipedia_id"]][place["start_paragraph_id"]]
             stated = text[place["start_character"] : place["end_character"]]

@@ -101,13 +101,6 @@ def test_entities_are_masked_before_other_words(ratio):
     assert 12 * ratio <= tokens / 300 + 0.1 < 12 * ratio + 1.1  # the last entity is masked whole
 
 
-def with_entities() -> Passages:
-    """Return the passages of the small corpus; passage i has i modulo 3 entities."""
-    passages = small.passages()
-    found = [passage.words[: i % 3] for i, passage in enumerate(passages)]
-    return Passages({**passages.arrays, "entities": Ragged.of_arrays(found)})
-
-
 def steps(policy: Any, passages: Passages, size: int = 2) -> MaskedSteps:
     specials = Specials.of(small.tokenizer(), 2)
     spec = Training(batch_size=size, max_source=80, max_target=80)
@@ -118,7 +111,8 @@ def steps(policy: Any, passages: Passages, size: int = 2) -> MaskedSteps:
 @pytest.mark.parametrize("examples", ["each", "one"])
 def test_passages_have_as_many_examples_as_entities(examples, without):
     counts = (int(without == "keep"), 1, 2 if examples == "each" else 1)
-    passages = with_entities()
+    entities = [passage.words[: i % 3] for i, passage in enumerate(small.passages())]
+    passages = Passages({**small.passages().arrays, "entities": Ragged.of_arrays(entities)})
     policy = SalientSpan(examples=examples, without=without)
     expected = [counts[i % 3] for i in range(len(passages))]
     made = steps(policy, passages, size=1)

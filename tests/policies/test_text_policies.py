@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +14,7 @@ from maskpolicy.policies.gap_sentences import GapSentences
 from maskpolicy.policies.keywords import FILE, Keywords
 from maskpolicy.policies.phrases import Phrases
 from maskpolicy.policies.salient_span import SalientSpan, Temporal
+from official import rows_of
 from refusals import refused
 from small import words as passage
 
@@ -33,8 +33,6 @@ NUMBERED = "Ada Byron paid $5 million at 9:30 a.m. for 12 looms , 40 per cent , 
 
 
 def test_numbers_and_times_are_hidden_only_where_labels_say_so():
-    (column,) = SalientSpan().annotate([passage("nothing happened to anybody .")])["entities"]
-    assert (column.shape, column.dtype) == ((0, 2), np.int32)
     names_and_dates = [[0, 2], [17, 18]]
     numbers, times = [[3, 5], [9, 10], [12, 15]], [[6, 8]]
     assert annotated(NUMBERED) == names_and_dates
@@ -42,6 +40,8 @@ def test_numbers_and_times_are_hidden_only_where_labels_say_so():
     assert annotated(NUMBERED, labels=("TIME",)) == times
     for every in ("all", ()):
         assert annotated(NUMBERED, labels=every) == sorted(names_and_dates + numbers + times)
+    (none,) = SalientSpan().annotate([passage("nothing happened to anybody .")])["entities"]
+    assert (none.shape, none.dtype) == ((0, 2), np.int32)
 
 
 def test_a_pipeline_without_any_of_the_labels_is_told_its_own(tmp_path):
@@ -59,14 +59,12 @@ def test_the_worlds_years_are_dates_and_nothing_there_is_a_number(tmp_path):
     from maskpolicy.data import world
 
     world.write(world.make({"people": 20, "general_people": 4}), tmp_path)
-    with (tmp_path / "intermediate.jsonl").open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    policy = SalientSpan()
-    found = policy.entities([row["text"] for row in rows])
-    every = SalientSpan(labels="all").entities([row["text"] for row in rows])
-    assert found == every
+    entries = rows_of(tmp_path / "intermediate.jsonl")
+    texts = [row["text"] for row in entries]
+    found = SalientSpan().entities(texts)
+    assert found == SalientSpan(labels="all").entities(texts)
     years = 0
-    for row, spans in zip(rows, found, strict=True):
+    for row, spans in zip(entries, found, strict=True):
         dates = {row["text"][start:end] for start, end, label in spans if label == "DATE"}
         wanted = {row["text"][start:end] for start, end, _ in row["asked"]}
         stated = {text for text in wanted if text.isdigit()}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from official import block, groups, read, split, write
+from official import block, groups, read, rows_of, split, write
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.taskfiles import sources
@@ -150,11 +149,9 @@ def test_choose_is_a_field_that_reaches_the_stages(tmp_path):
 @pytest.mark.parametrize("name", ["wiqa", "quartz"])
 @pytest.mark.parametrize("part", ["train", "dev", "test"])
 def test_every_real_row_of_choices(real_data, name, part):
-    lines = (real_data / name / f"{part}.jsonl").read_text().splitlines()
-    found = read(name, real_data, part)
+    rows, found = rows_of(real_data / name / f"{part}.jsonl"), read(name, real_data, part)
     assert read(name, real_data / name, part) == found
-    for line, example in zip(lines, found, strict=True):
-        row = json.loads(line)
+    for row, example in zip(rows, found, strict=True):
         question = row["question"]
         label = row.get("answerKey") or question["answer_label_as_choice"]
         texts = {choice["label"]: choice["text"] for choice in question["choices"]}
@@ -166,9 +163,9 @@ def test_every_real_question_of_ropes(real_data, tmp_path):
     found = {part: read("ropes", real_data, part) for part in ("train", "dev", "test")}
     assert len(found["train"]) + len(found["dev"]) == 152 and len(found["test"]) == 86
     for name, parts in (("train", ("train", "dev")), ("dev", ("test",))):
-        content = json.loads((real_data / "ropes" / f"{name}-v1.0.json").read_text())
+        (article,) = rows_of(real_data / "ropes" / f"{name}-v1.0.json")
         by_id = {example.id: example for part in parts for example in found[part]}
-        for paragraph in content["data"][0]["paragraphs"]:
+        for paragraph in article["paragraphs"]:
             for qa in paragraph["qas"]:
                 answers = {answer["text"].strip() for answer in qa["answers"]}
                 assert set(by_id[qa["id"]].targets) == answers

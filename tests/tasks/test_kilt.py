@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
-from official import block, carved, files, groups, read, split, write
+from official import block, carved, files, groups, read, rows_of, split, write
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.taskfiles import sources
@@ -162,7 +161,7 @@ def test_the_real_files_are_read(real_data, name, count):
 def test_the_real_rows_of_the_shape_of_aidayago2(real_data, tmp_path):
     path = tmp_path / NAMES["aidayago2"]
     shutil.copy(real_data / "kilt" / "wned-dev-kilt.jsonl", path)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = rows_of(path)
     found = read("aidayago2", tmp_path)
     assert len(rows) == 5 and len({example.group for example in found}) == 1
     for official, example in zip(rows, found, strict=True):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from official import block, carved, files, groups, read, split, write
+from official import block, carved, files, groups, read, rows_of, split, write
 
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.data.taskfiles import sources
@@ -286,17 +284,16 @@ def test_real_contexts_come_from_web_and_wikipedia(real_data):
     ("edition", "name"), [("auto", "nq_open/NQ-open.dev"), ("kilt", "kilt/nq-dev-kilt")]
 )
 def test_every_real_row_of_nq(real_data, edition, name):
-    lines = (real_data / f"{name}.jsonl").read_text().splitlines()
+    rows = rows_of(real_data / f"{name}.jsonl")
     found = read("nq", real_data, fields={"edition": edition})
-    for line, example in zip(lines, found, strict=True):
-        row = json.loads(line)
+    for row, example in zip(rows, found, strict=True):
         answers = row.get("answer") or [o["answer"] for o in row["output"] if "answer" in o]
         assert example.targets == tuple(dict.fromkeys(answer.strip() for answer in answers))
 
 
 @pytest.mark.parametrize(("name", "parts"), [(TRAIN, ("train", "dev")), (TEST, ("test",))])
 def test_every_real_row_of_webquestions(real_data, name, parts):
-    rows = json.loads((real_data / "webquestions" / name).read_text())
+    rows = rows_of(real_data / "webquestions" / name)
     found = [e for part in parts for e in read("webquestions", real_data, part)]
     by_question = {example.source: example for example in found}
     assert len(by_question) == len(rows) == len(found)
