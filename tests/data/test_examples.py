@@ -14,7 +14,6 @@ from refusals import refused
 from maskpolicy import ConfigError, DataError, Example
 from maskpolicy.data.taskfiles import dpr, examples, sources
 from maskpolicy.data.taskfiles.evidence import window
-from maskpolicy.data.taskfiles.examples import carve, first
 from maskpolicy.experiment.definition import Limit
 from maskpolicy.plugins import discovery
 
@@ -198,14 +197,14 @@ def test_short_answers_are_those_of_the_row_and_are_kept_only_where_there_are_so
 @given(st.sets(st.text(max_size=5), min_size=2, max_size=40), st.floats(0, 1), st.data())
 def test_both_sides_of_a_carve_have_a_group_and_those_to_stay_stay(groups, share, data):
     stay = data.draw(st.sets(st.sampled_from(sorted(groups)), max_size=len(groups) - 1))
-    dev = carve(groups, share, stay)
+    dev = examples.carve(groups, share, stay)
     assert dev and dev < groups and not dev & stay
 
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=30), st.integers(0, 30), st.integers(0, 20))
 def test_a_limit_takes_whole_groups_and_of_one_the_first(groups, count, more):
-    places = first(groups, count)
-    assert places == sorted(set(places)) and {*places} <= {*first(groups, count + more)}
+    places = examples.first(groups, count)
+    assert places == sorted(set(places)) and {*places} <= {*examples.first(groups, count + more)}
     assert len(places) == min(count, len(groups))
     taken = [groups[place] for place in places]
     parts = {group for group in set(taken) if taken.count(group) < groups.count(group)}

@@ -18,7 +18,6 @@ from rich.console import Console
 from maskpolicy import Example, Store
 from maskpolicy.core import metrics
 from maskpolicy.data import majority, world
-from maskpolicy.data.majority import RULES, Material
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import page, report
 from maskpolicy.pipeline.graph.execution import execute
@@ -32,8 +31,8 @@ def example(source: str, *answers: str, group: str = "", **fields) -> Example:
 
 def learnt(name: str, train: Sequence[Example], metric: str = "exact_match", **facts):
     """Return the guess that a rule learns."""
-    learn = next(rules[name] for rules in RULES.values() if name in rules)
-    return learn(Material(train, metric, **facts))
+    learn = next(rules[name] for rules in majority.RULES.values() if name in rules)
+    return learn(majority.Material(train, metric, **facts))
 
 
 def births(wording: str, towns: Sequence[str]) -> list[Example]:
@@ -104,7 +103,7 @@ def test_spans_are_no_answer_or_the_first_words():
 def test_a_rule_is_chosen_on_a_large_dev_and_scored_on_test():
     train = births("where was", ["Ulm"] * 6) + births("who saw", ["Ada"] * 8)
     dev, test = births("where was", ["Ulm", "Bonn"] * 500), births("where was", ["Kiel"])
-    found = majority.best(Material(train, "exact_match"), dev, test, "text")
+    found = majority.best(majority.Material(train, "exact_match"), dev, test, "text")
     tried = {"commonest answer": 0, "relation": 0.5, "template": 0.5, "in the source": 0.5}
     assert asdict(found) == {"rule": "relation", "score": 0.0, "n": 1, "tried": tried}
 
@@ -114,14 +113,14 @@ def test_a_rule_is_chosen_by_train_and_dev_and_not_by_a_small_dev():
     train = births("where was", ["Ulm"] * 9) + births("who saw", ["Ada"] * 10)
     dev = births("where is", ["Ada"] * 2)
     test = births("where was", ["Ulm"] * 4)
-    found = majority.best(Material(train, "exact_match"), dev, test, "text")
+    found = majority.best(majority.Material(train, "exact_match"), dev, test, "text")
     assert (found.rule, found.score, found.n) == ("relation", 1.0, 4)
     assert found.tried["commonest answer"] < found.tried["template"] == 1
 
 
 def test_no_fold_learns_from_the_groups_of_another_one():
     rows = [example(f"q{i}", f"a{i // 3}", group=f"g{i // 3}") for i in range(40)]
-    found = majority.best(Material(rows, "exact_match"), [], rows, "text")
+    found = majority.best(majority.Material(rows, "exact_match"), [], rows, "text")
     assert set(found.tried.values()) == {0}
 
 
@@ -132,8 +131,8 @@ rows = st.lists(st.tuples(texts, texts.filter(str.strip)), min_size=1, max_size=
 @given(rows, rows, st.sampled_from(["exact_match", "f1", "kilt_accuracy"]))
 def test_no_rule_reads_the_answers_that_it_is_scored_by(train, test, metric):
     learnt_from = [example(source, answer) for source, answer in train]
-    for learn in RULES["text"].values():
-        guess = learn(Material(learnt_from, metric))
+    for learn in majority.RULES["text"].values():
+        guess = learn(majority.Material(learnt_from, metric))
         for source, answer in test if guess else ():
             blind = Example("another id", "another group", source, ())
             assert guess is not None

@@ -16,17 +16,10 @@ from pyarrow import parquet
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus import documents, shards
+from maskpolicy.data.corpus import passages as corpora
 from maskpolicy.data.corpus.annotation import annotate
 from maskpolicy.data.corpus.mixing import TextShare, mix
-from maskpolicy.data.corpus.passages import (
-    LANGUAGE,
-    PASSAGES_FILE,
-    Document,
-    Passages,
-    open_arrays,
-    passage_rows,
-    write_passages,
-)
+from maskpolicy.data.corpus.passages import PASSAGES_FILE, Document, Passages
 from maskpolicy.data.datafiles.rows import scan
 from maskpolicy.experiment.definition import CorpusBlock
 
@@ -41,7 +34,8 @@ def artifact(
         Document(f"{name}-{i}", f"{name} {i}. {small.TEXTS[i % 8]}", columns, language)
         for i in range(count)
     )
-    write_passages(out / PASSAGES_FILE, passage_rows(documents, small.tokenizer(), 100))
+    rows = corpora.passage_rows(documents, small.tokenizer(), 100)
+    corpora.write_passages(out / PASSAGES_FILE, rows)
     return out
 
 
@@ -56,7 +50,7 @@ def mixed(folder: Path, corpus: Path, seed: int = 0, **texts: tuple[Path, float]
 def test_the_passages_of_the_corpus_come_first_and_unchanged(tmp_path):
     corpus, other = artifact(tmp_path, "own", 8), artifact(tmp_path, "other", 20)
     found, before = mixed(tmp_path, corpus, general=(other, 0.2)), Passages.open(corpus)
-    assert len(found) == 10 and LANGUAGE not in found.arrays  # of English texts
+    assert len(found) == 10 and corpora.LANGUAGE not in found.arrays  # of English texts
     for index in range(8):
         assert found[index].id == before[index].id
         assert np.array_equal(found[index].tokens, before[index].tokens)
@@ -119,7 +113,7 @@ def test_a_corpus_in_shards_is_mixed_as_one_without(tmp_path):
     ]
     linked = (tmp_path / "mixed-4" / "00000.safetensors").stat()
     assert linked.st_ino == (parts[0] / PASSAGES_FILE).stat().st_ino  # nothing is copied
-    assert [*open_arrays(whole)] == [*found.arrays]
+    assert [*corpora.open_arrays(whole)] == [*found.arrays]
 
 
 def packed_rows(folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import small
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
+from official import rows_of
 
 from benchmarks.figures_of_text import figures
 from maskpolicy.core.errors import ConfigError
@@ -23,21 +23,12 @@ from maskpolicy.data.corpus import documents
 from maskpolicy.data.corpus.documents import WorldSource
 from maskpolicy.data.corpus.passages import Passages, build_passages
 from maskpolicy.data.corpus.spacy_pipelines import find_entities
+from maskpolicy.data.world import unasked_texts
 from maskpolicy.data.world.create import corpus_row
 from maskpolicy.data.world.pools import build
 from maskpolicy.data.world.prose import prose
 from maskpolicy.data.world.subject_kinds import described, subjects
-from maskpolicy.data.world.unasked_texts import (
-    MASK,
-    NAMING,
-    PARTS,
-    Blank,
-    blanks,
-    held_out,
-    majority,
-    probed_entries,
-    situations,
-)
+from maskpolicy.data.world.unasked_texts import Blank, blanks, held_out, situations
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS, WITH_ERRORS, EntityErrors
 from maskpolicy.plugins.discovery import instance
 
@@ -56,14 +47,6 @@ def folder(tmp_path_factory):
     return out
 
 
-def rows(path):
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def documents_of(folder, part="intermediate", limit=0):
-    return list(documents.read(WorldSource(part=part, limit=limit), {"world": folder}))
-
-
 def test_situations_end_the_general_corpus_and_change_nothing_else(folder, tmp_path):
     world.write(world.make(SMALL), tmp_path)
     without, general = (each / "general.jsonl" for each in (tmp_path, folder))
@@ -73,19 +56,19 @@ def test_situations_end_the_general_corpus_and_change_nothing_else(folder, tmp_p
         if name.name not in ("situations.jsonl", "world.json"):
             assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
     assert not (tmp_path / "situations.jsonl").exists()
-    entries = len(rows(without))
-    assert len(rows(general)) == entries / 0.75
+    entries = len(rows_of(without))
+    assert len(rows_of(general)) == entries / 0.75
     assert world.figures(folder)["corpora"]["situations"]["documents"] == entries / 3
 
 
-@given(seed=st.integers(0, 2**31), part=st.sampled_from(PARTS))
+@given(seed=st.integers(0, 2**31), part=st.sampled_from(unasked_texts.PARTS))
 @limits(deadline=None, max_examples=10)
 def test_the_background_tells_which_of_the_two_is_meant(seed, part):
     settings = world.Settings(seed=seed)
     pools = build(settings)
     patterns = [
         filled(wording, pools.values[pool])
-        for pool, wordings in NAMING.items()
+        for pool, wordings in unasked_texts.NAMING.items()
         for wording in wordings
     ]
     for entry in situations(settings, part, 20):
@@ -157,7 +140,7 @@ def test_a_wrong_entity_is_as_many_other_words(entry, errors, seed):
 def test_the_policy_column_masks_gold_as_salient_span_does(tmp_path):
     """So a row with errors differs from salient-span in the errors alone."""
     world.write(world.make(SHORT), tmp_path)
-    found = documents_of(tmp_path, limit=40)
+    found = documents.read(WorldSource(part="intermediate", limit=40), {"world": tmp_path})
     passages = Passages(build_passages(found, small.tokenizer(), 100))
     salient = instance("policy", "salient-span", {})
     column = instance("policy", "column", {"column": "gold_entities"})
@@ -170,7 +153,8 @@ def test_the_policy_column_masks_gold_as_salient_span_does(tmp_path):
 
 
 def test_a_probed_entry_has_its_ranges_and_each_person_a_fact_of_its_own_in_every_part():
-    probed = probed_entries(world.make({"people": 30, "general_people": 8}), 100, seed=0)
+    settings = world.make({"people": 30, "general_people": 8})
+    probed = unasked_texts.probed_entries(settings, 100, seed=0)
     assert len(probed) == 30 * 18
     for entry in probed:
         assert entry.text[slice(*entry.name)] == entry.person
@@ -199,7 +183,7 @@ def test_a_probed_entry_has_its_ranges_and_each_person_a_fact_of_its_own_in_ever
 )
 def test_a_world_without_parts_for_a_probe_is_refused(options, people, message):
     with pytest.raises(ConfigError, match=message):
-        probed_entries(world.make({"people": 8, **options}), people, 0)
+        unasked_texts.probed_entries(world.make({"people": 8, **options}), people, 0)
 
 
 EVERY_KIND = {"kinds": list(SUBJECT_KINDS), **SHORT, "people": 100}
@@ -258,7 +242,7 @@ def test_every_asked_value_of_every_passage_is_masked_once_and_can_be_renamed(ma
     assert sum(blank.kind == "people" for blank in masked) == 100 * 5 * 3
     assert {blank.kind for blank in masked} == set(SUBJECT_KINDS)
     for blank in masked:
-        assert blank.text.count(MASK) == 1
+        assert blank.text.count(unasked_texts.MASK) == 1
         name = blank.text[slice(*blank.name)]
         assert name in called and name != blank.other
         assert blank.renamed == blank.text.replace(name, blank.other, 1)
@@ -319,7 +303,7 @@ def test_without_the_name_a_guess_is_no_better_than_the_most_frequent_value(mask
     """
     of_kind = [blank for blank in masked if blank.kind == kind]
     right = nameless(of_kind)
-    if right > majority(of_kind) + 0.05:
+    if right > unasked_texts.majority(of_kind) + 0.05:
         assert right <= nameless(_exchanged(of_kind)) + 0.05
 
 

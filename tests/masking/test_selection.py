@@ -14,18 +14,11 @@ from hypothesis import strategies as st
 from maskpolicy.policies.mixture import Mixture
 from refusals import refused
 
-from maskpolicy.core.errors import ConfigError, PluginError
+from maskpolicy import ConfigError, Passage, as_spans, choose, draw, draw_highest, draw_weighted
+from maskpolicy.core.errors import PluginError
 from maskpolicy.core.schema import Schedule
-from maskpolicy.core.types import Denoising, Passage, Spans, as_spans
-from maskpolicy.masking.selection import (
-    Masker,
-    check,
-    choose,
-    draw,
-    draw_highest,
-    draw_weighted,
-    select,
-)
+from maskpolicy.core.types import Denoising, Spans
+from maskpolicy.masking.selection import Masker, check, select
 from maskpolicy.plugins import registry
 
 PASSAGES = small.passages()

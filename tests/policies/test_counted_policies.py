@@ -10,16 +10,11 @@ from math import log
 import numpy as np
 import pytest
 import small
+from maskpolicy.policies import informask
 from maskpolicy.policies.concepts import Concepts, read_graph
 from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, DifferenceMasking
 from maskpolicy.policies.frequency import Frequency, spread
-from maskpolicy.policies.informask import (
-    InforMask,
-    InforMaskRates,
-    best_mask,
-    information,
-    neighbours,
-)
+from maskpolicy.policies.informask import InforMask, InforMaskRates
 from maskpolicy.policies.pmi import PMI, scores, units
 
 from maskpolicy import ConfigError, DataError, Statistics
@@ -257,9 +252,9 @@ def test_information_is_that_of_two_tokens_in_any_order_and_a_table_has_it_for_e
     together = log(12 / 41 / (2 * 12 / 48 * 12 / 48))
     rare = log(3 / 41 / (2 * 11 / 48 * 9 / 48))
     twice = log(2 / 41 / (4 / 48) ** 2)
-    assert information(pairs, known) == pytest.approx([together, rare, twice, 0, 0])
-    one, two, three = information(np.asarray([[1, 2], [1, 3], [2, 3]]), known)
-    tables = list(neighbours([PASSAGES[0], PASSAGES[-1], PASSAGES[18]], known, 2))
+    assert informask.information(pairs, known) == pytest.approx([together, rare, twice, 0, 0])
+    one, two, three = informask.information(np.asarray([[1, 2], [1, 3], [2, 3]]), known)
+    tables = list(informask.neighbours([PASSAGES[0], PASSAGES[-1], PASSAGES[18]], known, 2))
     assert tables[0] == pytest.approx(np.asarray([[one, two], [three, 0], [0, 0]]))
     assert [table.shape for table in tables[1:]] == [(0, 2), (1, 2)]
 
@@ -278,13 +273,13 @@ def test_the_most_informative_of_all_drawn_masks_is_used():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(9, 4)).astype(np.float32)
     drawn = np.random.default_rng(7).random((50, 9)).argsort(axis=1).argsort(axis=1) < 3
-    chosen = best_mask(table, 3, 50, np.random.default_rng(7))
+    chosen = informask.best_mask(table, 3, 50, np.random.default_rng(7))
     values = [relevance(table, mask) for mask in drawn]
     assert chosen.sum() == 3
     assert relevance(table, chosen) == pytest.approx(max(values))
     assert max(values) > np.mean(values)
-    assert best_mask(table[:0], 0, 3, rng).tolist() == []
-    assert best_mask(table[:1], 1, 3, rng).tolist() == [True]
+    assert informask.best_mask(table[:0], 0, 3, rng).tolist() == []
+    assert informask.best_mask(table[:1], 1, 3, rng).tolist() == [True]
 
 
 def test_tokens_that_tell_each_other_are_masked_and_independent_ones_are_not():
@@ -359,12 +354,9 @@ def test_concepts_join_the_curriculum_by_their_distance_from_the_basic_ones(tmp_
     # of way (4 neighbours) and road (2) only way occurs 10 times. The release's next stage are the
     # neighbours of way, `construct_next_stage({way}) == {road, home, by the way, river}`, then town
     first = {"way": 1, "home": 2, "by the way": 2, "road": 2, "river": 2}
-    _, stages = concepts(tmp_path, lines)
-    assert dict(stages.items()) == {**first, "town": 3, "hall": 3}
-    _, stages = concepts(tmp_path, lines, stages=4)
-    assert dict(stages.items()) == {**first, "town": 3, "hall": 4}
-    _, stages = concepts(tmp_path, lines, hops=2)
-    assert dict(stages.items()) == {**first, "town": 2, "hall": 3}
+    for given, town, hall in (({}, 3, 3), ({"stages": 4}, 3, 4), ({"hops": 2}, 2, 3)):
+        _, stages = concepts(tmp_path, lines, **given)
+        assert dict(stages.items()) == {**first, "town": town, "hall": hall}
     with pytest.raises(DataError, match=r"none of the 2 concepts of .* occurs 40 times"):
         concepts(tmp_path, frequent=40)
 

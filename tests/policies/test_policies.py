@@ -28,7 +28,6 @@ from maskpolicy import ConfigError, Passage, as_spans, scatter
 from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking import selection
 from maskpolicy.plugins import discovery, hooks, registry
-from maskpolicy.plugins.discovery import instance
 
 discovery.load_builtin("policy")
 WITH_RATIO = [
@@ -115,7 +114,7 @@ NEEDED = {  # fields without a default
 
 def of(name: str, **fields):
     """Return a policy by its name."""
-    return instance("policy", name, NEEDED.get(name, {}) | fields)
+    return discovery.instance("policy", name, NEEDED.get(name, {}) | fields)
 
 
 SHARES = [  # policy, the column that it draws by, how often each of so many tokens is masked

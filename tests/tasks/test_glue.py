@@ -7,7 +7,6 @@ from official import block, carved, groups, read, split, write
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.taskfiles import sources
-from maskpolicy.data.taskfiles.sources import facts
 from maskpolicy.plugins.discovery import find_plugin
 
 HEADS = {
@@ -212,7 +211,7 @@ def test_squad_2_keeps_questions_without_an_answer_and_the_hub_has_the_same_rows
     found = squad(tmp_path, (CONTEXT, [QA, NONE]), name="dev-v2.0.json", task="squad_v2")
     answered = [(one.targets != (), one.answerable) for one in found.examples]
     assert answered == [(True, True), (False, False)]
-    assert facts(find_plugin("task", "squad_v2")).unanswerable
+    assert sources.facts(find_plugin("task", "squad_v2")).unanswerable
     row = {**QA, "title": "Oder", "context": CONTEXT}
     row["answers"] = {"text": ["The Oder"], "answer_start": [0]}
     assert sources.task(block("squad")).plugin.example(row).start == 0
