@@ -6,12 +6,14 @@ import logging
 import os
 import subprocess
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import forked
 import pytest
 import s3
+import typer
 from hypothesis import settings
 
 from maskpolicy.app.commands import app
@@ -60,12 +62,18 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
+@cache
+def command_line() -> Any:
+    """Return the command line, which Typer would build anew for each command."""
+    return typer.main.get_command(app)
+
+
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run one command in this process; returns exit code, stdout and stderr."""
 
     def call(*words: object) -> tuple[int, str, str]:
-        code = app([str(word) for word in words], standalone_mode=False) or 0
+        code = command_line()([str(word) for word in words], standalone_mode=False) or 0
         out, err = capfd.readouterr()
         return code, out, err
 

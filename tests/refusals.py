@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,3 +27,18 @@ def refused(
     assert len(message.splitlines()) == 1
     assert len(message) < 700  # enough for the names of all policies
     return message
+
+
+def messages(file: str) -> Iterator[tuple[str, str]]:
+    """Yield the cases of messages.txt beside a test file: what is given, and what is said.
+
+    Each line is a case, "GIVEN => SAID". A given text after ".." follows that of the last line
+    that begins with "#".
+    """
+    before = ""
+    for line in Path(file).with_name("messages.txt").read_text("utf-8").splitlines():
+        if line.startswith("# "):
+            before = line[2:]
+        else:
+            given, _, said = line.rpartition(" => ")
+            yield given.replace("..", before, 1) if given[:2] == ".." else given, said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from fnmatch import fnmatch
@@ -12,6 +13,14 @@ import huggingface_hub
 import pytest
 
 from maskpolicy.core import hub as access
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test works in an empty folder, where commands keep their store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +103,33 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactor
     monkeypatch.setattr(access, "is_reachable", lambda endpoint: hub.is_reachable)
     monkeypatch.setattr(access, "access", nullcontext)
     return hub
+
+
+# 24 passages of 10 words in the file's corpus, and 6 in that of a row
+BUDGETS = """
+model: mini
+corpus: {files: [it.txt], words: 10}
+policies:
+  - none
+  - random
+  - {name: original, label: short, corpus: {files: [short.txt]}, intermediate: {epochs: 4}}
+  - {name: original, label: words, intermediate: {words: 121, batch_size: 3}}
+tasks:
+  - {name: table, label: all, data: tables}
+  - {name: table, label: few, data: tables, limit: {train: 9}, finetune: {batch_size: 2}}
+  - {name: table, label: own, data: tables, finetune: {epochs: 1.5}}
+  - {name: table, label: steps, data: tables, finetune: {steps: 7}}
+finetune: {batch_size: 4}
+intermediate: {epochs: 2.5, batch_size: 8}
+"""
+
+
+def with_budgets(folder: Path) -> None:
+    """Write it.yaml, an experiment with budgets in words and epochs, and what it names."""
+    line = "one two three four five six seven eight nine ten\n\n"
+    (folder / "tables").mkdir(parents=True)
+    for name, text in (("it.yaml", BUDGETS), ("it.txt", 24 * line), ("short.txt", 6 * line)):
+        (folder / name).write_text(text)
+    for split, count in (("train", 13), ("test", 2)):
+        rows = [{"question": f"What is {n} in {split}?", "answer": str(n)} for n in range(count)]
+        (folder / "tables" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -15,13 +15,6 @@ from maskpolicy.leaderboard.results.cell import fingerprint
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch, tmp_path):
-    """Keep the store of every command in the test's own folder."""
-    monkeypatch.setenv("MASKPOLICY_STORE", str(tmp_path / "store"))
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def finished() -> Path:
     """A folder of results as `run` writes them."""

@@ -22,6 +22,7 @@ YAML = """
 model: mini
 corpus: {files: [it.txt]}
 data: world
+world: {people: 8, general_people: 6}
 policies:
   - none
   - {name: regex, label: years, pattern: '\\d{4}', spans: all}
@@ -44,15 +45,21 @@ BERG = policy_file(
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """A working directory with an experiment, its corpus and the tables of a task."""
-    monkeypatch.chdir(tmp_path)
+def files(here, store):
+    """An experiment, its corpus and the tables of a task, and the store of all tests."""
+    Path("store").symlink_to(store)
     Path("it.txt").write_text("\n\n".join(TEXTS))
     Path("tables").mkdir()
     rows = "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in QUESTIONS)
     for split in ("train", "dev", "test"):
         Path("tables", f"{split}.jsonl").write_text(rows)
     Path("it.yaml").write_text(YAML)
+
+
+@pytest.fixture
+def new_store(files):
+    """A store of the test's own."""
+    Path("store").unlink()
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +132,7 @@ def test_examples_of_passages_are_counted(checked):
     assert some["answers_masked"] == every["answers_masked"]
 
 
+@pytest.mark.usefixtures("new_store")
 def test_columns_are_computed_for_the_passages_of_the_sample(checked):
     Path("it.txt").write_text("\n\n".join(f"{text} It is {i}." for text in TEXTS for i in range(9)))
     random = "{name: random, ratio: {start: 0.9, end: 0.1}}"
@@ -147,6 +155,7 @@ def test_only_what_the_training_reads_is_masked(checked):
     assert every["spans_per_passage"] == 1 and every["masked_tokens"] < 0.5
 
 
+@pytest.mark.usefixtures("new_store")
 def test_nothing_is_trained_and_run_finds_what_was_computed(call, checked):
     checked("resources={intermediate: {processes: 2}}")
     before = {record["kind"] for record in records()}
@@ -163,8 +172,7 @@ def test_nothing_is_trained_and_run_finds_what_was_computed(call, checked):
 
 def test_rows_that_need_a_training_are_named(checked):
     rows = "policies=[{name: supervised, train_on: [zsre]}, self-evolution, mass]"
-    world = ("corpus=world", "tasks=[zsre]", "world={people: 8, general_people: 6}")
-    found = checked(rows, *world, "baseline=mass")
+    found = checked(rows, "corpus=world", "tasks=[zsre]", "baseline=mass")
     assert found["later"] == ["supervised train_on=zsre", "self-evolution"]
     assert [row["row"] for row in found["rows"]] == ["mass"]
 

@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from pathlib import Path
 
+import clusters
+import forked
 import pytest
 from rich.table import Table
 from rich.text import Text
 
+from maskpolicy.app.commands import app
 from maskpolicy.app.printed import console
 
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
 
 
-@pytest.fixture
-def small_world(call, tmp_path):
-    assert call("world", "--out", tmp_path / "world", "people=8", "general_people=4")[0] == 0
-    return tmp_path / "world"
+SIZES = ("people=8", "general_people=4", "writers=4", "birds=4", "salts=4")
 
 
-def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, env={**os.environ, **environment}
-    )
+@pytest.fixture(scope="module")
+def small_world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small") / "world"
+    assert not app(["world", "--out", str(folder), *SIZES], standalone_mode=False)
+    return folder
 
 
-@pytest.mark.parametrize("words", [None, ["run", "--help"], ["list", "keys"]])
-def test_nothing_heavy_is_loaded_before_it_is_needed(words):
-    called = f"from maskpolicy.app.commands import app\napp({words}, standalone_mode=False)\n"
-    code = called if words else "import maskpolicy\n"
-    done = python("-c", f"{code}import sys\nprint(*sys.modules)")
+def test_nothing_heavy_is_loaded_before_it_is_needed():
+    code = """import sys
+from maskpolicy.app.commands import app
+
+for words in ["run", "--help"], ["list", "keys"]:
+    app(words, standalone_mode=False)
+print(*sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not set(HEAVY) & set(done.stdout.splitlines()[-1].split())
 
 
 def test_a_traceback_comes_with_debug_only():
-    for words, code in (([], 2), (["--debug"], 1)):
-        done = python("-m", "maskpolicy", "run", "no.yaml", *words)
-        assert ("Traceback" in done.stderr) == bool(words)
-        assert done.returncode == code
+    for words, code in (((), 2), (("--debug",), 1)):
+        said = clusters.finish(forked.command("run", "no.yaml", *words), codes=(code,))
+        assert ("Traceback" in said) == bool(words)
 
 
 def listed(call, what, key="name"):
@@ -78,16 +81,14 @@ def test_models_are_listed_by_family(call):
         assert words in shown
 
 
-def test_the_world_is_written_and_its_figures_printed(call, small_world, tmp_path):
+def test_the_world_is_written_and_its_figures_printed(call, small_world):
     for name in ("general.jsonl", "intermediate.jsonl", "tasks"):
         assert (small_world / name).exists()
-    keys = ("world.people=8", "world.general_people=4")  # as in an experiment
-    code, out, _ = call("world", "--out", tmp_path / "same", *keys, "--json")
+    keys = [f"world.{size}" for size in SIZES]  # as in an experiment
+    code, out, _ = call("world", "--out", "same", *keys, "--json")
     figures = json.loads(out)
     assert code == 0
-    assert (tmp_path / "same" / "world.json").read_bytes() == (
-        small_world / "world.json"
-    ).read_bytes()
+    assert Path("same/world.json").read_bytes() == (small_world / "world.json").read_bytes()
     assert set(figures["tasks"]) == {
         *("triviaqa", "webquestions", "nq", "aidayago2", "zsre", "wow", "wiqa", "quartz", "ropes"),
         *("cola", "squad", "squad_v2"),

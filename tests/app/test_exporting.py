@@ -129,6 +129,7 @@ data: evaluation_data/fast_eval
 policies: [random]
 tasks: [blimp, blimp-supplement, ewok]
 baseline: random
+world: {people: 8, general_people: 6}
 general: {steps: 0}
 intermediate: {epochs: 1, warmup: 1, batch_size: 4}
 finetune: {steps: 2, warmup: 1, batch_size: 4}

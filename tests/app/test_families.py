@@ -18,9 +18,7 @@ SHORT = ("intermediate.steps=2", "intermediate.batch_size=2", "intermediate.warm
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """A working directory with a text."""
-    monkeypatch.chdir(tmp_path)
+def text(here):
     Path("it.txt").write_text("\n\n".join(f"{TEXT} It is number {n}." for n in range(6)))
 
 

@@ -45,7 +45,7 @@ def documented() -> list[str]:
     return [name for name in re.findall(r"`([\w/]+\.py)`", walk) if not name.startswith("tests/")]
 
 
-def test_the_first_step_is_few_files_away(call, tmp_path, monkeypatch):
+def test_the_first_step_is_few_files_away(call, monkeypatch):
     """Count the files of the functions on the stack, and of those that these have called."""
     called: dict[FrameType, set[str]] = {}
     found: set[str] = set()
@@ -71,8 +71,7 @@ def test_the_first_step_is_few_files_away(call, tmp_path, monkeypatch):
 
     first = Optimization.step
     monkeypatch.setattr(Optimization, "step", step)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "it.yaml").write_text(EXPERIMENT)
+    Path("it.yaml").write_text(EXPERIMENT)
     sys.setprofile(watch)
     try:
         assert call("run", "it.yaml", "--jobs", "1", "--store", "store")[0] == 130

@@ -26,11 +26,7 @@ AT_ONCE = "from maskpolicy.pipeline.graph import events; events._INTERVAL = 0.1"
         (signal.SIGINT, 1, forked.command),
     ],
 )
-def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(
-    tmp_path, monkeypatch, number, jobs, command
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(number, jobs, command):
     general = {"steps": 100_000, "warmup": 1, "batch_size": 2, "precision": "fp32"}
     Path("it.yaml").write_text(small.experiment(policies=["none"], general=general))
     store = Path(".maskpolicy", "store")

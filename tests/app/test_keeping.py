@@ -135,42 +135,40 @@ def test_prune_shrinks_the_cache_to_a_size(call, folder, url, tmp_path):
 
 
 @pytest.fixture
-def here(tmp_path, server, monkeypatch):
+def place(here, server, monkeypatch):
     """Return a folder with an experiment, in which commands reach the server."""
-    monkeypatch.setenv("MASKPOLICY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
-    (tmp_path / "tiny.yaml").write_text(EXPERIMENT)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.setenv("MASKPOLICY_CACHE", str(here / "cache"))
+    (here / "tiny.yaml").write_text(EXPERIMENT)
+    return here
 
 
 @pytest.mark.slow
-def test_a_run_in_a_bucket_equals_one_in_a_folder(here, server, call):
+def test_a_run_in_a_bucket_equals_one_in_a_folder(place, server, call):
     url = server.url
     assert call("run", "tiny.yaml", "--store", url, "--out", "one", "--jobs", 1)[0] == 0
     assert call("run", "tiny.yaml", "--store", "store", "--out", "two", "--jobs", 1)[0] == 0
     for name in ("leaderboard.json", "leaderboard.md"):
-        assert (here / "one" / name).read_bytes() == (here / "two" / name).read_bytes()
-    assert json.loads((here / "one" / "run.json").read_text())["store"] == url
+        assert (place / "one" / name).read_bytes() == (place / "two" / name).read_bytes()
+    assert json.loads((place / "one" / "run.json").read_text())["store"] == url
 
     # another machine, whose cache is empty
-    elsewhere = ("--store", url, "--cache", here / "elsewhere")
+    elsewhere = ("--store", url, "--cache", place / "elsewhere")
     code, out, _ = call("plan", "tiny.yaml", *elsewhere)
     assert (code, "to do" in out, "done" in out) == (0, False, True)
     assert call("run", "tiny.yaml", *elsewhere, "--out", "three")[0] == 0
-    board = (here / "one" / "leaderboard.json").read_bytes()
-    assert (here / "three" / "leaderboard.json").read_bytes() == board
-    copies = [path.name for path in (here / "elsewhere").glob("*/artifacts/*")]
+    board = (place / "one" / "leaderboard.json").read_bytes()
+    assert (place / "three" / "leaderboard.json").read_bytes() == board
+    copies = [path.name for path in (place / "elsewhere").glob("*/artifacts/*")]
     assert len(copies) < len(server.objects) / 4  # what nothing needs stays in the bucket
     words = ("export", "one", "random", "--out", "model", *elsewhere)
     assert call(*words)[0] == 0
-    assert (here / "model" / "model.safetensors").is_file()
+    assert (place / "model" / "model.safetensors").is_file()
 
 
-def test_a_url_that_a_run_names_is_not_opened_unless_it_is_given(here, refused):
-    (here / "run.json").write_text('{"store": "s3://somebody/else"}')
-    (here / "results").mkdir()
-    line = refused("analyze", "coverage", here)
+def test_a_url_that_a_run_names_is_not_opened_unless_it_is_given(place, refused):
+    (place / "run.json").write_text('{"store": "s3://somebody/else"}')
+    (place / "results").mkdir()
+    line = refused("analyze", "coverage", place)
     assert "names the store s3://somebody/else" in line
     assert "if you trust it, add --store s3://somebody/else" in line
 
@@ -189,14 +187,14 @@ def test_a_url_that_a_run_names_is_not_opened_unless_it_is_given(here, refused):
         *(("store", name) for name in ("verify", "du", "prune")),
     ],
 )
-def test_a_bucket_that_cannot_be_used_is_one_line_before_any_work(here, refused, command, server):
-    (here / "t.txt").write_text("Some text.")
+def test_a_bucket_that_cannot_be_used_is_one_line_before_any_work(place, refused, command, server):
+    (place / "t.txt").write_text("Some text.")
     line = refused(*command, "--store", "s3://another/prefix")
     assert "store s3://another/prefix: no such bucket: create it" in line
-    assert not (here / "cache").exists()
+    assert not (place / "cache").exists()
 
 
-def test_a_bucket_that_cannot_be_written_is_one_line_before_any_work(here, server, refused):
+def test_a_bucket_that_cannot_be_written_is_one_line_before_any_work(place, server, refused):
     server.denied = {"PUT"}
     line = refused("run", "tiny.yaml", "--store", f"s3://{server.name}/other")
     assert "no permission: check AWS_ACCESS_KEY_ID" in line

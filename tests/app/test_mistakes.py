@@ -1,22 +1,24 @@
 """Every mistake on a command line is an error of one line that says what to do.
 
-Each line of messages.txt is a case: the words of a command, and a part of the message. Words after
-".." follow those of the last line that begins with "#".
+Each line of messages.txt is a case: the words of a command, and a part of the message.
 """
 
 from __future__ import annotations
 
 import shlex
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import folders
 import pytest
 import small
+from refusals import messages
 
 from maskpolicy.app import packing
+from maskpolicy.app.arguments import ExperimentOptions
+from maskpolicy.app.file_to_folder import prepare
 from maskpolicy.pipeline.store.artifacts import Store
+from tests.app.conftest import with_budgets
 
 TEXTS = {
     "file": "",
@@ -39,6 +41,7 @@ ZIPS = {
     **{name: {f"{path}.json": "{}"} for name, path in (("up", "../out"), ("root", "/etc/out"))},
     "deep": {"mine/../../out.json": "{}"},
 }
+CASES = [(shlex.split(words), says) for words, says in messages(__file__)]
 SHOW = ["show", "--model", "bart"]
 NUMBERS = ["--text", " ".join(map(str, range(60)))]
 LONG = [
@@ -48,17 +51,6 @@ LONG = [
     ([*SHOW, "careless", "--plugin", "careless.py", *NUMBERS], "masks other tokens when it is"),
     (["store", "prune", "--cache-size", "9" * 400 + "GB"], "write a number and a unit"),
 ]
-
-
-def cases() -> Iterator[tuple[list[str], str]]:
-    """Yield the words of each command, and what it must say."""
-    before = ""
-    for line in Path(__file__).with_name("messages.txt").read_text("utf-8").splitlines():
-        if line.startswith("# "):
-            before = line[1:]
-        else:
-            words, _, says = line.rpartition(" => ")
-            yield shlex.split(words.replace("..", before, 1) if words[:2] == ".." else words), says
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +67,12 @@ def place(tmp_path_factory) -> Path:
     small.saved(place / "bart", small.bart(max_position_embeddings=512))
     for name in ("mine", "finished"):
         folders.write(place / name, {"none": 0.2, "random": 0.6}, n=12)
+    with_budgets(place / "budgets")
+    texts = ExperimentOptions(place / "budgets/it.yaml", ["finetune.epochs=1"], place / "store")
+    prepare(texts, is_dry=True)  # counts them
+    for name, text in (("exported", '{"stages": {}}'), ("broken", "{"), ("list", "[]")):
+        (place / name).mkdir()
+        (place / name / "maskpolicy.json").write_text(text)
     packed = packing.pack(place / "mine", place / "it.zip")
     content = bytearray(packed.read_bytes())
     start = 30 + len(zipfile.ZipFile(packed).infolist()[0].filename)  # of the first file's data
@@ -89,7 +87,7 @@ def place(tmp_path_factory) -> Path:
     return place
 
 
-@pytest.mark.parametrize(("words", "says"), [*cases(), *LONG], ids=lambda text: str(text)[:60])
+@pytest.mark.parametrize(("words", "says"), [*CASES, *LONG], ids=lambda text: str(text)[:60])
 def test_a_mistake_is_one_line_and_exit_code_2(refused, place, tmp_path, monkeypatch, words, says):
     monkeypatch.chdir(place)
     monkeypatch.setenv("MASKPOLICY_STORE", str(tmp_path / "store"))

@@ -164,8 +164,7 @@ def test_dicts_without_a_name_have_folders_of_their_own(done, place, monkeypatch
         ("pretrain", ("mini", "random", "b.txt", "out"), {}, "no such file"),
     ],
 )
-def test_wrong_arguments_are_named(tmp_path, monkeypatch, function, words, more, says):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_arguments_are_named(function, words, more, says):
     if function == "mask":
         more = {"tokenizer": small.tokenizer(), **more} if len(words) == 2 else more
     with pytest.raises(mp.ConfigError) as error:
@@ -253,7 +252,6 @@ def test_a_setting_named_like_a_column_has_a_column_of_its_own(tmp_path):
 
 
 def test_scores_need_no_store(tmp_path, monkeypatch):
-    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
     folder = written(tmp_path / "home" / "run")
     for name in ("store", "elsewhere"):
         (tmp_path / name).mkdir()

@@ -16,11 +16,6 @@ from maskpolicy.app import packing
 from maskpolicy.core.errors import DataError
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def run() -> Path:
     return folders.write(Path("mine"), {"none": 0.2, "random": 0.6}, n=12)

@@ -140,7 +140,8 @@ def assert_whole(folder: Path) -> None:
 @pytest.mark.parametrize("head", ["own", "new"])
 def test_an_encoder_from_scratch_is_written_whole(done, encoder_words, tmp_path, head):
     shape = ("model.kind=encoder", "model.layers=1", "general.steps=2", f"model.head={head}")
-    done(*encoder_words("mini", *shape), "--out", tmp_path / "out")
+    world = ("world.people=8", "world.general_people=6")
+    done(*encoder_words("mini", *shape, *world), "--out", tmp_path / "out")
     assert_whole(tmp_path / "out")
 
 
@@ -191,15 +192,6 @@ def test_processes_that_write_one_folder_do_so_one_after_the_other(tmp_path):
         list(pool.map(lambda out: place(out, [part], about, {"stage": "a"}), outs * 8))
     assert sorted(path.name for path in outs[0].parent.iterdir()) == ["out", "out.b", "out[1]"]
     assert all(len(contents(out)) == 22 for out in outs)
-
-
-def test_a_folder_of_another_command_is_an_error_before_any_work(refused, words, tmp_path):
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    for text in ('{"stages": {}}', "{", "[]"):  # made by `export`, and damaged
-        (theirs / "maskpolicy.json").write_text(text)
-        line = refused(*words, "--out", theirs)
-        assert "was not made by `maskpolicy pretrain`: choose another --out" in line
 
 
 def test_a_warning_says_that_a_folder_of_other_settings_is_replaced(call, words, tmp_path):

@@ -35,9 +35,7 @@ def bart(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """A working directory with the texts."""
-    monkeypatch.chdir(tmp_path)
+def texts(here):
     for name, text in TEXTS.items():
         Path(f"{name}.txt").write_text(text)
 

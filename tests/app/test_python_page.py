@@ -19,10 +19,8 @@ ROW = '{"id": "%s", "country": "Peru", "capital": "Lima", "aliases": ["Ciudad de
 
 
 @pytest.fixture
-def executed(tmp_path, monkeypatch):
+def executed(monkeypatch):
     """Execute pieces of code one after the other; returns their names and what each shows."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
     run = mp.run
     keys = (*SMALL, "seeds=[0,1]")
     monkeypatch.setattr(mp, "run", lambda what, *_, **more: run(what, *keys, **more, jobs=1))

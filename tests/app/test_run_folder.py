@@ -30,10 +30,7 @@ ROOT = Path(__file__).parents[2]
         ("mine/closed-book.yaml", "runs/closed-book"),
     ],
 )
-def test_experiments_of_one_file_name_have_folders_of_their_own(
-    tmp_path, monkeypatch, file, folder
-):
-    monkeypatch.chdir(tmp_path)
+def test_experiments_of_one_file_name_have_folders_of_their_own(tmp_path, file, folder):
     Path("mine").mkdir()
     Path("mine/closed-book.yaml").write_text("model: mini\n")
     written = verbatim.read_experiment(Path(file))
@@ -44,9 +41,8 @@ def test_experiments_of_one_file_name_have_folders_of_their_own(
 
 
 @pytest.fixture
-def two(tmp_path, monkeypatch):
+def two(here):
     """Two experiments of one name."""
-    monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
         Path(name).mkdir()
         Path(name, "it.yaml").write_text(f"# {name}{small.EXPERIMENT}")

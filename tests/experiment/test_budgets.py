@@ -1,4 +1,4 @@
-"""Budgets as keys hold them, resources of a training, and the facts of a kind of task."""
+"""Budgets as keys hold them, resources of a training, and the kinds of tasks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ import pytest
 
 import maskpolicy
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models.finetuning import ANSWERING
 from maskpolicy.pipeline.stages import build
-from maskpolicy.plugins.registry import Registered
 
 SPEC = budgets.settled(budgets.Training(steps=20), "finetune")
-
-
 ALL, VALIDATED = budgets.TRAININGS, ("fit", "finetune")
 
 
@@ -98,19 +94,9 @@ def test_stated_gpus_decide_what_auto_means_on_every_machine(tmp_path, monkeypat
 HOME = Path(maskpolicy.__file__).parent
 
 
-def entry(kind: str) -> Registered:
-    facts = {"group": "own", "metric": "exact_match", "files": {"dev": "dev.jsonl"}, "kind": kind}
-    return Registered("task", "own", object, facts, "own.py", 1)
-
-
 def test_each_kind_has_a_head_and_no_other_file_names_its_facts():
     assert set(ANSWERING) == set(TASK_KINDS) == {"text", "label", "span", "tags", "pairs"}
     facts = "|".join(one.hub for one in TASK_KINDS.values())
     named = re.compile(rf'"({facts})"|"text", "label"|kind (==|!=) "(text|label|span|tags|pairs)"')
     files = [path for path in HOME.rglob("*.py") if named.search(path.read_text("utf-8"))]
     assert [path.name for path in files] == ["task_kinds.py"]
-
-
-def test_an_unknown_kind_is_one_line():
-    with pytest.raises(ConfigError, match=r"own.py:1: @task\('own'\): unknown kind 'labels': did"):
-        sources.facts(entry("labels"))

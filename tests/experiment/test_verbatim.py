@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.errors import StoreError
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.verbatim import WRITTEN, WrittenExperiment
@@ -125,20 +125,3 @@ def test_a_name_that_could_be_a_file_here_too_is_refused(tmp_path, monkeypatch, 
     assert str(FOLDER / "smoke.yaml") in line
     monkeypatch.chdir(FOLDER)
     assert verbatim.file_of(Path("smoke")) == FOLDER / "smoke.yaml"
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("quickstrat", "did you mean 'quickstart'?"),
-        ("closed-book", "did you mean 'paper/closed-book'?"),
-        ("closed-bok", "did you mean 'paper/closed-book'?"),
-        ("paper/mae-ml", "did you mean 'paper/mae-lm'?"),
-        ("runs/none", "choose from babylm/masking"),
-    ],
-)
-def test_an_unknown_name_is_refused_with_the_choices(tmp_path, monkeypatch, name, said):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=name) as caught:
-        verbatim.file_of(Path(name))
-    assert said in str(caught.value)

@@ -6,10 +6,9 @@ messages.txt has a case on each line: overrides of a small file, and a part of t
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
-from refusals import refused
+from refusals import messages, refused
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.yaml_file import read_text, values
@@ -122,8 +121,6 @@ def test_numbers_that_all_versions_of_yaml_read_alike():
         values(text, "it: ", ["b=010"])
 
 
-LINES = Path(__file__).with_name("messages.txt").read_text("utf-8").splitlines()
-CASES = [line.rsplit(" => ", 1) for line in LINES if not line.startswith("# ")]
 MANY = list(range(1001))
 LONG = [
     ("baseline=\udcff", "not valid YAML"),
@@ -135,7 +132,9 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "says"), [*CASES, *LONG], ids=lambda text: text[:60])
+@pytest.mark.parametrize(
+    ("overrides", "says"), [*messages(__file__), *LONG], ids=lambda text: text[:60]
+)
 def test_a_mistake_is_one_line_with_key_and_suggestion(load, tmp_path, overrides, says):
     message = refused(load, "policies=[none, random]", *overrides.split(" ;; "))
     assert says in message

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,31 +12,30 @@ import small
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.plugins import discovery, isolation, registry
 
-YAML = "model: mini\ncorpus: world\ntasks: [zsre]\npolicies: [none, {policy}]\nplugins: [{file}]\n"
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """Each test works beside its files, and leaves no plugin behind."""
+    monkeypatch.chdir(tmp_path)
+    for kind in discovery.PACKAGES:
+        discovery.load_builtin(kind)
+    for name in ("_ENTRIES", "_CLASHES"):
+        monkeypatch.setattr(registry, name, {**getattr(registry, name)})
+    before = {*sys.modules}
+    yield
+    isolation.forget(isolation.home_of(tmp_path.resolve()))
+    for name in {*sys.modules} - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
 
 
 @pytest.fixture
-def command(tmp_path):
-    """Run `maskpolicy` with tmp_path/site on sys.path; returns the finished process."""
-
-    def command(*words: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "maskpolicy", *map(str, words)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *sys.path])},
-        )
-
-    return command
-
-
-@pytest.fixture
-def package(tmp_path):
+def package(tmp_path, monkeypatch):
     """Write a package as pip installs it: a module, METADATA, entry_points.txt, RECORD."""
+    site = tmp_path / "site"
+    monkeypatch.syspath_prepend(site)
 
     def package(name: str, code: str, module: str | None = None) -> Path:
-        site = tmp_path / "site"
         info = site / f"{name}-1.0.dist-info"
         info.mkdir(parents=True)
         (site / f"{name}.py").write_text(code)
@@ -51,140 +48,96 @@ def package(tmp_path):
     return package
 
 
-@pytest.fixture
-def forgotten(tmp_path):
-    """Forget the files of a test behind it."""
-    yield
-    registry.forget(path.resolve() for path in tmp_path.rglob("*.py"))
-    isolation.forget(isolation.home_of(tmp_path.resolve()))
+def plan(policy: str, file: str = "") -> tuple[str, str]:
+    """Write an experiment with a policy and a plugin file; return the words that plan it."""
+    keys = {"policies": ["none", policy], "plugins": [file] if file else []}
+    Path("my.yaml").write_text(small.experiment(**keys))
+    return "plan", "my.yaml"
 
 
-def listed(done: subprocess.CompletedProcess[str]) -> dict[str, dict]:
-    assert done.returncode == 0, done.stderr
-    return {entry["name"]: entry for entry in json.loads(done.stdout)}
-
-
-def one_line(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    return done.stderr
-
-
-def test_a_neighbour_that_is_no_python_is_no_fault_where_a_file_does_without(command, tmp_path):
-    (tmp_path / "broken.py").write_text("def (")
+def test_a_neighbour_that_is_no_python_is_no_fault_where_a_file_does_without(done):
+    Path("broken.py").write_text("def (")
     careful = "try:\n    import broken\nexcept SyntaxError:\n    broken = None\n"
-    (tmp_path / "mine.py").write_text(careful + small.POLICY.format(name="mine"))
-    (tmp_path / "mine.yaml").write_text(YAML.format(policy="mine", file="mine.py"))
-    done = command("plan", "mine.yaml")
-    assert done.returncode == 0, done.stderr
-    assert "mine" in done.stdout
+    Path("mine.py").write_text(careful + small.POLICY.format(name="mine"))
+    assert "mine" in done(*plan("mine", "mine.py"))[0]
 
 
-def test_a_broken_package_hides_no_other(command, package):
+def test_a_broken_package_hides_no_other(done, package):
     package("a_broken", "import no_such_module_at_all\n")
     package("b_exits", "raise SystemExit(3)\n")
     package("c_theirs", small.POLICY.format(name="theirs"))
     package("d_absent", "", module="not_there_at_all")
-    done = command("list", "policies", "--json")
-    assert "theirs" in listed(done)
-    warnings = done.stderr.splitlines()
+    out, err = done("list", "policies", "--json")
+    assert "theirs" in {entry["name"] for entry in json.loads(out)}
+    warnings = err.splitlines()
     assert [line.split(" (")[0] for line in warnings] == [
         f"warning: plugin {name!r} of {name}" for name in ("a_broken", "b_exits", "d_absent")
     ]
     assert "no_such_module_at_all" in warnings[0]
 
 
-def test_an_unknown_name_says_which_package_failed(command, package, tmp_path):
+def test_an_unknown_name_says_which_package_failed(refused, package):
     package("broken", "raise RuntimeError('out of luck')\n")
-    (tmp_path / "my.yaml").write_text(YAML.format(policy="radnom", file=""))
-    line = one_line(command("plan", "my.yaml"))
+    line = refused(*plan("radnom"))
     assert "my.yaml: policies[1]: unknown policy 'radnom': did you mean 'random'?" in line
     assert "out of luck" in line
 
 
-def test_a_file_that_takes_a_built_in_name_raises_with_both_places(command, tmp_path):
-    (tmp_path / "mine.py").write_text(small.POLICY.format(name="random"))
-    (tmp_path / "my.yaml").write_text(YAML.format(policy="random", file="mine.py"))
-    line = one_line(command("plan", "my.yaml"))
+def test_a_file_that_takes_a_built_in_name_raises_with_both_places(refused):
+    Path("mine.py").write_text(small.POLICY.format(name="random"))
+    line = refused(*plan("random", "mine.py"))
     assert "policy 'random' is defined twice" in line
     assert "mine.py:7" in line and "uniform.py:" in line
 
 
-def test_a_name_that_two_packages_define_raises_with_both_places(command, package, tmp_path):
-    first = package("a_masks", small.POLICY.format(name="theirs"))
-    second = package("b_masks", small.POLICY.format(name="theirs"))
-    (tmp_path / "my.yaml").write_text(YAML.format(policy="theirs", file=""))
-    line = one_line(command("plan", "my.yaml"))
-    assert f"{first}:7" in line
-    assert f"{second}:7" in line
+def test_a_name_that_two_packages_define_raises_with_both_places(refused, package):
+    places = [package(name, small.POLICY.format(name="theirs")) for name in ("a_masks", "b_masks")]
+    line = refused(*plan("theirs"))
+    assert all(f"{place}:7" in line for place in places)
 
 
-def test_a_package_that_takes_a_built_in_name_changes_nothing_and_is_named(command, package):
+def test_a_package_that_takes_a_built_in_name_changes_nothing_and_is_named(done, package):
     package("masks", small.POLICY.format(name="random"))
-    done = command("list", "policies", "--json")
-    assert "ratio" in listed(done)["random"]["fields"]
-    assert "defined twice" in done.stderr
+    out, err = done("list", "policies", "--json")
+    (random,) = (entry for entry in json.loads(out) if entry["name"] == "random")
+    assert "ratio" in random["fields"]
+    assert "defined twice" in err
 
 
 TASK = """
 from maskpolicy.plugins.registry import task
 
 
-@task("mine"{facts})
+@task("mine", group="own", metric="exact_match", files={"dev": "dev.jsonl"})
 class Mine:
     \"\"\"Asks.\"\"\"
 
-    def {method}(self, row):
+    def example(self, row):
         return None
 """
-FACTS = ', group="own", metric="exact_match", files={"dev": "dev.jsonl"}'
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
+    ("old", "new", "says"),
     [
-        ("x = 1\n", "mine.py: registers nothing: put @policy(NAME)"),
-        ("\nraise RuntimeError('boo')\n", "failed: RuntimeError: boo ({file}:2)"),
-        (
-            TASK.format(facts=FACTS, method="exmple"),
-            "{file}:5: task 'mine' defines `exmple`, which maskpolicy does not use: did you mean "
-            "`example`? Call it `_exmple` if it is a helper of yours",
-        ),
-        (
-            TASK.format(facts=FACTS.replace("exact_match", "exact"), method="example"),
-            "{file}:5: @task('mine'): unknown metric 'exact': did you mean 'exact_match'?",
-        ),
-        (
-            TASK.format(facts=FACTS.replace('group="own", ', ""), method="example"),
-            "{file}:5: @task('mine'): group is missing: state group=",
-        ),
-        (
-            TASK.format(facts=FACTS.replace('"own"', '"closed_bok"'), method="example"),
-            "{file}:5: @task('mine'): group 'closed_bok': did you mean 'closed-book', the group of",
-        ),
-        (
-            TASK.format(facts=FACTS.partition(", files")[0], method="example"),
-            "{file}:5: @task('mine'): files is missing: state files=",
-        ),
-        (
-            TASK.format(facts=FACTS + ', foldrs=("x",)', method="example"),
-            "{file}:5: @task('mine'): unknown fact 'foldrs': did you mean 'folders'?",
-        ),
+        (TASK, "x = 1\n", "mine.py: registers nothing: put @policy(NAME)"),
+        (TASK, "\nraise RuntimeError('boo')\n", "failed: RuntimeError: boo ({file}:2)"),
+        ("example", "exmple", "task 'mine' defines `exmple`, which maskpolicy does not use: did"),
+        ("_match", "", "@task('mine'): unknown metric 'exact': did you mean 'exact_match'?"),
+        ('group="own", ', "", "@task('mine'): group is missing: state group="),
+        ("own", "closed_bok", "@task('mine'): group 'closed_bok': did you mean 'closed-book', the"),
+        (', files={"dev": "dev.jsonl"}', "", "@task('mine'): files is missing: state files="),
+        ("files=", 'foldrs=("x",), files=', "unknown fact 'foldrs': did you mean 'folders'?"),
+        ("files=", 'kind="labels", files=', "@task('mine'): unknown kind 'labels': did you mean"),
     ],
 )
-@pytest.mark.usefixtures("forgotten")
-def test_a_task_that_cannot_be_used_is_one_line_with_its_file(
-    refused, tmp_path, monkeypatch, code, says
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_task_that_cannot_be_used_is_one_line_with_its_file(refused, tmp_path, old, new, says):
     path = tmp_path / "mine.py"
-    path.write_text(code)
-    (tmp_path / "my.yaml").write_text(
-        "model: mini\ncorpus: world\npolicies: [none]\ntasks: [{name: mine, data: .}]\n"
-        "plugins: [mine.py]\n"
-    )
-    (tmp_path / "dev.jsonl").write_text("{}\n")
-    assert says.replace("{file}", str(path)) in refused("plan", "my.yaml")
+    path.write_text(TASK.replace(old, new))
+    Path("dev.jsonl").write_text("{}\n")
+    line = refused(*plan("random", "mine.py"), "tasks=[{name: mine, data: .}]")
+    assert says.replace("{file}", str(path)) in line
+    assert f"{path}:5: " in line or old == TASK
 
 
 def test_a_file_or_a_list_in_place_of_a_name_is_told_how_to_write_it():
