@@ -21,7 +21,7 @@ from maskpolicy.pipeline.store.artifacts import Store
 from tests.app.conftest import with_budgets
 
 TEXTS = {
-    "file": "",
+    **dict.fromkeys(("file", "wow-dev-kilt.jsonl"), ""),
     **{name: "\n\n".join(small.TEXTS) for name in ("one.txt", "copy.txt")},
     "other.txt": "It was so.\n\nAnd so on it went.",
     "two.txt": "It was so.",

@@ -19,8 +19,12 @@ ROW = '{"id": "%s", "country": "Peru", "capital": "Lima", "aliases": ["Ciudad de
 
 
 @pytest.fixture
-def executed(monkeypatch):
-    """Execute pieces of code one after the other; returns their names and what each shows."""
+def executed(monkeypatch, store):
+    """Execute pieces of code one after the other; returns their names and what each shows.
+
+    Both pages run the quickstart, which is computed once.
+    """
+    Path(".maskpolicy").symlink_to(store)
     run = mp.run
     keys = (*SMALL, "seeds=[0,1]")
     monkeypatch.setattr(mp, "run", lambda what, *_, **more: run(what, *keys, **more, jobs=1))
