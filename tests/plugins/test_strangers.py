@@ -258,11 +258,6 @@ def test_a_key_that_is_a_path_moves_no_folder_of_the_user(refused, stranger, tmp
     assert (tmp_path / "documents" / "letter").read_text() == "dear"
 
 
-def _folder(path: Path) -> Path:
-    small.saved(path)
-    return path
-
-
 @pytest.mark.parametrize(
     ("file", "key", "value"),
     [
@@ -272,7 +267,7 @@ def _folder(path: Path) -> Path:
     ],
 )
 def test_a_model_with_code_of_its_own_is_refused_and_says_where(tmp_path, mark, file, key, value):
-    folder = _folder(tmp_path / "model")
+    folder = small.saved(tmp_path / "model")
     (folder / "code.py").write_text(f"open({str(mark)!r}, 'w')\n")
     config = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**config, key: value}))
@@ -283,7 +278,7 @@ def test_a_model_with_code_of_its_own_is_refused_and_says_where(tmp_path, mark, 
 
 
 def test_a_generate_of_its_own_is_refused(tmp_path, mark):
-    folder = _folder(tmp_path / "model")
+    folder = small.saved(tmp_path / "model")
     (folder / "custom_generate").mkdir()
     (folder / "custom_generate" / "generate.py").write_text(f"open({str(mark)!r}, 'w')\n")
     with pytest.raises(ConfigError, match=r"custom code \(custom_generate/generate.py\)"):
@@ -292,7 +287,7 @@ def test_a_generate_of_its_own_is_refused(tmp_path, mark):
 
 
 def test_pickled_weights_run_nothing(tmp_path, mark):
-    folder = _folder(tmp_path / "model")
+    folder = small.saved(tmp_path / "model")
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Bomb(mark)}, protocol=2))
     with pytest.raises(ConfigError, match="its weights are a pickle with more than tensors"):
