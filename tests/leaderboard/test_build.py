@@ -16,6 +16,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import build, page, report
+from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.comparisons import nearest_baseline
 from maskpolicy.leaderboard.results import run_folder
@@ -58,17 +59,19 @@ def run(*results: Result, name: str = "a", baseline: str = "none") -> Run:
     return Run(Path(name), results, baseline, policies, tuple(GROUPS))
 
 
-def board(*results: Result) -> Json:
-    return report.to_json(build_leaderboard([run(*results)]))
+def built(*results: Result) -> Board:
+    """Return the leaderboard of one run."""
+    return build_leaderboard([run(*results)])
 
 
 def test_the_json_is_of_version_1():
-    found = board(
+    made = built(
         result("none", "triviaqa", 0, 0.25),
         result("none", "triviaqa", 1, 0.5),
         result("random", "triviaqa", 0, 0.5),
         result("random", "triviaqa", 1, 0.625),
     )
+    found = report.to_json(made)
     first = ["version", "baseline", "measured", "majority", "majority_rules", "rows"]
     assert list(found) == [*first, "ranks", "tied_with_best", "pairs", "notes"]
     assert (found["version"], found["baseline"]) == (1, "none")
@@ -97,12 +100,13 @@ def test_the_json_is_of_version_1():
 
 
 def test_a_missing_cell_is_null_with_its_reason():
-    found = board(
+    made = built(
         result("none", "triviaqa", 0, None),
         result("none", "triviaqa", 1, 0.5),
         result("none", "zsre", 0, 0.5),
         result("random", "triviaqa", 0, None),
     )
+    found = report.to_json(made)
     score = found["rows"][0]["scores"]["triviaqa"]
     assert (score["seeds"], score["mean"]) == ({"0": None, "1": 50.0}, 50.0)
     assert found["rows"][1]["scores"] == {"triviaqa": None, "zsre": None}
@@ -116,7 +120,7 @@ def test_the_share_of_the_text_that_was_cut_has_a_note():
         replace(result(name, "zsre", 0, 0.5, intermediate_seeds=2), work=work)
         for name, work in (("random", counts), ("original", counts), ("mass", {"passages": 9}))
     ]
-    (note,) = board(result("none", "zsre", 0, 0.1), *rows)["notes"]
+    (note,) = built(result("none", "zsre", 0, 0.1), *rows).notes
     assert note.startswith("12% of the text of random, original was cut: ")
 
 
@@ -125,20 +129,18 @@ def test_two_metrics_of_a_task_that_count_in_one_mean_are_noted():
     one, two = {"metrics": ["f1"]}, {"metrics": ["contains"]}
     both = [result("none", "wow", 0, 0.5, task=task | one)]
     both.append(replace(result("none", "wow", 0, 0.7, task=task | two), task="wow's facts"))
-    found = build_leaderboard([run(*both)])
+    found = built(*both)
     assert found.groups == {"knowledge-intensive": ("wow", "wow's facts")}
-    assert (
-        "mean of knowledge-intensive: wow and wow's facts are scores of the same answers, which "
-        "count 2 times in this mean"
-    ) in found.notes
+    told = "wow and wow's facts are scores of the same answers, which count 2 times in this mean"
+    assert f"mean of knowledge-intensive: {told}" in found.notes
     apart = [result("none", "wow", 0, 0.5), result("none", "zsre", 0, 0.5)]
-    assert not any("this mean" in note for note in build_leaderboard([run(*apart)]).notes)
+    assert not any("this mean" in note for note in built(*apart).notes)
 
 
 def test_a_task_with_its_context_is_in_no_average():
     oracle = {"name": "wow", "data": "world", "context": True}
     cells = [result("none", "zsre", 0, 0.25), result("none", "wow", 0, 0.9, task=oracle)]
-    assert build_leaderboard([run(*cells)]).groups == {}
+    assert built(*cells).groups == {}
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -206,11 +208,9 @@ def test_differences_are_paired_over_the_seeds_of_both_rows():
     assert [test.seeds for test in tests if test] == [3, 2]
     assert [score.is_complete for score in scores.values()] == [True, False, False]
     assert found.best() == {"zsre": set()}  # only one row has all seeds
-    assert found.notes[:2] == (
-        "random lacks seeds 3, 4 of its baseline none: differences are means over the shared seeds",
-        "original lacks seeds 0, 1, 2 of its baseline none: differences are means over the shared "
-        "seeds",
-    )
+    told = "of its baseline none: differences are means over the shared seeds"
+    lacking = (f"random lacks seeds 3, 4 {told}", f"original lacks seeds 0, 1, 2 {told}")
+    assert found.notes[:2] == lacking
     for form in (report.to_markdown(found), page.render(found), report.to_latex(found)):
         assert "+30.0" in form and "+4.0" in form
     assert "43.3 ± 5.8 (+30.0) *" in report.to_markdown(found)
@@ -218,7 +218,7 @@ def test_differences_are_paired_over_the_seeds_of_both_rows():
 
 def test_seeds_that_the_baseline_has_not_are_in_no_difference():
     cells = parts(none={0: 0.1, 1: 0.2}, random={0: 0.4, 1: 0.5, 2: 0.0}, original={0: 0.3, 1: 0.5})
-    found = build_leaderboard([run(*cells)])
+    found = built(*cells)
     score = found.rows[1].scores["zsre"]
     assert score is not None
     assert (score.delta, score.is_complete) == (pytest.approx(30), True)
@@ -253,7 +253,7 @@ def test_a_cell_with_two_results_is_an_error(one, other, says):
 
 
 def test_equal_rows_have_no_best():
-    found = build_leaderboard([run(*parts(none={0: 0.5}, random={0: 0.5}, original={0: 0.25}))])
+    found = built(*parts(none={0: 0.5}, random={0: 0.5}, original={0: 0.25}))
     assert found.best() == {"zsre": set()}
     assert r"\mathbf" not in report.to_latex(found)
     assert "★</span>50.0" not in page.render(found)
@@ -324,20 +324,9 @@ def test_the_baseline_must_be_a_row():
 
 
 def test_markdown_shows_mean_deviation_and_difference():
-    text = report.to_markdown(
-        build_leaderboard(
-            [
-                run(
-                    result("none", "zsre", 0, 0.25),
-                    result("none", "zsre", 1, 0.25),
-                    result("random", "zsre", 0, 0.5),
-                    result("random", "zsre", 1, 0.25),
-                    result("a|b", "zsre", 0, None),
-                )
-            ]
-        ),
-        work=True,
-    )
+    scores = {"none": (0.25, 0.25), "random": (0.5, 0.25), "a|b": (None,)}
+    cells = (result(row, "zsre", *each) for row, of in scores.items() for each in enumerate(of))
+    text = report.to_markdown(built(*cells), work=True)
     assert text.startswith("| policy | zsre (world): exact match, n = 8 |")
     assert "Percent: mean ± standard deviation over seeds (difference to none)." in text
     assert "| random | 37.5 ± 17.7 (+12.5) | 9 | 1 | – | – |" in text
@@ -347,8 +336,7 @@ def test_markdown_shows_mean_deviation_and_difference():
 
 @pytest.mark.parametrize("label", PAYLOADS)
 def test_a_label_is_text_in_every_form(label):
-    cells = [result(name, "zsre", 0, 0.25) for name in ("none", label)]
-    found = build_leaderboard([run(*cells)])
+    found = built(*(result(name, "zsre", 0, 0.25) for name in ("none", label)))
     (_, row) = csv.DictReader(io.StringIO(report.to_csv(found)))
     assert row["policy"] == (f"'{label}" if label[0] in "=+-@" else label)
     text = report.to_markdown(found)
@@ -362,7 +350,7 @@ def test_a_label_is_text_in_every_form(label):
 @pytest.mark.parametrize("label", ["[2pt] x", "*", " [", "*[1]"])
 def test_a_label_is_no_argument_of_the_end_of_a_row(label):
     cells = [result(name, "zsre", 0, 0.25) for name in ("none", label)]
-    latex = report.to_latex(build_leaderboard([run(*cells)]))
+    latex = report.to_latex(built(*cells))
     assert not re.search(r"(\\\\|rule)\s*[\[*]", latex)
     assert label.strip().replace(label.strip()[0], f"{{{label.strip()[0]}}}", 1) in latex
 
@@ -370,8 +358,7 @@ def test_a_label_is_no_argument_of_the_end_of_a_row(label):
 def test_csv_has_a_line_for_each_policy_and_task():
     cells = (result("none", "zsre", 0, 0.25), result("none", "wow", 0, None))
     cells += (result("random", "zsre", 0, 1.0),)
-    text = report.to_csv(build_leaderboard([run(*cells)]))
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = list(csv.DictReader(io.StringIO(report.to_csv(built(*cells)))))
     assert [(row["policy"], row["task"], row["mean"], row["seed 0"]) for row in rows] == [
         ("none", "zsre", "25.0", "25.0"),
         ("none", "wow", "", ""),
@@ -386,7 +373,7 @@ def test_csv_has_a_line_for_each_policy_and_task():
 def test_json_and_csv_have_the_averages_of_groups_of_tasks():
     scores = {"none": 0.0, "random": 0.25}
     cells = [result(row, task, 0, scores[row]) for row in scores for task in ("zsre", "wow")]
-    found = build_leaderboard([run(*cells)])
+    found = built(*cells)
     title = "mean of knowledge-intensive"
     rows = {row["policy"]: row["averages"][title] for row in report.to_json(found)["rows"]}
     assert rows["none"] == {"mean": 0.0, "delta": None, "comparison": None}

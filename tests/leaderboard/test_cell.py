@@ -14,10 +14,11 @@ from maskpolicy.app import packing
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.files import write_file
 from maskpolicy.core.metrics import Total
-from maskpolicy.leaderboard.results import cell, predictions
+from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.cell import Result, cell_name, names_of, read_run, result_bytes
 
 CONFIG = {"policy": {"name": "none"}, "task": {"name": "zsre"}}
+ONE = Result("none", "zsre", 0, "closed-book", CONFIG, {}, Total("f1", 0.5, 2))
 
 
 @pytest.mark.parametrize(
@@ -38,9 +39,7 @@ CONFIG = {"policy": {"name": "none"}, "task": {"name": "zsre"}}
     ],
 )
 def test_control_characters_and_foreign_types_are_errors_that_name_them(tmp_path, changes, says):
-    metrics = Total("f1", 0.5, 2)
-    one = cell.Result("none", "zsre", 0, "closed-book", CONFIG, {}, metrics)
-    found = json.loads(result_bytes(one)) | changes
+    found = json.loads(result_bytes(ONE)) | changes
     write_file(tmp_path / "results" / "none--zsre--0.json", json.dumps(found).encode())
     with pytest.raises(DataError, match=rf"none--zsre--0.json: {says}.*remove"):
         read_run(tmp_path)
@@ -50,7 +49,7 @@ def test_control_characters_and_foreign_types_are_errors_that_name_them(tmp_path
 def test_a_stage_is_found_by_name_or_kind_and_the_mixed_corpus_in_any_order(turn):
     names = ["corpus general", "corpus intermediate", "corpus intermediate mix.general=0.2"]
     stages = {name: f"key of {name}" for name in ("fitted y", *names[::turn])}
-    one = cell.Result("rehearsal", "zsre", 0, "closed-book", {}, stages, None, error="e")
+    one = Result("rehearsal", "zsre", 0, "closed-book", {}, stages, None, error="e")
     assert one.corpus_key == "key of corpus intermediate mix.general=0.2"
     assert one.stage_key("fitted") == one.stage_key("fitted y") == "key of fitted y"
     assert one.stage_key("fit") is None
@@ -68,10 +67,8 @@ def test_a_stage_is_found_by_name_or_kind_and_the_mixed_corpus_in_any_order(turn
     ],
 )
 def test_settings_that_no_run_wrote_are_named(tmp_path, text):
-    metrics = Total("f1", 0.5, 2)
-    one = cell.Result("none", "zsre", 0, "closed-book", CONFIG, {}, metrics)
-    write_file(tmp_path / "results" / "none--zsre--0.json", result_bytes(one))
-    assert read_run(tmp_path).results == (one,)
+    write_file(tmp_path / "results" / "none--zsre--0.json", result_bytes(ONE))
+    assert read_run(tmp_path).results == (ONE,)
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(DataError, match=r"experiment.json: .*not .*remove"):
         read_run(tmp_path)

@@ -9,10 +9,11 @@ import pytest
 
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.definition import Experiment
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results import collecting
-from maskpolicy.leaderboard.results.cell import Run, read_run
+from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.pipeline.graph.events import Outcome
 from maskpolicy.pipeline.graph.execution import execute
@@ -49,62 +50,43 @@ def experiment(tmp_path):
     return load_experiment(path)
 
 
-@pytest.fixture
-def collected(experiment, tmp_path):
-    """Run four cells, one of which fails, and collect them into tmp_path / "out"."""
-
-    def collected(out: str = "out") -> Run:
-        store = Store(tmp_path / "store")
-        cells = {
-            ("none", "triviaqa", 0): Stage("collecting-cell", "a", Cell(0.25)),
-            ("none", "zsre", 0): Stage("collecting-cell", "b", Cell(0.5)),
-            ("random", "triviaqa", 0): Stage("collecting-cell", "c", Cell(fails=True)),
-            ("random", "zsre", 0): Stage("collecting-cell", "d", Cell(1.0)),
-        }
-        outcomes = execute(cells.values(), store)
-        graph = Graph(tuple(cells.values()), cells, {})
-        return collecting.collect(experiment, graph, outcomes, store, tmp_path / out)
-
-    return collected
-
-
 @pytest.mark.parametrize("name", ["result.json", "predictions.jsonl"])
-def test_a_file_that_was_damaged_since_its_stage_ended_is_not_copied(experiment, tmp_path, name):
-    store, cell = Store(tmp_path / "store"), ("none", "triviaqa", 0)
+def test_a_file_that_was_damaged_since_its_stage_ended_is_not_copied(
+    experiment, store, tmp_path, name
+):
     stage = Stage("collecting-cell", "a", Cell(0.25))
     outcomes = execute([stage], store)
     path = store.path(stage.key) / name
     path.write_text(path.read_text().replace("0.25", "0.75"))
-    graph, out = Graph((stage,), {cell: stage}, {}), tmp_path / "out"
-    (result,) = collecting.collect(experiment, graph, outcomes, store, out).results
+    graph = Graph((stage,), {("none", "triviaqa", 0): stage}, {})
+    (result,) = collecting.collect(experiment, graph, outcomes, store, tmp_path / "out").results
     assert not result.answers.exists()
     if name == "result.json":
         assert result.metrics is None
         assert result.error == "its artifact is not in the store"
 
 
-def test_a_result_says_where_memory_ran_out(experiment, tmp_path):
-    store, graph, how = (
-        Store(tmp_path / "store"),
-        build(experiment),
-        {"micro_tokens": 512, "step": 7},
-    )
-    (trained,) = [one for one in topological(graph.stages) if one.kind == "intermediate"]
+def unfinished(experiment: Experiment, kind: str) -> tuple[Graph, dict[str, Outcome], Stage]:
+    """Return a graph whose cells all failed, their outcomes, and its one stage of a kind."""
+    graph = build(experiment)
+    (behind,) = [one for one in topological(graph.stages) if one.kind == kind]
+    return graph, {one.key: Outcome(one, error="bad luck") for one in graph.stages}, behind
+
+
+def test_a_result_says_where_memory_ran_out(experiment, store, tmp_path):
+    graph, outcomes, trained = unfinished(experiment, "intermediate")
+    how = {"micro_tokens": 512, "step": 7}
     with store.write(trained.key, trained.record() | {"facts": {"shrunk": how}}):
         pass
-    outcomes = {one.key: Outcome(one, error="bad luck") for one in graph.stages}
     run = collecting.collect(experiment, graph, outcomes, store, tmp_path / "out")
     expected = {"none": None, "random": {trained.name: how}}
-    assert {each.policy: each.shrunk for each in run.results} == expected
-    again = read_run(tmp_path / "out").results
-    assert {each.policy: each.shrunk for each in again} == expected
+    for results in (run.results, read_run(tmp_path / "out").results):
+        assert {each.policy: each.shrunk for each in results} == expected
     assert "shrunk" not in json.loads((tmp_path / "out/results/none--zsre--0.json").read_text())
 
 
 def test_a_result_tells_the_weights_of_its_general_model(experiment, tmp_path):
-    graph = build(experiment)
-    (general,) = [one for one in topological(graph.stages) if one.kind == "general"]
-    outcomes = {one.key: Outcome(one, error="bad luck") for one in graph.stages}
+    graph, outcomes, general = unfinished(experiment, "general")
     found = []
     for name, weights, config in (("a", "1", "{}"), ("b", "1", "{ }"), ("c", "2", "{}")):
         store = Store(tmp_path / name)
@@ -118,11 +100,20 @@ def test_a_result_tells_the_weights_of_its_general_model(experiment, tmp_path):
     assert found[0] == found[1] != found[2]
 
 
-def test_a_folder_reads_back_as_it_was_collected_without_cells_that_are_gone(collected, tmp_path):
+def test_a_folder_reads_back_as_it_was_collected_without_cells_that_are_gone(
+    experiment, store, tmp_path
+):
+    cells = {
+        ("none", "triviaqa", 0): Stage("collecting-cell", "a", Cell(0.25)),
+        ("none", "zsre", 0): Stage("collecting-cell", "b", Cell(0.5)),
+        ("random", "triviaqa", 0): Stage("collecting-cell", "c", Cell(fails=True)),
+        ("random", "zsre", 0): Stage("collecting-cell", "d", Cell(1.0)),
+    }
+    graph, outcomes = Graph(tuple(cells.values()), cells, {}), execute(cells.values(), store)
     gone = tmp_path / "out" / "results" / "old--zsre--0.json"
     gone.parent.mkdir(parents=True)
     gone.write_text("{}")
-    run = collected()
+    run = collecting.collect(experiment, graph, outcomes, store, tmp_path / "out")
     assert gone.exists() and run.dropped == ("old--zsre--0",)
     again = read_run(tmp_path / "out")
     by_name = {(r.policy, r.task, r.seed): r for r in run.results}

@@ -59,6 +59,10 @@ def compared(board, column):
     return {frozenset((v.row, v.other)): v.comparison for v in board.pairs if v.column == column}
 
 
+def row_of(board, system):
+    return next(row for row in board.rows if row.label == system)
+
+
 def test_without_seeds_the_test_is_the_paired_t_test_of_examples_and_holm_over_all():
     frame = scores()
     board = build_board(frame)
@@ -161,18 +165,16 @@ def test_a_pair_is_compared_on_the_seeds_that_both_systems_have():
     base = [array(frame, "base", task)[[0, 2, 3]] for task in TASKS]
     mean = compared(lacking, columns[2])[of_pair("near")].estimate
     assert mean.difference == pytest.approx(100 * (np.mean(near) - np.mean(base)), abs=1e-9)
-    row = next(row for row in lacking.rows if row.label == "near")
+    row = row_of(lacking, "near")
     assert [*row.scores["qa"].seeds] == [0, 2, 3] and [*row.scores["nli"].seeds] == [0, 1, 2, 3]
-    assert "near has 3 of 4 seeds on qa: two systems are compared on the complete seeds that" in (
-        " ".join(lacking.notes)
-    )
-    assert "near, qa, seed 1: has 39 of 40 examples (--shared compares the 39 that all have)" in (
-        lacking.notes
-    )
+    said = "near has 3 of 4 seeds on qa: two systems are compared on the complete seeds that"
+    assert said in " ".join(lacking.notes)
+    said = "near, qa, seed 1: has 39 of 40 examples (--shared compares the 39 that all have)"
+    assert said in lacking.notes
     assert "two systems are compared on the seeds that both have" in lacking.given.above[0]
     assert lacking.given.above[1].startswith("With 3 to 4 seeds, this board")
     gone = build_board(frame[(frame.system != "near") | (frame.seed > 0)])
-    assert [*next(row for row in gone.rows if row.label == "near").scores["qa"].seeds] == [1, 2, 3]
+    assert [*row_of(gone, "near").scores["qa"].seeds] == [1, 2, 3]
 
 
 def test_a_pair_with_too_few_seeds_is_not_tested_and_the_others_are():
@@ -189,11 +191,7 @@ def test_a_pair_with_too_few_seeds_is_not_tested_and_the_others_are():
     assert f"qa (near), mean of all tasks (near): {reason}" in board.untested
     ranks = {row.label: report.ranks_of(board, row) for row in board.rows}
     assert ranks["near"][1:] == ["no test", "no test"]
-    assert (
-        not board.rows[[row.label for row in board.rows].index("near")]
-        .averages["all tasks"]
-        .estimate
-    )
+    assert not row_of(board, "near").averages["all tasks"].estimate
 
 
 @pytest.mark.parametrize(
@@ -245,7 +243,7 @@ def test_a_system_that_lacks_examples_has_no_score_there_unless_they_are_left_ou
     frame = scores()
     lacking = without(frame, "far", "qa")
     board = build_board(lacking)
-    far = next(row for row in board.rows if row.label == "far")
+    far = row_of(board, "far")
     assert far.scores["qa"] is None and far.scores["nli"] is not None
     assert "far, qa: has 39 of 40 examples (--shared compares the 39 that all have)" in board.notes
     cut = build_board(frame[~((frame.task == "qa") & (frame.example == 3))])
@@ -316,13 +314,10 @@ def test_where_shared_cannot_help_a_line_says_so():
         with pytest.raises(DataError, match=f"all examples of a task: {because}: leave systems"):
             build_board(frame[~half & (frame.task == "qa")], shared=is_shared)
     with pytest.raises(DataError, match="--shared keeps those that all have"):
-        one, two = (without(frame, name, "qa", example=at) for at, name in enumerate(SYSTEMS[:2]))
-        three = frame[(frame.system == "far") & (frame.example > 1)]
-        build_board(
-            pd.concat([one[one.system == "base"], two[two.system == "near"], three])[
-                lambda each: each.task == "qa"
-            ]
-        )
+        left = frame[frame.task == "qa"]
+        for system, example in (("base", 0), ("near", 1), ("far", 0), ("far", 1)):
+            left = without(left, system, "qa", example=example)
+        build_board(left)
 
 
 def test_a_baseline_without_a_score_leaves_a_line():

@@ -75,18 +75,13 @@ def test_files_with_and_without_seeds_and_groups_are_joined(tmp_path):
     assert list(frame["seed"]) == ["3"] * 12 + ["0"] * 12
 
 
+HEAD = "system,task,example,score"
 BAD = {
     "nothing.csv": ("", "nothing.csv: is empty"),
-    "half.csv": (
-        'system,task,example,score\na,t,1,1\n"b',
-        "half.csv, after line 2: unexpected end",
-    ),
-    "wide.csv": (
-        "system,task,example,score\na,t,1,1\na,t,1\n",
-        "wide.csv, line 3: has 3 columns, the first line 4",
-    ),
+    "half.csv": (f'{HEAD}\na,t,1,1\n"b', "half.csv, after line 2: unexpected end"),
+    "wide.csv": (f"{HEAD}\na,t,1,1\na,t,1\n", "wide.csv, line 3: has 3 columns, the first line 4"),
     "word.csv": (
-        "system,task,example,score\na,t,1,1\na,t,2,good\n",
+        f"{HEAD}\na,t,1,1\na,t,2,good\n",
         "system a, task t, example 2: score 'good' is not a number",
     ),
     "kinds.jsonl": (
@@ -95,33 +90,27 @@ BAD = {
     ),
     "list.jsonl": ('{"system":"a"}\n[1]\n', "list.jsonl, line 2: is not a JSON object"),
     "comma.csv": (
-        'system,task,example,score\na,t,1,"0,5"\n',
+        f'{HEAD}\na,t,1,"0,5"\n',
         "score '0,5' is not a number: write a point for the comma",
     ),
     "semi.csv": ("system;task;example;score\na;t;1;1\n", "semi.csv: its columns are separated by"),
-    "head.csv": ("system,task,example,score\n", "head.csv: the table has no lines"),
+    "head.csv": (f"{HEAD}\n", "head.csv: the table has no lines"),
     "twice.csv": ("system,system,score\na,b,1\n", "two columns have the same name"),
     "binary.parquet": ("PAR1 and nothing", "binary.parquet: is not a Parquet file, or is cut off"),
     "cut.jsonl": ('{"system": "a", "sco', "cut.jsonl, line 1: is not a JSON object"),
     "other.csv": ("x,y\n1,2\n", "no column score: --column score=NAME"),
-    "latin.csv": (
-        b"system,task,example,score\n\xe9,t,1,1\n",
-        "latin.csv, line 2: is not UTF-8: convert it",
-    ),
+    "latin.csv": (f"{HEAD}\n\xe9,t,1,1\n", "latin.csv, line 2: is not UTF-8: convert it"),
     "latin.jsonl": (
-        b'{"system":"\xe9","task":"t","example":1,"score":1}\n',
+        '{"system":"\xe9","example":1,"score":1}\n',
         "latin.jsonl, line 1: is not UTF-8",
     ),
     "metrics.csv": (
-        "system,task,example,score,metric\na,t,1,1,f1\nb,t,1,1,acc\n",
+        f"{HEAD},metric\na,t,1,1,f1\nb,t,1,1,acc\n",
         "task t: system a, metric f1, but system b, metric acc: scores of one metric can be",
     ),
-    "ungrouped.csv": (
-        "system,task,example,score,group\na,t,1,1,\na,t,2,1,x\n",
-        "group '': is empty",
-    ),
+    "ungrouped.csv": (f"{HEAD},group\na,t,1,1,\na,t,2,1,x\n", "group '': is empty"),
     "negative.csv": (
-        "system,task,example,score\na,t,1,-2\n",
+        f"{HEAD}\na,t,1,-2\n",
         "score -2 is not from 0 to 1: add a number to all scores; where lower is better, write",
     ),
     "none.jsonl": ('{"prediction": null, "reference": "a"}\n', "line 1 of the table has no predic"),
@@ -134,7 +123,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_that_cannot_be_read_is_one_line(name, tmp_path, refused):
     text, message = BAD[name]
-    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    (tmp_path / name).write_text(text, encoding="latin-1")
     line = refused("board", tmp_path / name)
     assert message in line and "Arrow" not in line
 
@@ -155,10 +144,8 @@ def test_the_command_writes_all_forms(tmp_path, call, refused):
     assert "has this score: a table has one" in refused(*words, "--metric", "acc")
     line = refused("board", tmp_path / "scores.csv", "--column", "system=foo")
     assert f"no column foo (there are: {', '.join(LINES[0])})" in line
-    assert (
-        f"0 results, 1 fault: {tmp_path / 'scores.csv'}"
-        in (call("verify", tmp_path / "scores.csv")[1])
-    )
+    verified = call("verify", tmp_path / "scores.csv")[1]
+    assert f"0 results, 1 fault: {tmp_path / 'scores.csv'}" in verified
     assert "no such file or folder" in refused("board", tmp_path / "none.csv")
 
 
@@ -191,9 +178,8 @@ def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
     assert rows["org/good"]["free_capitals"]["metric"] == "exact_match,whole"
     letters = board_of(logs, metric="exact_match,capital-letter")["rows"][0]["scores"]
     assert (letters["free_capitals"]["mean"], letters["capitals"]["metric"]) == (0.0, "acc")
-    assert (
-        board_of(logs, metric="acc_norm")["rows"][0]["scores"]["capitals"]["metric"] == "acc_norm"
-    )
+    normed = board_of(logs, metric="acc_norm")["rows"][0]["scores"]
+    assert normed["capitals"]["metric"] == "acc_norm"
     with pytest.raises(ConfigError, match="choose from acc, exact_match"):
         read_scores([logs], metric="bleu")
     samples = sorted(logs.rglob("samples_capitals_*.jsonl"))[0]
