@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import folders
 import pytest
+
+from maskpolicy.analyses import plots
+from maskpolicy.analyses.plots import drawing
+
+
+@pytest.fixture(scope="module")
+def home(request, tmp_path_factory) -> Path:
+    """A folder in which the module's EXPERIMENT was run, beside its PLUGINS: run/ and store/."""
+    folder = tmp_path_factory.mktemp("home")
+    for name, text in getattr(request.module, "PLUGINS", {}).items():
+        (folder / name).write_text(text)
+    return folders.run_experiment(folder, request.module.EXPERIMENT)
 
 
 @pytest.fixture
-def analyse(done, home):
-    """Run one analysis; returns its JSON."""
+def analyse(done, home, monkeypatch):
+    """Run one analysis; returns its JSON.
+
+    Its figure is laid out once and written to no file: to draw a picture takes four times as long.
+    """
     plugins = [word for path in sorted(home.glob("*.py")) for word in ("--plugin", path)]
+
+    def laid_out(panels, **settings) -> dict[str, bytes]:
+        drawing.figure(panels, **settings).draw_without_rendering()
+        return {}
+
+    monkeypatch.setattr(plots, "draw", laid_out)
 
     def analyse(name: str, *keys: str) -> dict:
         words = ("analyze", name, home / "run", *keys, "--store", home / "store", "--json")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+from payloads import SCRIPT
 
 from maskpolicy import analyses as findings
 from maskpolicy.analyses import Findings, cache, plots
@@ -53,20 +54,9 @@ def analyse(tmp_path):
 
 def test_a_policy_is_told_by_spans_tokens_and_passages_without_a_span(analyse):
     found = analyse(run(cell("none", 0, None), cell("random", 0, WORK)))
-    assert found.rows == (
-        {
-            "run": "a",
-            "policy": "random",
-            "stage": 0,
-            "passages": 40,
-            "spans": 60,
-            "hidden_tokens": 90,
-            "target_tokens": 210,
-            "without_span": 0.25,
-            "spans_per_passage": 1.5,
-            "tokens_per_span": 1.5,
-        },
-    )
+    counts = {name: WORK[name] for name in ("passages", "spans", "hidden_tokens", "target_tokens")}
+    means = {"without_span": 0.25, "spans_per_passage": 1.5, "tokens_per_span": 1.5}
+    assert found.rows == ({"run": "a", "policy": "random", "stage": 0, **counts, **means},)
     assert found.notes == ()
     other = {**WORK, "spans": 20}  # seeds that share a stage are one row
     cells = [cell("random", 0, WORK, 0), cell("random", 1, other, 1), cell("random", 2, WORK, 0)]
@@ -86,12 +76,8 @@ def test_findings_are_written_as_json_and_markdown(tmp_path):
         "rows": [{"policy": "a|b", "share": 0.12345}, {"policy": "<b>", "share": None}],
         "notes": ["a note"],
     }
-    assert paths[1].read_text().splitlines()[2:] == [
-        "| a\\|b | 0.123 |",
-        "| &lt;b&gt; | – |",
-        "",
-        "* a note",
-    ]
+    end = ["| a\\|b | 0.123 |", "| &lt;b&gt; | – |", "", "* a note"]
+    assert paths[1].read_text().splitlines()[2:] == end
 
 
 def test_only_files_of_earlier_findings_are_removed(tmp_path):
@@ -134,10 +120,10 @@ def test_transfer_takes_the_seeds_that_both_rows_have(tmp_path):
     named = [replace(one, config={**one.config, "task": {"name": "c"}}) for one in cells]
     found = Transfer().analyse([replace(made, results=tuple(named))], Store(tmp_path))
     assert [row["own"] for row in found.rows] == ["yes", "", "yes", "yes"]  # a label of its own
-    assert found.plots[0].values == [
-        [pytest.approx(10), pytest.approx(30)],
-        [pytest.approx(-20), None],
-    ]
+    (grid,) = found.plots
+    assert grid.values == [[pytest.approx(10), pytest.approx(30)], [pytest.approx(-20), None]]
+    (note,) = Transfer("other").analyse([made], Store(tmp_path)).notes
+    assert note == "r: has no row 'other': set another with reference=ROW"
 
 
 def test_the_slope_of_zipfs_law_is_minus_one():
@@ -208,7 +194,6 @@ def test_the_docs_have_a_row_for_each_analysis():
     assert sorted(rows) == sorted(re.findall(r'@analysis\(\s*"([a-z0-9-]+)"', code))
 
 
-SCRIPT = "<script>alert(1)</script>"
 PLOTS = {
     "lines": Lines("a", "x", "y", [Series(SCRIPT, [1, None, 2], [1, 2, 3], [0, 0, 1], [2, 2, 3])]),
     "log": Lines("", "x", "y", [Series("$x$", [3.0, 2.0], [1, 10])], True, False),

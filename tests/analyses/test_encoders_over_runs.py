@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
-import folders
 import pytest
 
 from maskpolicy.analyses import over_runs
@@ -33,12 +31,6 @@ intermediate: {steps: 4, batch_size: 8, warmup: 1}
 checkpoint_steps: [2]
 finetune: {steps: 2, batch_size: 4, warmup: 1}
 """
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory) -> Path:
-    """A folder with an experiment that was run: tiny.yaml, run/ and store/."""
-    return folders.run_experiment(tmp_path_factory.mktemp("encoders"), EXPERIMENT)
 
 
 def numbers(found: dict, policy: str, **wanted) -> dict[int, float]:
@@ -91,7 +83,7 @@ def test_the_slope_over_delta_is_that_of_each_run(analyse):
 
 def test_ranks_are_means_over_runs(analyse):
     """test_ranks.py has the tests of rises and gaps, and the figures."""
-    plain, found = (analyse("rank", "passages=60", *keys) for keys in ((), ("over_runs=true",)))
+    plain, found = (analyse("rank", "passages=15", *keys) for keys in ((), ("over_runs=true",)))
     assert plain["values"] == found["values"]
     rows = {
         (row["policy"], row["set"], row["layer"]): row

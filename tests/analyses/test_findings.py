@@ -21,7 +21,7 @@ from maskpolicy.experiment.definition import Experiment
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.graph.nodes import topological
+from maskpolicy.pipeline.graph.nodes import Stage, topological
 
 SUPERVISED = "supervised-TQA"
 SCORES = {
@@ -175,16 +175,21 @@ def test_every_figure_has_an_experiment_and_learning_efficiency_has_checkpoints(
     assert experiment_of("efficiency").checkpoint_steps
 
 
+@cache
+def models_of(name: str) -> list[Stage]:
+    """Return the intermediate stages of an experiment."""
+    order = topological(stages.build(experiment_of(name)).targets)
+    return [stage for stage in order if stage.kind == "intermediate"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("row", SHARED)
 def test_experiments_about_entities_share_the_models_of_a_policy(row):
     keys = [
         {
             stage.key
-            for stage in topological(stages.build(experiment_of(name)).targets)
-            if stage.kind == "intermediate"
-            and stage.label.startswith(f"{row}, run")
-            and "first" not in stage.label
+            for stage in models_of(name)
+            if stage.label.startswith(f"{row}, run") and "first" not in stage.label
         }
         for name in SHARED[row]
     ]

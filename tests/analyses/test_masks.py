@@ -8,7 +8,6 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import folders
 import numpy as np
 import pytest
 import small
@@ -104,12 +103,8 @@ def test_a_folder_of_a_model_is_analysed(call, tmp_path):
     rows = [(row["model"], row["tau"], row["centred"], row["layer"]) for row in found["rows"]]
     settings = [(tau, centred) for tau in (0.9, 0.99) for centred in (False, True)]
     assert rows == [("bart", *setting, layer) for setting in settings for layer in (0, 1)]
-    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {
-        ".json",
-        ".md",
-        ".svg",
-        ".png",
-    }
+    endings = {path.suffix for path in (tmp_path / "out").iterdir()}
+    assert endings == {".json", ".md", ".svg", ".png"}
 
 
 def test_text_that_cannot_be_read_is_named(refused, capfd, tmp_path):
@@ -123,7 +118,7 @@ def test_text_that_cannot_be_read_is_named(refused, capfd, tmp_path):
     assert "name a folder that `maskpolicy run` wrote" in said
 
 
-RUN = """
+EXPERIMENT = """
 model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1}
 corpus: world
 policies: [none, {name: random, label: mae, mask_exclusion: 1.0}]
@@ -136,12 +131,6 @@ finetune: {steps: 3, batch_size: 4}
 keep_models: [finetune]
 checkpoint_steps: [1]
 """
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory) -> Path:
-    """A folder with a run whose models were kept: run/ and store/."""
-    return folders.run_experiment(tmp_path_factory.mktemp("kept"), RUN)
 
 
 def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(analyse):
@@ -293,10 +282,8 @@ def test_a_row_that_masks_nothing_in_the_sample_is_noted(call, refused, tmp_path
     first = [Sampling(passages=1, seed=seed).places(2)[0] for seed in range(20)]
     words = ("analyze", "lengths", tmp_path / "out", "passages=1", *store)
     said = refused(*words, f"seed={first.index(0)}", "-q")
-    assert (
-        "regex pattern=Boats go: masks nothing in the sample of its corpus: set a larger number"
-        in said
-    )
+    told = "masks nothing in the sample of its corpus: set a larger number"
+    assert f"regex pattern=Boats go: {told}" in said
     assert call(*words, f"seed={first.index(1)}", "-q")[0] == 0
 
 
@@ -305,9 +292,8 @@ TEXT = "The U.S. war (1934-1950) ended inside Rome, Italy."
 
 def test_words_have_no_punctuation_and_articles_are_left_out():
     found = words_of(TEXT)
-    assert [word for word, *_ in found] == (
-        ["u", "s", "war", "1934", "1950", "ended", "inside", "rome", "italy"]
-    )
+    words = ["u", "s", "war", "1934", "1950", "ended", "inside", "rome", "italy"]
+    assert [word for word, *_ in found] == words
     assert [TEXT[start:end].lower() for _, start, end in found] == [word for word, *_ in found]
 
 

@@ -191,13 +191,10 @@ def test_rises_and_gaps_at_the_nearest_loss_are_tested_over_runs():
     assert (rise["mean"], gap["mean"]) == (pytest.approx(16 / 3), -2)
     assert (rise["runs"], gap["runs"]) == (3, 3)
     plain = ttest_1samp([4, 5, 7], 0).pvalue
-    assert rise["p (Holm)"] == pytest.approx(
-        4 * plain
-    )  # four tests: each with and without centring
-    assert {place for place, row in rows.items() if "p (Holm)" in row} == {
-        ("MLM", "mask", RISE),
-        ("MAE-LM", "gap", NEAREST),
-    }
+    # four tests: each with and without centring
+    assert rise["p (Holm)"] == pytest.approx(4 * plain)
+    tested = {place for place, row in rows.items() if "p (Holm)" in row}
+    assert tested == {("MLM", "mask", RISE), ("MAE-LM", "gap", NEAREST)}
 
 
 def test_a_figure_has_a_line_for_each_row_with_an_interval_over_runs():
@@ -215,19 +212,16 @@ VALUES = [2.0, 3.0, 2.5, 4.0, 1.5]
 
 
 def test_the_interval_is_students():
-    expected = stats.t.interval(
-        0.95, 4, loc=np.mean(VALUES), scale=np.std(VALUES, ddof=1) / np.sqrt(5)
-    )
+    expected = stats.t.interval(0.95, 4, np.mean(VALUES), np.std(VALUES, ddof=1) / np.sqrt(5))
     assert over_runs.interval(VALUES) == pytest.approx(expected)
     assert over_runs.interval([3.0]) == (None, None)
     assert over_runs.interval([3.0, 3.0]) == (3.0, 3.0)
 
 
 def test_all_places_are_one_family():
-    found = over_runs.tested({"a": VALUES, "b": [0.1, -0.2, 0.3, -0.1, 0.0]})
-    alone = [
-        stats.ttest_1samp(values, 0).pvalue for values in (VALUES, [0.1, -0.2, 0.3, -0.1, 0.0])
-    ]
+    places = {"a": VALUES, "b": [0.1, -0.2, 0.3, -0.1, 0.0]}
+    found = over_runs.tested(places)
+    alone = [stats.ttest_1samp(values, 0).pvalue for values in places.values()]
     assert found["a"]["p (Holm)"] == pytest.approx(2 * min(alone))
     assert found["b"]["p (Holm)"] == pytest.approx(max(alone))
     assert (found["a"]["low"], found["a"]["high"]) == pytest.approx(over_runs.interval(VALUES))

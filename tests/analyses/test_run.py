@@ -11,6 +11,7 @@ import folders
 import pytest
 import spacy_rules
 import yaml
+from payloads import SCRIPT
 
 import maskpolicy as mp
 from maskpolicy.analyses import masked_sample
@@ -47,7 +48,7 @@ class GuessFirst:
     def select(self, passage, rng):
         return passage.columns["candidates"][:1]
 """
-SCRIPT = "<script>alert(1)</script>"
+PLUGINS = {"guess.py": PLUGIN}
 EXPERIMENT = f"""
 model: mini
 corpus: world
@@ -63,14 +64,6 @@ general: {{steps: 6, batch_size: 4, warmup: 1}}
 intermediate: {{steps: 6, batch_size: 4, warmup: 1}}
 finetune: {{steps: 3, batch_size: 4, warmup: 1}}
 """
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory) -> Path:
-    """A folder with an experiment that was run: run/, store/, tiny.yaml, guess.py."""
-    folder = tmp_path_factory.mktemp("analysed")
-    (folder / "guess.py").write_text(PLUGIN)
-    return folders.run_experiment(folder, EXPERIMENT)
 
 
 def by(found: dict, *names: str) -> dict:
@@ -146,18 +139,9 @@ def test_checkpoints_go_from_none_over_kept_steps_to_the_end_and_cost_more_and_m
         assert len(found["plots"][0]["series"]) == 4
 
 
-def test_transfer_is_the_difference_to_salient_span(refused, home, analyse):
-    found = analyse("transfer")
-    row = found["rows"][0]
-    assert (row["policy"], row["learnt_on"], row["task"], row["own"]) == (
-        SCRIPT,
-        "zsre",
-        "zsre",
-        "yes",
-    )
-    assert row["difference"] == pytest.approx(row["score"] - row["reference"])
-    words = ("analyze", "transfer", home / "run", "reference=other", "--store", home / "store")
-    assert "set another with reference=ROW" in refused(*words, "--plugin", home / "guess.py")
+def test_transfer_is_of_what_a_policy_of_a_file_learnt_on(analyse):
+    (row,) = analyse("transfer")["rows"]
+    assert (row["policy"], row["learnt_on"], row["own"]) == (SCRIPT, "zsre", "yes")
 
 
 def test_what_a_run_has_of_its_plugins_rows_stays_where_they_are_not_loaded(done, home, tmp_path):
@@ -338,14 +322,12 @@ def test_the_card_of_a_row_has_its_policy_text_and_budget_and_a_label_with_marku
         (["none"], "name a task"),
         (["random", "--task", "zsr"], "did you mean 'zsre'?"),
         (["random", "--seed", "7"], "has no seed 7 (it has: 0, 1)"),
+        (["random", "--store", "/no/store"], "does not hold the model of random"),
     ],
 )
-def test_what_a_run_does_not_have_is_not_exported(refused, home, tmp_path, words, says):
-    end = ("--out", tmp_path / "out", "--store", home / "store")
-    assert says in refused("export", home / "run", *words, *end)
+def test_what_a_run_or_its_store_does_not_have_is_not_exported(
+    refused, home, tmp_path, words, says
+):
+    where = ("--out", tmp_path / "out", "--store", home / "store")
+    assert says in refused("export", home / "run", *where, *words)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_store_that_lost_the_model_says_so(refused, home, tmp_path):
-    end = ("--out", tmp_path / "out", "--store", tmp_path / "empty")
-    assert "does not hold the model of random" in refused("export", home / "run", "random", *end)

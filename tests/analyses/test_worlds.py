@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ from maskpolicy.pipeline.store.artifacts import Store
 SHARES = {"none": 0.1, "random": 0.15, "salient-span": 0.7}
 
 
-def write(folder: Path, seed: int, n: int = 60, **changes: Any) -> cell.Run:
+def write(
+    folder: Path, seed: int, shares: Mapping[str, float] = SHARES, **changes: Any
+) -> cell.Run:
     """Write the run of one world, with its own questions and answers."""
-    where = folders.write(
-        folder / f"world {seed}", SHARES, first=10 * seed, n=n, world={"seed": seed}, **changes
-    )
-    return read_run(where)
+    about: dict[str, Any] = {"first": 10 * seed, "world": {"seed": seed}, **changes}
+    return read_run(folders.write(folder / f"world {seed}", shares, **about))
 
 
 def analysed(folder: Path, *runs: cell.Run) -> Findings:
@@ -78,8 +79,7 @@ def test_worlds_of_other_settings_are_refused(tmp_path):
         ({"finetune": {**folders.BUDGET, "steps": 9}}, r"finetune\.steps: 1000 -> 9"),
         ({"world": {"seed": 1, "people": 7}}, r"world\.people: .* -> 7"),
     ):
-        changes = {"world": {"seed": 1}, **changes}
-        other = read_run(folders.write(tmp_path / "other", SHARES, **changes))
+        other = write(tmp_path / "other", 1, **changes)
         with pytest.raises(ConfigError, match=says):
             analysed(tmp_path, one, other)
 
@@ -92,12 +92,7 @@ def test_tuned_rows_may_choose_other_values_in_each_world(tmp_path):
 
 
 def test_a_difference_that_no_world_changes_is_not_tested(tmp_path):
-    runs = [
-        read_run(
-            folders.write(tmp_path / str(seed), {"none": 0.0, "random": 1.0}, world={"seed": seed})
-        )
-        for seed in range(3)
-    ]
+    runs = [write(tmp_path, seed, {"none": 0.0, "random": 1.0}) for seed in range(3)]
     found = analysed(tmp_path, *runs)
     assert found.notes[0] == "random, triviaqa: the difference is the same in every world"
     assert all("p (Holm)" not in row for row in found.rows)
