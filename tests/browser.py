@@ -157,6 +157,17 @@ class Browser:
             if not node["ignored"]
         ]
 
+    def names_without_scripts(self, url: str, awaited: tuple[str, str]) -> list[tuple[str, str]]:
+        """Return the `names` of a page whose scripts may not run, once they hold one."""
+        self.open("data:text/html,")
+        self.send("Emulation.setScriptExecutionDisabled", value=True)
+        try:
+            self.send("Page.navigate", url=url)
+            self.until(lambda: awaited in self.names())
+            return self.names()
+        finally:
+            self.send("Emulation.setScriptExecutionDisabled", value=False)
+
     def _middle(self, selector: str) -> tuple[float, float]:
         """Scroll an element into view, let the page hear of it, and return where it is."""
         place = self.run(

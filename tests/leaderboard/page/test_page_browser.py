@@ -350,13 +350,7 @@ def test_a_wide_table_shows_that_it_goes_on_and_cuts_no_header(browser, wide, wi
 
 
 def test_without_javascript_the_scores_are_there(browser, strong):
-    browser.open("data:text/html,")
-    browser.send("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.send("Page.navigate", url=strong.as_uri())
-        browser.until(lambda: ("rowheader", "best") in browser.names())
-        roles = [role for role, _ in browser.names()]
-    finally:
-        browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    names = browser.names_without_scripts(strong.as_uri(), ("rowheader", "best"))
+    roles = [role for role, _ in names]
     assert roles.count("cell") > 30
     assert not {"radio", "checkbox"} & set(roles)  # what needs a script is not offered
