@@ -240,10 +240,11 @@ def test_colours_differ_and_are_seen_on_white_and_on_a_dark_page():
 def test_findings_with_plots_are_written_with_their_pictures_and_read_back(tmp_path):
     for shown in (PANELS, (PLOTS["marked"],)):
         found = Findings(("a",), ({"a": 1},), ("a note",), shown)
-        paths = findings.save(found, "mine", tmp_path)
-        assert [path.name for path in paths] == ["mine.json", "mine.md", "mine.svg", "mine.png"]
-        document = json.loads(paths[0].read_text())
+        path, _ = findings.save(found, "mine", tmp_path, pictures=False)
+        document = json.loads(path.read_text())
         assert findings.to_json(findings.from_json(document), "mine") == document
+    paths = findings.save(found, "mine", tmp_path)
+    assert [path.name for path in paths] == ["mine.json", "mine.md", "mine.svg", "mine.png"]
 
 
 def test_a_row_has_one_colour_in_every_figure_of_a_run():

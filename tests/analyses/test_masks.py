@@ -18,6 +18,7 @@ from maskpolicy.analyses.masked_sample import MaskedParams, Sampling
 from maskpolicy.analyses.task_examples import Answers, words_of, words_within
 from maskpolicy.core import ragged
 from maskpolicy.core.metrics import Total
+from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE
 from maskpolicy.experiment.budgets import Training
@@ -172,6 +173,14 @@ def test_models_that_are_gone_or_of_another_kind_are_told(refused, home, tmp_pat
 SPEC = Training(steps=5, batch_size=4, seed=3)
 
 
+def drawn(folder: Path, **how) -> dict[str, Ragged]:
+    """Return what the stage draws of the passages, with the seed of SPEC."""
+    small.save(folder / PASSAGES_FILE, small.passages().arrays)
+    params = MaskedParams(**{"fields": {}, "code": {}, "masking": 3, "seed": SPEC.seed, **how})
+    masked_sample.masked(params, {"corpus": folder}, folder, StageRun(None, Local()))
+    return ragged.load(folder / masked_sample.FILE)
+
+
 @pytest.mark.parametrize(
     ("ratio", "room", "limits"),  # the last: tokens of a target, sentinels
     [
@@ -184,21 +193,10 @@ SPEC = Training(steps=5, batch_size=4, seed=3)
     ],
 )
 def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, limits, tmp_path):
-    small.save(tmp_path / PASSAGES_FILE, small.passages().arrays)
     pace = (SPEC.steps, SPEC.batch_size) if isinstance(ratio, dict) else None
-    params = MaskedParams(
-        policy="random",
-        fields={"ratio": ratio},
-        code={},
-        masking=3,
-        seed=SPEC.seed,
-        sampling=Sampling(draws=2),
-        pace=pace,
-        room=room,
-        limits=limits and (Denoising(), *limits),
-    )
-    masked_sample.masked(params, {"corpus": tmp_path}, tmp_path, StageRun(None, Local()))
-    found = ragged.load(tmp_path / masked_sample.FILE)
+    how = {"policy": "random", "fields": {"ratio": ratio}, "sampling": Sampling(draws=2)}
+    limited = limits and (Denoising(), *limits)
+    found = drawn(tmp_path, **how, pace=pace, room=room, limits=limited)
     count = len(small.passages())
     assert found["places"].flat.tolist() == [*range(count)] * 2
 
@@ -209,8 +207,7 @@ def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, 
     spec = replace(SPEC, max_source=max_source, max_target=target_room + 2)
     assert specials.limits(spec, 99) == limits
     steps = MaskedSteps(small.passages(), policy, Denoising(), specials, spec)
-    compared = 0
-    without = 0
+    compared = without = 0
     for number in range(SPEC.steps):
         written, spans = steps.written(number), steps._selected(number).spans
         for i, (item, epoch) in enumerate(steps.order.step(number)):
@@ -237,14 +234,11 @@ class EachWord:
 
 
 def test_a_sample_has_all_examples_of_its_passages(tmp_path, monkeypatch):
-    small.save(tmp_path / PASSAGES_FILE, small.passages().arrays)
     monkeypatch.setattr(masked_sample, "instance", lambda *_: EachWord())
     count = sum(EachWord().examples_of(small.passages()))
     spec = replace(SPEC, batch_size=1, steps=2 * count)
-    how = {"policy": "each-word", "fields": {}, "code": {}, "masking": 3, "seed": spec.seed}
-    params = MaskedParams(**how, sampling=Sampling(passages=2, draws=2), pace=(spec.steps, 1))
-    masked_sample.masked(params, {"corpus": tmp_path}, tmp_path, StageRun(None, Local()))
-    found = ragged.load(tmp_path / masked_sample.FILE)
+    how = {"policy": "each-word", "sampling": Sampling(passages=2, draws=2)}
+    found = drawn(tmp_path, **how, pace=(spec.steps, 1))
     places = found["places"].flat.tolist()
     assert len(places) == 4
     steps = MaskedSteps(small.passages(), EachWord(), Denoising(), Specials(0, 2, 1, 3, 2), spec)

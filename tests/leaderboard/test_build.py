@@ -26,9 +26,7 @@ GROUPS = {"triviaqa": "closed-book", "zsre": "knowledge-intensive", "wow": "know
 
 
 def result(policy: str, name: str, seed: int, score: float | None, **changes: Any) -> Result:
-    """Return a result; `changes` go to the cell's config, `metrics__` ones to its metrics."""
-    metrics: Json = {"metric": "exact_match", "version": 1, "score": score, "n": 8}
-    metrics |= {key[9:]: value for key, value in changes.items() if key.startswith("metrics__")}
+    """Return a result, that of a failure without a score; `changes` go to the cell's config."""
     config = {
         "policy": {"name": policy},
         "task": {"name": name, "data": "world", "context": False},
@@ -37,21 +35,18 @@ def result(policy: str, name: str, seed: int, score: float | None, **changes: An
     }
     if policy != "none":
         config |= {"intermediate": {"steps": 5}, "corpus": {}, "intermediate_seeds": 1}
-    config |= {key: value for key, value in changes.items() if not key.startswith("metrics__")}
+    config |= changes
     work = None if policy == "none" else {"passages": 9, "passages_without_span": 1}
-    failed = score is None
-    return Result(
-        policy,
-        name,
-        seed,
-        GROUPS[name],
-        config,
-        {},
-        None if failed else Total.from_json(metrics),
-        work,
-        "it broke" if failed else None,
-        origin=config["task"]["data"],
+    about: Json = {"work": work, "origin": config["task"]["data"]}
+    about |= (
+        {"error": "it broke"} if score is None else {"metrics": Total("exact_match", score, 8, 1)}
     )
+    return Result(policy, name, seed, GROUPS[name], config, {}, **about)
+
+
+def results(name: str, **rows: tuple[float | None, ...]) -> list[Result]:
+    """Return the results of rows on a task, for seeds from 0 on."""
+    return [result(row, name, *each) for row, scores in rows.items() for each in enumerate(scores)]
 
 
 def run(*results: Result, name: str = "a", baseline: str = "none") -> Run:
@@ -65,13 +60,8 @@ def built(*results: Result) -> Board:
 
 
 def test_the_json_is_of_version_1():
-    made = built(
-        result("none", "triviaqa", 0, 0.25),
-        result("none", "triviaqa", 1, 0.5),
-        result("random", "triviaqa", 0, 0.5),
-        result("random", "triviaqa", 1, 0.625),
-    )
-    found = report.to_json(made)
+    cells = results("triviaqa", none=(0.25, 0.5), random=(0.5, 0.625))
+    found = report.to_json(built(*cells))
     first = ["version", "baseline", "measured", "majority", "majority_rules", "rows"]
     assert list(found) == [*first, "ranks", "tied_with_best", "pairs", "notes"]
     assert (found["version"], found["baseline"]) == (1, "none")
@@ -100,13 +90,8 @@ def test_the_json_is_of_version_1():
 
 
 def test_a_missing_cell_is_null_with_its_reason():
-    made = built(
-        result("none", "triviaqa", 0, None),
-        result("none", "triviaqa", 1, 0.5),
-        result("none", "zsre", 0, 0.5),
-        result("random", "triviaqa", 0, None),
-    )
-    found = report.to_json(made)
+    cells = results("triviaqa", none=(None, 0.5), random=(None,))
+    found = report.to_json(built(*cells, *results("zsre", none=(0.5,))))
     score = found["rows"][0]["scores"]["triviaqa"]
     assert (score["seeds"], score["mean"]) == ({"0": None, "1": 50.0}, 50.0)
     assert found["rows"][1]["scores"] == {"triviaqa": None, "zsre": None}
@@ -324,8 +309,7 @@ def test_the_baseline_must_be_a_row():
 
 
 def test_markdown_shows_mean_deviation_and_difference():
-    scores = {"none": (0.25, 0.25), "random": (0.5, 0.25), "a|b": (None,)}
-    cells = (result(row, "zsre", *each) for row, of in scores.items() for each in enumerate(of))
+    cells = results("zsre", none=(0.25, 0.25), random=(0.5, 0.25), **{"a|b": (None,)})
     text = report.to_markdown(built(*cells), work=True)
     assert text.startswith("| policy | zsre (world): exact match, n = 8 |")
     assert "Percent: mean ± standard deviation over seeds (difference to none)." in text
@@ -356,8 +340,7 @@ def test_a_label_is_no_argument_of_the_end_of_a_row(label):
 
 
 def test_csv_has_a_line_for_each_policy_and_task():
-    cells = (result("none", "zsre", 0, 0.25), result("none", "wow", 0, None))
-    cells += (result("random", "zsre", 0, 1.0),)
+    cells = results("zsre", none=(0.25,), random=(1.0,)) + results("wow", none=(None,))
     rows = list(csv.DictReader(io.StringIO(report.to_csv(built(*cells)))))
     assert [(row["policy"], row["task"], row["mean"], row["seed 0"]) for row in rows] == [
         ("none", "zsre", "25.0", "25.0"),
@@ -371,9 +354,8 @@ def test_csv_has_a_line_for_each_policy_and_task():
 
 
 def test_json_and_csv_have_the_averages_of_groups_of_tasks():
-    scores = {"none": 0.0, "random": 0.25}
-    cells = [result(row, task, 0, scores[row]) for row in scores for task in ("zsre", "wow")]
-    found = built(*cells)
+    scores = {"none": (0.0,), "random": (0.25,)}
+    found = built(*results("zsre", **scores), *results("wow", **scores))
     title = "mean of knowledge-intensive"
     rows = {row["policy"]: row["averages"][title] for row in report.to_json(found)["rows"]}
     assert rows["none"] == {"mean": 0.0, "delta": None, "comparison": None}

@@ -176,20 +176,17 @@ def test_a_weighted_sum_of_two_rows_is_their_difference():
     pair = stats.pair(mine, other, groups, ("a", "b"))
     slope = stats.weighted([(0.5, mine), (-0.5, other)], groups, ("a", "b"))
     np.testing.assert_allclose(slope.of_seed, pair.of_seed / 2)
-    np.testing.assert_allclose(slope.chance, pair.chance / 4)
-    np.testing.assert_allclose(slope.interaction, pair.interaction / 4)
-    np.testing.assert_allclose(slope.slope, pair.slope / 4)
+    for variance in ("chance", "interaction", "slope"):
+        np.testing.assert_allclose(getattr(slope, variance), getattr(pair, variance) / 4)
 
 
 @pytest.mark.parametrize(("rows", "tasks", "is_small"), [(1, 1, True), (6, 4, True), (7, 3, False)])
 def test_small_families_may_count_as_having_runs_that_fail(rows, tasks, is_small):
     rng = np.random.default_rng(3)
     groups, names = np.repeat(np.arange(20), 3), [str(row) for row in range(rows)]
-    base = rng.random((5, 60)) < 0.3
+    base = (rng.random((5, 60)) < 0.3).astype(float)
     better = [
-        stats.pair(
-            (rng.random((5, 60)) < 0.6).astype(float), base.astype(float), groups, (name, "")
-        )
+        stats.pair((rng.random((5, 60)) < 0.6).astype(float), base, groups, (name, ""))
         for name in names
         for _ in range(tasks)
     ]
@@ -232,9 +229,8 @@ def test_the_difference_is_found_in_four_of_five_experiments(seeds, rows, tests)
 
 def test_what_plan_assumes_suffices_for_equally_hard_questions():
     """Right answers to 100 of them are drawn with one chance; runs are equal, as is taste."""
-    shift = power.finds(
-        replace(power.defaults(0.0, list(map(str, range(100)))), interaction=0.0), 8, 1, 1
-    )
+    parts = replace(power.defaults(0.0, list(map(str, range(100)))), interaction=0.0)
+    shift = power.finds(parts, 8, 1, 1)
     rng = np.random.default_rng(0)
     other, mine = (rng.random((400, 8, 100)) < share for share in (0.3, 0.3 + shift / 100))
     pair = stats.pair(mine.astype(float), other.astype(float), np.arange(100), ("a", "b"))
