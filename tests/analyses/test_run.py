@@ -234,13 +234,6 @@ def test_the_store_is_by_default_that_of_the_run(done, refused, home, tmp_path, 
     assert json.loads(out)["rows"]
 
 
-def test_several_runs_need_a_folder(done, home):
-    words = ("analyze", "coverage", home / "run", home / "run", "--store", home / "store")
-    out, err = done(*words)
-    assert "several runs: --out DIR" in err
-    assert "written to" not in out
-
-
 def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
     experiment = load_experiment(home / "tiny.yaml")
     store, other = Store(home / "store"), Store(tmp_path / "store")

@@ -123,9 +123,10 @@ def test_experiments_that_differ_in_their_world_alone_are_put_together(tmp_path)
         analysed(tmp_path, made(0), made(1, "corpus.words=50"))
 
 
-def test_the_command_takes_a_folder_for_each_world(done, refused, tmp_path):
+def test_the_command_takes_a_folder_for_each_world_and_writes_to_none(done, refused, tmp_path):
     homes = [write(tmp_path, seed).folder for seed in range(3)]
-    out, _ = done("analyze", "worlds", *homes, "--json", "--store", tmp_path / "store")
+    out, err = done("analyze", "worlds", *homes, "--json", "--store", tmp_path / "store")
+    assert "several runs: --out DIR" in err and "written to" not in err
     assert [row["worlds"] for row in json.loads(out)["rows"]] == [3] * 4
     said = refused("analyze", "worlds", homes[0], "--store", tmp_path / "store")
     assert "1 world: a test needs 3" in said

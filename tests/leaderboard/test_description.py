@@ -38,11 +38,6 @@ def shown(found: Board, form: str) -> str:
     return " ".join(made.split())
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return folders.write(tmp_path / "a", POLICIES, ("triviaqa", "nq"), seeds=2, world=WORLD)
-
-
 def test_tasks_without_fine_tuning_name_none_and_are_joined_whatever_its_budget_is(tmp_path):
     names = ("a", "b", "c")
     one, two, three = (folders.write(tmp_path / name, POLICIES, ("zsre",)) for name in names)
@@ -57,34 +52,29 @@ def test_tasks_without_fine_tuning_name_none_and_are_joined_whatever_its_budget_
     assert [row.label for row in folders.board(one, two).rows] == list(POLICIES)
 
 
-def test_every_form_says_model_budgets_seeds_and_that_the_data_are_invented(folder):
-    found = folders.board(folder)
+def test_every_form_says_model_budgets_seeds_and_that_the_data_are_invented(tmp_path):
+    found = folders.board(
+        folders.write(tmp_path / "a", POLICIES, ("triviaqa", "nq"), seeds=2, world=WORLD)
+    )
+    model = "mini, built from scratch on the embedded world"
+    budgets = [f"1000 steps of 32 {unit}, learning rate 0.001" for unit in ("passages", "examples")]
+    facts = ("seeds: 0, 1", "intermediate runs: 0, 1", "seed 3, kinds people+birds, skew 0.7")
     for form in FORMS:
         text = shown(found, form)
-        for title in ("triviaqa (world)", "nq (world)"):
-            assert title in text
+        told = [fact.replace(": ", " " if form == "page" else ": ") for fact in facts]
+        told += ["triviaqa (world)", "nq (world)", "invented data", model, *budgets]
+        assert [each for each in told if each not in text] == []
         assert text.count("n = 60") == 2
-        assert "invented data" in text
-        assert "mini, built from scratch on the embedded world" in text
-        passages = "1000 steps of 32 passages, learning rate 0.001"
-        assert text.count(passages) == 2  # general, intermediate
-        assert "1000 steps of 32 examples, learning rate 0.001" in text
-        facts = ("seeds: 0, 1", "intermediate runs: 0, 1", "seed 3, kinds people+birds, skew 0.7")
-        for fact in facts:
-            assert fact.replace(": ", " " if form == "page" else ": ") in text
+        assert text.count(budgets[0]) == 2  # general, intermediate
     rows = list(csv.DictReader(io.StringIO(report.to_csv(found))))
     rows = [row for row in rows if "mean" not in row["task"]]
     assert {row["data"] for row in rows} == {"world: invented data"}
-    assert {row["model"] for row in rows} == {"mini, built from scratch on the embedded world"}
+    assert {row["model"] for row in rows} == {model}
     assert [bool(row["intermediate"]) for row in rows] == [False, False, True, True]
-    assert rows[0]["finetune"] == "1000 steps of 32 examples, learning rate 0.001"
+    assert rows[0]["finetune"] == budgets[1]
     said = report.to_json(found)["measured"]
-    assert said["tasks"]["nq"] == {
-        "title": "nq (world)",
-        "sources": ["world"],
-        "invented": True,
-        "n": [60],
-    }
+    about = {"title": "nq (world)", "sources": ["world"], "invented": True, "n": [60]}
+    assert said["tasks"]["nq"] == about
     assert said["settings"]["intermediate runs"] == "0, 1"
     json.dumps(said, allow_nan=False)
 
