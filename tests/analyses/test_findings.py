@@ -132,8 +132,7 @@ def test_a_figure_has_its_panels_of_the_analysis_and_names_its_command(tmp_path,
     assert only.about == "maskpolicy analyze rank mae-lm"
 
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-FOLDER = EXPERIMENTS / "findings"
+FOLDER = Path(__file__).parents[2] / "experiments" / "findings"
 SHARED = {
     "salient-span": ("closed-book", "efficiency", "knowledge-intensive", "zsre"),
     "original": ("closed-book", "knowledge-intensive", "long-answers"),

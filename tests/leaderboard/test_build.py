@@ -131,21 +131,13 @@ def test_a_task_with_its_context_is_in_no_average():
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(("lr", "fits"), [(1e-3, True), (1e-2, False)])
 def test_whether_runs_fit_together_does_not_depend_on_their_order(order, lr, fits):
-    rows = [
-        result(
-            f"random lr={each}",
-            "zsre",
-            0,
-            0.5,
-            intermediate={"steps": 5, "lr": each},
-            trainings={"intermediate": {"lr": each}},
-        )
-        for each in (1e-4, 1e-3)
-    ]
-    swept = run(result("none", "zsre", 0, 0.25), *rows, name="swept")
-    plain = [result("none", "zsre", 0, 0.25), result("span", "zsre", 0, 0.5)]
-    plain[1].config["intermediate"] = {"steps": 5, "lr": lr}
-    runs = [swept, run(*plain, name="plain")][::order]
+    def trained(label: str, lr: float, **more: Any) -> Result:
+        return result(label, "zsre", 0, 0.5, intermediate={"steps": 5, "lr": lr}, **more)
+
+    rates = {each: {"intermediate": {"lr": each}} for each in (1e-4, 1e-3)}
+    rows = [trained(f"random lr={each}", each, trainings=own) for each, own in rates.items()]
+    base = result("none", "zsre", 0, 0.25)
+    runs = [run(base, *rows, name="swept"), run(base, trained("span", lr), name="plain")][::order]
     if fits:
         assert {row.label for row in build_leaderboard(runs).rows} >= {"none", "span"}
     else:

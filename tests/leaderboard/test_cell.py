@@ -127,9 +127,6 @@ def test_tables_in_python_name_the_runs_apart(both, tmp_path):
         assert {*found.scores().run} == {*found.answers().run} == {"one/it", "other/it"}
 
 
-RIGHT = [True, False, True, True]
-
-
 def result(score: float = 0.75, n: int = 4) -> Result:
     metrics = Total("exact_match", score, n, 1)
     return Result("random", "zsre", 0, "knowledge-intensive", {}, {}, metrics)
@@ -137,7 +134,7 @@ def result(score: float = 0.75, n: int = 4) -> Result:
 
 @pytest.fixture
 def path(tmp_path):
-    rows = folders.answers("zsre", RIGHT)
+    rows = folders.answers("zsre", [True, False, True, True])
     (tmp_path / "it.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path / "it.jsonl"
 

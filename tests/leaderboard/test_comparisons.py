@@ -32,9 +32,8 @@ def test_seeds_with_runs_of_their_own_are_tested_and_p_adjusted_over_all_cells(t
     assert (found.reason, found.seeds, found.estimate.groups) == (None, 3, 20)
     assert found.estimate.low < found.estimate.difference < found.estimate.high
     assert found.is_significant and not compared(tmp_path, row=1).is_significant
-    board = folders.board(tmp_path)
-    scores = [score for row in board.rows[1:] for score in row.scores.values() if score]
-    tests = [score.comparison for score in scores if score.comparison]
+    scores = [row.scores.values() for row in folders.board(tmp_path).rows[1:]]
+    tests = [score.comparison for each in scores for score in each if score and score.comparison]
     smallest = min(tests, key=lambda each: each.estimate.p if each.estimate else 2)
     assert len(tests) == 6
     assert smallest.estimate is not None

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,29 +18,22 @@ from maskpolicy.leaderboard.results import run_folder
 from maskpolicy.pipeline.store.artifacts import Store
 
 
-def its_own_experiment(folder: Path) -> None:
-    (folder / verbatim.WRITTEN).write_text("model: mini\npolicies: [none]\n")
-
-
-def its_own_file(mark: str, folder: Path) -> None:
-    (folder / mark).touch()
-    (folder / "thesis.tex").touch()
-
-
 @pytest.mark.parametrize(
-    "made",
+    "files",
     [
-        *(
-            partial(lambda name, folder: (folder / name).mkdir(), n)
-            for n in ("results", "run.json")
-        ),
-        its_own_experiment,
-        partial(its_own_file, verbatim.WRITTEN),
-        partial(its_own_file, run_folder.BEING_WRITTEN),
+        {"results": None},  # a folder of the user
+        {"run.json": None},
+        {verbatim.WRITTEN: "model: mini\npolicies: [none]\n"},
+        {verbatim.WRITTEN: "", "thesis.tex": ""},
+        {run_folder.BEING_WRITTEN: "", "thesis.tex": ""},
     ],
 )
-def test_a_run_does_not_write_to_a_folder_with_files_of_the_user(tmp_path, made):
-    made(tmp_path)
+def test_a_run_does_not_write_to_a_folder_with_files_of_the_user(tmp_path, files):
+    for name, text in files.items():
+        if text is None:
+            (tmp_path / name).mkdir()
+        else:
+            (tmp_path / name).write_text(text)
     with pytest.raises(StoreError, match="holds other files: choose another --out"):
         run_folder.check(tmp_path)
 
