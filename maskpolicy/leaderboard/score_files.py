@@ -180,7 +180,11 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
         )
         if len(there) > len({*there}):
             raise DataError(f"{path}: two columns have the same name: rename one")
-        return tables.read_csv(path, read, parse, convert).to_pandas()
+        frame = tables.read_csv(path, read, parse, convert).to_pandas()
+        texts = (each for name in frame if name != wanted["score"] for each in frame[name].unique())
+        if any("\n" in str(each) for each in texts) and (fault := _fault(path)):
+            raise DataError(f"{path}{fault}")  # a quote of a text has joined lines to one cell
+        return frame
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}{_fault(path) or f': {error}'.splitlines()[0]}") from None
 
@@ -210,7 +214,7 @@ def _fault(path: Path) -> str:
     except UnicodeDecodeError:
         return f", line {number}: is not UTF-8: convert it to UTF-8"
     except csv.Error as error:
-        return f", after line {number}: {error}"
+        return f", after line {number}: {error}: write each quote of a quoted text twice"
     except (AttributeError, ValueError, RecursionError):
         return f", line {number}: is not a JSON object"
     return ""
