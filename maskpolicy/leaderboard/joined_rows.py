@@ -44,9 +44,10 @@ class Draft:
 
     def accepts(self, label: str, run: Run, identity: str, loose: Mapping[str, Json]) -> bool:
         """Whether a result of the row `label` of a run belongs to this row."""
-        same = all(self.loose.get(name, value) == value for name, value in loose.items())
-        mine = all(other is not run or known == label for other, known in self.labels)
-        return same and mine and self.identity == identity
+        mine = self.identity == identity and all(
+            other is not run or known == label for other, known in self.labels
+        )
+        return mine and all(self.loose.get(name, value) == value for name, value in loose.items())
 
     def is_called(self, label: str, run: Run | None = None) -> bool:
         """Whether the row has this label in `run`, by default in any run."""

@@ -240,7 +240,8 @@ def replicated(values: Floats) -> list[Verdict]:
 
 def are_equal(values: Floats) -> NDArray[np.bool_]:
     """Return whether the numbers (.., n) are all equal but for rounding: there is no test then."""
-    return np.isclose(values.min(-1), values.max(-1), rtol=1e-9, atol=1e-12)
+    low, high = values.min(-1), values.max(-1)
+    return high - low <= 1e-12 + 1e-9 * np.abs(high)
 
 
 def run_noise(pairs: Sequence[Difference]) -> Floats:
@@ -364,8 +365,10 @@ def _slope(scores: Floats) -> Floats:
 
 def _contrasts(pairs: Sequence[Difference]) -> int:
     """Return the number of independent differences between rows: 1 for one row and a baseline."""
-    names = {name: place for place, name in enumerate({name for p in pairs for name in p.rows})}
-    signs = np.zeros((len(pairs), len(names)))
-    for line, each in enumerate(pairs):
-        signs[line, [names[name] for name in each.rows]] = 1, -1
-    return int(np.linalg.matrix_rank(signs))
+    parts: list[frozenset[str]] = []  # rows that differences connect
+    for rows in {frozenset(each.rows) for each in pairs}:
+        rows |= {""} if len(rows) == 1 else set()  # a row and itself at an earlier step
+        if not any(rows <= part for part in parts):
+            met = [part for part in parts if part & rows]
+            parts = [*(part for part in parts if part not in met), rows.union(*met)]
+    return sum(map(len, parts)) - len(parts)

@@ -225,7 +225,7 @@ def test_a_quote_that_opens_a_text_joins_no_lines_in_silence(tmp_path):
     text = "".join(f"{said}\t{answer}\n" for said, answer in [("prediction", "reference"), *rows])
     path = tmp_path / "ours.tsv"
     path.write_text(text)
-    with pytest.raises(DataError, match="ours.tsv, after line 1: .*write each quote"):
+    with pytest.raises(DataError, match=r"ours.tsv, after line 1: .*write each quote"):
         read_scores([path])
     pd.DataFrame({"prediction": ["a\nb"], "reference": ['a\n"b"']}).to_csv(path, sep="\t")
     assert list(read_scores([path])[0]["score"]) == [1.0]

@@ -6,6 +6,8 @@ import gc
 import json
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -367,3 +369,21 @@ def test_a_plan_is_not_far_more_hopeful_than_the_leaderboard(base, loose):
     for verdict in stats.assess_family([*calm, *(each.pair for each in known)])[2:]:
         on_board = 100 * float(verdict.error) * stats.detectable(verdict.freedom, 4)
         assert power.finds(found, 3, 2, 4) > on_board / 2
+
+
+def test_the_contrasts_of_a_thousand_rows_need_no_matrix_of_all_pairs():
+    def pairs(names):
+        return [SimpleNamespace(rows=rows) for rows in names]
+
+    def rank(names):
+        numbers = {name: n for n, name in enumerate({name for rows in names for name in rows})}
+        signs = np.zeros((len(names), len(numbers)))
+        for line, rows in enumerate(names):
+            signs[line, [numbers[name] for name in rows]] = 1, -1
+        return np.linalg.matrix_rank(signs)
+
+    for names in ("ab", "ab ac", "ab cd", "ab bc ca", "aa ab", "aa bb cd", "ab cd bd ee", "aa"):
+        assert stats._contrasts(pairs([tuple(each) for each in names.split()])) == rank(
+            [tuple(each) for each in names.split()]
+        )
+    assert stats._contrasts(pairs(combinations(map(str, range(1000)), 2))) == 999
