@@ -166,7 +166,8 @@ def make_experiment(
     corpus = model_and_corpus.with_mix(file.corpus, at(where, CORPUS), folders)
     data = task_blocks.data_source(file.data, at(where, "data"), folders)
     own = partial(_own, given, model, corpus, folders)
-    tasks = task_blocks.task_blocks(file.tasks, at(where, "tasks"), folders, data, own(()))
+    place = at(where, "tasks")
+    tasks = task_blocks.task_blocks(file.tasks, place, folders, data, own(()), file.data)
     columns = [(isinstance(task, Mapping) and task.get("finetune")) or {} for task in file.tasks]
     rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
     usual: row_blocks.Usual = {**trainings, CORPUS: corpus}

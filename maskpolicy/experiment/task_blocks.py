@@ -35,11 +35,12 @@ log = logging.getLogger(__name__)
 
 
 def task_blocks(
-    items: Sequence[Any], where: str, folders: Sequence[Path], data: str, own: Own
+    items: Sequence[Any], where: str, folders: Sequence[Path], data: str, own: Own, written: str
 ) -> tuple[TaskBlock, ...]:
     """Return the columns of an experiment with distinct labels; see `task_block`.
 
-    `own` returns the settings of a column's `finetune` that differ from the file's budget.
+    `own` returns the settings of a column's `finetune` that differ from the file's budget. Labels
+    name folders as the file does, which has `written` for `data`.
     """
     places = [f"{where}[{index}]" for index in range(len(items))]
     given = [named(item, place) for item, place in zip(items, places, strict=True)]
@@ -49,7 +50,8 @@ def task_blocks(
         if block.finetune is not None:
             changed = own({"finetune": block.finetune}, place)["finetune"]
             blocks[index] = replace(block, finetune=dict(changed))
-    every = list(zip([block.name for block in blocks], given, differ, strict=True))
+    shown = [{**d, "data": i.get("data", written)} for d, i in zip(differ, given, strict=True)]
+    every = list(zip([block.name for block in blocks], given, shown, strict=True))
     labels = []
     for name, item, own_settings in every:
         rivals = [each for rival, other, each in every if rival == name and "label" not in other]

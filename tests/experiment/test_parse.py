@@ -298,3 +298,14 @@ def test_a_resolved_experiment_loads_to_the_same_one(load, tmp_path, overrides):
     again = load_experiment(path)
     assert again == made
     assert [block.members for block in again.policies] == [block.members for block in made.policies]
+
+
+def test_columns_from_two_folders_are_named_as_the_file_names_the_folders(write, tmp_path):
+    for name in ("a/tasks", "b/tasks"):
+        (tmp_path / name).mkdir(parents=True)
+    tasks = "tasks=[{name: zsre, data: a/tasks}, zsre]"
+    experiment = load_experiment(write(QUICK), [tasks, "data=b/tasks"])
+    assert [task.label for task in experiment.tasks] == ["zsre data=a/tasks", "zsre data=b/tasks"]
+    assert [task.data for task in experiment.tasks] == [
+        str(tmp_path / n) for n in ("a/tasks", "b/tasks")
+    ]
