@@ -35,9 +35,11 @@ def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
     rows, or of all.
     """
 
-    def general_model(result: Result) -> str:  # "" if all seeds share one general model
-        drawn = result.config.get("general_seeds", 1) > 1
-        return str(result.config["general_seed"]) if drawn else ""
+    cells = [cell for row in board.rows for cell in row.cells.values()]
+    drawn = len({cell.config.get("general_seed") for cell in cells}) > 1  # in any of the runs
+
+    def general_model(result: Result) -> str:
+        return str(result.config.get("general_seed", "")) if drawn else ""
 
     by_row = partial(_by_row, board, most)
     if board.given is not None:

@@ -184,3 +184,19 @@ def test_a_row_without_the_stage_is_tuned_alike_by_the_same_values_of_fine_tunin
 def test_a_best_value_at_an_end_of_the_list_has_a_note():
     (note,) = notes(tuned("random", 2), tuned("span", 1))
     assert note.startswith("intermediate.lr=0.3, chosen for random, is at an end of the values")
+
+
+def test_the_general_models_of_runs_on_several_machines_are_all_named():
+    """The first machine has run 0 alone, whose general model is its only one."""
+    runs = [
+        run(
+            *(
+                result(row, "zsre", n, 0.5, general={}, general_seeds=n + 1, general_seed=n)
+                for row in ("none", "random")
+            ),
+            name=f"m{n}",
+        )
+        for n in range(3)
+    ]
+    assert description.facts(build_leaderboard(runs))["general models"] == "0, 1, 2"
+    assert "general models" not in description.facts(build_leaderboard(runs[:1]))
