@@ -226,3 +226,9 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     for text in ("h100x0", "b100", "x8"):
         with pytest.raises(ConfigError, match="must be one of a100, h100, h200, or as h100x8"):
             Machine.of(text)
+
+
+def test_a_status_estimates_the_time_from_other_experiments_as_a_plan_does(store):
+    execute([node("other", 1, pause=0.02)], store)
+    found = status(store, node("mine", 2))
+    assert (found.left, found.unknown) == (1, ()) and found.seconds

@@ -70,7 +70,7 @@ def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) ->
         if is_running and line["what"] in ("started", "advanced")
     }
     rest = [stage for stage in order if stage.key in missing - failures.keys() - blocked]
-    costs = known_costs(order, missing, store)
+    costs = known_costs(order, missing, store, elsewhere=store.records)
     unknown = costs.unknown(rest)
     needs = {each.key: cost.seconds for each in rest if (cost := costs.of(each)) is not None}
     for key, line in busy.items():
