@@ -45,8 +45,10 @@ def build_leaderboard(
     unlike = joined_rows.unlike(drafts)
     if not mixed:
         _check_comparable(drafts, unlike)
-    label, absent = _baseline_label(runs, drafts, baseline)
     names = joined_rows.names(drafts)
+    for draft, name in zip(drafts, names, strict=True):
+        draft.name = name
+    label, absent = _baseline_label(runs, drafts, baseline)
     present = (task for draft in drafts for task, _ in draft.cells)
     tasks = joined_rows.order((run.tasks for run in runs), present)
     read = cache(predictions.read_answers)
@@ -134,7 +136,7 @@ def _baseline_label(
         first = drafts[0].label
         return first, [f"{label}, the baseline, was left out: rows are compared with {first}"]
     raise ConfigError(
-        f"baseline: {unknown('row', label, (d.label for d in drafts))}; set one with --baseline"
+        f"baseline: {unknown('row', label, (d.name for d in drafts))}; set one with --baseline"
     )
 
 
@@ -206,11 +208,13 @@ def _baseline(drafts: Sequence[Draft], label: str, draft: Draft) -> int:
 
 
 def _labelled(drafts: Sequence[Draft], run: Run | None = None) -> list[comparisons.LabelledRow]:
-    """Return the labels of each row, in a run or in all, and its settings."""
-    return [
-        ([label for other, label in each.labels if run is None or run is other], each.config)
-        for each in drafts
-    ]
+    """Return the labels of each row, in a run or in all and on the board, and its settings."""
+
+    def known(draft: Draft) -> list[str]:
+        own = [label for other, label in draft.labels if run is None or run is other]
+        return own if run else [*own, draft.name]
+
+    return [(known(each), each.config) for each in drafts]
 
 
 def _compared_with(drafts: Sequence[Draft], rows: Sequence[BoardRow], label: str) -> str:

@@ -41,6 +41,7 @@ class Draft:
     rank: int  # of its label: 0 for a given one, see `_rank`
     cells: dict[tuple[str, int], Result] = field(default_factory=dict)  # by task and seed
     labels: list[tuple[Run, str]] = field(default_factory=list)  # its label in each run
+    name: str = ""  # on the board
 
     def accepts(self, label: str, run: Run, identity: str, loose: Mapping[str, Json]) -> bool:
         """Whether a result of the row `label` of a run belongs to this row."""

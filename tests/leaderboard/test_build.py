@@ -454,3 +454,21 @@ def test_rows_made_with_other_versions_are_noted(package, tmp_path):
     for broken in ("[", '{"stages": [1, {"made_with": 2}, {"key": [], "versions": 3}]}'):
         (home / "run.json").write_text(broken)
         assert run_folder.versions_of(home) == {}
+
+
+def test_a_row_of_a_mixed_board_is_the_baseline_by_its_name_there():
+    runs = [
+        run(
+            *(result(row, "zsre", 0, score, intermediate={"steps": steps}) for row, score in rows),
+            name=name,
+        )
+        for name, steps, rows in (
+            ("a", 5, [("none", 0.1), ("random", 0.5)]),
+            ("b", 9, [("none", 0.1), ("random", 0.75)]),
+        )
+    ]
+    board = build_leaderboard(runs, baseline="random (b)", mixed=True)
+    assert board.compared_with == "random (b)"
+    assert {row.label: row.scores["zsre"].delta for row in board.rows}["random (a)"] == -25
+    with pytest.raises(ConfigError, match=r"choose from .*, random \(a\), random \(b\)"):
+        build_leaderboard(runs, baseline="x", mixed=True)
