@@ -369,7 +369,7 @@ def row_corpus(
     """Return the settings in a row's block `corpus` that replace the file's, `usual`.
 
     Another source (name, files or hub) replaces the file's source with its keys of a Hub dataset,
-    and the world also replaces `column`, `columns` and `language`. All other keys, and each text
+    and the world also replaces the keys that it cannot have. All other keys, and each text
     of `mix`, stay as in the file unless the row states them. Raises ConfigError at `where`.
     """
     if not isinstance(given, Mapping):
@@ -379,7 +379,7 @@ def row_corpus(
 
     stated, base = dict(given), vars(usual)
     if any(stated.get(key) for key in _SOURCES):
-        of_files = ["column", "columns", "language"] if stated.get("name") else []
+        of_files = _NOT_OF_WORLD if stated.get("name") else ()
         dropped = (*_SOURCES, *_OF_HUB, *of_files)
         base = {key: value for key, value in base.items() if key not in dropped}
     for size, other in (("words", "tokens"), ("tokens", "words")):

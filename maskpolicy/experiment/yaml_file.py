@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -257,6 +258,7 @@ def matches(pattern: str, folders: Sequence[Path]) -> list[Path]:
     found = locate(pattern, folders)
     if found is not None:
         return [found] if found.is_file() else []
+    pattern = os.path.expanduser(pattern)  # noqa: PTH111 - Path would drop a leading ./
     for start in (*folders, Path.cwd()):
         # not Path.glob: it raises an error for absolute patterns
         hits = glob.glob(pattern, root_dir=start, recursive=True)  # noqa: PTH207

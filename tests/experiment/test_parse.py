@@ -309,3 +309,16 @@ def test_columns_from_two_folders_are_named_as_the_file_names_the_folders(write,
     assert [task.data for task in experiment.tasks] == [
         str(tmp_path / n) for n in ("a/tasks", "b/tasks")
     ]
+
+
+def test_a_pattern_may_begin_with_the_home_folder_as_a_file_may(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("A text.")
+    for name in ("~/notes/a.txt", "~/notes/*.txt"):
+        experiment = load_experiment(write(QUICK), [f"corpus={{files: ['{name}']}}"])
+        assert experiment.corpus.files == (str(tmp_path / "notes" / "a.txt"),)
+    corpus = "corpus={files: ['~/notes/*'], pack: true}"
+    rows = "policies=[none, random, {name: random, corpus: world}]"
+    experiment = load_experiment(write(QUICK), [corpus, rows])  # the world is never packed
+    assert not experiment.corpus_of(experiment.policies[2]).pack
