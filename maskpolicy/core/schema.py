@@ -370,6 +370,8 @@ def _as_list(value: Any, args: tuple[Any, ...]) -> str:
     """Return ": write [..]" if a value, or a block of names, is meant as a list, or ""."""
     each = words(args[0]) if args else ""
     if isinstance(value, Mapping) and each.startswith(NAME_OR_KEYS):
+        if isinstance(name := value.get("name"), str):
+            return f": write [{{name: {name}, ..}}]"
         items = (f"{{name: {key}, ..}}" if inner else str(key) for key, inner in value.items())
         return f": write [{', '.join(items)}]"
     if not isinstance(value, (str, int, float)) or (isinstance(value, str) and "number" in each):
