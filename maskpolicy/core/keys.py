@@ -26,8 +26,10 @@ def canonical(value: Json) -> str:
     return _canonical(plain(value))
 
 
-def _canonical(value: Json) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+def _canonical(value: Json, *, ascii: bool = True) -> str:
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=ascii
+    )
 
 
 def digest(value: Json) -> str:
@@ -160,7 +162,7 @@ def _name(key: object, where: str) -> str:
 
 
 def _shown(value: object) -> str:
-    return "(not there)" if value is _ABSENT else canonical(value)
+    return "(not there)" if value is _ABSENT else _canonical(plain(value), ascii=False)
 
 
 def _cut(text: str) -> str:

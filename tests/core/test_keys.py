@@ -102,6 +102,7 @@ def test_values_that_json_cannot_hold_are_errors_with_their_place(value, message
 def test_differences_name_the_place_and_both_values():
     old = {"steps": 1000, "betas": [0.9, 0.999], "gone": 1, "same": {"x": None}}
     new = {"steps": 2000, "betas": [0.9, 0.95], "new": "a", "same": {"x": None}}
+    assert differences("ä/b", "ö", "data") == ['data: "ä/b" -> "ö"']
     assert differences(old, new, "intermediate") == [
         "intermediate.betas[1]: 0.999 -> 0.95",
         "intermediate.gone: 1 -> (not there)",
