@@ -26,7 +26,7 @@ from maskpolicy.app.progress import RunProgress
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError
 from maskpolicy.core.keys import digest
-from maskpolicy.core.schema import Count, Range, Steps
+from maskpolicy.core.schema import Count, Positive, Range, Steps
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import policy_blocks
 from maskpolicy.experiment.model_and_corpus import check_language
@@ -118,7 +118,8 @@ def board(
             f"frame: must be a pandas or polars frame, not {type(frame).__name__}: read a file "
             "with pandas first, or use the command `maskpolicy board FILE`"
         )
-    table = named(pandas_frame, columns or {})
+    schema.check(scale.item() if isinstance(scale, np.generic) else scale, Positive, "scale")
+    table = named(pandas_frame, schema.check(columns or {}, dict[str, Any], "columns"))
     base = None if baseline is None else str(baseline)
     leaderboard = build_board(table, title="a frame", baseline=base, scale=scale, shared=shared)
     runs = Runs(leaderboard.runs, no_store)

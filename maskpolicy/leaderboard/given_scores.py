@@ -124,7 +124,12 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
     """Return each line's number of a name, by first appearance, and the names; raises DataError."""
     import pandas as pd
 
-    codes, found = pd.factorize(frame[column])
+    try:
+        codes, found = pd.factorize(frame[column])
+    except TypeError:  # lists
+        raise DataError(
+            f"column {column}: must hold texts or numbers: convert its values"
+        ) from None
     if (codes < 0).any():
         line = int(np.flatnonzero(codes < 0)[0]) + 1
         raise DataError(f"line {line} of the table has no {column}: give it one, or remove it")

@@ -387,6 +387,9 @@ BAD = {
     r"system 'a\u202eb': is empty": lambda frame: frame.assign(system="a\u202eb"),
     "this is the board's name of an average": lambda frame: frame.assign(task="mean of all tasks"),
     "example a b: has 2 scores": lambda frame: frame.assign(example="a\nb", task="t")[::40],
+    "column example: must hold texts or numbers": lambda frame: frame.assign(
+        example=[[n] for n in range(len(frame))]
+    ),
     "task nli, example 0: is in two groups": lambda frame: frame.assign(group=range(len(frame))),
     "are too many to test together": lambda frame: pd.DataFrame(
         {"system": range(1000), "task": "t", "example": 0, "score": 1.0}
@@ -428,3 +431,16 @@ def test_boards_without_a_difference_are_rarely_marked(kind):
     marked, missed = rates(kind, 300)
     assert marked < 8.5  # 5%, and nearly three standard errors
     assert missed < 8.5
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"scale": 0}, "scale: must be > 0"),
+        ({"scale": "100"}, "scale: must be a number, not text"),
+        ({"columns": ["system"]}, "columns: must be a block of keys, not a list"),
+    ],
+)
+def test_a_wrong_argument_of_a_board_is_named(more, says):
+    assert says in refused(mp.board, scores(), **more)
+    assert mp.board(scores(), scale=np.int64(100)).board.tasks
