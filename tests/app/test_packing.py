@@ -111,3 +111,11 @@ def test_a_run_goes_to_the_hub_and_is_joined_from_there(call, done, refused, hub
     assert "error: --push another/it: 403" in call(*push[:-1], "another/it")[2]
     hub.is_reachable = False
     assert "cannot be reached" in call(*push)[2]
+
+
+def test_a_joined_board_does_not_replace_the_board_of_a_run(call, refused, run):
+    other = folders.write(Path("other"), {"none": 0.2, "span": 0.4}, n=12)
+    assert "--out mine: holds a run" in refused("leaderboard", run, other, "--out", run)
+    assert not (run / "leaderboard.json").exists()
+    assert call("leaderboard", run, other, "--out", "both")[0] == 0
+    assert call("leaderboard", run, other, "--out", "both")[0] == 0

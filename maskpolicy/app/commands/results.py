@@ -55,6 +55,8 @@ def leaderboard(
     from maskpolicy.leaderboard.report import save_report
     from maskpolicy.leaderboard.results.cell import read_run
 
+    if out is not None and (out / "results").is_dir():
+        raise ConfigError(f"--out {out}: holds a run, whose own board would be lost: name another")
     with packing.opened(runs) as opened:
         read = [read_run(folder) for folder in opened.folders]
         board = build_leaderboard(read, baseline=baseline, mixed=mixed)
