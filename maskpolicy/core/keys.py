@@ -26,10 +26,8 @@ def canonical(value: Json) -> str:
     return _canonical(plain(value))
 
 
-def _canonical(value: Json, *, ascii: bool = True) -> str:
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=ascii
-    )
+def _canonical(value: Json, **more: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, **more)
 
 
 def digest(value: Json) -> str:
@@ -162,7 +160,7 @@ def _name(key: object, where: str) -> str:
 
 
 def _shown(value: object) -> str:
-    return "(not there)" if value is _ABSENT else _canonical(plain(value), ascii=False)
+    return "(not there)" if value is _ABSENT else _canonical(plain(value), ensure_ascii=False)
 
 
 def _cut(text: str) -> str:

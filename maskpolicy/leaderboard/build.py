@@ -45,8 +45,7 @@ def build_leaderboard(
     unlike = joined_rows.unlike(drafts)
     if not mixed:
         _check_comparable(drafts, unlike)
-    names = joined_rows.names(drafts)
-    for draft, name in zip(drafts, names, strict=True):
+    for draft, name in zip(drafts, joined_rows.names(drafts), strict=True):
         draft.name = name
     label, absent = _baseline_label(runs, drafts, baseline)
     present = (task for draft in drafts for task, _ in draft.cells)
@@ -54,7 +53,7 @@ def build_leaderboard(
     read = cache(predictions.read_answers)
     for cell in (cell for draft in drafts for cell in draft.cells.values()):
         read(cell)  # raises DataError if scores and answers disagree, also where nothing is tested
-    rows = _rows(drafts, names, tasks, label, read)
+    rows = _rows(drafts, tasks, label, read)
     guesses, disagreements = joined_rows.majority(runs)
     groups = _groups(drafts, tasks)
     notes = [
@@ -66,15 +65,12 @@ def build_leaderboard(
         *_version_notes(runs),
         *joined_rows.mixed(unlike),
     ]
-    cells = {
-        name: {task: draft.of(task) for task in tasks}
-        for name, draft in zip(names, drafts, strict=True)
-    }
+    cells = {draft.name: {task: draft.of(task) for task in tasks} for draft in drafts}
     means = {average_label(group): members for group, members in groups.items()}
     by_folder = {run.folder: run for run in reversed(runs)}
     used = dict.fromkeys(cell.folder for row in rows for cell in row.cells.values())
     return Board(
-        baseline=names[_baseline(drafts, label, drafts[0])],
+        baseline=drafts[_baseline(drafts, label, drafts[0])].name,
         tasks=tuple(tasks),
         rows=tuple(rows),
         notes=tuple(relative_paths(notes, runs[0].folder)),
@@ -141,11 +137,7 @@ def _baseline_label(
 
 
 def _rows(
-    drafts: Sequence[Draft],
-    names: Sequence[str],
-    tasks: Sequence[str],
-    label: str,
-    read: comparisons.Reader,
+    drafts: Sequence[Draft], tasks: Sequence[str], label: str, read: comparisons.Reader
 ) -> list[BoardRow]:
     """Score every row and compare it with the baseline of its own run; all tests are one family."""
     bases = [_baseline(drafts, label, draft) for draft in drafts]
@@ -157,11 +149,10 @@ def _rows(
         base = bases[index]
         cells = drafts[index].of(task), drafts[base].of(task)
         named = (str(index), str(base))
-        own = index == base
-        compared.append(None if own else comparisons.compare(*cells, read, named))
+        compared.append(None if index == base else comparisons.compare(*cells, read, named))
     tested = dict(zip(places, comparisons.assess_family(compared), strict=True))
     rows = []
-    for index, (draft, name, base) in enumerate(zip(drafts, names, bases, strict=True)):
+    for index, (draft, base) in enumerate(zip(drafts, bases, strict=True)):
         scores = {
             task: _minus(means[index, task], means[base, task], tested[index, task])
             for task in tasks
@@ -169,7 +160,8 @@ def _rows(
         gaps = tuple(draft.gaps(tasks, base_seeds[index]))
         work = next((cell.work for cell in draft.cells.values() if cell.work), None)
         policy = draft.config["policy"]
-        rows.append(BoardRow(name, policy, scores, work, draft.cells, gaps, names[base]))
+        own = (scores, work, draft.cells, gaps, drafts[base].name)
+        rows.append(BoardRow(draft.name, policy, *own))
     return rows
 
 

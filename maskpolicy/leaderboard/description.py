@@ -35,11 +35,10 @@ def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
     rows, or of all.
     """
 
-    cells = [cell for row in board.rows for cell in row.cells.values()]
-    drawn = len({cell.config.get("general_seed") for cell in cells}) > 1  # in any of the runs
+    drawn = {c.config.get("general_seed") for row in board.rows for c in row.cells.values()}
 
-    def general_model(result: Result) -> str:
-        return str(result.config.get("general_seed", "")) if drawn else ""
+    def general_model(result: Result) -> str:  # "" if all seeds of all runs share one
+        return str(result.config.get("general_seed", "")) if len(drawn) > 1 else ""
 
     by_row = partial(_by_row, board, most)
     if board.given is not None:

@@ -105,16 +105,7 @@ def _draft(drafts: list[Draft], run: Run, result: Result) -> Draft:
     loose = compatibility.loose(result)
     candidates = [draft for draft in drafts if draft.accepts(label, run, identity, loose)]
     if not candidates:
-        candidates = [
-            Draft(
-                label=label,
-                run=run,
-                config=row_config(result),
-                identity=identity,
-                loose={},
-                rank=_rank(result),
-            )
-        ]
+        candidates = [Draft(label, run, row_config(result), identity, {}, _rank(result))]
         drafts += candidates
     draft = min(candidates, key=lambda draft: not draft.is_called(label))
     draft.loose |= loose

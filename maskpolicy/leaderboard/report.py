@@ -277,16 +277,8 @@ def to_csv(board: Board, *, work: bool = False) -> str:
     seeds = sorted(
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
     )
-    head = [
-        "policy",
-        "task",
-        "metric",
-        "mean",
-        "std",
-        "delta",
-        "n",
-        *(f"{board.unit} {n}" for n in seeds),
-    ]
+    of_score = ("metric", "mean", "std", "delta", "n")
+    head = ["policy", "task", *of_score, *(f"{board.unit} {n}" for n in seeds)]
     about: tuple[str, ...] = () if board.given else ("data", "model", *TRAININGS)
     if any(row.tuning for row in board.rows):
         about += ("tuned", "tuning cost")
@@ -298,7 +290,7 @@ def to_csv(board: Board, *, work: bool = False) -> str:
         scores = {task: _score(row.scores[task]) for task in board.tasks}
         for task, score in (scores | _averages(board, row)).items():
             score = {"seeds": {}, **(score or {})}
-            numbers = [score.get(key) for key in ("metric", "mean", "std", "delta", "n")]
+            numbers = [score.get(key) for key in of_score]
             each = [score["seeds"].get(str(seed)) for seed in seeds]
             test = score.get("comparison") or {}
             if test.get("p") is None:  # no test, so neither significant nor not
@@ -409,10 +401,7 @@ def _score(score: Score | None) -> Json:
         "metric": score.metric,
         "mean": round(score.mean, _DIGITS),
         "std": None if score.std is None else round(score.std, _DIGITS),
-        "seeds": {
-            str(seed): None if value is None else round(value, _DIGITS)
-            for seed, value in score.seeds.items()
-        },
+        "seeds": {str(n): value and round(value, _DIGITS) for n, value in score.seeds.items()},
         "n": score.n,
         "delta": _rounded(score.delta),
         "comparison": comparison_json(score),
@@ -427,9 +416,7 @@ def _rounded(value: float | None) -> float | None:
 
 def comparison_json(score: Score) -> Json:
     """Return a score's comparison as JSON; without a test, its numbers are null."""
-    if score.comparison is None:
-        return None
-    return _comparison(score.comparison, score.is_significant)
+    return score.comparison and _comparison(score.comparison, score.is_significant)
 
 
 def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]:
