@@ -4,44 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
+import logging
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 import pytest
 import small
+from huggingface_hub import constants, is_offline_mode
+from refusals import refused
 
 from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.artifacts import Store
 
 NAME = "owner/bart"
 COMMIT = "0123456789" * 4
 NOBODY = "http://127.0.0.1:9"  # the port of discard, on which nobody listens
-PLAN = f"""
-import sys
-from pathlib import Path
-
-from maskpolicy.pipeline import stages
-from maskpolicy.experiment.parse import make_experiment
-from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.core.errors import MaskpolicyError
-from maskpolicy.pipeline.store.artifacts import Store
-
-given = dict(model="{NAME}", corpus="world", policies=["none"], tasks=["zsre"])
-try:
-    built = stages.build(make_experiment(given, "it", "", ()))
-    cell = next(iter(built.cells.values()))
-    wanted = [cell.inputs["tokenizer"], built.pretrained["none", 0]]
-    for outcome in execute(wanted, Store(sys.argv[1])).values():
-        stage = outcome.stage
-        print(stage.kind, stage.key, stage.params.revision, outcome.error or "fetched")
-except MaskpolicyError as error:
-    print("refused:", error)
-"""
 
 
 class Server(BaseHTTPRequestHandler):
@@ -97,59 +80,63 @@ def endpoint(tmp_path_factory):
     server.shutdown()
 
 
-def planned(cache, endpoint, script=PLAN, **more):
-    """Run the script in a new interpreter; returns its lines and what stood on stderr."""
-    set_ = {"HF_HOME": str(cache), "HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", **more}
-    with TemporaryDirectory() as store:
-        done = subprocess.run(
-            [sys.executable, "-c", script, store],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **set_},
-        )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines(), done.stderr
+@pytest.fixture
+def fetched(tmp_path, monkeypatch):
+    """Return a function that fetches a model's stages with the settings of a Hub, as a new process.
+
+    It returns kind, key, commit and error of each stage.
+    """
+
+    def fetched(endpoint, name=NAME, is_offline=False):
+        settings = {"ENDPOINT": endpoint, "HF_HUB_OFFLINE": is_offline}
+        settings |= {"HF_HUB_CACHE": str(tmp_path / "hub")}
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        settings |= {"HUGGINGFACE_CO_URL_TEMPLATE": template}
+        for setting, value in settings.items():
+            monkeypatch.setattr(constants, setting, value)
+        monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
+        hub._resolved.cache_clear()
+        keys = {"model": name, "corpus": "world", "policies": ["none"], "tasks": ["zsre"]}
+        built = stages.build(make_experiment(keys, "it", "", ()))
+        cell = next(iter(built.cells.values()))
+        wanted = [cell.inputs["tokenizer"], built.pretrained["none", 0]]
+        outcomes = execute(wanted, Store(tmp_path / uuid4().hex)).values()
+        return [(o.stage.kind, o.stage.key, o.stage.params.revision, o.error) for o in outcomes]
+
+    return fetched
 
 
-@pytest.mark.slow
-def test_a_model_is_pinned_to_its_commit_online_and_afterwards_from_the_cache(endpoint, tmp_path):
-    online, _ = planned(tmp_path, endpoint)
-    assert [line.partition(" ")[0] for line in online] == ["tokenizer", "pretrained"]
-    assert all(line.endswith(f" {COMMIT} fetched") for line in online)
-    offline, said = planned(tmp_path, NOBODY)
-    assert offline == online
-    assert "etry" not in said
-    assert planned(tmp_path, endpoint, HF_HUB_OFFLINE="1")[0] == online
+def test_a_model_is_pinned_to_its_commit_online_and_afterwards_from_the_cache(
+    endpoint, fetched, caplog
+):
+    online = fetched(endpoint)
+    assert [(kind, *about) for kind, _, *about in online] == [
+        (kind, COMMIT, None) for kind in ("tokenizer", "pretrained")
+    ]
+    assert fetched(NOBODY) == fetched(endpoint, is_offline=True) == online
+    assert "etry" not in caplog.text
 
 
-def test_a_model_that_nobody_has_is_one_line_and_no_retries(endpoint, tmp_path):
+def test_a_model_that_nobody_has_is_one_line_and_no_retries(endpoint, fetched, caplog):
     for address, says in ((NOBODY, "the Hub cannot be reached, and its cache"), (endpoint, "404")):
-        script = PLAN.replace(NAME, "owner/other")
-        lines, said = planned(tmp_path, address, script)
-        assert len(lines) == 1
-        assert lines[0].startswith("refused: model: owner/other: its commit cannot be")
-        assert says in lines[0]
-        assert "etry" not in said
+        line = refused(fetched, address, "owner/other", match=says)
+        assert line.startswith("model: owner/other: its commit cannot be")
+    assert "etry" not in caplog.text
 
 
 @pytest.mark.parametrize(("kind", "fault"), [("dataset", DataError), ("model", ConfigError)])
 def test_a_commit_needs_no_network_and_a_name_without_one_is_one_line(kind, fault, monkeypatch):
-    from huggingface_hub import constants
-
     assert hub.commit(kind, "owner/name", COMMIT) == COMMIT
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(fault, match=f"{kind} owner/name: its commit cannot be") as caught:
-        hub.commit(kind, "owner/name", None)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(fault, match=r"^mine\.yaml: corpus: owner/name: its commit cannot be"):
-        hub.commit(kind, "owner/name", None, "mine.yaml: corpus")
-    with pytest.raises(fault, match=r"resolved: URL too long \("):
-        hub.commit(kind, "owner/name", "v" * 70_000)
+    for about, says in (
+        ((None,), f"{kind} owner/name: its commit cannot be"),
+        ((None, "mine.yaml: corpus"), r"^mine\.yaml: corpus: owner/name: its commit cannot be"),
+        (("v" * 70_000,), r"resolved: URL too long \("),
+    ):
+        refused(hub.commit, kind, "owner/name", *about, error=fault, match=says)
 
 
 def test_the_libraries_ask_again_once_the_hub_answers(monkeypatch):
-    from huggingface_hub import constants, is_offline_mode
-
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", NOBODY)
     with pytest.raises(KeyError), hub.access():
