@@ -42,6 +42,12 @@ def save(store, key=KEY, *steps, text="state"):
         store.checkpoints(key).save(step, lambda to, c=content: (to / "state").write_text(c))
 
 
+def compute(wanted, store, **more):
+    """Compute stages, which all stay in the store, without an error."""
+    outcomes = execute(wanted, store, targets=wanted, **more)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+
+
 def interrupted(store, stage, step):
     """Compute a stage, and press control-C at one of its steps."""
 

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from faults import calls, forks
 
@@ -179,6 +180,13 @@ def content(store, stages):
                 found.update(str(path.relative_to(store.root)).encode() + b"\0")
                 found.update(path.read_bytes() + b"\0")
     return found.hexdigest()
+
+
+def alone(stages):
+    """Return the content of stages that one process computes in a store of its own."""
+    with TemporaryDirectory() as folder:
+        execute(stages, store := Store(folder))
+        return content(store, stages)
 
 
 def run(place, count_file=None, pause="0", cache=None):

@@ -104,9 +104,8 @@ def test_what_only_finished_stages_need_is_neither_computed_nor_verified(store, 
 
 
 @pytest.mark.parametrize(("damaged", "first"), [(False, "5/6"), (True, "3/6")])
-def test_a_stage_resumes_from_its_newest_checkpoint_that_is_whole(store, tmp_path, damaged, first):
+def test_a_stage_resumes_from_its_newest_checkpoint_that_is_whole(store, damaged, first):
     stages = [node("a", 1)]
-    execute(stages, Store(tmp_path / "reference"))
     interrupted(store, stages[0], 5)
     newest = store.root / "checkpoints" / stages[0].key / f"{4:012d}" / "state.json"
     if damaged:
@@ -114,7 +113,7 @@ def test_a_stage_resumes_from_its_newest_checkpoint_that_is_whole(store, tmp_pat
     events: list[Event] = []
     execute(stages, store, events.append)
     assert words(events)[1] == f"a {first}"
-    assert tiny.content(store, stages) == tiny.content(Store(tmp_path / "reference"), stages)
+    assert tiny.content(store, stages) == tiny.alone(stages)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -129,9 +128,7 @@ def test_a_byproduct_is_made_on_the_way_with_the_bytes_of_its_own_stage(store, c
         assert "bad luck" in outcomes[users[1].key].error
     else:
         assert lines == ["after early", "after long", "long"]
-        alone = Store(store.root.parent / "alone")
-        execute([early], alone)
-        assert tiny.content(store, [early]) == tiny.content(alone, [early])
+        assert tiny.content(store, [early]) == tiny.alone([early])
 
 
 # failures

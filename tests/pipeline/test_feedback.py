@@ -9,13 +9,15 @@ import encoders
 import numpy as np
 import pytest
 import small
-from stores import interrupted
+from safetensors.numpy import load_file
+from stores import compute, interrupted
 
 from maskpolicy import MaskingCollator
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.executors.local import member
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.graph.planning import plan
@@ -97,14 +99,14 @@ def plugin(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     """A folder with models and a corpus."""
-    made = {"seq2seq": small.bart(dropout=0.1), "encoder": small.roberta()}
-    for name, model in made.items():
-        small.saved(tmp_path / name, model)
-    (tmp_path / "it.txt").write_text("\n\n".join(small.TEXTS))
-    return tmp_path
+    folder = tmp_path_factory.mktemp("models")
+    for name, model in {"seq2seq": small.bart(dropout=0.1), "encoder": small.roberta()}.items():
+        small.saved(folder / name, model)
+    (folder / "it.txt").write_text("\n\n".join(small.TEXTS))
+    return folder
 
 
 def built(folder, *rows, kind="seq2seq", where="", **given):
@@ -117,12 +119,6 @@ def built(folder, *rows, kind="seq2seq", where="", **given):
         "intermediate": spec | given.pop("intermediate", {}),
     }
     return stages.build(small.without_tasks(folder, *rows, where=where, **keys | given))
-
-
-def done(store, *wanted):
-    outcomes = execute(wanted, store, targets=wanted)
-    assert [each.error for each in outcomes.values() if each.error] == []
-    return store
 
 
 def weights(store, stage):
@@ -151,15 +147,20 @@ def on_the_way(stage):
         ("encoder", "bf16", {"replaced_token_detection": {"generator": 0.5}}),
     ],
 )
-def test_parts_with_equal_columns_end_in_the_bytes_of_one_training(folder, kind, precision, how):
+def test_parts_with_equal_columns_end_in_the_bytes_of_one_training(
+    folder, store, kind, precision, how
+):
     spec = {"precision": precision, "dropout": 0.1, "max_source": 20}
     rows = [{"name": name, "label": name, **how} for name in ("fixed", "again")]
     graph = built(folder, *rows, kind=kind, intermediate=spec, checkpoint_steps=[3, 7, 14, 25])
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
     early = on_the_way(one), on_the_way(cut)
     assert early[0].keys() == early[1].keys() == {3, 7, 14, 25}
-    store = done(Store(folder / "store"), one, cut, *early[0].values(), *early[1].values())
+    last = cut.inputs["feedback"]
+    compute([one, cut, last, *early[0].values(), *early[1].values()], store)
     assert len(parts(cut)) == 10
+    state = load_file(store.path(last.key) / "policy.safetensors")
+    assert state["calls"].tolist() == [0, 7, 14, 21, 28]
     pairs = [(one, cut), *((early[0][step], early[1][step]) for step in early[0])]
     for whole, part in pairs:
         assert weights(store, whole) == weights(store, part)
@@ -172,28 +173,28 @@ def test_parts_with_equal_columns_end_in_the_bytes_of_one_training(folder, kind,
         assert facts[0] == facts[1]
 
 
-def test_an_encoder_with_a_head_of_its_own_is_asked_before_the_first_step(folder):
-    encoders.saved("bert", folder / "bert")
+def test_an_encoder_with_a_head_of_its_own_is_asked_before_the_first_step(folder, store, tmp_path):
+    encoders.saved("bert", tmp_path)
     rows = [{"name": name, "label": name} for name in ("fixed", "again")]
-    model = {"kind": "encoder", "name": str(folder / "bert"), "decoder_layers": 1}
+    model = {"kind": "encoder", "name": str(tmp_path), "decoder_layers": 1}
     graph = built(folder, *rows, kind="encoder", intermediate={"steps": 9}, model=model)
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
-    store = done(Store(folder / "store"), one, cut, parts(cut)[0])
+    compute([one, cut, parts(cut)[0]], store)
     assert work(store, parts(cut)[0])["feedback_tokens"] > 0
     assert weights(store, one) == weights(store, cut)
 
 
-def test_a_model_of_checkpoint_steps_is_the_same_when_trained_alone(folder):
+def test_a_model_of_checkpoint_steps_is_the_same_when_trained_alone(folder, store, tmp_path):
     graph = built(folder, "surprised", checkpoint_steps=[4, 6])
     stage = graph.pretrained["surprised", 0]
     early = on_the_way(stage)
-    together = done(Store(folder / "together"), stage, *early.values())
+    compute([stage, *early.values()], store)
     made = [each for each in parts(stage) if each.byproducts]
     assert [sorted(each.byproducts) for each in made] == [["4"], ["6"]]
     for step, each in early.items():
-        alone = done(Store(folder / f"alone{step}"), each)
-        assert weights(alone, each) == weights(together, each)
-        assert work(alone, each) == work(together, each)
+        alone = Store(tmp_path / f"alone{step}")
+        compute([each], alone)
+        assert small.content(alone, each) == small.content(store, each)
 
 
 @pytest.mark.parametrize(
@@ -204,11 +205,13 @@ def test_a_model_of_checkpoint_steps_is_the_same_when_trained_alone(folder):
         ("encoder", {"max_source": 14}, 12),
     ],
 )
-def test_masks_follow_the_model_and_the_columns_cover_what_is_read(folder, kind, limits, room):
+def test_masks_follow_the_model_and_the_columns_cover_what_is_read(
+    folder, store, kind, limits, room
+):
     graph = built(folder, "surprised", kind=kind, intermediate={"steps": 6, **limits})
     stage = graph.pretrained["surprised", 0]
     first, part, second = parts(stage)[:3]
-    store = done(Store(folder / "store"), first, part, second)
+    compute([first, part, second], store)
     corpus = Passages.open(store.path(stage.inputs["corpus"].key))
     order = Order(corpus.lengths, 3, 0)
     found = []
@@ -225,33 +228,22 @@ def test_masks_follow_the_model_and_the_columns_cover_what_is_read(folder, kind,
     assert any(not np.array_equal(found[0][i], found[1][i]) for i in both)
 
 
-def test_the_policys_state_is_handed_on(folder):
-    from safetensors.numpy import load_file
-
-    graph = built(folder, "again", intermediate={"steps": 20})
-    last = graph.pretrained["again", 0].inputs["feedback"]
-    store = done(Store(folder / "store"), last)
-    state = load_file(store.path(last.key) / "policy.safetensors")
-    assert state["calls"].tolist() == [0, 7, 14]
-
-
-def test_an_encoder_that_is_asked_only_before_its_training_gets_a_warning(folder, caplog):
+def test_an_encoder_that_is_asked_only_before_its_training_gets_a_warning(folder, store, caplog):
     row = {"name": "entropy-aware", "every": 8}
     for steps, told in ((9, 0), (8, 1)):
         graph = built(folder, row, kind="encoder", intermediate={"steps": steps})
         (stage,) = graph.pretrained.values()
-        first = parts(stage)[0]
-        done(Store(folder / f"store{steps}"), first)
+        compute(parts(stage)[:1], store)
         said = [one for one in caplog.messages if "set `every` below the 8 steps" in one]
         assert len(said) == told
 
 
-def test_at_most_a_hundred_parts(folder):
+def test_at_most_a_hundred_parts(folder, store):
     row = {"name": "again", "every": 3}
     label = "again every=3"
     stage = built(folder, row, intermediate={"steps": 300}).pretrained[label, 0]
     assert len(parts(stage)) == 200
-    assert len(plan([stage], Store(folder / "store"))) == 203
+    assert len(plan([stage], store)) == 203
     graph = partial(built, folder, row, intermediate={"steps": 301})
     with pytest.raises(ConfigError, match=r"every: 3 cuts the 301 steps .* set every to 4 or more"):
         graph()
@@ -259,13 +251,13 @@ def test_at_most_a_hundred_parts(folder):
         graph(where="mine.yaml: ")
 
 
-def test_no_steps_need_no_parts(folder):
+def test_no_steps_need_no_parts(folder, store):
     stage = built(folder, "again", intermediate={"steps": 0}).pretrained["again", 0]
     assert [each.kind for each in parts(stage)] == ["intermediate"]
-    done(Store(folder / "store"), stage)
+    compute([stage], store)
 
 
-def test_labels_smoothed_by_the_model_of_the_part_train_alike_after_a_kill(folder):
+def test_labels_smoothed_by_the_model_of_the_part_train_alike_after_a_kill(folder, store, tmp_path):
     block = {"name": "self-evolution", "every": 4}
     rows = [
         {**block, "label": "none", "smoothing": 0.0},
@@ -274,22 +266,22 @@ def test_labels_smoothed_by_the_model_of_the_part_train_alike_after_a_kill(folde
     graph = built(folder, *rows, intermediate={"steps": 12, "checkpoint_every": 1e-9})
     plain, stage = (graph.pretrained[name, 0] for name in ("none", "half"))
     assert plain.inputs["feedback"].key != stage.inputs["feedback"].key
-    whole = done(Store(folder / "whole"), plain, stage)
-    assert weights(whole, plain) != weights(whole, stage)
-    broken = Store(folder / "broken")
+    compute([plain, stage], store)
+    assert weights(store, plain) != weights(store, stage)
+    broken = Store(tmp_path / "broken")
     interrupted(broken, stage, 10)
     assert broken.checkpoints(stage.key).latest()[0] == 9
-    done(broken, stage)
-    assert weights(broken, stage) == weights(whole, stage)
+    compute([stage], broken)
+    assert weights(broken, stage) == weights(store, stage)
 
 
-@pytest.mark.parametrize("says", BAD)
-def test_a_wrong_reannotate_is_one_line(folder, says):
-    name = f"bad-{list(BAD).index(says)}"
-    stage = built(folder, name).pretrained[name, 0]
-    outcome = execute([stage], Store(folder / "store"))[stage.inputs["state"].key]
-    assert says in outcome.error
-    assert "\n" not in outcome.error
+def test_a_wrong_reannotate_is_one_line(folder, store):
+    rows = [f"bad-{number}" for number in range(len(BAD))]
+    asked = [stage.inputs["state"] for stage in built(folder, *rows).pretrained.values()]
+    outcomes = execute(asked, store)
+    for stage, says in zip(asked, BAD, strict=True):
+        assert says in outcomes[stage.key].error
+        assert "\n" not in outcomes[stage.key].error
 
 
 def test_unsupported_feedback_is_one_line_before_any_work(folder):
@@ -306,9 +298,10 @@ def test_unsupported_feedback_is_one_line_before_any_work(folder):
 
 
 @pytest.mark.slow
-def test_several_processes_train_the_parts(folder):
+@pytest.mark.usefixtures("in_forks")
+def test_several_processes_train_the_parts(folder, store):
     resources = {"intermediate": {"processes": 2}}
     graph = built(folder, "fixed", "again", resources=resources, intermediate={"steps": 10})
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
-    store = done(Store(folder / "store"), one, cut)
+    compute([one, cut], store, group=member)
     assert weights(store, one) == weights(store, cut)
