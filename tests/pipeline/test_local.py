@@ -78,13 +78,13 @@ def test_a_killed_process_costs_the_steps_since_the_checkpoint(store, engine, ca
 def test_a_stage_that_kills_its_processes_fails_after_three_of_them(store, engine, count, further):
     """With a new checkpoint each time, it is tried as often as needed."""
     told = tiny.TinyLocal(count=str(count), label="fatal")
-    fatal = Stage("tiny-fatal", "fatal", tiny.Fate(5 if further else 0), {}, told)
+    fatal = Stage("tiny-fatal", "fatal", tiny.Fate(3 if further else 0), {}, told)
     after, other = node("after", 1, {"x": fatal}), node("other", 2, pause=0.02)
     outcomes = execute([after, other], store, engine=engine)
     assert outcomes[other.key].error is None
     if further:
         assert outcomes[after.key].error is None
-        assert count.read_text() == "fatal\n" * 6
+        assert count.read_text() == "fatal\n" * 4
     else:
         sentence = "its process was killed, 3 times in a row: if memory ran out, lower resources"
         assert outcomes[fatal.key].error.startswith(sentence)

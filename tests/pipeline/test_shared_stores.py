@@ -14,12 +14,15 @@ from pathlib import Path
 
 import clusters
 import pytest
+import stores
 import tiny
 from clusters import until
 from faults import calls
+from refusals import refused
 from stores import KEY, OTHER, RECORDS, commit, ended, flip, names, start, text_of
 
 from maskpolicy.analyses.cache import derive
+from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
@@ -157,15 +160,18 @@ def test_two_commands_without_locks_end_with_the_same_bytes(store, tmp_path):
 # disks
 
 
+LONG = {"steps": 500, "every": 100}
+
+
 def test_a_file_too_large_for_the_disk_is_one_line_and_loses_nothing(store):
     commit(store)
-    limited = start("tiny.py", "run", store.root, TINY_STEPS="400,100", TINY_LIMIT="3000")
+    limited = start("tiny.py", "run", store.root, TINY_STEPS="500,100", TINY_LIMIT="3000")
     code, errors = ended(limited)
     assert (code, errors.count("\n")) == (2, 1)
     assert str(store.root) in errors and "File too large" in errors
     assert names(store, "temporary") == []
     assert text_of(Store(store.root)) == "content"
-    assert ended(start("tiny.py", "run", store.root, TINY_STEPS="400,100")) == (0, "")
+    stores.compute(tiny.diamond(**LONG), Store(store.root))
 
 
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(small_disk):
@@ -173,22 +179,19 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(small_disk):
     store = Store(disk / "store")
     commit(store)
     (disk / "ballast").write_bytes(bytes(60_000))
-    code, errors = ended(start("tiny.py", "run", store.root, TINY_STEPS="500,100"))
-    assert (code, errors.count("\n")) == (2, 1)
-    assert "No space left on device" in errors
+    refused(execute, tiny.diamond(**LONG), store, error=StoreError, match="No space left on device")
     assert text_of(Store(store.root)) == "content"
     small_disk("remount,size=16m")
-    assert ended(start("tiny.py", "run", store.root, TINY_STEPS="500,100")) == (0, "")
+    stores.compute(tiny.diamond(**LONG), Store(store.root))
 
 
 def test_a_read_only_store_can_be_read_and_says_that_it_cannot_be_written(small_disk):
-    disk = small_disk("size=1m")
-    assert ended(start("tiny.py", "run", disk / "store"))[0] == 0
+    root = small_disk("size=1m") / "store"
+    execute(tiny.diamond(), Store(root))
     small_disk("remount,ro,size=1m")
-    assert ended(start("tiny.py", "run", disk / "store")) == (0, "")
-    code, errors = ended(start("tiny.py", "run", disk / "store", TINY_STEPS="7,2"))
-    assert (code, errors.count("\n")) == (2, 1)
-    assert "Read-only file system" in errors and "--store" in errors
+    assert all(outcome.hit for outcome in execute(tiny.diamond(), Store(root)).values())
+    says = "Read-only file system.*--store"
+    refused(execute, tiny.diamond(steps=7), Store(root), error=StoreError, match=says)
 
 
 def compute(root, graph, settings):
@@ -198,7 +201,7 @@ def compute(root, graph, settings):
 @contextmanager
 def beside(store, graph, **settings):
     """Run another process on the graph; it is killed if it is there at the end of the block."""
-    other = get_context("spawn").Process(target=compute, args=(store.root, graph, settings))
+    other = get_context("fork").Process(target=compute, args=(store.root, graph, settings))
     other.start()
     try:
         yield other
@@ -287,8 +290,7 @@ def derived(root, count):
 
 def test_two_commands_derive_a_stage_of_an_analysis_once(store, count):
     others = [
-        get_context("spawn").Process(target=derived, args=(store.root, str(count)))
-        for _ in range(2)
+        get_context("fork").Process(target=derived, args=(store.root, str(count))) for _ in range(2)
     ]
     for other in others:
         other.start()
