@@ -12,12 +12,15 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
+from typing import Any
 
 import pytest
 
 from maskpolicy.models.model_kinds import IMPORTS
+from maskpolicy.pipeline.executors import local
 
 VARIABLES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}  # read when modules are imported
 
@@ -31,6 +34,20 @@ def context() -> ForkServerContext:
             patch.setenv(name, value)
         forkserver.ensure_running()
     return forks
+
+
+def fork_jobs() -> None:
+    """Let this forked process fork the processes that compute stages, too."""
+    # as its documentation says, a server serves the processes that it has started, too
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
+    local.get_context = lambda method: multiprocessing.get_context("forkserver")
+    local._begin = partial(_begin, dict(os.environ))
+
+
+def _begin(environment: Mapping[str, str], *about: Any) -> None:
+    """Begin a process as one with this environment."""
+    os.environ.update(environment)
+    local._begin(*about)
 
 
 class Script:
@@ -73,6 +90,9 @@ def command(*words: object, before: str = "", **variables: str) -> Script:
         f"{before}\nimport sys\nsys.argv = {argv!r}\nfrom maskpolicy.__main__ import main\nmain()"
     )
     return Script(code, **variables)
+
+
+command_with_forks = partial(command, before="import forked; forked.fork_jobs()")
 
 
 def _run(code: str, environment: Mapping[str, str], output: str) -> None:

@@ -10,7 +10,6 @@ import time
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import clusters
 import forked
@@ -171,21 +170,23 @@ def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpu
 # the command
 
 
-def start(folder: Path, jobs: int, command: Any, **variables: str) -> clusters.Running:
+def start(folder: Path, jobs: int, **variables: str) -> clusters.Running:
     file, words = clusters.write_experiment(folder), ("--jobs", str(jobs))
-    return clusters.start(file, folder / str(jobs), *words, command=command, **variables)
+    return clusters.start(
+        file, folder / str(jobs), *words, command=forked.command_with_forks, **variables
+    )
 
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
     """Two jobs, one of whose processes is killed, and then the command itself."""
-    clusters.finish(start(tmp_path, 1, forked.command))
+    clusters.finish(start(tmp_path, 1))
     notes = tmp_path / "notes"
     notes.mkdir()
     holds = [notes / f"hold-{kind}" for kind in ("annotate", "finetune")]
     for hold in holds:
         hold.touch()
-    running = start(tmp_path, 2, clusters.command, NOTES=str(notes))
+    running = start(tmp_path, 2, NOTES=str(notes))
     os.kill(until(lambda: begun(notes, "annotate"), running)[0], signal.SIGKILL)
     until(lambda: begun(notes, "annotate")[1:], running)
     holds[0].unlink()
@@ -195,7 +196,7 @@ def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
     assert "its process was killed: it starts again" in running.communicate()[0]
     clusters.all_gone(pids)
     holds[1].unlink()
-    clusters.finish(start(tmp_path, 2, forked.command))
+    clusters.finish(start(tmp_path, 2))
     one, two = (tmp_path / jobs for jobs in "12")
     assert raylets.artifacts(two / "store") == raylets.artifacts(one / "store")
     assert raylets.results(two / "out") == raylets.results(one / "out")

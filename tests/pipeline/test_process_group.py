@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
-import os
 import signal
 from pathlib import Path
 
@@ -41,7 +39,7 @@ def starts(folder: Path) -> list[str]:
     return sorted((folder / "notes" / "starts").read_text().splitlines())
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_forks")
 def test_two_processes_compute_a_stage_and_its_byproduct(tmp_path):
     outcomes, store, (half, whole) = run(tmp_path)
     assert [outcome.error for outcome in outcomes.values()] == [None, None]
@@ -75,17 +73,21 @@ def test_the_error_of_one_process_is_that_of_the_stage(tmp_path):
     assert type(outcomes[whole.key].exception).__name__ == "DataError"
 
 
-@pytest.mark.slow
+WAITS = """
+import forked, pathlib
+from tests.pipeline.test_process_group import run
+forked.fork_jobs()
+run(pathlib.Path("{}"), how="waits", at=2)
+"""
+
+
 @clusters.needs_proc
 def test_the_processes_end_with_the_one_that_started_them(tmp_path):
-    spawn = multiprocessing.get_context("spawn")
-    running = spawn.Process(target=run, args=(tmp_path,), kwargs={"how": "waits", "at": 2})
-    running.start()
-    until((tmp_path / "notes" / "failed0").exists)
+    running = forked.Script(WAITS.format(tmp_path))
+    until((tmp_path / "notes" / "failed0").exists, running)
     pids = [int((tmp_path / "notes" / f"pid{rank}").read_text()) for rank in (0, 1)]
     assert not any(map(clusters.gone, pids))
-    os.kill(running.pid, signal.SIGKILL)
-    running.join()
+    running.send_signal(signal.SIGKILL)
     clusters.all_gone(pids)
 
 
@@ -154,13 +156,12 @@ def intermediate(folder: Path) -> tuple[Path, dict]:
 @pytest.mark.slow
 def test_two_processes_reach_the_loss_of_one(tmp_path):
     file = clusters.write_experiment(tmp_path)
-    two = ("resources.intermediate.processes=2", "--jobs", "2")
-    for name, words, command in (
-        ("one", ("--jobs", "1"), forked.command),
-        ("two", two, clusters.command),
+    for name, words in (
+        ("one", ("--jobs", "1")),
+        ("two", ("resources.intermediate.processes=2", "--jobs", "2")),
     ):
         words = ("intermediate.dropout=0", *words)
-        started = clusters.start(file, tmp_path / name, *words, command=command)
+        started = clusters.start(file, tmp_path / name, *words, command=forked.command_with_forks)
         assert "Traceback" not in clusters.finish(started)
     (one, alone), (two, together) = (intermediate(tmp_path / name) for name in ("one", "two"))
     assert one.name == two.name  # its key
