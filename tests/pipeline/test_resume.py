@@ -40,16 +40,22 @@ finetune: {steps: 10, warmup: 5, batch_size: 4, eval_every: 5}
 """
 
 
-def start(folder: Path, name: str, *words: object) -> clusters.Running:
-    """Start a command on a store and an output folder of that name; by default it is `run`."""
+def pretrain(folder: Path) -> tuple[object, ...]:
+    keys = {"steps": 120, "batch_size": 4, "warmup": 5, "checkpoint_every": 0.01}
+    words = ("pretrain", "--model", folder / "bart", "--corpus", folder / "it.txt")
+    settings = (f"intermediate.{key}={value}" for key, value in keys.items())
+    return (*words, "--policy", "salient-span", *settings)
+
+
+def given(folder: Path, name: str, *words: object) -> list[str]:
+    """Return a command on a store and an output folder of that name; by default it is `run`."""
     words = words or ("run", folder / "it.yaml")
-    place, command = folder / name, clusters.command if name == "whole" else forked.command
-    return command(*words, "--store", place / "store", "--out", place / "out")
+    return [*map(str, words), "--store", f"{folder / name}/store", "--out", f"{folder / name}/out"]
 
 
 def killed(folder: Path, pattern: str, *words: object) -> None:
     """Run the command, and kill it as soon as a file in its folder matches the pattern."""
-    running = start(folder, "killed", *words)
+    running = forked.command(*given(folder, "killed", *words))
     clusters.until(lambda: list((folder / "killed").glob(pattern)), running)
     running.send_signal(signal.SIGKILL)
     running.communicate()
@@ -57,10 +63,23 @@ def killed(folder: Path, pattern: str, *words: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Run one experiment untouched, and once killed in five stages; returns folder and graph."""
+def folder(tmp_path_factory):
+    """A folder with two commands' files, and what both make untouched in another interpreter."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "it.yaml").write_text(YAML)
+    small.saved(folder / "bart", small.bart(dropout=0.1))
+    (folder / "it.txt").write_text("\n\n".join(small.TEXTS))
+    words = given(folder, "pretrained", *pretrain(folder))
+    before = (
+        f"from maskpolicy.app.commands import app\nassert not app({words}, standalone_mode=False)"
+    )
+    clusters.finish(clusters.command(*given(folder, "whole"), before=before))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    """Run one experiment that is killed in five stages; returns the folder and the graph."""
     built = stages.build(load_experiment(folder / "it.yaml"))
     intermediate = built.pretrained["salient-span", 0]
     fits = [
@@ -68,10 +87,8 @@ def runs(tmp_path_factory):
         for label in ("supervised", "meta-learned")
     ]
     store = Store(folder / "killed" / "store")
-    whole = start(folder, "whole")
-    asked = built.pretrained[
-        "asked", 0
-    ]  # trained in parts, between which the policy asks the model
+    # trained in parts, between which the policy asks the model
+    asked = built.pretrained["asked", 0]
     own = ("run", folder / "it.yaml", "--only", "asked")
     parts = {stage: own for stage in (asked.inputs["state"], asked)}
     for stage in (*parts, *fits, intermediate):
@@ -81,8 +98,7 @@ def runs(tmp_path_factory):
         killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json", *words)
         assert store.get(stage.key) is None
         assert store.checkpoints(stage.key).latest() is not None
-    for running in (start(folder, "killed"), whole):
-        clusters.finish(running)
+    clusters.finish(forked.command(*given(folder, "killed")))
     return folder, built
 
 
@@ -121,18 +137,11 @@ def test_every_artifact_has_the_same_files_and_nothing_is_left_over(runs):
 
 
 @pytest.mark.slow
-def test_pretrain_killed_in_two_places_writes_the_same_folder(tmp_path):
-    small.saved(tmp_path / "bart", small.bart(dropout=0.1))
-    (tmp_path / "it.txt").write_text("\n\n".join(small.TEXTS))
-    keys = {"steps": 120, "batch_size": 4, "warmup": 5, "checkpoint_every": 0.01}
-    words = ("pretrain", "--model", tmp_path / "bart", "--corpus", tmp_path / "it.txt")
-    words = (*words, "--policy", "salient-span")
-    words = (*words, *(f"intermediate.{key}={value}" for key, value in keys.items()))
-    whole = start(tmp_path, "whole", *words)
+def test_pretrain_killed_in_two_places_writes_the_same_folder(folder, tmp_path):
+    words = pretrain(folder)
     for pattern in ("store/temporary/*", "store/checkpoints/*/[0-9]*/MANIFEST.json"):
         killed(tmp_path, pattern, *words)
         assert not (tmp_path / "killed" / "out").exists()
-    for running in (start(tmp_path, "killed", *words), whole):
-        clusters.finish(running)
-    assert contents(tmp_path / "killed" / "out") == contents(tmp_path / "whole" / "out")
+    clusters.finish(forked.command(*given(tmp_path, "killed", *words)))
+    assert contents(tmp_path / "killed" / "out") == contents(folder / "pretrained" / "out")
     assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["out", "store"]
