@@ -67,24 +67,22 @@ def test_a_value_of_a_wrong_type_names_its_place(given, says):
     assert says in str(caught.value)
 
 
-def test_an_annotation_that_cannot_be_read_is_an_error_of_the_plugin():
-    with pytest.raises(ConfigError, match="Unreadable: a field's annotation cannot be read"):
-        schema.fields_of(Unreadable)
+class Bare:
+    n: int = 2
 
 
-def test_the_message_says_why_an_attribute_without_a_type_is_not_a_key():
-    with pytest.raises(ConfigError, match=r"^top.ratio: is not a key.* write ratio: float = \.\.$"):
-        schema.block(Untyped, {"ratio": 0.2}, "top")
-    with pytest.raises(ConfigError, match="unknown key 'learning_rate': did you mean 'lr'"):
-        schema.block(Untyped, {"learning_rate": 1}, "top")
-
-
-def test_the_message_says_that_a_class_lacks_its_decorator():
-    class Bare:
-        n: int = 2
-
-    with pytest.raises(ConfigError, match=r"^top.n: .* class Bare is not a dataclass: write @"):
-        schema.block(Bare, {"n": 3}, "top")
+@pytest.mark.parametrize(
+    ("kind", "given", "says"),
+    [
+        (Unreadable, {}, "Unreadable: a field's annotation cannot be read"),
+        (Untyped, {"ratio": 0.2}, r"^top.ratio: is not a key.* write ratio: float = \.\.$"),
+        (Untyped, {"learning_rate": 1}, "unknown key 'learning_rate': did you mean 'lr'"),
+        (Bare, {"n": 3}, r"^top.n: .* class Bare is not a dataclass: write @"),
+    ],
+)
+def test_the_message_says_why_a_class_lacks_a_key(kind, given, says):
+    with pytest.raises(ConfigError, match=says):
+        schema.block(kind, given, "top")
 
 
 @pytest.mark.parametrize(

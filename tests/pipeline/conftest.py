@@ -29,3 +29,15 @@ def count(tmp_path):
     """Return a file in which each computation of a tiny stage leaves a line."""
     (tmp_path / "count").write_text("")
     return tmp_path / "count"
+
+
+@pytest.fixture
+def since(count):
+    """Return a function that returns the labels computed since its last call."""
+
+    def since():
+        labels = count.read_text().splitlines()
+        count.write_text("")
+        return labels
+
+    return since

@@ -87,12 +87,12 @@ def pick(params: Nothing, inputs, out, run):
 COUNT = 3
 
 
-def graph(tmp_path, chosen=1, **more):
+def graph(count, chosen=1, **more):
     """Return a stage that picks one of three walks from transient ones that are also looked at.
 
     As in a tuned row: a model is made, looked at on dev, and perhaps on test.
     """
-    told = {"count": str(tmp_path / "count")}
+    told = {"count": str(count)}
     models = [node(f"model {i}", i, transient=True, **told) for i in range(COUNT)]
     looks = {f"look {i}": node(f"dev {i}", 5, {"model": models[i]}, **told) for i in range(COUNT)}
     name = chosen if isinstance(chosen, str) else f"{nodes.OPTION}{chosen}"
@@ -104,30 +104,22 @@ def graph(tmp_path, chosen=1, **more):
     return Stage("tiny-pick", "cell", Nothing(), {nodes.CHOICE: choice, **options})
 
 
-def counted(tmp_path):
-    """Return the labels of the walks that were computed, and forget them."""
-    path = tmp_path / "count"
-    found = sorted(path.read_text().splitlines()) if path.exists() else []
-    path.unlink(missing_ok=True)
-    return found
-
-
 MODELS = ["model 0", "model 1", "model 2"]
 LOOKS = ["dev 0", "dev 1", "dev 2"]
 
 
-def test_another_choice_computes_only_what_it_takes(tmp_path, store):
-    execute([graph(tmp_path)], store)
-    counted(tmp_path)
-    execute([graph(tmp_path, more=node("more", 99))], store)  # the same choice by other scores
-    assert counted(tmp_path) == []
-    execute([graph(tmp_path, chosen=2)], store)
-    assert counted(tmp_path) == ["model 2", "test 2"]  # the model had been dropped
+def test_another_choice_computes_only_what_it_takes(store, count, since):
+    execute([graph(count)], store)
+    since()
+    execute([graph(count, more=node("more", 99))], store)  # the same choice by other scores
+    assert since() == []
+    execute([graph(count, chosen=2)], store)
+    assert since() == ["model 2", "test 2"]  # the model had been dropped
 
 
-def test_a_choice_that_fails_computes_no_option(tmp_path, store):
-    made = graph(tmp_path, chosen="fail")
+def test_a_choice_that_fails_computes_no_option(store, count, since):
+    made = graph(count, chosen="fail")
     outcomes = execute([made], store)
-    assert counted(tmp_path) == sorted([*LOOKS, *MODELS])
+    assert sorted(since()) == sorted([*LOOKS, *MODELS])
     assert "no choice" in str(outcomes[made.key].error)
     assert outcomes.keys() == {each.key for each in topological([made])}

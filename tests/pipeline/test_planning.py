@@ -86,8 +86,7 @@ def test_each_stage_has_a_state_and_a_reason(store, computed, change, planned, a
     assert tree(store) == before
 
 
-def test_the_plan_agrees_with_the_run(store, tmp_path):
-    count = tmp_path / "count"
+def test_the_plan_agrees_with_the_run(store, count):
     stages = diamond(count=str(count))
     execute(stages, store)
     store.drop(stages[1].key)
@@ -99,11 +98,9 @@ def test_the_plan_agrees_with_the_run(store, tmp_path):
 
 
 def test_a_stage_at_work_in_another_process_is_begun(store):
-    (a,) = stages = chain()[:1]
-    with store.lock(a.key):
-        assert states(stages, Store(store.root))[0] == (
-            *("a", "begun", "another process is computing it"),
-        )
+    with store.lock(chain()[0].key):
+        (found,) = states(chain()[:1], Store(store.root))
+    assert found == ("a", "begun", "another process is computing it")
 
 
 def test_the_plan_of_another_experiment_is_a_guess_until_its_own_stage_is_measured(store):
