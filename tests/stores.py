@@ -20,12 +20,17 @@ RECORDS = {digest(record): record for record in _RECORDS}
 KEY, OTHER, THIRD, FOURTH = sorted(RECORDS)
 
 
-def commit(store, key=KEY, text="content", **record):
-    """Commit deep/file.txt with a text, and a file that is the same in all artifacts."""
+def commit(store, key=KEY, text="content", meanwhile=None, **record):
+    """Commit deep/file.txt with a text, and a file that is the same in all artifacts.
+
+    `meanwhile` is called before the commit, when both are written.
+    """
     with store.write(key, record or RECORDS.get(key, {})) as out:
         (out / "deep").mkdir()
         (out / "deep" / "file.txt").write_text(text)
         (out / "same.txt").write_text("the same in all artifacts")
+        if meanwhile is not None:
+            meanwhile()
     return store.path(key)
 
 

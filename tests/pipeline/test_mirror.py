@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 import tiny
-from stores import KEY, OTHER, RECORDS, below, commit, ended, names, start, text_of
+from stores import KEY, OTHER, below, commit, ended, names, start, text_of
 
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.keys import digest
@@ -156,11 +156,7 @@ def test_what_is_damaged_in_the_bucket_is_computed_again(host, bucket, damage, c
 @pytest.mark.parametrize("text", ["first", "second"])
 def test_both_compute_the_first_commit_stays_and_a_difference_is_logged(host, text, caplog):
     here, there = host("here"), host("there")
-    with here.write(KEY, RECORDS[KEY]) as out:
-        (out / "deep").mkdir()
-        (out / "deep" / "file.txt").write_text(text)
-        (out / "same.txt").write_text("the same in all artifacts")
-        commit(there, text="first")
+    commit(here, text=text, meanwhile=partial(commit, there, text="first"))
     told = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert len(told) == (text == "second")
     assert all("was computed twice" in line and "(deep/file.txt)" in line for line in told)

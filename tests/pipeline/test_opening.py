@@ -57,10 +57,7 @@ def test_both_stores_are_read_and_only_the_upper_one_is_written(base, caplog):
     assert over.place == str(base.root)
     assert "damaged" not in caplog.text
     keys = [KEY, OTHER]
-    assert (sorted(over.committed()), sorted(each["key"] for each in over.records())) == (
-        keys,
-        keys,
-    )
+    assert sorted(over.committed()) == sorted(each["key"] for each in over.records()) == keys
     assert over.drop(OTHER)
     assert over.committed() == {KEY}
     assert sorted(each["key"] for each in over.records()) == keys

@@ -60,10 +60,9 @@ def test_a_killed_process_costs_one_line_and_the_steps_since_the_checkpoint(tmp_
     assert outcomes[whole.key].error is None
     assert total(store, whole) == 21
     assert starts(tmp_path) == ["0: 0", "0: 3", "1: 0", "1: 3"]
-    (line,) = [r.message for r in caplog.records if "killed" in r.message]
-    assert (
-        line == "grouped-sum of 6: its process was killed: it starts again from its last checkpoint"
-    )
+    (line,) = [message for message in caplog.messages if "killed" in message]
+    says = "grouped-sum of 6: its process was killed: it starts again from its last checkpoint"
+    assert line == says
 
 
 @pytest.mark.usefixtures("in_forks")

@@ -91,14 +91,14 @@ def no_locks(monkeypatch):
 @pytest.mark.parametrize("text", ["first", "second"])
 def test_both_hosts_compute_and_the_first_commit_stays(store, no_locks, monkeypatch, text, caplog):
     there = Store(store.root)
-    with store.write(KEY, RECORDS[KEY]) as out:
-        (out / "deep").mkdir()
-        (out / "deep" / "file.txt").write_text(text)
-        (out / "same.txt").write_text("the same in all artifacts")
+
+    def commit_there():
         with monkeypatch.context() as other_host:
             other_host.setattr(Disk, "HOST", "0" * 8)
             assert not there.is_busy(KEY)
             commit(there, text="first")
+
+    commit(store, text=text, meanwhile=commit_there)
     assert len(caplog.records) == (text == "second")
     assert ("was computed twice" in caplog.text) == (text == "second")
     assert text_of(Store(store.root)) == "first"

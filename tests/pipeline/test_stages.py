@@ -364,7 +364,7 @@ def test_runs_with_numbers_of_their_own_are_other_runs_of_the_same_experiment(ke
 LEARNT = "policies=[none, random, {name: supervised, train_on: [triviaqa]}]"
 
 
-def models_behind(*overrides, folder):
+def models_behind(folder, *overrides):
     """Return by row, seed and step the numbers of the general models behind each cell."""
     built = graph(folder, YAML, [LEARNT, *overrides])
     cells = {(row, seed, 0): stage for (row, _, seed), stage in built.cells.items()}
@@ -377,13 +377,10 @@ def models_behind(*overrides, folder):
 
 def test_every_stage_of_a_seed_rests_on_its_own_general_model(tmp_path):
     several = ("seeds=[5, 6, 7, 8]", "intermediate_seeds=4", "checkpoint_steps=[1]")
-    found = models_behind(*several, "general_seeds=2", folder=tmp_path)
-    assert len(found) == 4 * (3 + 2)
-    assert all(models == {(seed - 5) % 2} for (_, seed, _), models in found.items())
-    found = models_behind(*several, "general_seeds=1", folder=tmp_path)
-    assert all(models == {0} for models in found.values())
-    found = models_behind(*several, folder=tmp_path)
-    assert all(models == {seed - 5} for (_, seed, _), models in found.items())
+    for count, more in ((1, ("general_seeds=1",)), (2, ("general_seeds=2",)), (4, ())):
+        found = models_behind(tmp_path, *several, *more)
+        assert len(found) == 4 * (3 + 2)
+        assert all(models == {(seed - 5) % count} for (_, seed, _), models in found.items())
 
 
 def test_the_name_and_folder_of_an_experiment_are_in_no_key(keys, tmp_path):
@@ -490,12 +487,8 @@ def test_a_model_folder_is_known_by_its_files_and_not_by_its_path(keys, folder, 
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
     after = keys(f"model={folder}", text=text)
-    assert {kind for kind, _ in moved(before, after)} == {
-        "pretrained",
-        "intermediate",
-        "finetune",
-        "evaluate",
-    }
+    kinds = {kind for kind, _ in moved(before, after)}
+    assert kinds == {"pretrained", "intermediate", "finetune", "evaluate"}
     weights.rename(folder / "pytorch_model.bin")
     assert moved(after, keys(f"model={folder}", text=text))
 
@@ -549,8 +542,7 @@ def test_a_training_that_reads_no_words_or_the_same_ones_over_and_over_is_warned
 def test_a_policy_that_masks_one_passage_is_trained(folder, tmp_path):
     rows = [(text, [[0, 4]] if text == small.TEXTS[0] else []) for text in small.TEXTS]
     assert pretrain(folder, tmp_path, rows, name="column", column="marked").error is None
-    outcome = pretrain(folder, tmp_path, rows, name="poisson", insert=0.0)
-    assert outcome.error is None
+    assert pretrain(folder, tmp_path, rows, name="poisson", insert=0.0).error is None
 
 
 ENCODER = """
@@ -728,6 +720,4 @@ def test_the_value_is_masked_by_one_mark(name):
         assert source[at + 1 :].tolist() == ids[len(ids) - rest :]
         hidden = tokenizer.decode(ids[at : len(ids) - rest]).strip()
         assert hidden in VALUES
-    assert longest == max(
-        len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in whole
-    )
+    assert longest == max(map(len, tokenizer(whole, add_special_tokens=False)["input_ids"]))
