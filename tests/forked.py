@@ -39,7 +39,7 @@ def context() -> ForkServerContext:
 def fork_jobs() -> None:
     """Let this forked process fork the processes that compute stages, too."""
     # as its documentation says, a server serves the processes that it has started, too
-    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
+    forkserver._forkserver.ensure_running = lambda: None
     local.get_context = lambda method: multiprocessing.get_context("forkserver")
     local._begin = partial(_begin, dict(os.environ))
 
