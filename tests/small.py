@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maskpolicy.pipeline.store.artifacts import Store
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of `mini`; their ids are 0 to 4
+MASK = SPECIALS.index("<mask>")
 
 TEXTS = (
     "Anna Kovar was born in Rome in 1901. She wrote The Red River. It won a prize in Paris!",
@@ -217,7 +218,7 @@ def batch(rows: Any, start: int | None = None) -> Any:
 
 def excluding(source: Any) -> Any:
     """Return which tokens of a source are <mask>."""
-    return np.asarray(source) == SPECIALS.index("<mask>")
+    return np.asarray(source) == MASK
 
 
 def denoising_pair(passage: Passage, spans: Any, how: Any, mask: Any, *seeds: int) -> Any:

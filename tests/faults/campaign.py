@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -121,8 +120,6 @@ class Campaign:
             yield Kind(name, "files", many, share, counts="trials", place="files")
 
     def _write_originals(self) -> None:
-        import pandas
-
         from maskpolicy.data import world
         from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 
@@ -134,18 +131,9 @@ class Campaign:
         shutil.copytree(self.kills.folder / "reference" / "out", self.deep / "run")
         (self.deep / "it.yaml").write_text(EXPERIMENT)
         self.corpora = self.deep / "corpora"
-        self.corpora.mkdir()
         (self.folder / "mutated").mkdir()
         lines = (self.deep / "world" / "intermediate.jsonl").read_text().splitlines()[:20]
-        texts = [json.loads(line)["text"] for line in lines]
-        (self.corpora / "text.txt").write_text("\n\n".join(texts))
-        (self.corpora / "rows.jsonl").write_text("\n".join(lines))
-        (self.corpora / "list.json").write_text(json.dumps([json.loads(line) for line in lines]))
-        pandas.DataFrame({"text": texts}).to_parquet(self.corpora / "rows.parquet")
-        cells = [text.replace('"', '""') for text in texts]
-        for name, mark in (("rows.csv", ","), ("rows.tsv", "\t")):
-            table = "".join(f'{i}{mark}"{cell}"\n' for i, cell in enumerate(cells))
-            (self.corpora / name).write_text(f"id{mark}text\n{table}")
+        fuzzing.write_corpora(self.corpora, lines)
 
     def _finished(self) -> Corruption:
         """Return the trials of a finished store, which the reference's command repairs."""

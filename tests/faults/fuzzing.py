@@ -186,6 +186,23 @@ def write_tasks(folder: Path) -> None:
         (folder / f"{name}.txt").write_text(f"-DOCSTART- -X- -X- O\n\n{3 * sentence}")
 
 
+def write_corpora(folder: Path, lines: Sequence[str]) -> None:
+    """Write the texts of lines of JSON as corpora in all formats to a folder."""
+    import pandas
+
+    folder.mkdir()
+    rows = [json.loads(line) for line in lines]
+    texts = [row["text"] for row in rows]
+    (folder / "text.txt").write_text("\n\n".join(texts))
+    (folder / "rows.jsonl").write_text("\n".join(lines))
+    (folder / "list.json").write_text(json.dumps(rows))
+    pandas.DataFrame({"text": texts}).to_parquet(folder / "rows.parquet")
+    cells = [text.replace('"', '""') for text in texts]
+    for name, mark in (("rows.csv", ","), ("rows.tsv", "\t")):
+        table = "".join(f'{i}{mark}"{cell}"\n' for i, cell in enumerate(cells))
+        (folder / name).write_text(f"id{mark}text\n{table}")
+
+
 def write_scores(folder: Path) -> None:
     """Write scores of single examples, as tables and as lines of JSON, to a folder."""
     import pandas as pd

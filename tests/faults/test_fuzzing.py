@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -48,10 +47,8 @@ def files_of_tasks(tmp_path, data):
 
 def corpora(tmp_path, data):
     lines = (data / "intermediate.jsonl").read_text().splitlines()[:9]
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    (tmp_path / "list.json").write_text(json.dumps([json.loads(line) for line in lines]))
-    (tmp_path / "text.txt").write_text("\n\n".join(json.loads(line)["text"] for line in lines))
-    originals = sorted(tmp_path.glob("*.*"))
+    fuzzing.write_corpora(tmp_path / "corpora", lines)
+    originals = sorted((tmp_path / "corpora").iterdir())
     return lambda rng: fuzzing.documents(originals, rng)
 
 

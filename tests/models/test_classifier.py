@@ -13,6 +13,7 @@ import pytest
 import small
 import text_to_text
 import torch
+from official import write as write_rows
 from torch.nn.functional import cross_entropy
 
 from maskpolicy.core.errors import ConfigError, DataError
@@ -149,17 +150,26 @@ PAIR_SPEC = Training(max_source=64, micro_tokens=256)
 TEXTS = [("", text) for text in small.TEXTS] + [(small.TEXTS[5], small.TEXTS[6])]
 
 
-def likelihood(model, place, token, **inputs):
+def likelihood(model, places, tokens, **inputs):
+    """Return the summed log-likelihood of a token in each row, at its place."""
     with torch.no_grad():
-        logits = model(**{name: torch.tensor([ids]) for name, ids in inputs.items()}).logits
-    return logits[0, place].log_softmax(-1)[token].item()
+        logits = model(**{name: torch.tensor(ids) for name, ids in inputs.items()}).logits
+    rows = torch.arange(len(tokens))
+    return logits[rows, places].log_softmax(-1)[rows, tokens].sum().item()
+
+
+def check_scores(model, tokenizer, choose, wanted):
+    """Check the scores of all texts against a function of the text before and the text."""
+    found = pair_scores.scores(model, tokenizer, TEXTS, choose, PAIR_SPEC)
+    assert found == pytest.approx([wanted(*texts) for texts in TEXTS], abs=1e-4)
 
 
 def copies(tokenizer, before, text, mask, rest_of_word=False):
-    """Yield (place, true token, masked copy) of a text, as minicons and BabyLM's pipeline do."""
+    """Return places, true tokens and masked copies of a text, as minicons and BabyLM do."""
     whole = f"{before} {text}" if before else text
     made = tokenizer(whole, return_offsets_mapping=True, return_special_tokens_mask=True)
     ids, words, special = made["input_ids"], made.word_ids(), made["special_tokens_mask"]
+    masked = []
     for place, (_, end) in enumerate(made["offset_mapping"]):
         if not special[place] and (not before or end > len(before)):
             copy = list(ids)
@@ -167,18 +177,21 @@ def copies(tokenizer, before, text, mask, rest_of_word=False):
             for later in range(place + 1, len(ids)):
                 if rest_of_word and words[later] == words[place]:
                     copy[later] = mask
-            yield place, ids[place], copy
+            masked.append((place, ids[place], copy))
+    return map(list, zip(*masked, strict=True))
 
 
 @pytest.mark.parametrize("family", encoders.FAMILIES)
 @pytest.mark.parametrize("choose", ["pll", "within_word_l2r"])
 def test_pseudo_log_likelihoods_equal_those_of_a_plain_loop(family, choose):
     model, tokenizer = encoders.model(family), encoders.tokenizer(family)
-    found = pair_scores.scores(model, tokenizer, TEXTS, choose, PAIR_SPEC)
-    for score, (before, text) in zip(found, TEXTS, strict=True):
-        masked = copies(tokenizer, before, text, tokenizer.mask_token_id, choose != "pll")
-        wanted = sum(likelihood(model, place, id, input_ids=ids) for place, id, ids in masked)
-        assert score == pytest.approx(wanted, abs=1e-4)
+
+    def wanted(before, text):
+        mask, is_whole = tokenizer.mask_token_id, choose != "pll"
+        places, tokens, ids = copies(tokenizer, before, text, mask, is_whole)
+        return likelihood(model, places, tokens, input_ids=ids)
+
+    check_scores(model, tokenizer, choose, wanted)
 
 
 @pytest.fixture
@@ -206,31 +219,31 @@ def test_a_text_to_text_model_fills_a_mask_behind_bos(family):
     bos, mask = tokenizer.bos_token_id, tokenizer.mask_token_id
     if family == "t5":
         bos, mask = tokenizer.pad_token_id, tokenizer.convert_tokens_to_ids("<extra_id_0>")
-    found = pair_scores.scores(model, tokenizer, TEXTS, "enc_dec_mask", PAIR_SPEC)
-    for score, (before, text) in zip(found, TEXTS, strict=True):
-        wanted = sum(
-            likelihood(model, 1, token, input_ids=ids, decoder_input_ids=[bos, mask])
-            for _, token, ids in copies(tokenizer, before, text, mask)
-        )
-        assert score == pytest.approx(wanted, abs=1e-4)
+
+    def wanted(before, text):
+        _, tokens, ids = copies(tokenizer, before, text, mask)
+        decoder = [[bos, mask]] * len(ids)
+        ones = [1] * len(ids)
+        return likelihood(model, ones, tokens, input_ids=ids, decoder_input_ids=decoder)
+
+    check_scores(model, tokenizer, "enc_dec_mask", wanted)
 
 
 def test_a_decoder_scores_a_text_after_its_prefix():
     model, tokenizer = text_to_text.model("bart"), text_to_text.tokenizer("bart")
     mask, ends = tokenizer.mask_token_id, (tokenizer.cls_token_id, tokenizer.eos_token_id)
-    found = pair_scores.scores(model, tokenizer, TEXTS, "enc_dec_prefix", PAIR_SPEC)
-    for score, (before, text) in zip(found, TEXTS, strict=True):
+
+    def wanted(before, text):
         prefix, tokens = (
             tokenizer(part, add_special_tokens=False)["input_ids"]
             for part in (before, f" {text}" if before else text)
         )
-        decoder = [tokenizer.bos_token_id, mask, *tokens[:-1]]
-        source = [ends[0], *prefix, mask, ends[1]]
-        wanted = sum(
-            likelihood(model, place, token, input_ids=source, decoder_input_ids=decoder)
-            for place, token in enumerate(tokens, start=1)
-        )
-        assert score == pytest.approx(wanted, abs=1e-4)
+        decoder = [[tokenizer.bos_token_id, mask, *tokens[:-1]]] * len(tokens)
+        source = [[ends[0], *prefix, mask, ends[1]]] * len(tokens)
+        places = list(range(1, len(tokens) + 1))
+        return likelihood(model, places, tokens, input_ids=source, decoder_input_ids=decoder)
+
+    check_scores(model, tokenizer, "enc_dec_prefix", wanted)
 
 
 def test_the_likelier_text_is_the_answer_and_of_equal_ones_the_second():
@@ -331,7 +344,7 @@ def test_without_dprs_file_the_best_passage_with_an_answer_is_retrieved(world, t
 
 def test_a_passage_that_shares_no_word_with_the_question_is_not_retrieved(tmp_path):
     rows = [{"question": f"who met anna {n}", "answer": ["Ulm"]} for n in range(20)]
-    (tmp_path / "NQ-open.train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    write_rows(tmp_path / "NQ-open.train.jsonl", *rows)
     texts = ["Ulm is a town.", "Anna lives there.", "Ulm is where Anna lives."]
     found, counts = contexts.find_contexts(TaskBlock("nq", "nq"), "train", tmp_path, texts)
     assert {row["context"] for row in found} == {texts[2]}
@@ -348,7 +361,7 @@ def test_an_empty_context_and_one_without_the_answer_are_counted(tmp_path):
             {"id": f"{number}", "para": text, "question": question, "answerKey": "A"}
             for number, text in enumerate(["Ulm, in the Ulm area.", " ", "Bonn.", "ulm!"] * 2)
         ]
-        (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        write_rows(tmp_path / f"{split}.jsonl", *rows)
     found = [
         contexts.find_contexts(TaskBlock("quartz", "it"), side, tmp_path)
         for side in contexts.SPLITS
@@ -363,10 +376,9 @@ def test_an_empty_context_and_one_without_the_answer_are_counted(tmp_path):
 @pytest.mark.parametrize(("language", "answer"), [("en", "他在巴黎出生"), ("zh", "巴黎")])
 def test_an_answer_is_of_whole_words_of_the_language(tmp_path, language, answer):
     row = {"id": "a", "group": "a", "source": "?", "targets": ["巴黎"], "context": "他在巴黎出生"}
-    line = json.dumps({**row, "answers": [[2, 4]]}) + "\n"
     for split in contexts.SPLITS:
-        (tmp_path / f"{split}.jsonl").write_text(line, encoding="utf-8")
-    (tmp_path / contexts.COUNTS).write_text(json.dumps({"task": "nq", "counts": {}}))
+        write_rows(tmp_path / f"{split}.jsonl", {**row, "answers": [[2, 4]]})
+    write_rows(tmp_path / contexts.COUNTS, {"task": "nq", "counts": {}})
     loaded = contexts.load_contexts(tmp_path, small.tokenizer(), language=language)
     (one,) = loaded.train
     assert one.passage.texts(one.answers) == [answer]
@@ -375,7 +387,7 @@ def test_an_answer_is_of_whole_words_of_the_language(tmp_path, language, answer)
 def test_an_alias_inside_a_longer_one_is_no_answer_of_its_own(tmp_path):
     answers = ["Burmley", "Burmley College", "the College"]
     rows = [{"question": f"who met anna {n}", "answer": answers} for n in range(9)]
-    (tmp_path / "NQ-open.train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    write_rows(tmp_path / "NQ-open.train.jsonl", *rows)
     text = "Anna saw Burmley College, and Burmley."
     found, _ = contexts.find_contexts(TaskBlock("nq", "nq"), "train", tmp_path, [text, "Anna."])
     spans = [text[start:end] for start, end in found[0]["answers"]]

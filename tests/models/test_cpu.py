@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from small import MASK
 from torch.nn.functional import cross_entropy, linear
 
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
@@ -21,7 +22,6 @@ from maskpolicy.models.text_to_text import token_loss, training_loss
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.optimization import Weights
 
-MASK = 4
 label, span, tags = LabelTask(), SpanTask(), TagTask()
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "attn_implementation": "eager"}
 DROPOUT = {"dropout": 0.2, "attention_dropout": 0.3, "activation_dropout": 0.1}

@@ -29,7 +29,6 @@ from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.plugins.discovery import find_plugin
 
 IDS = torch.tensor([[5, 8, 9, 12, 7], [6, 9, 8, 11, 5]])
-EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
 
 
 def states(model):
@@ -37,30 +36,29 @@ def states(model):
         return model(input_ids=IDS).last_hidden_state
 
 
-@pytest.mark.parametrize("family", EVERY)
+def logits(model):
+    with torch.no_grad():
+        return model.eval()(input_ids=IDS).logits
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
 def test_a_head_that_was_pre_trained_is_loaded_with_the_body(tmp_path, family):
     folder = tiny.saved(family, tmp_path)
-    stock, found = AutoModelForMaskedLM.from_pretrained(folder).eval(), encoders.load(str(folder))
+    stock, found = AutoModelForMaskedLM.from_pretrained(folder), encoders.load(str(folder))
     assert encoders.is_masked_lm(found)
     assert type(found) is type(stock)
-    with torch.no_grad():
-        assert torch.equal(found.eval()(input_ids=IDS).logits, stock(input_ids=IDS).logits)
+    assert torch.equal(logits(found), logits(stock))
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_auto_keeps_the_head_of_all_but_robertas_three(tmp_path, family):
-    folder = str(tiny.saved(family, tmp_path))
+def test_stock_classes_load_what_own_new_and_auto_keep_of_a_model(tmp_path, family):
+    """`auto` keeps the head of all families but RoBERTa's three."""
+    folder = str(tiny.saved(family, tmp_path / "it"))
     kept = family not in ("roberta", "xlm-roberta", "camembert")
     assert encoders.is_masked_lm(encoders.load(folder, head="auto")) == kept
-    assert encoders.is_masked_lm(encoders.load(folder, head="own"))
-    assert not encoders.is_masked_lm(encoders.load(folder, head="new"))
-
-
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_stock_classes_load_a_saved_model_with_the_same_states(tmp_path, family):
-    folder = tiny.saved(family, tmp_path / "it")
     for head, factory in (("own", AutoModelForMaskedLM), ("new", AutoModel)):
-        model = encoders.load(str(folder), head=head).eval()
+        model = encoders.load(folder, head=head).eval()
+        assert encoders.is_masked_lm(model) == (head == "own")
         model.save_pretrained(tmp_path / head)
         names = json.loads((tmp_path / head / "config.json").read_text())["architectures"]
         assert names == [type(model).__name__]
@@ -119,9 +117,8 @@ def test_the_head_of_a_released_deberta_is_found(tmp_path):
     found = encoders.load(str(tmp_path / "it"), head="auto")
     assert encoders.is_masked_lm(found)
     found.save_pretrained(tmp_path / "again")
-    again = AutoModelForMaskedLM.from_pretrained(tmp_path / "again").eval()
-    with torch.no_grad():
-        assert torch.equal(again(input_ids=IDS).logits, model(input_ids=IDS).logits)
+    again = AutoModelForMaskedLM.from_pretrained(tmp_path / "again")
+    assert torch.equal(logits(again), logits(model))
     assert encoders.is_masked_lm(encoders.load(str(tmp_path / "again")))
 
 
@@ -135,9 +132,7 @@ def test_the_head_of_an_untied_model_is_found_with_one_bias(tmp_path, family):
     (once,) = (name for name in weights if name.endswith(".decoder.bias"))
     del weights[once]
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    found = encoders.load(str(tmp_path), head="own").eval()
-    with torch.no_grad():
-        assert torch.equal(found(input_ids=IDS).logits, model(input_ids=IDS).logits)
+    assert torch.equal(logits(encoders.load(str(tmp_path), head="own")), logits(model))
 
 
 def test_a_text_to_text_model_and_a_decoder_raise(tmp_path):
@@ -220,7 +215,7 @@ def module_of(family, how=MLM, head="own", **settings):
     return encoders.training_module(model if head == "own" else model.base_model, how, 1, seed=0)
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", tiny.EVERY)
 def test_the_loss_equals_that_of_the_stock_model(family):
     module, model = module_of(family).eval(), tiny.model(family)
     for batch in batches(family):
@@ -235,7 +230,7 @@ def test_the_loss_equals_that_of_the_stock_model(family):
 @pytest.mark.parametrize(
     ("family", "how", "settings", "is_alone"),
     [
-        *((family, MLM, {}, family != "albert") for family in EVERY),  # its layers are one
+        *((family, MLM, {}, family != "albert") for family in tiny.EVERY),  # its layers are one
         ("roberta", MAE, {}, True),
         ("bert", MLM, {"chunk_size_feed_forward": 5}, False),
         ("deberta-v2", MLM, {"conv_kernel_size": 3}, False),

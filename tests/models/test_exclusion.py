@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import small
 import torch
+from small import MASK
 
 from maskpolicy.models.families import family_of
 from maskpolicy.models.masked_encoder import scattered
 from maskpolicy.models.text_to_text import encode
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
 
-EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
 REMOVED = tuple(
-    family for family in EVERY if family_of(tiny.config(family), "encoder").exclusion == "removed"
+    family
+    for family in tiny.EVERY
+    if family_of(tiny.config(family), "encoder").exclusion == "removed"
 )
 DEBERTAS = (  # whose positions are those of the whole source
     ("deberta-v2", {"position_buckets": -1}),
@@ -48,7 +50,9 @@ def reference(encoder, batch, kept):
 
 
 @pytest.mark.parametrize(("shown", "attention"), [(0, "eager"), (2, "sdpa")])
-@pytest.mark.parametrize(("family", "settings"), [*((family, {}) for family in EVERY), *DEBERTAS])
+@pytest.mark.parametrize(
+    ("family", "settings"), [*((family, {}) for family in tiny.EVERY), *DEBERTAS]
+)
 def test_visible_states_equal_those_without_attention_to_masks(family, settings, shown, attention):
     model = tiny.model(family, **settings).base_model
     if attention == "sdpa" and not model._supports_sdpa:
@@ -81,7 +85,7 @@ def test_the_layers_read_a_shorter_source(family):
     assert sum(shape[1] != longest for shape in inside) <= 1
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", tiny.EVERY)
 def test_an_excluded_position_holds_the_word_embedding_of_the_mask(family):
     model, batch = tiny.model(family).base_model, batch_of(family)
     with torch.no_grad():
@@ -91,9 +95,6 @@ def test_an_excluded_position_holds_the_word_embedding_of_the_mask(family):
     rows = model.get_input_embeddings().weight
     if rows.shape[1] == found.shape[1]:
         assert torch.equal(found[0], rows[tiny.tokenizer(family).mask_token_id])
-
-
-MASK = 4
 
 
 @pytest.fixture(scope="module")

@@ -242,8 +242,10 @@ def warnings_about(made, folder):
 
 
 def test_special_tokens_that_a_user_added_get_a_warning(tmp_path):
-    of_encoders = map(encoders.tokenizer, (*encoders.FAMILIES, *encoders.LIKE_THEM))
-    for published in (*of_encoders, *map(text_to_text.tokenizer, NAMES)):
+    for published in (
+        *map(encoders.tokenizer, encoders.EVERY),
+        *map(text_to_text.tokenizer, NAMES),
+    ):
         assert warnings_about(published, tmp_path) == []
     made = deepcopy(encoders.tokenizer("bert"))
     made.add_tokens(["[ENT]"], special_tokens=True)

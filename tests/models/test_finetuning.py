@@ -160,8 +160,6 @@ def test_a_reader_learns_spans_and_when_there_is_none(folder):
     assert forced[1] and forced[1] in other
 
 
-EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
-
 BUDGET = Training(batch_size=2, micro_tokens=4096, max_source=48, precision="fp32")
 SECOND = "Lindau is a town on the Oder. It has two mills."
 NAMED, TAGS = "Anna Kovar left Lindau , unhappily .", "B-PER I-PER O B-LOC O O O"
@@ -198,7 +196,7 @@ def test_tags_are_learned_and_words_that_are_cut_off_are_outside(folder):
     assert found.count == 1
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", tiny.EVERY)
 def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
     made = tiny.tokenizer(family)
     first, second = tokenize([QUESTION, SECOND], made)

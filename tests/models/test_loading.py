@@ -44,8 +44,6 @@ from maskpolicy.models.training.specials import Specials, added_ends
 
 
 def test_a_trained_tokenizer_is_loaded_as_by_autotokenizer_without_pytorch(tmp_path):
-    from transformers import AutoTokenizer
-
     small.tokenizer().save_pretrained(tmp_path)
     ours, auto = load_tokenizer(str(tmp_path)), AutoTokenizer.from_pretrained(str(tmp_path))
     assert type(ours) is type(auto)
@@ -244,17 +242,20 @@ def read(tokenizer):
     return passages, [row.tolist() for row in sources], Specials.of_encoder(tokenizer)
 
 
+def settings(tokenizer):
+    """Return how a tokenizer pads and truncates."""
+    return tokenizer.backend_tokenizer.padding, tokenizer.backend_tokenizer.truncation
+
+
 @pytest.mark.parametrize("post", POST)
 @pytest.mark.parametrize("model", MODELS)
 def test_padding_and_truncation_change_nothing(model, post, tmp_path):
-    plain = tokenizer(model, post)
-    ends, expected, two = (
-        added_ends(plain),
-        read(plain),
-        TwoTexts.of(plain) if post != "end" else None,
-    )
-    collator = {"seed": 3, "max_source": 24}
-    batch = MaskingCollator("random", plain, **collator)([{"text": text} for text in small.TEXTS])
+    def batch(tokenizer):
+        collator = MaskingCollator("random", tokenizer, seed=3, max_source=24)
+        return collator([{"text": text} for text in small.TEXTS])
+
+    plain, has_pairs = tokenizer(model, post), post != "end"
+    ends, expected, masked = added_ends(plain), read(plain), batch(plain)
     assert len(ends[0]) == (post not in ("none", "end"))
     assert len(ends[1]) == (post != "none")
     plain.save_pretrained(tmp_path / "plain")
@@ -263,27 +264,15 @@ def test_padding_and_truncation_change_nothing(model, post, tmp_path):
         saved = tokenizer(model, post, padding, truncation, side)
         before = saved.backend_tokenizer.to_str()
         assert added_ends(saved) == ends
-        if two is not None:
-            assert TwoTexts.of(saved) == two
+        assert not has_pairs or TwoTexts.of(saved) == TwoTexts.of(plain)
         assert read(saved) == expected
-        again = MaskingCollator("random", saved, **collator)(
-            [{"text": text} for text in small.TEXTS]
-        )
-        assert all(torch.equal(again[key], batch[key]) for key in batch)
+        assert all(torch.equal(tensor, masked[key]) for key, tensor in batch(saved).items())
         assert saved.backend_tokenizer.to_str() == before
         saved.save_pretrained(tmp_path)
         assert pads_or_truncates(str(tmp_path))
         loaded = load_tokenizer(str(tmp_path))
-        assert (loaded.backend_tokenizer.padding, loaded.backend_tokenizer.truncation) == (
-            None,
-            None,
-        )
-        kept = load_tokenizer(str(tmp_path), as_saved=True).backend_tokenizer
-        assert (kept.padding, kept.truncation) == (
-            saved.backend_tokenizer.padding,
-            saved.backend_tokenizer.truncation,
-        )
+        assert settings(loaded) == (None, None)
+        assert settings(load_tokenizer(str(tmp_path), as_saved=True)) == settings(saved)
         assert added_ends(loaded) == ends
-        assert np.array_equal(
-            steps.tokenize(small.TEXTS, loaded).flat, steps.tokenize(small.TEXTS, plain).flat
-        )
+        rows = (steps.tokenize(small.TEXTS, each).flat for each in (loaded, plain))
+        assert np.array_equal(*rows)

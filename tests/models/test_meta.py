@@ -179,7 +179,7 @@ def test_the_outer_loop_lowers_the_outer_loss():
     loss = made(inner=replace(INNER, lr=0.2), dtype=torch.float32)
     first_choices = steps().first_choices(9)
     before = mean_outer_loss(loss, Words(), first_choices)
-    after = mean_outer_loss(loss, run(loss, replace(SPEC, steps=30, lr=0.1)), first_choices)
+    after = mean_outer_loss(loss, run(loss, replace(SPEC, steps=12, lr=0.1)), first_choices)
     assert after < before - 1e-3
 
 
@@ -188,11 +188,11 @@ def test_no_tensor_outlives_an_outer_step(name):
     counts = []
 
     def count(done, module):
-        if done in (4, 16):
+        if done in (3, 6):
             gc.collect()
             counts.append(sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()))
 
-    spec = replace(SPEC, steps=16, batch_size=1)
+    spec = replace(SPEC, steps=6, batch_size=1)
     run(made(name, dtype=torch.float32), spec, on_step=count)
     assert counts[1] <= counts[0]
 

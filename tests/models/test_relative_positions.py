@@ -12,6 +12,7 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from small import MASK
 
 from maskpolicy.analyses import representations
 from maskpolicy.experiment.definition import ENCODER
@@ -20,8 +21,6 @@ from maskpolicy.models import encoders, relative_positions
 from maskpolicy.models.loading import is_relative
 from maskpolicy.models.masked_encoder import scattered
 from maskpolicy.models.training.batching import IGNORE
-
-MASK = 4
 
 
 def model(wide=True, **settings):

@@ -72,7 +72,8 @@ def graphs(loss, module, batches):
     counted = CompileCounter()
     compiled = torch.compile(loss, backend=counted, fullgraph=True)
     module.set_attn_implementation("sdpa")
-    for batch in batches:
+    # the second batch differs in all sizes, so that its graph is also that of further shapes
+    for batch in sorted(batches, key=lambda batch: len(batch.places)):
         moved = batch.to(torch.device("cpu"))
         value, _ = compiled(module, moved)
         value.backward()
@@ -112,6 +113,21 @@ def check(loss, module, steps, launched, *waiting):
     )
 
 
+def of_bart(how=Denoising(), policy="random", **spec):  # noqa: B008
+    """Return loss, model and steps of a small BART that is compiled."""
+    made, specials = instance("policy", policy, {}), Specials.of(small.tokenizer(), 2)
+    spec = replace(test_encoders.SPEC, compile=True, max_target=40, **spec)
+    steps = MaskedSteps(small.passages(), made, how, specials, spec)
+    return text_to_text.token_loss, small.bart(), steps
+
+
+def of_encoder(family, how, **settings):
+    """Return loss, model and steps of a small encoder that is compiled."""
+    steps = test_encoders.steps(family, how)
+    module = test_encoders.module_of(family, how, **settings)
+    return encoders.token_loss, module, replace(steps, spec=replace(steps.spec, compile=True))
+
+
 @pytest.mark.parametrize(
     ("how", "policy", "launched"),
     [
@@ -123,47 +139,38 @@ def check(loss, module, steps, launched, *waiting):
     ids=["spans", "full", "excluded", "diffusion"],
 )
 def test_bart_never_waits_and_compiles_in_buckets(how, policy, launched):
-    made, specials = instance("policy", policy, {}), Specials.of(small.tokenizer(), 2)
-    spec = replace(test_encoders.SPEC, compile=True, max_target=40)
-    steps = MaskedSteps(small.passages(), made, how, specials, spec)
     # the loss reads on a CPU alone whether a place is padding, and its smallest likelihood
-    reads = ["local_scalar_dense"] * 2
-    check(text_to_text.token_loss, small.bart(), steps, launched, *reads)
+    check(*of_bart(how, policy), launched, *["local_scalar_dense"] * 2)
 
 
 @pytest.mark.parametrize(
-    ("family", "how", "launched"),
+    ("family", "how", "layers", "launched"),
     [
-        ("roberta", test_encoders.MLM, 204),
-        ("roberta", test_encoders.MAE, 293),
-        ("modernbert", test_encoders.MAE, 370),
-        ("roberta", test_encoders.RTD, 390),
+        ("roberta", test_encoders.MLM, 1, 147),
+        ("roberta", test_encoders.MAE, 1, 236),
+        ("modernbert", test_encoders.MAE, 2, 304),  # a global layer and a local one
+        ("roberta", test_encoders.RTD, 1, 276),
     ],
     ids=["MLM", "MAE-LM", "ModernBERT as MAE-LM", "ELECTRA"],
 )
-def test_encoders_never_wait_and_compile_in_buckets(family, how, launched):
-    module, steps = test_encoders.module_of(family, how), test_encoders.steps(family, how)
-    steps = replace(steps, spec=replace(steps.spec, compile=True))
-    check(encoders.token_loss, module, steps, launched)
+def test_encoders_never_wait_and_compile_in_buckets(family, how, layers, launched):
+    check(*of_encoder(family, how, num_hidden_layers=layers), launched)
 
 
 def test_all_steps_of_one_shape_share_a_graph():
-    specials = Specials.of(small.tokenizer(), 2)
-    spec = replace(test_encoders.SPEC, compile=True, precision="fp32", micro_tokens=10**6)
-    policy = instance("policy", "random", {})
-    steps = MaskedSteps(small.passages(), policy, Denoising(), specials, spec)
-    run = Optimization(small.bart(), spec, 3)
+    loss, model, steps = of_bart(precision="fp32", micro_tokens=10**6)
+    run = Optimization(model, steps.spec, 3)
     run.module.set_attn_implementation("sdpa")
     torch._dynamo.reset()
     counted = CompileCounter()
-    compiled = torch.compile(text_to_text.token_loss, backend=counted)
+    compiled = torch.compile(loss, backend=counted)
     assert all(run.step(0, steps(0), compiled) for _ in range(3))
     assert counted.frame_count == 1
     batch = steps(0).batches[0]
     assert batch.mask is not None
-    value = text_to_text.token_loss(run.module.eval(), batch)[0]
+    value = loss(run.module.eval(), batch)[0]
     with masks_have_padding():
-        assert torch.equal(text_to_text.token_loss(run.module, batch)[0], value)
+        assert torch.equal(loss(run.module, batch)[0], value)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +227,8 @@ def test_a_loss_in_chunks_is_pytorchs_and_never_holds_all_logits(monkeypatch, ha
 
 @pytest.mark.parametrize("family", ["bart", "roberta"])
 def test_a_model_with_a_loss_in_chunks_compiles_to_the_same_gradient(monkeypatch, family):
-    if family == "bart":
-        made = instance("policy", "random", {}), Denoising(), Specials.of(small.tokenizer(), 2)
-        spec = replace(test_encoders.SPEC, compile=True, max_target=40)
-        steps = MaskedSteps(small.passages(), *made, spec)
-        loss, module = text_to_text.token_loss, small.bart()
-    else:
-        how = test_encoders.MLM
-        loss, module = encoders.token_loss, test_encoders.module_of(family, how)
-        steps = test_encoders.steps(family, how)
+    is_bart = family == "bart"
+    loss, module, steps = of_bart() if is_bart else of_encoder(family, test_encoders.MLM)
     expected = gradient(loss, module, steps)
     monkeypatch.setattr(crossentropy, "_AT_ONCE", 384 * 8)
     monkeypatch.setattr(crossentropy, "in_chunks", lambda states: True)
