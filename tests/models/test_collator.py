@@ -161,14 +161,6 @@ def test_a_batch_without_any_span_has_no_labels_and_no_gradient(text):
     assert all((gradient == 0).all() for gradient in gradients)
 
 
-def test_long_texts_are_cut_before_they_are_masked():
-    batch = collator(Uniform(1.0), max_source=10, max_target=64, corruption="token")(ROWS)
-    assert batch["input_ids"].shape[1] <= 10
-    hidden = (batch["input_ids"] == SPECIALS.mask).sum(1)
-    recovered = ((batch["labels"] != IGNORE) & (batch["labels"] != SPECIALS.mask)).sum(1) - 2
-    assert torch.equal(hidden, recovered)
-
-
 def test_the_language_decides_where_words_end():
     batches = [
         collator("whole-word", language=one)([{"text": "他在巴黎出生"}]) for one in ("en", "zh")

@@ -11,7 +11,7 @@ import pytest
 import small
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising, Detection
@@ -85,26 +85,23 @@ def test_a_pooler_that_was_pre_trained_is_kept_beside_the_head(tmp_path, family)
             assert torch.equal(found.base_model.state_dict()[name.split(".", 1)[1]], tensor)
 
 
-@pytest.mark.parametrize("family", ["electra", "bert", "modernbert"])
-def test_without_weights_of_a_head_one_line_says_that_a_new_one_is_trained(
-    tmp_path, family, caplog
+@pytest.mark.parametrize(
+    ("family", "saved", "says"),
+    [
+        *((family, AutoModel, "") for family in ("electra", "bert", "modernbert")),
+        ("electra", AutoModelForPreTraining, " (they are a discriminator's)"),
+    ],
+)
+def test_without_a_head_one_line_says_that_a_new_one_is_trained(
+    tmp_path, family, saved, says, caplog
 ):
-    AutoModel.from_config(tiny.config(family)).save_pretrained(tmp_path)
+    saved.from_config(tiny.config(family)).save_pretrained(tmp_path)
     with caplog.at_level(logging.WARNING):
         found = encoders.load(str(tmp_path), head="auto")
     assert not encoders.is_masked_lm(found)
-    assert "no head for masked language modelling: a new one is trained" in caplog.text
+    assert f"no head for masked language modelling{says}: a new one is trained" in caplog.text
     with pytest.raises(ConfigError, match="no head for masked language modelling: set"):
         encoders.load(str(tmp_path), head="own")
-
-
-def test_a_discriminator_of_electra_gets_a_new_head(tmp_path, caplog):
-    from transformers import ElectraForPreTraining
-
-    ElectraForPreTraining(tiny.config("electra")).save_pretrained(tmp_path)
-    with caplog.at_level(logging.WARNING):
-        assert not encoders.is_masked_lm(encoders.load(str(tmp_path), head="auto"))
-    assert "(they are a discriminator's): a new one is trained" in caplog.text
 
 
 def test_the_head_of_a_released_deberta_is_found(tmp_path):

@@ -260,7 +260,7 @@ def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     torch.manual_seed(0)  # of dropout
     losses = []
-    for _ in range(8):
+    for _ in range(5):
         optimizer.zero_grad()
         total, _ = head.loss(model.train(), steps(0).batches[0])
         total.backward()

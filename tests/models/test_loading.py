@@ -89,9 +89,18 @@ def test_a_folder_loads_here_and_with_plain_transformers(tmp_path):
     assert type(load_tokenizer(str(tmp_path))) is type(AutoTokenizer.from_pretrained(tmp_path))
 
 
-def test_a_missing_folder_raises_one_line(tmp_path):
-    for call in (text_to_text.load, load_tokenizer):
-        assert refused(call, str(tmp_path / "no")) == f"model {tmp_path / 'no'}: no such folder"
+@pytest.mark.parametrize("call", [text_to_text.load, load_tokenizer])
+def test_a_missing_folder_and_a_hub_name_without_a_network_raise_one_line(
+    tmp_path, monkeypatch, call
+):
+    def unreachable(*given, **more):
+        raise OSError("We couldn't connect to 'https://huggingface.co'")
+
+    assert refused(call, str(tmp_path / "no")) == f"model {tmp_path / 'no'}: no such folder"
+    monkeypatch.setattr("transformers.utils.hub.cached_files", unreachable)
+    assert refused(call, "facebook/bart-base").startswith(
+        "model facebook/bart-base: cannot be loaded (give a folder, or a Hub name with a network)"
+    )
 
 
 def tokenizer_without(name, folder):
@@ -149,17 +158,6 @@ def test_a_damaged_folder_raises_one_line(tmp_path, call, save, says):
     save(tmp_path)
     line = refused(call, str(tmp_path))
     assert line.startswith(f"model {tmp_path}: ") and says in line
-
-
-@pytest.mark.parametrize("call", [text_to_text.load, load_tokenizer])
-def test_a_hub_name_without_a_network_raises_one_line(monkeypatch, call):
-    def unreachable(*given, **more):
-        raise OSError("We couldn't connect to 'https://huggingface.co'")
-
-    monkeypatch.setattr("transformers.utils.hub.cached_files", unreachable)
-    assert refused(call, "facebook/bart-base").startswith(
-        "model facebook/bart-base: cannot be loaded (give a folder, or a Hub name with a network)"
-    )
 
 
 def test_a_folder_with_the_name_of_a_preset_is_not_read(tmp_path, monkeypatch):

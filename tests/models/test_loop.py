@@ -370,6 +370,10 @@ def size(batch):
     return batch.source.numel() + batch.labels.numel()
 
 
+def ran_out(*given):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
 class Scarce(torch.autograd.Function):
     """A number that is passed on; its gradient needs more memory than there is."""
 
@@ -379,7 +383,7 @@ class Scarce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        ran_out()
 
 
 def scarce(module, batch, where="forward", first=0, seen=None):
@@ -391,7 +395,7 @@ def scarce(module, batch, where="forward", first=0, seen=None):
         return value, count
     if where == "backward":
         return Scarce.apply(value), count
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    return ran_out()
 
 
 def run_scarce(spec, loss, checkpoints=None, dropout=0.2, **options):
@@ -541,19 +545,10 @@ def test_a_training_without_micro_tokens_gets_those_that_fit(monkeypatch):
     assert torch.equal(weights(model), weights(expected))
 
 
-def test_an_example_that_does_not_fit_raises_one_line():
-    def never(module, batch):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-    with pytest.raises(StageError, match="memory ran out in step 1, whose micro-batches cannot be"):
-        run_scarce(MEMORY, never)
-
-
-def test_memory_that_runs_out_in_the_optimizer_raises_one_line(monkeypatch):
-    def never(optimizer):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", never)
+def test_memory_that_smaller_micro_batches_do_not_save_raises_one_line(monkeypatch):
+    said = "memory ran out in step 1, whose micro-batches cannot be"
+    refused(run_scarce, MEMORY, ran_out, error=StageError, match=said)
+    monkeypatch.setattr(torch.optim.AdamW, "step", ran_out)
     said = "memory ran out for the optimizer in step 1, where"
     refused(run_scarce, MEMORY, token_loss, error=StageError, match=said)
 

@@ -69,10 +69,15 @@ def steps(episode=EPISODE, spec=SPEC, asked=None):
     return EpisodeSteps(asked or questions(), episode, SPECIALS, spec)
 
 
+def model():
+    made = small.bart().double().eval()
+    made.set_attn_implementation("eager")
+    return made
+
+
 def made(name="functional", episode=EPISODE, inner=INNER, dtype=torch.float64, how=None):
-    model = small.bart().to(dtype).eval()
-    model.set_attn_implementation("eager")
-    return EpisodeLoss(model, score, how or Denoising(), episode, inner, name, SPECIALS, SPEC)
+    fixed = model().to(dtype)
+    return EpisodeLoss(fixed, score, how or Denoising(), episode, inner, name, SPECIALS, SPEC)
 
 
 def test_hard_weights_are_one_hot_to_the_last_bit():
@@ -208,12 +213,6 @@ def test_a_policy_s_first_choice_is_what_it_scores_highest():
 BUDGET = Training()
 SOFT = torch.tensor([0.1, 0.5, 0.15, 0.25], dtype=torch.float64)
 HARD = torch.tensor([0.0, 0.0, 1.0, 0.0], dtype=torch.float64)
-
-
-def model():
-    made = small.bart().double().eval()
-    made.set_attn_implementation("eager")
-    return made
 
 
 def batch(texts, tokenizer, **how):
