@@ -401,7 +401,7 @@ def _score(score: Score | None) -> Json:
         "metric": score.metric,
         "mean": round(score.mean, _DIGITS),
         "std": None if score.std is None else round(score.std, _DIGITS),
-        "seeds": {str(n): value and round(value, _DIGITS) for n, value in score.seeds.items()},
+        "seeds": {str(seed): _rounded(value) for seed, value in score.seeds.items()},
         "n": score.n,
         "delta": _rounded(score.delta),
         "comparison": comparison_json(score),
@@ -416,7 +416,9 @@ def _rounded(value: float | None) -> float | None:
 
 def comparison_json(score: Score) -> Json:
     """Return a score's comparison as JSON; without a test, its numbers are null."""
-    return score.comparison and _comparison(score.comparison, score.is_significant)
+    if score.comparison is None:
+        return None
+    return _comparison(score.comparison, score.is_significant)
 
 
 def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]:
