@@ -63,8 +63,8 @@ class Entities:
     ) -> dict[str, list[Spans]]:
         """Return the column "entities": the token spans of each passage's entities.
 
-        Raises ConfigError if the pipeline has none of `labels`, and for text that is not English
-        without a pipeline.
+        Raises ConfigError if the pipeline lacks one of `labels` (all of the default ones), and for
+        text that is not English without a pipeline.
         """
         other = next((one.language for one in passages if one.language != "en"), "")
         if self.pipeline is None and other:
@@ -84,9 +84,13 @@ class Entities:
         """Return the entities of each text that have one of `labels`; raises as `annotate` does."""
         if not self._takes_all:
             known = entity_labels(self.pipeline)
-            if known and known.isdisjoint(self.labels):
+            missing = [label for label in self.labels if label not in known]
+            # the default names the labels of several pipelines
+            allowed = len(self.labels) - 1 if self.labels == type(self).labels else 0
+            if known and len(missing) > allowed:
+                lacks = "none of them" if len(missing) == len(self.labels) else f"no {missing[0]!r}"
                 raise ConfigError(
-                    f"labels: the pipeline {self.pipeline} has none of them; it has "
+                    f"labels: the pipeline {self.pipeline} has {lacks}; it has "
                     f"{', '.join(sorted(known))}: name some of these, or set labels: all"
                 )
         return [

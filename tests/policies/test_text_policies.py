@@ -284,3 +284,9 @@ def test_an_experiment_keeps_the_models_embeddings_and_hides_keywords(tmp_path):
     passages = [small.passage("The loom of wool")]
     assert Keywords().annotate(passages, fit)["keywords"][0].shape == (2, 2)
     assert column.lengths.min() > 0
+
+
+def test_a_label_that_the_pipeline_lacks_is_named(tmp_path):
+    some = spacy_rules.pipeline(tmp_path / "some", {"fox": "ANIMAL", "BBC": "ORG"})
+    with pytest.raises(ConfigError, match="has no 'OGR'; it has ANIMAL, ORG: name some of these"):
+        annotated("The BBC saw a fox .", pipeline=some, labels=("ANIMAL", "OGR"))
