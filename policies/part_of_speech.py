@@ -30,8 +30,8 @@ class PartOfSpeech:
                 raise ConfigError(f"tags: {unknown('tag', tag, TAGS)}")
 
     def depends(self) -> Json:
-        """Return the pipeline's name and version, and that of the rule for clitics."""
-        return {**pipeline_identity(self.pipeline), "clitics": 2}
+        """Return the pipeline's name and version, and that of the rules for clitics and marks."""
+        return {**pipeline_identity(self.pipeline), "clitics": 3}
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

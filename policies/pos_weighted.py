@@ -36,8 +36,8 @@ class PosWeighted:
     only_select: ClassVar = ("ratio",)  # fields that annotate and reannotate do not read
 
     def depends(self) -> Json:
-        """Return the pipeline's name and version, and that of the rule for clitics."""
-        return {**pipeline_identity(self.pipeline), "clitics": 2}
+        """Return the pipeline's name and version, and that of the rules for clitics and marks."""
+        return {**pipeline_identity(self.pipeline), "clitics": 3}
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

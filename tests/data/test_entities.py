@@ -20,6 +20,7 @@ from maskpolicy.data import world
 from maskpolicy.data.corpus import entities
 from maskpolicy.data.corpus import spacy_pipelines as pipelines
 from maskpolicy.data.corpus.entities.rules import lexicon
+from maskpolicy.data.corpus.passages import Document, tokenize
 
 
 @pytest.fixture
@@ -193,3 +194,11 @@ def test_version_stands_for_what_is_found():
     found = json.dumps([entities.find(row["text"]) for row in labelled_rows()])
     digest = hashlib.sha256(found.encode()).hexdigest()[:16]
     assert (entities.VERSION, digest) == (2, GOLDEN), "the rules changed: raise entities.VERSION"
+
+
+def test_a_mark_within_a_token_is_punctuation(tmp_path):
+    names = spacy_rules.pipeline(tmp_path, tags=[({"TEXT": {"REGEX": "[a-z]"}}, "PROPN")])
+    (text,) = tokenize([Document("d", "Mr. Finn of the U.S.A. went.")], small.tokenizer())
+    tags = [pipelines.TAGS[tag] for tag in next(pipelines.tag_words([text], names)).tolist()]
+    found = dict(zip(text.texts(text.words), tags, strict=True))
+    assert (found["Mr"], found["Finn"], found["."]) == ("PROPN", "PROPN", "PUNCT")

@@ -40,6 +40,7 @@ _FOR_ENTITIES = {"tok2vec", "transformer", "ner"}
 _ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # names of spaCy's factories
 _STOCK = {"tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer"}
 _CLITIC = re.compile(r"['’]|n['’o]t$")  # the end of "John's", "don't", "cannot"
+_SPELT = re.compile(r"\w")
 log = logging.getLogger(__name__)
 
 
@@ -145,9 +146,10 @@ def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np
     """Yield the index in TAGS of each word of each passage, (w,).
 
     It is the tag of the pipeline's token that holds the word's last character, or of one before it
-    if that is a clitic. Raises ConfigError if the pipeline has no tagger.
+    if that is a clitic; a mark within a token ("Mr.") is PUNCT. Raises ConfigError if the pipeline
+    has no tagger.
     """
-    unknown = TAGS.index("X")
+    unknown, mark = TAGS.index("X"), TAGS.index("PUNCT")
     texts = ((passage.text, passage) for passage in passages)
     for doc, passage in load_pipeline(pipeline).pipe(texts, as_tuples=True):
         if len(doc) and not doc.has_annotation("POS"):
@@ -158,10 +160,13 @@ def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np
         first = np.searchsorted(starts, passage.offsets[passage.words[:, 0], 0]).tolist()
         at = (np.searchsorted(starts, ends, side="right") - 1).tolist()
         tags = [TAGS.index(token.pos_) if token.pos_ in TAGS else unknown for token in tokens]
-        for word, begin in enumerate(first):
-            while at[word] > begin and _CLITIC.match(tokens[at[word]].text):
-                at[word] -= 1
-        yield np.asarray([tags[place] if place >= 0 else unknown for place in at], np.uint8)
+        found = []
+        for place, begin, text in zip(at, first, passage.texts(passage.words), strict=True):
+            while place > begin and _CLITIC.match(tokens[place].text):
+                place -= 1
+            is_part = place >= 0 and _SPELT.search(tokens[place].text) and not _SPELT.search(text)
+            found.append(mark if is_part else tags[place] if place >= 0 else unknown)
+        yield np.asarray(found, np.uint8)
 
 
 def _folder(folder: Path) -> str:
