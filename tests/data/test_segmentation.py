@@ -165,3 +165,10 @@ def test_what_needs_spacy_names_the_extra(needs_it, monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ConfigError, match=r"pip install 'maskpolicy\[spacy\]'$"):
         needs_it()
+
+
+@pytest.mark.parametrize(("language", "text"), [("th", "ที่นี่อยู่กร่ำ"), ("xx", "ព្រះរាជា")])
+def test_a_passage_never_begins_with_a_mark_of_the_character_before_it(language, text):
+    parts = list(corpora.cut_document(corpora.Document("d", text, language=language), 1))
+    words = [match[0] for match in segmenter(language).words.finditer(text)]
+    assert [part.text for part in parts] == words

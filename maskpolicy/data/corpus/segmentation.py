@@ -114,7 +114,7 @@ def segmenter(language: str = ENGLISH) -> Segmenter:
     return Segmenter(
         ends,
         _words(_ALONE),
-        re.compile(rf"[{_ALONE}]|[^\s{_ALONE}]+"),
+        re.compile(rf"[{_ALONE}][{_combining()}]*|[^\s{_ALONE}]+"),
         frozenset(),
         frozenset(names),
         numbered - names,
@@ -140,19 +140,21 @@ def spacy_version() -> str:
 
 def rules_version(language: str) -> str:
     """Return the version of a language's rules for sentences and words."""
-    spacy = "" if language == ENGLISH else f", spacy {spacy_version()}"
-    return f"{_VERSION + (language in _HALF_WIDTH)}{spacy}"
+    if language == ENGLISH:
+        return str(_VERSION)
+    return f"{_VERSION + 1 + (language in _HALF_WIDTH)}, spacy {spacy_version()}"
+
+
+@cache
+def _combining() -> str:
+    """Return all combining marks; patterns with them take a while to compile."""
+    return "".join(char for char in map(chr, range(0x300, 0xFE30)) if category(char)[0] == "M")
 
 
 @cache
 def _words(alone: str) -> re.Pattern[str]:
-    """Return the pattern of words and punctuation; each character of `alone` is a word.
-
-    Words have combining marks. The pattern takes a while to compile.
-    """
-    combining = "".join(
-        char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M")
-    )
+    """Return the pattern of words with their marks, and of punctuation; `alone` are words."""
+    combining = _combining()
     inside = f"\\w\u200c\u200d{combining}"
     if not alone:
         return re.compile(rf"[{inside}]+(?:['’.\-][{inside}]+)*|[^\w\s]")
