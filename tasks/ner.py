@@ -18,6 +18,7 @@ _BEGINS, _DOCUMENT = "BSU", "-DOCSTART-"
     kind="tags",
     group="tagging",
     metric="entity_f1",
+    version=2,
     files={split: f"{split}.{{edition}}" for split in ("train", "dev", "test")},
     editions=("txt", "conll", "valid"),
     others={"valid": {"train": "train.txt", "dev": "valid.txt", "test": "test.txt"}},
@@ -52,8 +53,8 @@ class Ner:
     def _is_no_word(self, line: str) -> bool:
         """Return whether a line before the first word begins a document or is a comment."""
         cells = _cells(line)
-        is_comment = line.startswith("# ") and not _TAG.fullmatch(cells[self.tag])
-        return cells[0] == _DOCUMENT or is_comment
+        has_tag = any(map(_TAG.fullmatch, cells[self.tag :][:1]))  # a comment may have few cells
+        return cells[0] == _DOCUMENT or (line[:2] in ("# ", "#\t") and not has_tag)
 
 
 def _cells(line: str) -> list[str]:

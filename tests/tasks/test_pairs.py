@@ -183,3 +183,10 @@ def test_a_guess_without_a_model_is_the_commonest_tag_of_each_word(conll):
     train = read("ner", conll, "train")
     found = best(Material(train, "entity_f1"), train[:1], train, "tags")
     assert (found.rule, found.score) == ("commonest tag of a word", 1.0)
+
+
+@pytest.mark.parametrize("comment", ["# newdoc", "#\thttp://de.wikipedia.org/wiki/X\t[2009-10-17]"])
+def test_comments_have_any_number_of_cells(tmp_path, comment):
+    (tmp_path / "test.txt").write_text(f"{comment}\n1\tAda\tx\tB-PER\n2\tspoke\tx\tO\n")
+    (one,) = read("ner", tmp_path, fields={"word": 1, "tag": 3})
+    assert (one.source, one.targets) == ("Ada spoke", ("B-PER O",))
