@@ -235,3 +235,10 @@ def test_a_malformed_file_is_one_line(tmp_path, content, reason):
     path = write(tmp_path / "biencoder-nq-dev.json", content)
     example, match = Example("i", "g", "q", ("Ulm",)), rf"biencoder-nq-dev\.json.*{reason}"
     refused(lambda: dpr.passages(["q"], [path])({}, example), error=DataError, match=match)
+
+
+def test_a_file_of_your_own_may_have_the_ending_of_babylms(tmp_path):
+    (tmp_path / "quiz.train.jsonl").write_text('{"rows": [{"q": "Where?"}, {"q": "When?"}]}')
+    facts = sources.TaskFacts("own", "f1", {"dev": "quiz.train.jsonl"}, at="rows")
+    found = [one.value for one in facts.rows(tmp_path / "quiz.train.jsonl")]
+    assert found == [{"q": "Where?"}, {"q": "When?"}]

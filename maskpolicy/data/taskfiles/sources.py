@@ -72,7 +72,7 @@ class TaskFacts:
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the rows of one of its files."""
-        at = "" if _is_of_babylm(path) else self.at
+        at = "" if _is_of_babylm(path, self) else self.at
         layout = Layout(at=at, header=self.columns, quoted=False)
         return readers.rows(path, layout)
 
@@ -251,14 +251,14 @@ def _editions(task: Task) -> tuple[str, ...]:
     return (task.edition,) if task.edition else task.facts.editions or ("",)
 
 
-def _is_of_babylm(path: Path) -> bool:
+def _is_of_babylm(path: Path, stated: TaskFacts) -> bool:
     """Return whether a file is one of BabyLM's pipeline, whose rows are flat."""
-    return path.name.removesuffix(".gz").endswith((".train.jsonl", ".valid.jsonl"))
+    return ungzipped(path.name) in stated.others.get("babylm", {}).values()
 
 
 def _is_marked(path: Path, stated: TaskFacts) -> bool:
     """Return whether the first readable row has the task's mark."""
-    if not stated.mark or _is_of_babylm(path):
+    if not stated.mark or _is_of_babylm(path, stated):
         return True
     value = next((row.value for row in stated.rows(path) if not row.error), None)
     for key in stated.mark.split("."):
