@@ -13,7 +13,7 @@ from refusals import refused
 
 from maskpolicy import ConfigError, DataError, Example
 from maskpolicy.data.taskfiles import dpr, examples, sources
-from maskpolicy.data.taskfiles.evidence import window
+from maskpolicy.data.taskfiles.evidence import occurrences, plain, window
 from maskpolicy.experiment.definition import Limit
 from maskpolicy.plugins import discovery
 
@@ -242,3 +242,21 @@ def test_a_file_of_your_own_may_have_the_ending_of_babylms(tmp_path):
     facts = sources.TaskFacts("own", "f1", {"dev": "quiz.train.jsonl"}, at="rows")
     found = [one.value for one in facts.rows(tmp_path / "quiz.train.jsonl")]
     assert found == [{"q": "Where?"}, {"q": "When?"}]
+
+
+@pytest.mark.parametrize(
+    ("language", "document", "answer", "found"),
+    [
+        ("zh", "鲁迅生于1881年。", "鲁迅", ["鲁迅"]),
+        ("ja", "夏目漱石は1867年に生まれた。", "1867年", ["1867年"]),
+        ("th", "สุนทรภู่เกิดปี 2329", "สุนทรภู่", ["สุนทรภู่"]),
+        ("hi", "राम रोम गया।", "रोम", ["रोम"]),
+        ("en", "Bob's  house, the Café.", "house Café", ["house, the Café"]),
+    ],
+)
+def test_answers_are_found_in_text_without_blanks_and_with_their_marks(
+    language, document, answer, found
+):
+    spans = occurrences(document, [answer], language)
+    assert [document[start:end] for start, end in spans] == found
+    assert plain("राम", "hi") != plain("रोम", "hi")

@@ -284,10 +284,9 @@ def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Doc
     if column not in row.value:
         known = ", ".join(map(str, row.value)) or "none"
         raise DataError(f"has no key {column!r} (it has {known}): set corpus.column to the text's")
-    text = row.value[column]
-    if text is None or (isinstance(text, str) and not text.strip()):
+    if not fields.optional(row.value, column):
         return None
-    text = fields.text(row.value, column)
+    text = row.value[column]
     fields.check(text, f"key {column!r}")
     spans = {name: _spans(row.value, name, len(text)) for name in columns}
     return Document(f"{prefix}:{row.number}", text, spans)

@@ -162,6 +162,15 @@ def _words(alone: str) -> re.Pattern[str]:
     return re.compile(rf"[{alone}][{combining}]*|{inside}+(?:['’.\-]{inside}+)*|[^\w\s]")
 
 
+@cache
+def plain_words(language: str) -> re.Pattern[str]:
+    """Return the pattern of words that end at any punctuation; English ones end at marks, too."""
+    if language == ENGLISH:
+        return re.compile(r"[^\W_]+")
+    marks = f"[\u200c\u200d{_combining()}]*"
+    return re.compile(rf"[{_ALONE}]{marks}|(?:(?![{_ALONE}])[^\W_]{marks})+")
+
+
 def ngrams(passage: Passage, longest: int, shortest: int = 1) -> Iterator[tuple[int, int, str]]:
     """Yield (number of words, index of the first word, text) of each n-gram of a passage.
 

@@ -40,7 +40,6 @@ _FOR_ENTITIES = {"tok2vec", "transformer", "ner"}
 _ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # names of spaCy's factories
 _STOCK = {"tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer"}
 _CLITIC = re.compile(r"['’]|n['’o]t$")  # the end of "John's", "don't", "cannot"
-_SPELT = re.compile(r"\w")
 log = logging.getLogger(__name__)
 
 
@@ -164,8 +163,9 @@ def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np
         for place, begin, text in zip(at, first, passage.texts(passage.words), strict=True):
             while place > begin and _CLITIC.match(tokens[place].text):
                 place -= 1
-            is_part = place >= 0 and _SPELT.search(tokens[place].text) and not _SPELT.search(text)
-            found.append(mark if is_part else tags[place] if place >= 0 else unknown)
+            token, tag = (tokens[place].text, tags[place]) if place >= 0 else ("", unknown)
+            is_part = any(map(str.isalnum, token)) and not any(map(str.isalnum, text))
+            found.append(mark if is_part else tag)
         yield np.asarray(found, np.uint8)
 
 

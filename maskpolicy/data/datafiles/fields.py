@@ -30,30 +30,17 @@ def text(row: Mapping[str, Any], *keys: str) -> str:
 
 def optional(row: Mapping[str, Any], *keys: str) -> str:
     """Return the text under the first of `keys` that the row has, stripped; absent or null: ""."""
-    value = _first(row, keys)
-    if value is not None and not isinstance(value, str):
-        raise DataError(f"key {keys[0]!r} must be text, not {shown(value)}")
-    return (value or "").strip()
+    return str(_of_kind(row, keys, str, "text")).strip()
 
 
 def texts(row: Mapping[str, Any], *keys: str) -> list[str]:
     """Return the list of texts under the first of `keys` that the row has; absent or null: []."""
-    value = _first(row, keys)
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(f"key {keys[0]!r} must be a list of texts, not {shown(value)}")
-    return value
+    return list(_of_kind(row, keys, list, "a list of texts", str))
 
 
 def block(row: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Return the object under the first of `keys` that the row has; absent or null: {}."""
-    value = _first(row, keys)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise DataError(f"key {keys[0]!r} must be an object, not {shown(value)}")
-    return value
+    return dict(_of_kind(row, keys, dict, "an object"))
 
 
 def records(row: Mapping[str, Any], *keys: str) -> list[dict[str, Any]]:
@@ -62,15 +49,11 @@ def records(row: Mapping[str, Any], *keys: str) -> list[dict[str, Any]]:
     The Hub's object of lists, {"a": [1, 2]}, means [{"a": 1}, {"a": 2}].
     """
     value = _first(row, keys)
-    if value is None:
-        return []
     if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
         if len({len(column) for column in value.values()}) > 1:
             raise DataError(f"key {keys[0]!r} has lists of different lengths")
         return [dict(zip(value, items, strict=True)) for items in zip(*value.values(), strict=True)]
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise DataError(f"key {keys[0]!r} must be a list of objects, not {shown(value)}")
-    return value
+    return list(_of_kind(row, keys, list, "a list of objects", dict))
 
 
 def check(value: str, what: str) -> None:
@@ -110,3 +93,15 @@ def shown(value: Any) -> str:
 
 def _first(row: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
     return next((row[key] for key in keys if row.get(key) is not None), None)
+
+
+def _of_kind(
+    row: Mapping[str, Any], keys: tuple[str, ...], kind: type, words: str, item: type | None = None
+) -> Any:
+    """Return a value of a `kind`, empty if it is absent or null; DataError says it in `words`."""
+    value = _first(row, keys)
+    if value is None:
+        return kind()
+    if not isinstance(value, kind) or (item and not all(isinstance(each, item) for each in value)):
+        raise DataError(f"key {keys[0]!r} must be {words}, not {shown(value)}")
+    return value

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Example, Json
+from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.datafiles import fields, readers
 from maskpolicy.data.datafiles.rows import existing
 from maskpolicy.data.taskfiles.evidence import occurrence
@@ -47,7 +48,8 @@ def passages(
 
     def find(row: Json, example: Example) -> str | None:
         texts = positive.get(_plain(example.source), [])
-        return next((text.strip() for text in texts if occurrence(text, example.targets)), None)
+        held = (text.strip() for text in texts if occurrence(text, example.targets, ENGLISH))
+        return next(held, None)
 
     return find
 

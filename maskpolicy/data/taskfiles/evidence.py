@@ -7,7 +7,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
 
-_TOKEN = re.compile(r"[^\W_]+")
+from maskpolicy.data.corpus.segmentation import ENGLISH, plain_words
+
 _WORD = re.compile(r"\S+")
 _ARTICLES = {"a", "an", "the"}
 
@@ -18,7 +19,7 @@ def window(document: str, answers: Iterable[str], words: int = 100) -> str | Non
     Windows overlap by half. Answers are compared as lower-case words without punctuation and
     articles (TriviaQA's normalisation).
     """
-    span = occurrence(document, answers)
+    span = occurrence(document, answers, ENGLISH)
     if span is None:
         return None
     ends = [match.span() for match in _WORD.finditer(document)]
@@ -31,25 +32,25 @@ def window(document: str, answers: Iterable[str], words: int = 100) -> str | Non
     return document[ends[begin][0] : ends[min(begin + words, len(ends)) - 1][1]]
 
 
-def occurrence(document: str, answers: Iterable[str]) -> tuple[int, int] | None:
+def occurrence(document: str, answers: Iterable[str], language: str) -> tuple[int, int] | None:
     """Return the characters (start, end) of the first occurrence of any answer, or None."""
-    return next(iter(occurrences(document, answers)), None)
+    return next(iter(occurrences(document, answers, language)), None)
 
 
-def occurrences(document: str, answers: Iterable[str]) -> list[tuple[int, int]]:
+def occurrences(document: str, answers: Iterable[str], language: str) -> list[tuple[int, int]]:
     """Return the characters (start, end) of all occurrences of all answers, sorted and distinct.
 
     Different answers may overlap ("Rome" in "City of Rome").
     """
     tokens = [
         (match[0].lower(), *match.span())
-        for match in _TOKEN.finditer(document)
+        for match in plain_words(language).finditer(document)
         if match[0].lower() not in _ARTICLES
     ]
     text = "".join(f" {token}" for token, _, _ in tokens) + " "
     starts = list(accumulate((len(token) + 1 for token, _, _ in tokens), initial=0))
     hits = set()
-    for wanted in {plain(answer) for answer in answers} - {""}:
+    for wanted in {plain(answer, language) for answer in answers} - {""}:
         at = text.find(f" {wanted} ")
         while at >= 0:
             hits.add((at, wanted.count(" ")))
@@ -58,7 +59,7 @@ def occurrences(document: str, answers: Iterable[str]) -> list[tuple[int, int]]:
     return [(tokens[index][1], tokens[index + more][2]) for index, more in places]
 
 
-def plain(text: str) -> str:
+def plain(text: str, language: str) -> str:
     """Return the words of a text in lower case, without punctuation and articles."""
-    words = (match[0].lower() for match in _TOKEN.finditer(text))
+    words = (match[0].lower() for match in plain_words(language).finditer(text))
     return " ".join(word for word in words if word not in _ARTICLES)

@@ -278,7 +278,7 @@ class _Text:
 
 
 def find_contexts(
-    block: TaskBlock, split: str, folder: Path, corpus: Sequence[str] = ()
+    block: TaskBlock, split: str, folder: Path, corpus: Sequence[str] = (), language: str = ENGLISH
 ) -> tuple[list[Json], dict[str, int]]:
     """Return the contexts of a task's train or dev split, and counts for the report.
 
@@ -293,8 +293,8 @@ def find_contexts(
     read = _texts(reading)
     missing = [one for one in read if not one.text.strip()]
     if reading.task.facts.retrieval and missing and len(corpus):
-        _retrieve(missing, corpus)
-    rows = [_row(one) for one in read if one.text.strip()]
+        _retrieve(missing, corpus, language)
+    rows = [_row(one, language) for one in read if one.text.strip()]
     if not rows and split == "train":
         raise DataError(
             f"{reading.source.name}: no {split} example of task {block.name!r} has a context: "
@@ -352,14 +352,14 @@ def _texts(reading: task_examples.Reading) -> list[_Text]:
     return reading.each(read)
 
 
-def _row(read: _Text) -> Json:
+def _row(read: _Text, language: str) -> Json:
     return {
         "id": read.example.id,
         "group": read.example.group,
         "source": read.example.source,
         "targets": list(read.example.targets),
         "context": read.text,
-        "answers": _outermost(occurrences(read.text, read.answers)),
+        "answers": _outermost(occurrences(read.text, read.answers, language)),
     }
 
 
@@ -372,7 +372,7 @@ def _outermost(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
     return kept
 
 
-def _retrieve(read: Sequence[_Text], corpus: Sequence[str]) -> None:
+def _retrieve(read: Sequence[_Text], corpus: Sequence[str], language: str) -> None:
     """Set each text to the best passage (BM25) that contains an answer and words of its source."""
     import bm25s
 
@@ -385,7 +385,7 @@ def _retrieve(read: Sequence[_Text], corpus: Sequence[str]) -> None:
     found, scores = index.retrieve(asked, k=min(DEEP, len(corpus)), show_progress=False)
     for one, places, worth in zip(read, found.tolist(), scores.tolist(), strict=True):
         shared = (corpus[place] for place, score in zip(places, worth, strict=True) if score > 0)
-        one.text = next((text for text in shared if occurrence(text, one.answers)), "")
+        one.text = next((text for text in shared if occurrence(text, one.answers, language)), "")
 
 
 def load_contexts(

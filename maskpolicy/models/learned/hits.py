@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import comb
 
-from maskpolicy.core.types import Json, Passage, Spans
+from maskpolicy.core.types import Json, Passage, Spans, as_spans
 from maskpolicy.data.corpus.annotation import annotate
 from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.taskfiles.evidence import plain
@@ -73,8 +73,7 @@ def _answers(context: Context) -> set[str]:
 
 
 def _text(passage: Passage, span: Sequence[int]) -> str:
-    first, end = span
-    return plain(passage.text[passage.offsets[first, 0] : passage.offsets[end - 1, 1]])
+    return plain(passage.texts(as_spans([span]))[0], passage.language)
 
 
 def _salient(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json:

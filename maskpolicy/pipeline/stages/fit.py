@@ -45,7 +45,7 @@ def contexts(params: TaskParams, inputs: Folders, out: Path, run: StageRun) -> N
             found, counts[split] = fit_tools.find_labelled(block, split, folder)
             examples.write_rows(path, found)
             continue
-        rows, counts[split] = fit_tools.find_contexts(block, split, folder, texts)
+        rows, counts[split] = fit_tools.find_contexts(block, split, folder, texts, params.language)
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         path.write_text("".join(lines), encoding="utf-8")
     about: dict[str, Json] = {"task": block.name, "counts": counts}

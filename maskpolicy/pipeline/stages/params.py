@@ -82,6 +82,7 @@ class TaskParams:
     version: int = omitted(1)  # of the task; 1 is left out of the key
     hub: tuple[str, str] | None = omitted(None)  # dataset and configuration
     labels: bool = omitted(False)  # the contexts are the examples of a label task
+    language: str = omitted(ENGLISH)  # of the contexts
     files: Digests | None = omitted(None)  # of a folder, sorted by name
 
 

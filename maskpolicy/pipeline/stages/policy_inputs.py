@@ -93,12 +93,13 @@ class PolicyInputs:
             )
         spec = self.experiment.budget("fit", block)
         from_labels = hooks.LEARNS_FROM.of(block.policy) == "labels"
+        language = self.experiment.corpus_of(block).language
         params = FitParams(
             **reader_params(block),
             spec=settled(replace(spec, seed=spec.seed + run), "fit", self.experiment.resources),
             how=block.denoising if hooks.FITS_TO_DENOISING.of(block.policy) else None,
             depends=(hooks.DEPENDS.of(block.policy)() or None) if from_labels else None,
-            language=self.experiment.corpus_of(block).language,
+            language=language,
         )
         before = learned_policies.start(block)
         if before is not None:
@@ -114,7 +115,7 @@ class PolicyInputs:
         }
         tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
         for index, task in enumerate(tasks):
-            inputs[f"{CONTEXTS}{index:02d}"] = self.tasks.contexts(task, self.text(block))
+            inputs[f"{CONTEXTS}{index:02d}"] = self.tasks.contexts(task, self.text(block), language)
         if hooks.NEEDS_CLASSIFIER.of(block.policy):
             inputs[CLASSIFIER] = self.classifier(block, tasks[0], run)
         return self.inputs.resumable(self.inputs.stage("fit", label, params, **inputs), spec)

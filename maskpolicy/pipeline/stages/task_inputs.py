@@ -11,6 +11,7 @@ from typing import Any
 from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.metrics import Metric
+from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.taskfiles import examples as task_examples
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import task_kinds
@@ -49,7 +50,7 @@ class TaskInputs:
         self.known: dict[tuple[str, str], Stage] = {}  # by the task's label and kind
         self.columns: dict[str, Column] = {}  # by the task's label
 
-    def contexts(self, block: TaskBlock, text: Text) -> Stage:
+    def contexts(self, block: TaskBlock, text: Text, language: str = ENGLISH) -> Stage:
         """The contexts of a task's train and dev for learned policies, looked up in `text`.
 
         Its key does not depend on test, so test answers change neither a fitted policy nor its key.
@@ -59,7 +60,8 @@ class TaskInputs:
             return self.of_task("contexts", block, fit_tools.SPLITS, False, labels=True)
         corpus = text.corpus if task.facts.retrieval else None
         outside = hooks.READING.of(task.plugin) is None
-        return self.of_task("contexts", block, fit_tools.SPLITS, outside, corpus=corpus)
+        more = (outside, False, language)
+        return self.of_task("contexts", block, fit_tools.SPLITS, *more, corpus=corpus)
 
     def examples(self, block: TaskBlock, split: Split) -> Stage:
         """The stage with the examples of a split of a task.
@@ -99,6 +101,7 @@ class TaskInputs:
         splits: Sequence[str],
         contexts: bool,
         labels: bool = False,
+        language: str = ENGLISH,
         **inputs: Stage | None,
     ) -> Stage:
         """A stage that reads `splits` of a task; with `contexts`, files of contexts too."""
@@ -107,6 +110,7 @@ class TaskInputs:
             code=code_digests(find_plugin("task", block.name)),
             version=sources.task(block).facts.version,
             labels=labels,
+            language=language,
         )
         if block.data == WORLD:
             self.check_world(block)
