@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class Concepts:
     frequent: Count = 100  # occurrences of a basic concept in the corpus
     basic: Count = 3000  # the most concepts in the first stage
     only_select: ClassVar = ("ratio", "stage")  # fields that neither count nor annotate reads
+    version: ClassVar = 2  # reads a graph's first concept after a BOM
 
     def depends(self) -> Json:
         """Return the digest of the graph's file; raises ConfigError if it cannot be read."""
@@ -141,18 +143,22 @@ def read_graph(path: str) -> tuple[dict[str, int], NDArray[np.int64]]:
 @lru_cache(maxsize=1)
 def _read(path: str, _: tuple[int, ...]) -> tuple[dict[str, int], NDArray[np.int64]]:
     places: dict[str, int] = {}
-    edges = {
-        (places.setdefault(first, len(places)), places.setdefault(second, len(places)))
-        for first, second in map(sorted, _edges(path))
-        if first != second
-    }
+    try:
+        edges = {
+            (places.setdefault(first, len(places)), places.setdefault(second, len(places)))
+            for first, second in map(sorted, _edges(path))
+            if first != second
+        }
+    except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
+        what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "cannot be read"
+        raise DataError(f"policy concepts: {path}: {what}: {error}") from error
     if not edges:
         raise DataError(f"policy concepts: {path} has no edge between two English concepts")
     return places, np.asarray(sorted(edges), np.int64)
 
 
 def _edges(path: str) -> Iterator[tuple[str, str]]:
-    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as lines:
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, 1):
             fields = line.rstrip("\n").split("\t")
             if len(fields) == 2:

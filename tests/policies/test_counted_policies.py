@@ -399,3 +399,15 @@ def test_concepts_read_conceptnet_and_refuse_other_lines(tmp_path):
         read_graph(str(path))
     with pytest.raises(ConfigError, match=r"graph: .* cannot be read: No such file"):
         Concepts(graph=str(tmp_path / "none.tsv")).depends()
+
+
+def test_a_graph_may_begin_with_a_bom_and_one_that_cannot_be_read_is_named(tmp_path):
+    path = tmp_path / "graph.tsv"
+    path.write_text("town\tstreet\n", encoding="utf-8-sig")
+    assert read_graph(str(path))[0].keys() == {"town", "street"}
+    path.write_bytes(b"caf\xe9\ttown\n")
+    with pytest.raises(DataError, match=r"policy concepts: .*graph\.tsv: not UTF-8"):
+        read_graph(str(path))
+    packed = path.rename(tmp_path / "graph.tsv.gz")
+    with pytest.raises(DataError, match=r"graph\.tsv\.gz: cannot be read: Not a gzipped file"):
+        read_graph(str(packed))
