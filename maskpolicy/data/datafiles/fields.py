@@ -96,7 +96,7 @@ def _first(row: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
 
 
 def _of_kind(
-    row: Mapping[str, Any], keys: tuple[str, ...], kind: type, words: str, item: type | None = None
+    row: Mapping[str, Any], keys: tuple[str, ...], kind: Any, words: str, item: type | None = None
 ) -> Any:
     """Return a value of a `kind`, empty if it is absent or null; DataError says it in `words`."""
     value = _first(row, keys)
