@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
+from maskpolicy.data.corpus.segmentation import plain_words
 from maskpolicy.data.taskfiles.sources import SPLITS
 from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -57,7 +57,6 @@ def answers(examples: Iterable[Example]) -> frozenset[str]:
     return frozenset(texts - {""})
 
 
-_WORD = re.compile(r"\w+")
 _ARTICLES = frozenset({"a", "an", "the"})
 
 Word = tuple[str, int, int]
@@ -66,7 +65,7 @@ Word = tuple[str, int, int]
 
 def words_of(text: str) -> list[Word]:
     """Return the words of a text without its articles; punctuation belongs to none."""
-    found = ((match[0].lower(), *match.span()) for match in _WORD.finditer(text))
+    found = ((match[0].lower(), *match.span()) for match in plain_words("xx").finditer(text))
     return [each for each in found if each[0] not in _ARTICLES]
 
 

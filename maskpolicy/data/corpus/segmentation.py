@@ -167,8 +167,8 @@ def plain_words(language: str) -> re.Pattern[str]:
     """Return the pattern of words that end at any punctuation; English ones end at marks, too."""
     if language == ENGLISH:
         return re.compile(r"[^\W_]+")
-    marks = f"[\u200c\u200d{_combining()}]*"
-    return re.compile(rf"[{_ALONE}]{marks}|(?:(?![{_ALONE}])[^\W_]{marks})+")
+    letter, marks = rf"[^\W_{_ALONE}]", f"[\u200c\u200d{_combining()}]"
+    return re.compile(rf"[{_ALONE}]{marks}*|{letter}+(?:{marks}+{letter}*)*")
 
 
 def ngrams(passage: Passage, longest: int, shortest: int = 1) -> Iterator[tuple[int, int, str]]:
