@@ -18,13 +18,10 @@ def text(row: Mapping[str, Any], *keys: str) -> str:
 
     Messages name the first key, the official one; the others are spellings of the Hub.
     """
-    value = _first(row, keys)
-    if value is None:
-        raise DataError(f"key {keys[0]!r} is missing")
-    if not isinstance(value, str):
-        raise DataError(f"key {keys[0]!r} must be text, not {shown(value)}")
+    value = str(_of_kind(row, keys, str, "text"))
     if not value.strip():
-        raise DataError(f"key {keys[0]!r} is empty")
+        lack = "missing" if _first(row, keys) is None else "empty"
+        raise DataError(f"key {keys[0]!r} is {lack}")
     return value
 
 

@@ -59,8 +59,7 @@ class TaskInputs:
         if TASK_KINDS[task.facts.kind].has_classes:
             return self.of_task("contexts", block, fit_tools.SPLITS, False, labels=True)
         corpus = text.corpus if task.facts.retrieval else None
-        outside = hooks.READING.of(task.plugin) is None
-        more = (outside, False, language)
+        more = (hooks.READING.of(task.plugin) is None, False, language)
         return self.of_task("contexts", block, fit_tools.SPLITS, *more, corpus=corpus)
 
     def examples(self, block: TaskBlock, split: Split) -> Stage:
