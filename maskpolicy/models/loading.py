@@ -12,7 +12,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.core import hub
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.experiment.definition import RELATIVE
 from maskpolicy.models.families import family_of
 from maskpolicy.models.training.specials import has_masks
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-_FAILURES = (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError)
-"""What Transformers raises for folders that lack a file or hold a damaged one."""
+_SLOW = "its tokenizer is not a fast one: choose another model"
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = "custom_generate/generate.py"  # Transformers uses it instead of `generate`
 _ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME is a kernel on the Hub
@@ -35,12 +34,10 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
     custom code raises ConfigError. All other failures raise it, too, with one line. Set
     output_loading_info=True to get the report of missing and unexpected weights.
     """
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors import SafetensorError
-
     if Path(name).is_absolute() and not Path(name).is_dir():
         raise ConfigError(f"model {name}: no such folder")
-    if hasattr(factory, "_model_mapping"):  # a tokenizer would save this setting
+    is_tokenizer = not hasattr(factory, "_model_mapping")
+    if not is_tokenizer:  # which would save this setting
         settings["weights_only"] = True
     is_local = Path(name).is_dir()
     reach = nullcontext() if is_local else hub.access()
@@ -52,18 +49,25 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
             return factory.from_pretrained(
                 name, revision=revision, trust_remote_code=False, **settings
             )
+    except MaskpolicyError:
+        raise
     except pickle.UnpicklingError as error:
         raise ConfigError(
             f"model {name}: its weights are a pickle with more than tensors, or are damaged: "
             "save them again with save_pretrained, which writes safetensors"
         ) from error
-    except (*_FAILURES, SafetensorError, StrictDataclassError) as error:
+    except Exception as error:  # of any class: tokenizers raises Exception itself
         reason = shorten(str(error), 300, placeholder=" ..")
+        if "build an AutoTokenizer" in reason or (isinstance(error, ImportError) and is_tokenizer):
+            raise ConfigError(f"model {name}: {_SLOW}") from error  # Transformers lacks its package
         if "ignore_mismatched_sizes" in reason:
             reason = "its config.json states other sizes than its weights have"
         advice = "give a folder, or a Hub name with a network"
-        if Path(name).is_dir():
+        if is_local:
             advice = "name a folder that holds a model and its tokenizer"
+        if "`tiktoken` is required" in reason:  # Transformers has tried SentencePiece first
+            advice = "pip install sentencepiece protobuf"
+            reason = "its tokenizer is only a file of SentencePiece"
         raise ConfigError(f"model {name}: cannot be loaded ({advice}): {reason}") from error
 
 
@@ -221,7 +225,7 @@ def load_tokenizer(
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ConfigError(f"model {name}: has no tokenizer: save one to the same folder")
     if not tokenizer.is_fast:
-        raise ConfigError(f"model {name}: its tokenizer is not a fast one: choose another model")
+        raise ConfigError(f"model {name}: {_SLOW}")
     if not has_masks(tokenizer):
         raise ConfigError(
             f"model {name}: its tokenizer has neither a mask token nor sentinels such as "

@@ -274,3 +274,24 @@ def test_padding_and_truncation_change_nothing(model, post, tmp_path):
         assert added_ends(loaded) == ends
         rows = (steps.tokenize(small.TEXTS, each).flat for each in (loaded, plain))
         assert np.array_equal(*rows)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "files", "says"),
+    [
+        ("marian", {"source.spm": "x"}, "is not a fast one"),  # needs sentencepiece
+        ("flaubert", {"vocab.json": "{}", "merges.txt": ""}, "is not a fast one"),  # sacremoses
+        ("mt5", {"spiece.model": "x"}, "cannot be loaded (pip install sentencepiece protobuf)"),
+        (
+            "bert",
+            {"tokenizer.json": '{"model": {"type": "Later", "vocab": {}}}'},
+            "cannot be loaded (name a folder",
+        ),
+    ],
+)
+def test_a_tokenizer_of_other_packages_or_a_later_version_raises_one_line(
+    tmp_path, model_type, files, says
+):
+    for name, text in {"config.json": json.dumps({"model_type": model_type}), **files}.items():
+        (tmp_path / name).write_text(text)
+    assert says in refused(load_tokenizer, str(tmp_path))
