@@ -365,3 +365,14 @@ def test_a_text_is_cut_to_the_positions_of_the_model(make, positions):
     model = make(max_position_embeddings=positions)
     batch = collator(model=model)([{"text": "He died in 1893. " * 20}])
     assert batch["input_ids"].shape == (1, 16)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_ids_alone_stay_as_they_are(family):
+    tokenizer = encoders.tokenizer(family)
+    ids = tokenizer("many ☃ old ☃", add_special_tokens=False)["input_ids"]
+    for begin in range(4):  # within a word, at an unknown token, within a character
+        batch = MaskingCollator("random", tokenizer, kind="encoder")([{"input_ids": ids[begin:]}])
+        source, labels = batch["input_ids"][0], batch["labels"][0]
+        read = torch.where(labels == IGNORE, source, labels)
+        assert read[1:-1].tolist() == ids[begin:]

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from hashlib import blake2b
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,10 +59,10 @@ _WHERE = "MaskingCollator: "
 class MaskingCollator:
     """Masks rows with a policy, dynamically in each step, as maskpolicy's own training does.
 
-    A row holds {"text"}, or {"input_ids"}, which are decoded and tokenized again, or {"text",
-    "input_ids", "offset_mapping"}, whose ids are used unchanged. The collator removes special
-    tokens from the ids, so they are never masked, and adds the model's own, such as <s> and </s>,
-    to each pair. Sentinels (T5) serve as masks; if there are too few, some spans stay visible.
+    A row holds {"text"}, or {"input_ids"}, whose text is decoded, or {"text", "input_ids",
+    "offset_mapping"}; ids are used unchanged. The collator removes special tokens from the ids, so
+    they are never masked, and adds the model's own, such as <s> and </s>, to each pair. Sentinels
+    (T5) serve as masks; if there are too few, some spans stay visible.
 
     Give the Trainer callbacks=[collator.callback()]. It sets remove_unused_columns=False, so that
     the Trainer does not drop "text", and tells the collator the step. Masks then depend only on
@@ -308,12 +308,12 @@ class MaskingCollator:
         if ids is not None:
             ids = np.asarray(ids, np.int32)
             plain = ~np.isin(ids, self._removed)
-            if text is not None and offsets is not None:
+            if text is None:
+                return self._decoded(ids[plain])
+            if offsets is not None:
                 if counts_blanks(self.tokenizer):
                     offsets = without_blanks(offsets, text)
                 return text, ids[plain], as_spans(np.asarray(offsets))[plain]
-            if text is None:
-                text = self.tokenizer.decode(ids[plain], clean_up_tokenization_spaces=False)
         if not isinstance(text, str) and "text" in row:
             raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
         if text is None:
@@ -324,6 +324,18 @@ class MaskingCollator:
         fields.check(text, "a row's 'text'")
         encoding = encode([text], self.tokenizer)[0]
         return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
+
+    def _decoded(self, ids: NDArray[np.int32]) -> tuple[str, NDArray[np.int32], Spans]:
+        """Return the text of ids, (t,), with them and their offsets, (t, 2)."""
+        decode = self.tokenizer.backend_tokenizer.decode_batch
+        [text] = decode([ids.tolist()], skip_special_tokens=False)
+        [encoding] = encode([text], self.tokenizer)
+        if encoding.ids == ids.tolist():
+            return text, ids, as_spans(encoding.offsets)
+        ids = ids[: self._most]  # of a text that would be split otherwise, such as a part of a word
+        begun = decode([ids[:end].tolist() for end in range(len(ids) + 1)], False)
+        ends = np.maximum.accumulate([len(part) for part in begun]).tolist()
+        return begun[-1], ids, as_spans(without_blanks(pairwise(ends), begun[-1]))
 
 
 class StepCollator:
