@@ -63,13 +63,13 @@ def specials(tokenizer: PreTrainedTokenizerBase, model: Any) -> Specials:
 
 
 def complete_generation(model: Any, specials: Specials) -> None:
-    """Set the decoder's start and the language code if the model's generation_config lacks them."""
+    """Set the decoder's start, if it is missing, and the forced first token to that of targets."""
     config = model.generation_config
     if config.decoder_start_token_id is None:
         config.decoder_start_token_id = specials.start
-    before = specials.target_ends[0] if specials.target_ends else ()
-    if len(before) == 1 and config.forced_bos_token_id is None:
-        config.forced_bos_token_id = before[0]
+    before, _ = specials.target_ends or ((specials.bos,), ())
+    if specials.target_ends or config.forced_bos_token_id is not None:
+        config.forced_bos_token_id = before[0] if before else None
 
 
 def set_greedy(model: Any) -> None:

@@ -262,3 +262,14 @@ def test_a_tokenizer_that_adds_no_special_tokens_gets_a_warning(tmp_path, single
     made.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=ids)
     (line,) = warnings_about(made, tmp_path)
     assert f"adds no special tokens to {what} texts, but training does" in line
+
+
+@pytest.mark.parametrize("name", ["bart", "mbart", "mbart50"])
+def test_answers_begin_as_targets_do_whatever_token_the_checkpoint_forces(name):
+    model = text_to_text.model(name)
+    special = specials(text_to_text.tokenizer(name), model)
+    model.generation_config.forced_bos_token_id = 9  # such as another language's code
+    complete_generation(model, special)
+    before, _ = special.target_ends or ((special.bos,), ())
+    assert model.generation_config.forced_bos_token_id == (before[0] if before else None)
+    assert bool(before) == (name != "mbart")

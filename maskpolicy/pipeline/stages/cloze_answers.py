@@ -35,7 +35,7 @@ class ClozeParams:
     how: Denoising
 
 
-@stage("cloze", version=3)
+@stage("cloze", version=4)
 def cloze(params: ClozeParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Mask one value of the world's entries at a time, and let a model fill it in.
 

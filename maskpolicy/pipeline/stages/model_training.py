@@ -381,7 +381,7 @@ class Validation:
         }
 
 
-@stage("finetune", version=6)
+@stage("finetune", version=7)
 def finetune(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fine-tune on a task's train examples.
 
