@@ -34,9 +34,10 @@ from maskpolicy.experiment.task_kinds import TEXT, kind_of
 from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.results.cell import STEP, Result, Run
 from maskpolicy.models.encoders import masked_lm_class
-from maskpolicy.models.families import limits
-from maskpolicy.models.loading import is_relative, load_weights, refuse_code
+from maskpolicy.models.families import limits, reads_types
+from maskpolicy.models.loading import is_relative, load_tokenizer, load_weights, refuse_code
 from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.nodes import params_of
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import (
@@ -53,6 +54,7 @@ T = TypeVar("T")
 _MODULES = "modules.json"  # of sentence-transformers
 RECORD = "maskpolicy.json"  # all settings of a folder that we wrote
 CARD = "README.md"
+_TYPES = "token_type_ids"
 TOKENIZER, LONGEST = "tokenizer_config.json", "model_max_length"  # names of Transformers
 PRETRAIN, EXPORT = "pretrain", "export"  # the commands that write such folders
 _KINDS = ("tokenizer", "pretrained", "intermediate", "finetune")  # stages described in a card
@@ -156,8 +158,11 @@ def _settle(folder: Path, positions: int | None) -> None:
     """Lower a tokenizer's maximum length to `positions`; let Transformers 4 read it as 5 does.
 
     BabyLM's pipeline has version 4, which has other names for two settings of version 5, and adds
-    no blank before a text unless the settings say so.
+    no blank before a text unless the settings say so. Version 5 writes no token types for ALBERT,
+    although its tokenizer knows them, unless the settings say so.
     """
+    from transformers import AutoConfig
+
     path = folder / TOKENIZER
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     made, longest = dict(settings), settings.get(LONGEST)
@@ -169,6 +174,10 @@ def _settle(folder: Path, positions: int | None) -> None:
         made["tokenizer_class"] = "PreTrainedTokenizerFast"
         before = read_json(folder / "tokenizer.json").get("pre_tokenizer") or {}
         made["add_prefix_space"] = bool(before.get("add_prefix_space"))
+    if settings and reads_types(load_weights(AutoConfig, str(folder))):
+        read = load_tokenizer(str(folder))
+        if Specials.of_encoder(read).has_types and _TYPES not in read.model_input_names:
+            made["model_input_names"] = [*read.model_input_names, _TYPES]
     if made != settings:
         path.write_bytes(json_bytes(made))
 

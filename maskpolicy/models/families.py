@@ -310,6 +310,12 @@ def _of_encoder(config: Any) -> int | None:
     return most - config.pad_token_id - 1 if most is not None and after_padding else most
 
 
+def reads_types(config: Any) -> bool:
+    """Return whether an encoder reads the second of two texts with token type 1."""
+    types: int = getattr(config, "type_vocab_size", 0)
+    return family_of(config, "encoder").token_types and types > 1
+
+
 def bounded(spec: Training, model: Any) -> Training:
     """Return `spec` with max_source and max_target limited to the model's positions."""
     return within(spec, limits(model.config))

@@ -13,6 +13,7 @@ import pytest
 import small
 import yaml
 from folders import contents
+from transformers import AutoTokenizer
 
 from maskpolicy.app.cards import ModelHistory
 from maskpolicy.app.transformers_folders import place
@@ -207,3 +208,13 @@ def test_a_warning_says_that_a_folder_of_other_settings_is_replaced(call, words,
     err = call(*other, "--out", out)[2]
     assert '(policy: "random" -> "whole-word"; intermediate.steps: 2 -> 3)' in err
     assert "(policy.ratio: 0.5 -> 0.4)" in call(*other, "policy.ratio=0.4", "--out", out)[2]
+
+
+@pytest.mark.parametrize(("family", "types"), [("albert", [0, 1]), ("mpnet", [0])])
+def test_the_tokenizer_writes_the_token_types_that_training_reads(tmp_path, family, types):
+    saved = tiny.saved(family, tmp_path / "it")
+    about = ModelHistory("it", family, None, "maskpolicy pretrain", {"versions": {}}, "encoder")
+    place(tmp_path / "out", [saved], about, {})
+    written = AutoTokenizer.from_pretrained(tmp_path / "out")("one", "two")
+    assert sorted(set(written.get("token_type_ids", [0]))) == types
+    assert written["input_ids"] == AutoTokenizer.from_pretrained(saved)("one", "two")["input_ids"]

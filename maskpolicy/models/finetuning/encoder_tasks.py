@@ -29,7 +29,7 @@ from maskpolicy.experiment.task_kinds import (
 )
 from maskpolicy.models import encoders
 from maskpolicy.models.cpu import TrainingLoss
-from maskpolicy.models.families import family_of
+from maskpolicy.models.families import reads_types
 from maskpolicy.models.loading import load_whole
 from maskpolicy.models.training.batching import (
     Batch,
@@ -100,8 +100,7 @@ def outputs(model: Any, batch: Batch) -> Any:
     tokenizer writes them.
     """
     inputs = {"input_ids": batch.source, "attention_mask": batch.attended}
-    has_types = batch.has_types and family_of(model.config, "encoder").token_types
-    if has_types and getattr(model.config, "type_vocab_size", 0) > 1:
+    if batch.has_types and reads_types(model.config):
         inputs["token_type_ids"] = token_types(batch)
     return model(**inputs)
 
