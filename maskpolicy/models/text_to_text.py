@@ -63,13 +63,21 @@ def specials(tokenizer: PreTrainedTokenizerBase, model: Any) -> Specials:
 
 
 def complete_generation(model: Any, specials: Specials) -> None:
-    """Set the decoder's start, if it is missing, and the forced first token to that of targets."""
-    config = model.generation_config
+    """Let `generate` begin as targets do, also if the checkpoint forces another token, and end so.
+
+    Keeps the decoder's start of a model that states one.
+    """
+    config, eos = model.generation_config, specials.eos
     if config.decoder_start_token_id is None:
         config.decoder_start_token_id = specials.start
     before, _ = specials.target_ends or ((specials.bos,), ())
     if specials.target_ends or config.forced_bos_token_id is not None:
         config.forced_bos_token_id = before[0] if before else None
+    ends = config.eos_token_id  # one or several
+    if eos not in (ends if isinstance(ends, list) else [ends]):
+        config.eos_token_id = eos
+        if config.forced_eos_token_id is not None:
+            config.forced_eos_token_id = eos
 
 
 def set_greedy(model: Any) -> None:

@@ -273,3 +273,16 @@ def test_answers_begin_as_targets_do_whatever_token_the_checkpoint_forces(name):
     before, _ = special.target_ends or ((special.bos,), ())
     assert model.generation_config.forced_bos_token_id == (before[0] if before else None)
     assert bool(before) == (name != "mbart")
+
+
+@pytest.mark.parametrize(("name", "stated"), [("bart", 9), ("bart", None), ("bert2bert", None)])
+def test_answers_end_as_targets_do_whatever_the_checkpoint_states(name, stated):
+    model = text_to_text.model(name)
+    special = specials(text_to_text.tokenizer(name), model)
+    model.generation_config.eos_token_id = stated
+    complete_generation(model, special)
+    assert model.generation_config.eos_token_id == special.eos
+    assert model.generation_config.forced_eos_token_id in (None, special.eos)
+    model.generation_config.eos_token_id = [7, special.eos]
+    complete_generation(model, special)
+    assert model.generation_config.eos_token_id == [7, special.eos]
