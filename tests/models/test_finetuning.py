@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from refusals import refused
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError
@@ -451,3 +452,21 @@ def test_likelihood_needs_choices(chooser):
     bare = examples([*CHOICES[:3], ()])
     with pytest.raises(DataError, match="example 'q3' has no choices"):
         answer(model, tokenizer, bare, LIKELIEST, Training(precision="fp32"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "example", "says"),
+    [
+        ("tags", tagged(tags="O O"), "example 't': has 7 words and 2 tags: give each word a tag"),
+        (
+            "span",
+            Example("s", "s", "Where?", ("Oder",), SECOND, start=4),
+            "example 's': 'Oder' is not at character 4 (start) of its context",
+        ),
+    ],
+)
+def test_an_example_of_a_users_task_that_does_not_fit_raises_one_line(folder, kind, example, says):
+    head = TASK_HEADS[kind]
+    model = head.start(folder, [example], 0)
+    given = (model, small.tokenizer(), [example], SPEC, PARAMS)
+    assert refused(head.steps, *given, error=DataError) == says
