@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-_SLOW = "its tokenizer is not a fast one: choose another model"
+_SLOW = "model {}: its tokenizer is not a fast one: choose another model"
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = "custom_generate/generate.py"  # Transformers uses it instead of `generate`
 _ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME is a kernel on the Hub
@@ -59,7 +59,7 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
     except Exception as error:  # of any class: tokenizers raises Exception itself
         reason = shorten(str(error), 300, placeholder=" ..")
         if "build an AutoTokenizer" in reason or (isinstance(error, ImportError) and is_tokenizer):
-            raise ConfigError(f"model {name}: {_SLOW}") from error  # Transformers lacks its package
+            raise ConfigError(_SLOW.format(name)) from error  # Transformers lacks its package
         if "ignore_mismatched_sizes" in reason:
             reason = "its config.json states other sizes than its weights have"
         advice = "give a folder, or a Hub name with a network"
@@ -225,7 +225,7 @@ def load_tokenizer(
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ConfigError(f"model {name}: has no tokenizer: save one to the same folder")
     if not tokenizer.is_fast:
-        raise ConfigError(f"model {name}: {_SLOW}")
+        raise ConfigError(_SLOW.format(name))
     if not has_masks(tokenizer):
         raise ConfigError(
             f"model {name}: its tokenizer has neither a mask token nor sentinels such as "
