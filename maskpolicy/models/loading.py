@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _SLOW = "model {}: its tokenizer is not a fast one: choose another model"
+_REASONS = (  # a part of Transformers' message, what to do, and what it means
+    ("ignore_mismatched_sizes", "", "its config.json states other sizes than its weights have"),
+    (
+        "`tiktoken` is required",  # Transformers has tried SentencePiece before
+        "pip install sentencepiece protobuf",
+        "its tokenizer is only a file of SentencePiece",
+    ),
+    (
+        "untagged enum",
+        "pip install -U tokenizers transformers",
+        "its tokenizer.json is damaged, or of a later version",
+    ),
+)
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = "custom_generate/generate.py"  # Transformers uses it instead of `generate`
 _ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME is a kernel on the Hub
@@ -60,14 +73,12 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         reason = shorten(str(error), 300, placeholder=" ..")
         if "build an AutoTokenizer" in reason or (isinstance(error, ImportError) and is_tokenizer):
             raise ConfigError(_SLOW.format(name)) from error  # Transformers lacks its package
-        if "ignore_mismatched_sizes" in reason:
-            reason = "its config.json states other sizes than its weights have"
         advice = "give a folder, or a Hub name with a network"
         if is_local:
             advice = "name a folder that holds a model and its tokenizer"
-        if "`tiktoken` is required" in reason:  # Transformers has tried SentencePiece first
-            advice = "pip install sentencepiece protobuf"
-            reason = "its tokenizer is only a file of SentencePiece"
+        for sign, known, meaning in _REASONS:
+            if sign in reason:
+                advice, reason = known or advice, meaning
         raise ConfigError(f"model {name}: cannot be loaded ({advice}): {reason}") from error
 
 

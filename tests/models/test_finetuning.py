@@ -461,7 +461,7 @@ def test_likelihood_needs_choices(chooser):
         (
             "span",
             Example("s", "s", "Where?", ("Oder",), SECOND, start=4),
-            "example 's': 'Oder' is not at character 4 (start) of its context",
+            "example 's': 'Oder' does not start at character 4",
         ),
     ],
 )

@@ -284,8 +284,8 @@ def test_padding_and_truncation_change_nothing(model, post, tmp_path):
         ("mt5", {"spiece.model": "x"}, "cannot be loaded (pip install sentencepiece protobuf)"),
         (
             "bert",
-            {"tokenizer.json": '{"model": {"type": "Later", "vocab": {}}}'},
-            "cannot be loaded (name a folder",
+            {"tokenizer.json": '{"added_tokens": [], "model": {"type": "Later", "vocab": {}}}'},
+            "cannot be loaded (pip install -U tokenizers transformers)",
         ),
     ],
 )

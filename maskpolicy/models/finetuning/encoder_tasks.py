@@ -346,16 +346,11 @@ class SpanTask(EncoderTask):
     def steps(
         self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
     ) -> ExampleSteps:
-        """Return the steps over windows with the answer's place, or <s> if it is elsewhere.
-
-        Raises DataError for an example whose `start` is not that of its answer.
-        """
+        """Return the steps over windows with the answer's place, or <s> if it is elsewhere."""
         for one in examples:
-            if one.start is not None:
-                said = one.targets[0].strip()
-                if not (one.context or "").startswith(said, one.start):
-                    line = f"example {one.id!r}: {said!r} is not at character {one.start} (start)"
-                    raise DataError(f"{line} of its context")
+            said, at = "".join(one.targets[:1]).strip(), one.start
+            if at is not None and not (one.context or "").startswith(said, at):
+                raise DataError(f"example {one.id!r}: {said!r} does not start at character {at}")
         cuts = windows(examples, tokenizer, spec)
         places = [np.asarray(window.place(examples[window.example])) for window in cuts]
         sources = Ragged.of((window.source for window in cuts), np.int32)
