@@ -63,10 +63,7 @@ def specials(tokenizer: PreTrainedTokenizerBase, model: Any) -> Specials:
 
 
 def complete_generation(model: Any, specials: Specials) -> None:
-    """Let `generate` begin as targets do, also if the checkpoint forces another token, and end so.
-
-    Keeps the decoder's start of a model that states one.
-    """
+    """Let `generate` begin and end as targets do, whatever tokens the checkpoint states for it."""
     config, eos = model.generation_config, specials.eos
     if config.decoder_start_token_id is None:
         config.decoder_start_token_id = specials.start
