@@ -420,8 +420,9 @@ def test_after_memory_ran_out_the_bytes_are_those_of_smaller_micro_batches(where
 class Late:
     """Checkpoints whose first one is written after further steps, in a folder for each step."""
 
-    def __init__(self, folder, fails=False):
-        self.folder, self.may_write, self.fails = folder, threading.Event(), fails
+    def __init__(self, folder, fails=False, until=4):
+        self.folder, self.may_write = folder, threading.Event()
+        self.fails, self.until = fails, until
 
     def latest(self):
         return None
@@ -435,7 +436,7 @@ class Late:
         write(self.folder / str(step))
 
     def go_on(self, done, module):
-        if done == 4:
+        if done == self.until:
             self.may_write.set()
 
 
@@ -450,9 +451,10 @@ def test_a_checkpoint_that_is_written_during_later_steps_has_the_same_bytes(monk
         monkeypatch.setattr(loop, "_IN_THREAD", ("cpu",))
     assert {"1/state.safetensors", "1/state.json"} <= set(saved["later"]) < set(saved["at once"])
     assert saved["later"].items() <= saved["at once"].items()
-    late = Late(tmp_path, fails=True)
-    with pytest.raises(StageError, match="the disk is full"):
-        run(spec, late, on_step=late.go_on)
+    for step in (4, spec.steps):  # the next checkpoint says so, or the end of the training
+        late = Late(tmp_path, fails=True, until=step)
+        with pytest.raises(StageError, match="the disk is full"):
+            run(spec, late, on_step=late.go_on)
 
 
 def test_all_that_is_done_on_a_gpu_together_gives_the_same_training(monkeypatch, checkpoints):
