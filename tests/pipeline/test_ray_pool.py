@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 
 import clusters
 import pytest
@@ -70,11 +71,14 @@ def test_nodes_are_killed_during_every_kind_of_stage(folder, file, alone, cluste
     for kind in KINDS:
 
         def working(kind=kind):
-            """Return the node on which a stage of the kind has begun."""
-            parents = [int(words[2]) for words in raylets.lines(begins) if words[0] == kind]
-            return next(filter(None, map(cluster.of, parents)), None)
+            """Return the process and the node of a stage of the kind that has begun."""
+            begun = (words[1:3] for words in raylets.lines(begins) if words[0] == kind)
+            found = ((Path("/proc", worker), cluster.of(int(node))) for worker, node in begun)
+            return next((each for each in found if each[1]), None)
 
-        cluster.kill(until(working, running))
+        worker, node = until(working, running)
+        cluster.kill(node)
+        until(lambda: not worker.exists(), running)  # it would finish the stage without its node
         held[kind].unlink()
         cluster.add()
     said = clusters.finish(running)
