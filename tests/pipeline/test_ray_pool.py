@@ -78,7 +78,8 @@ def test_nodes_are_killed_during_every_kind_of_stage(folder, file, alone, cluste
 
         worker, node = until(working, running)
         cluster.kill(node)
-        until(lambda: not worker.exists(), running)  # it would finish the stage without its node
+        # it would finish the stage without its node
+        until(lambda worker=worker: not worker.exists(), running)
         held[kind].unlink()
         cluster.add()
     said = clusters.finish(running)
