@@ -365,10 +365,9 @@ def _slope(scores: Floats) -> Floats:
 
 def _contrasts(pairs: Sequence[Difference]) -> int:
     """Return the number of independent differences between rows: 1 for one row and a baseline."""
-    parts: list[frozenset[str]] = []  # rows that differences connect
-    for rows in {frozenset(each.rows) for each in pairs}:
-        rows |= {""} if len(rows) == 1 else set()  # a row and itself at an earlier step
-        if not any(rows <= part for part in parts):
-            met = [part for part in parts if part & rows]
-            parts = [*(part for part in parts if part not in met), rows.union(*met)]
-    return sum(map(len, parts)) - len(parts)
+    from scipy.cluster.hierarchy import DisjointSet
+
+    parts = DisjointSet(["", *{row for each in pairs for row in each.rows}])
+    for first, second in {each.rows for each in pairs}:
+        parts.merge(first, "" if first == second else second)  # "": itself at an earlier step
+    return len(parts) - parts.n_subsets

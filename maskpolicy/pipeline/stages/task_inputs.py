@@ -59,8 +59,10 @@ class TaskInputs:
         if TASK_KINDS[task.facts.kind].has_classes:
             return self.of_task("contexts", block, fit_tools.SPLITS, False, labels=True)
         corpus = text.corpus if task.facts.retrieval else None
-        more = (hooks.READING.of(task.plugin) is None, False, language)
-        return self.of_task("contexts", block, fit_tools.SPLITS, *more, corpus=corpus)
+        outside = hooks.READING.of(task.plugin) is None
+        return self.of_task(
+            "contexts", block, fit_tools.SPLITS, outside, language=language, corpus=corpus
+        )
 
     def examples(self, block: TaskBlock, split: Split) -> Stage:
         """The stage with the examples of a split of a task.
