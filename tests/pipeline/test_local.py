@@ -85,8 +85,8 @@ def test_a_stage_that_kills_its_processes_fails_after_three_of_them(store, engin
         assert outcomes[after.key].error is None
         assert count.read_text() == "fatal\n" * 4
     else:
-        sentence = "its process was killed, 3 times in a row: if memory ran out, lower resources"
-        assert outcomes[fatal.key].error.startswith(sentence)
+        sentence = "its process was killed, 3 times in a row: if memory ran out, give each process"
+        assert outcomes[fatal.key].error.startswith(sentence)  # only trainings have micro_tokens
         told = "not run, because tiny-fatal fatal failed: its process was killed"
         assert outcomes[after.key].error.startswith(told)
         assert count.read_text() == "fatal\n" * 3

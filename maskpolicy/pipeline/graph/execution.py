@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from maskpolicy.core.errors import StageError
+from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.calls import (
     KILLED,
@@ -274,9 +275,10 @@ class _Execution:
             self._queue(stage)
             return
         kind = stage.kind.partition("-")[0]
+        smaller = f"lower {kind}.micro_tokens, or " if kind in TRAININGS else ""
         error = StageError(
-            f"{lost}, {count} times in a row: if memory ran out, lower resources.{kind} or "
-            f"{kind}.micro_tokens, or give each process more; then run it again"
+            f"{lost}, {count} times in a row: if memory ran out, {smaller}give each process more "
+            "(lower --jobs, or raise slurm.memory); then run it again"
         )
         self._finish(Outcome(stage, None, str(error), exception=error, here=True))
 
