@@ -168,12 +168,13 @@ def judged(found: Sequence[Pairs]) -> list[list[Comparison]]:
     """Test all pairs as one family; return the comparisons of each."""
     if not found:
         return []
-    rows = len({*np.concatenate([(each.first, each.second) for each in found], axis=1).flat}) - 1
     order = [at for at, each in enumerate(found) if each.tested.any()]
     order.sort(key=lambda at: found[at].is_average)
     tested = [found[at].of(found[at].tested) for at in order]
     single = [each.difference for each in tested if not each.is_average]
     means = [each.difference for each in tested if each.is_average]
+    pairs = {both for t in tested for both in zip(t.first.tolist(), t.second.tolist(), strict=True)}
+    rows = stats.contrasts(pairs)
     verdicts = stats.assess_together(single, means, rows)
     failing = stats.assess_together(single, means, rows, stats.FAILING)
     tests = sum(len(each.first) for each in tested)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -180,7 +181,7 @@ def assess_together(
     """Test a family as `assess_family`, where each difference holds many pairs of rows.
 
     The pairs are the only leading axis (pairs,); a verdict's arrays are those of its difference.
-    `rows` is the number of rows besides one, the independent contrasts.
+    `rows` is the number of their independent differences, see `contrasts`.
     """
     tests = sum(len(each.of_seed) for each in pairs)
     over = sum((each.seeds - 1) * float((each.runs - each.chance).sum()) for each in pairs)
@@ -205,7 +206,7 @@ def errors(
 
     The run noise of the family is estimated from `pairs`; see `assess_family`.
     """
-    rows, noise = _contrasts(pairs), run_noise(pairs)
+    rows, noise = contrasts({each.rows for each in pairs}), run_noise(pairs)
     least = least if rows < MANY or len(pairs) < 3 * rows else 0.0
     return [_error(each, noise, rows, least) for each in tested]
 
@@ -363,11 +364,11 @@ def _slope(scores: Floats) -> Floats:
     return (share * (1 - share)) ** 2
 
 
-def _contrasts(pairs: Sequence[Difference]) -> int:
+def contrasts(rows: Collection[tuple[Hashable, Hashable]]) -> int:
     """Return the number of independent differences between rows: 1 for one row and a baseline."""
     from scipy.cluster.hierarchy import DisjointSet
 
-    parts = DisjointSet(["", *{row for each in pairs for row in each.rows}])
-    for first, second in {each.rows for each in pairs}:
+    parts = DisjointSet(["", *chain.from_iterable(rows)])
+    for first, second in rows:
         parts.merge(first, "" if first == second else second)  # "": itself at an earlier step
     return len(parts) - parts.n_subsets

@@ -444,3 +444,14 @@ def test_boards_without_a_difference_are_rarely_marked(kind):
 def test_a_wrong_argument_of_a_board_is_named(more, says):
     assert says in refused(mp.board, scores(), **more)
     assert mp.board(scores(), scale=np.int64(100)).board.tasks
+
+
+def test_systems_without_a_test_lend_a_pair_no_degrees_of_freedom():
+    frame = scores(3)
+    frame = frame[(frame.system != "far") | (frame.seed == 0)]
+    alone = build_board(frame[frame.system != "far"])
+    for column in (*TASKS, "mean of all tasks"):
+        found, same = (compared(each, column) for each in (build_board(frame), alone))
+        pair = frozenset(("near", "base"))
+        assert found[pair].estimate.p == pytest.approx(same[pair].estimate.p)
+        assert [one.estimate for both, one in found.items() if both != pair] == [None, None]
