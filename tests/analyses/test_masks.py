@@ -310,3 +310,14 @@ def test_a_span_masks_the_words_that_it_holds_whole():
     assert within(" (") is None
     assert within("in") is None  # of "inside"
     assert within("side Rome") is None
+
+
+def test_rows_with_trainings_of_their_own_are_lines_of_their_own(tmp_path):
+    cells = [cell(f"row {n}", n / 10, mask_exclusion=n % 2) for n in range(4)]
+    for each in cells[2:]:
+        each.config["trainings"] = {"intermediate": {"lr": 0.1}}
+    rows = analyse(tmp_path, *cells).rows
+    assert {(row["policy"], row["score"]) for row in rows} == {
+        *(("random", 0.0), ("random", 10.0)),
+        *(("random intermediate.lr=0.1", 20.0), ("random intermediate.lr=0.1", 30.0)),
+    }

@@ -15,7 +15,6 @@ from maskpolicy.analyses.representations.probes import Accuracy, accuracies
 from maskpolicy.core import keys
 from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.experiment.policy_blocks import apart
-from maskpolicy.plugins.registry import DENOISING_KEYS
 
 _PROBE_COLUMNS = (
     *("run", "policy", "steps", "probe", "layer", "accuracy", "low", "high", "runs", "floor"),
@@ -147,7 +146,7 @@ class _Line:
         return {run: statistics.linear_regression(deltas, y).slope for run, y in means.items()}
 
 
-@analysis("returned-masks", heading="Scores over the share of masks put back", place=90, version=5)
+@analysis("returned-masks", heading="Scores over the share of masks put back", place=90, version=6)
 @dataclass(frozen=True)
 class ReturnedMasks:
     """Score over delta, the share of masks put back into the encoder (Meng et al., figure 4).
@@ -204,11 +203,11 @@ def _lines(scored: Sequence[_Scored]) -> dict[_LinePlace, _Line]:
     """
     blocks: dict[str, dict[str, Json]] = defaultdict(dict)  # by run and identity
     for run, config, *_ in scored:
-        block = _unmoved(config["policy"])
+        block = _unmoved(config)
         blocks[run][keys.canonical(block)] = block
     lines: dict[_LinePlace, _Line] = defaultdict(_Line)
     for run, config, task, stage, score in scored:
-        policy, block = config["policy"], _unmoved(config["policy"])
+        policy, block = config["policy"], _unmoved(config)
         alike = [other for other in blocks[run].values() if other["name"] == block["name"]]
         line = lines[run, apart(block["name"], block, alike), task]
         deep = policy["mask_exclusion"] > 0 or policy.get("shallow_decoder")
@@ -238,10 +237,10 @@ def _rows(
         yield {**head, "delta": _SLOPE, **found, "runs": len(slopes), **test}
 
 
-def _unmoved(policy: Json) -> dict[str, Json]:
-    """Return a policy's block without the settings that vary along a line."""
-    moving = {"mask_exclusion", "shallow_decoder"} & set(DENOISING_KEYS)
-    return {key: value for key, value in policy.items() if key not in moving}
+def _unmoved(config: Json) -> dict[str, Json]:
+    """Return a row's policy and own trainings without the settings that vary along a line."""
+    row = {**config["policy"], **config.get("trainings", {})}
+    return {key: row[key] for key in row if key not in ("mask_exclusion", "shallow_decoder")}
 
 
 def _summary(by_run: Mapping[int, Sequence[float]]) -> dict[str, Json]:
