@@ -98,6 +98,12 @@ class BoardRow:
         return {task: about for task, about in found.items() if about is not None}
 
     @property
+    def comparisons(self) -> dict[str, Comparison | None]:
+        """The comparisons with the baseline, by task and average."""
+        means = {average_label(group): mean for group, mean in self.averages.items()}
+        return {task: one and one.comparison for task, one in self.scores.items()} | means
+
+    @property
     def is_baseline(self) -> bool:
         """Whether this row is a baseline."""
         return self.label == self.against
@@ -246,8 +252,7 @@ class Board:
     @property
     def tests(self) -> int:
         """The number of differences to the baseline that were tested, as one family."""
-        compared = [score.comparison for score in self._scores]
-        compared += [mean for row in self.rows for mean in row.averages.values()]
+        compared = (each for row in self.rows for each in row.comparisons.values())
         return sum(bool(each and each.estimate) for each in compared)
 
     @property
@@ -278,9 +283,7 @@ class Board:
         rows_by_reason: dict[str, dict[str, list[str]]] = {}
         compared: Counter[str] = Counter()
         for row in self.rows:
-            found = {task: score and score.comparison for task, score in row.scores.items()}
-            found |= {average_label(group): each for group, each in row.averages.items()}
-            for column, comparison in found.items():
+            for column, comparison in row.comparisons.items():
                 compared[column] += comparison is not None
                 if comparison and comparison.reason:
                     tasks = rows_by_reason.setdefault(comparison.reason, {})

@@ -280,10 +280,10 @@ def _single_general(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[s
 def needs_steady_runs(rows: Sequence[BoardRow]) -> list[str]:
     """Return a note with the marks that hold only if runs do not either learn or fail."""
     places = [
-        f"{row.label} on {task}"
+        f"{row.label} on {column}"
         for row in rows
-        for task, score in row.scores.items()
-        if score and score.comparison and score.comparison.needs_steady_runs
+        for column, comparison in row.comparisons.items()
+        if comparison and comparison.needs_steady_runs
     ]
     if not places:
         return []

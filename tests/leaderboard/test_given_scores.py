@@ -455,3 +455,18 @@ def test_systems_without_a_test_lend_a_pair_no_degrees_of_freedom():
         pair = frozenset(("near", "base"))
         assert found[pair].estimate.p == pytest.approx(same[pair].estimate.p)
         assert [one.estimate for both, one in found.items() if both != pair] == [None, None]
+
+
+def test_a_mark_of_a_mean_that_needs_steady_runs_is_named():
+    rng = np.random.default_rng(11)
+    shares = {"base": 0.4, "near": 0.58}
+    places = [(name, task, run) for name in shares for task in "xyz" for run in range(5)]
+    lines = [
+        {"system": name, "task": task, "example": f"{task}{n}", "score": float(right), "seed": run}
+        for name, task, run in places
+        for n, right in enumerate(rng.random(60) < shares[name])
+    ]
+    board = build_board(pd.DataFrame(lines))
+    assert row_of(board, "near").averages["all tasks"].is_significant
+    said = "the mark of near on mean of all tasks holds if runs vary normally, but not if"
+    assert said in " ".join(board.notes)
