@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,9 @@ def test_examples_and_seeds_nested_in_worlds_hold_the_level():
     found = world_rates(design, 3, 0.05, 400)
     assert found["nested"][0] <= 0.08
     assert found["seeds"][0] > 2 * found["nested"][0]
+
+
+def test_all_worlds_are_compared_with_the_baseline_of_the_first(tmp_path):
+    runs = [write(tmp_path, seed) for seed in range(3)]
+    other = [*runs[:2], replace(runs[2], baseline="random")]
+    assert analysed(tmp_path, *other).rows == analysed(tmp_path, *runs).rows

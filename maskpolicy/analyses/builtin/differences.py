@@ -118,7 +118,7 @@ CONDITION = (
 _DRAWN = ("world.seed", "general.seed")  # settings in which the runs may differ
 
 
-@analysis("worlds", heading="Differences over several worlds", place=40)
+@analysis("worlds", heading="Differences over several worlds", place=40, version=2)
 @dataclass(frozen=True)
 class Worlds:
     """Differences to the baseline over several worlds, with worlds as a random effect.
@@ -135,9 +135,10 @@ class Worlds:
         rows, tasks = runs[0].rows, runs[0].columns
         found: dict[tuple[str, str], list[float]] = {}
         for label, task in product(rows, tasks):
-            if label == baseline_of(runs[0], label):
+            base = baseline_of(runs[0], label)
+            if label == base:
                 continue
-            values = [_difference(run, label, task) for run in runs]
+            values = [_difference(run, label, base, task) for run in runs]
             known = [value for value in values if value is not None]
             if len(known) == len(runs):
                 found[label, task] = known
@@ -227,11 +228,10 @@ def _settings(run: Run) -> dict[str, Json]:
     return found
 
 
-def _difference(run: Run, row: str, task: str) -> float | None:
+def _difference(run: Run, row: str, base: str, task: str) -> float | None:
     """Return a row's mean difference to the baseline over shared seeds, in points."""
     results = [result for result in run.results if _asks_world(result)]
-    mine, base = (_scores(results, each, task) for each in (row, baseline_of(run, row)))
-    shared = [mine[seed] - base[seed] for seed in mine.keys() & base.keys()]
+    shared = over_runs.paired(*(_scores(results, each, task) for each in (row, base)))
     return statistics.fmean(shared) if shared else None
 
 
