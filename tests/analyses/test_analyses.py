@@ -120,6 +120,7 @@ def test_transfer_takes_the_seeds_that_both_rows_have(tmp_path):
     named = [replace(one, config={**one.config, "task": {"name": "c"}}) for one in cells]
     found = Transfer().analyse([replace(made, results=tuple(named))], Store(tmp_path))
     assert [row["own"] for row in found.rows] == ["yes", "", "yes", "yes"]  # a label of its own
+    assert Transfer().analyse([replace(made, tasks=())], Store(tmp_path)).rows
     (grid,) = found.plots
     assert grid.values == [[pytest.approx(10), pytest.approx(30)], [pytest.approx(-20), None]]
     (note,) = Transfer("other").analyse([made], Store(tmp_path)).notes

@@ -49,7 +49,7 @@ class Transfer:
             elif not learned:
                 notes.append(f"{run.name}: has no learned policy (with train_on)")
             else:
-                found = [_row(run, *each, label) for each in product(learned.items(), run.tasks)]
+                found = [_row(run, *each, label) for each in product(learned.items(), run.columns)]
                 rows += found
                 names = [
                     row if row.endswith(", ".join(tasks)) else f"{row} ({', '.join(tasks)})"
@@ -59,7 +59,9 @@ class Transfer:
                     [one["difference"] for one in found if one["policy"] == row] for row in learned
                 ]
                 title = f"difference to {label} (points)"
-                panels.append(Grid(title, names, run.tasks, values, "used for", "learned on", True))
+                panels.append(
+                    Grid(title, names, run.columns, values, "used for", "learned on", True)
+                )
         return Findings.of_runs(runs, _TRANSFER_COLUMNS, rows, notes, panels)
 
     def _reference(self, run: Run) -> str | None:
