@@ -65,7 +65,7 @@ def read_scores(
         if name != "score"
     }
     scores = joined["metric"].categories if "metric" in joined else []
-    if metric and not any(name.split(",")[0] == metric.split(",")[0] for name in scores):
+    if metric and not any(metric in (each, each.split(",")[0], f"{each},none") for each in scores):
         there = (
             f"choose from {', '.join(scores)}" if len(scores) else "a table has one, leave it out"
         )

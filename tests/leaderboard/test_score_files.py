@@ -229,3 +229,19 @@ def test_a_quote_that_opens_a_text_joins_no_lines_in_silence(tmp_path):
         read_scores([path])
     pd.DataFrame({"prediction": ["a\nb"], "reference": ['a\n"b"']}).to_csv(path, sep="\t")
     assert list(read_scores([path])[0]["score"]) == [1.0]
+
+
+def test_a_filter_that_no_task_has_is_an_error(tmp_path):
+    rows = [
+        {"doc_id": n, "filter": name, "metrics": ["exact_match"], "exact_match": n % 2}
+        for n in range(4)
+        for name in ("strict-match", "flexible-extract")
+    ]
+    for model in ("one", "two"):
+        path = tmp_path / model / "samples_gsm8k_2024-05-01T10-20-30.123456.jsonl"
+        path.parent.mkdir()
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for metric in (None, "exact_match", "exact_match,flexible-extract"):
+        assert len(read_scores([tmp_path], metric=metric)[0]) == 8
+    with pytest.raises(ConfigError, match=r"exact_match,flexible: no task has this score"):
+        read_scores([tmp_path], metric="exact_match,flexible")
