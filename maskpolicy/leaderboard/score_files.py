@@ -162,7 +162,14 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
                 there = [name for name in there if name in wanted.values()]
             return _checked(parquet.read_table(path, columns=there))
         if path.suffix == ".jsonl":
-            return _checked(lines.read_json(path, lines.ReadOptions(block_size=_BLOCK)))
+            frame = _checked(lines.read_json(path, lines.ReadOptions(block_size=_BLOCK)))
+            texts = [wanted[name] for name in (PREDICTION, REFERENCE) if wanted[name] in frame]
+            rows = [
+                json.loads(line)
+                for line in path.read_bytes().splitlines()
+                if texts and line.strip()
+            ]
+            return frame.assign(**{own: [_written(row.get(own)) for row in rows] for own in texts})
         read = tables.ReadOptions(block_size=_BLOCK)
         parse = tables.ParseOptions(delimiter=_SIGNS[path.suffix], newlines_in_values=True)
         there = tables.open_csv(path, read, parse).schema.names
@@ -187,6 +194,13 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
         return frame
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}{_fault(path) or f': {error}'.splitlines()[0]}") from None
+
+
+def _written(value: Json) -> Json:
+    """Return an answer as its line has it: Arrow makes 3.0 of a 3 near a 3.5, and dates times."""
+    if isinstance(value, list):
+        return [*map(_written, value)]
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _fault(path: Path) -> str:

@@ -245,3 +245,13 @@ def test_a_filter_that_no_task_has_is_an_error(tmp_path):
         assert len(read_scores([tmp_path], metric=metric)[0]) == 8
     with pytest.raises(ConfigError, match=r"exact_match,flexible: no task has this score"):
         read_scores([tmp_path], metric="exact_match,flexible")
+
+
+def test_numbers_and_dates_of_json_lines_are_compared_as_they_are_written(tmp_path):
+    path = tmp_path / "ours.jsonl"
+    rows = [(3, 3), (3.5, 3), (4, [4, 5]), (True, "true"), ("2020-05-01", ["2020-05-01", "May"])]
+    for kept in (rows[:2], rows[2:3], rows[3:4], rows[4:]):
+        lines = [json.dumps({"prediction": said, "reference": right}) for said, right in kept]
+        path.write_text("\n\n".join(lines))
+        found = list(read_scores([path], metric="accuracy")[0]["score"])
+        assert found == [1.0, 0.0][: len(kept)]
