@@ -267,6 +267,12 @@ class MaskedSample:
         np.add.at(edges, self.flat[:, 1], -1)
         return np.cumsum(edges)[:-1] > 0
 
+    @cached_property
+    def in_passage(self) -> NDArray[np.int64]:
+        """The index of each token in its passage, shape (t,)."""
+        begins = np.repeat(self.tokens.bounds[:-1], self.tokens.lengths)
+        return np.arange(len(begins)) - begins
+
     def in_characters(self) -> Iterator[tuple[str, list[tuple[int, int]]]]:
         """Yield the text of each passage, and its spans as (first character, end) pairs.
 

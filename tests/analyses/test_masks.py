@@ -7,6 +7,7 @@ import shutil
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ import small
 
 from maskpolicy.analyses import masked_sample
 from maskpolicy.analyses.builtin.encoders import ReturnedMasks
-from maskpolicy.analyses.masked_sample import MaskedParams, Sampling
+from maskpolicy.analyses.builtin.masked_tokens import _overlap
+from maskpolicy.analyses.masked_sample import MaskedParams, Sample, Sampling
 from maskpolicy.analyses.task_examples import Answers, words_of, words_within
 from maskpolicy.core import ragged
 from maskpolicy.core.metrics import Total
@@ -321,3 +323,17 @@ def test_rows_with_trainings_of_their_own_are_lines_of_their_own(tmp_path):
         *(("random", 0.0), ("random", 10.0)),
         *(("random intermediate.lr=0.1", 20.0), ("random intermediate.lr=0.1", 30.0)),
     }
+
+
+def test_overlap_is_of_the_tokens_that_both_rows_read():
+    """A row with full targets may read less of a passage than one whose targets are spans."""
+    tokens, samples = Ragged.of_arrays([np.arange(6), np.arange(3)]), []
+    for most, first in ((None, [[0, 2], [4, 6]]), (4, [[0, 2]])):
+        spans = Ragged.of_arrays([np.array(first), np.array([[1, 2]])])
+        passages = SimpleNamespace(arrays={"tokens": tokens}, most=most)
+        row = SimpleNamespace(label=str(most))
+        samples.append(Sample(passages, np.arange(2), spans, spans, row=row))
+    for one, other in (samples, samples[::-1]):
+        found = _overlap(one, other)
+        assert (found["both"], found["jaccard"]) == (1.0, 1.0)
+        assert found["by_chance"] == pytest.approx((3 / 7) / (2 - 3 / 7))

@@ -51,9 +51,7 @@ class Positions(Sampling):
     def _counts(self, sample: Sample) -> tuple[list[int], list[int]]:
         """Return the numbers of masked tokens and of all tokens in each part."""
         lengths = sample.tokens.lengths
-        begins = np.repeat(sample.tokens.bounds[:-1], lengths)
-        place = np.arange(len(begins)) - begins
-        part: NDArray[np.int64] = place * self.parts // np.repeat(lengths, lengths)
+        part: NDArray[np.int64] = sample.in_passage * self.parts // np.repeat(lengths, lengths)
         every = np.bincount(part, minlength=self.parts)
         return np.bincount(part[sample.is_masked], minlength=self.parts).tolist(), every.tolist()
 
@@ -98,9 +96,9 @@ _OVERLAP_COLUMNS = ("policy", "other", "both", "jaccard", "by_chance")
 class Overlap(Sampling):
     """The overlap of the tokens that two policies mask in the same passages and epochs.
 
-    `both` is the share of the first policy's masked tokens that the other masks too. `jaccard` is
-    the number of tokens masked by both over those masked by either; `by_chance` is its expectation
-    if both masked as many tokens independently of each other.
+    Of the tokens that both read, `both` is the share of the first policy's masked ones that the
+    other masks too, and `jaccard` the number masked by both over those masked by either;
+    `by_chance` is its expectation if both masked as many tokens independently of each other.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
@@ -120,7 +118,11 @@ class Overlap(Sampling):
 
 
 def _overlap(one: Sample, other: Sample) -> Json:
-    first, second = one.is_masked, other.is_masked
+    both_read = np.minimum(one.tokens.lengths, other.tokens.lengths)
+    first, second = (
+        each.is_masked[each.in_passage < np.repeat(both_read, each.tokens.lengths)]
+        for each in (one, other)
+    )
     both, either = int((first & second).sum()), int((first | second).sum())
     a, b = float(first.mean()), float(second.mean())
     chance = a * b / (a + b - a * b) if a + b else None
