@@ -81,7 +81,7 @@ def _read(
 
     inside = sorted(path.rglob("*")) if path.is_dir() else [path]
     samples = [each for each in inside if each.match("samples_*.jsonl")]
-    logs = [each for each in inside if each.suffix == ".eval"]
+    logs = sorted((each for each in inside if each.suffix == ".eval"), key=lambda each: each.name)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder: {_KNOWN}")
     if path.is_file() and path.suffix in _TABLES and not samples:
@@ -298,7 +298,7 @@ def _within(values: Json, *keys: str) -> Json:
 def _inspect(
     paths: Sequence[Path], metric: str | None, notes: list[str]
 ) -> Iterator[dict[str, Json]]:
-    """Yield the scores in logs of inspect_ai, with epochs as seeds."""
+    """Yield the scores in logs of inspect_ai, whose names begin with a time; epochs are seeds."""
     logs = []
     for path in paths:
         head = _log(path, header_only=True)

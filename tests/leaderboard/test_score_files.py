@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.leaderboard import report
+from maskpolicy.leaderboard import report, score_files
 from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.score_files import read_scores
 
@@ -255,3 +256,24 @@ def test_numbers_and_dates_of_json_lines_are_compared_as_they_are_written(tmp_pa
         path.write_text("\n\n".join(lines))
         found = list(read_scores([path], metric="accuracy")[0]["score"])
         assert found == [1.0, 0.0][: len(kept)]
+
+
+def test_the_newest_log_of_inspect_ai_counts_whatever_its_folder(tmp_path, monkeypatch):
+    for value, place in enumerate(("b/2024-01-01_qa.eval", "a/2025-01-01_qa.eval")):
+        path = tmp_path / place
+        path.parent.mkdir()
+        path.write_text(str(value))
+
+    def log(path, **_):
+        samples = [
+            SimpleNamespace(
+                id=1, epoch=1, scores={"match": SimpleNamespace(value=path.read_text())}
+            )
+        ]
+        about = SimpleNamespace(model="m", task="qa")
+        return SimpleNamespace(status="success", eval=about, samples=samples)
+
+    monkeypatch.setattr(score_files, "_log", log)
+    frame, notes = read_scores([tmp_path])
+    assert [*frame["score"]] == ["1"]
+    assert notes == ["older logs of a system and task are left out: 2024-01-01_qa.eval"]
