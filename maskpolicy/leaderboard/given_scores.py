@@ -64,7 +64,6 @@ def build_board(
     system of the first line. `told` is called with the progress. Raises DataError for lines that
     cannot be used, and ConfigError for an unknown baseline.
     """
-    _check_columns(frame)
     named = {name: _names(frame, name) for name in COLUMNS if name in frame and name != "score"}
     codes = {name: pair[0] for name, pair in named.items()}
     names = {name: pair[1] for name, pair in named.items()}
@@ -107,17 +106,6 @@ def build_board(
         runs=(Run(NOWHERE, (), base, experiment=title, alias=title),),
         given=Given(board.above(rows), board.facts(title), unit),
     )
-
-
-def _check_columns(frame: DataFrame) -> None:
-    lacking = [name for name in NEEDED if name not in frame]
-    if lacking or not len(frame):
-        there = ", ".join(map(str, frame.columns))
-        raise DataError(
-            f"no column {lacking[0]} (there are: {there}): name it with --column {lacking[0]}=NAME"
-            if lacking
-            else "the table has no lines"
-        )
 
 
 def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]:

@@ -113,7 +113,7 @@ def named(
     if not frame.columns.is_unique:
         raise DataError(f"{where}two columns have the same name: rename one")
     frame = frame[list(renamed)].rename(columns=renamed)
-    if path is not None and not len(frame):
+    if not len(frame):
         raise DataError(f"{where}the table has no lines")
     if path is not None and "system" not in frame:
         if not {"task", "example"} & {*frame}:
