@@ -50,10 +50,8 @@ def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json
     adjusted = stats.holm([float(each.p) for each in verdicts]) if verdicts else ()
     tests: dict[Place, dict[str, Json]] = {}
     for place, verdict, p in zip(places, verdicts, adjusted, strict=True):
-        error = float(verdict.error)
-        ends = stats.interval(statistics.fmean(found[place]), error, verdict.freedom)
-        reach = error * stats.detectable(verdict.freedom, len(places))
-        held = (*ends, float(p), None if p < stats.LEVEL else reach)
+        reach = float(verdict.error) * stats.detectable(verdict.freedom, len(places))
+        held = (*interval(found[place]), float(p), None if p < stats.LEVEL else reach)
         tests[place] = dict(zip(TESTED, held, strict=True))
     return tests
 
@@ -102,16 +100,15 @@ def against_baselines(
     return pairs
 
 
+def staged(runs: Sequence[Run]) -> set[tuple[str, str]]:
+    """Return run and label of each row with an intermediate stage."""
+    return {(run.name, r.policy) for run in runs for r in run.results if "intermediate" in r.config}
+
+
 def without_baseline(runs: Sequence[Run]) -> list[str]:
     """Return a note for each run with rows whose baseline has no intermediate stage."""
-    staged = {
-        (run.name, one.policy)
-        for run in runs
-        for one in run.results
-        if "intermediate" in one.config
-    }
-    rows = baselines_of(runs).items()
-    bases = {(run, base) for (run, row), base in rows if (run, row) in staged} - staged
+    with_stage, rows = staged(runs), baselines_of(runs).items()
+    bases = {(run, base) for (run, row), base in rows if (run, row) in with_stage} - with_stage
     return [
         f"{run}: has no differences, because the baseline {base} has no intermediate stage: set "
         "baseline: ROW in the experiment"

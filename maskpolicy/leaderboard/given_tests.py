@@ -168,8 +168,7 @@ def judged(found: Sequence[Pairs]) -> list[list[Comparison]]:
     """Test all pairs as one family; return the comparisons of each."""
     if not found:
         return []
-    order = [at for at, each in enumerate(found) if each.tested.any()]
-    order.sort(key=lambda at: found[at].is_average)
+    order = [at for at, each in enumerate(found) if each.tested.any()]  # averages come last
     tested = [found[at].of(found[at].tested) for at in order]
     single = [each.difference for each in tested if not each.is_average]
     means = [each.difference for each in tested if each.is_average]

@@ -213,12 +213,7 @@ def _by_run(point: Point) -> dict[int, float]:
 def _of_probes(found: Sequence[Accuracy], runs: Sequence[Run]) -> dict[_Place, dict[int, float]]:
     """Return the accuracies of the last layer; at step 0 those of the model without a stage."""
     numbers: dict[_Place, dict[int, float]] = {}
-    staged = {
-        (run.name, one.policy)
-        for run in runs
-        for one in run.results
-        if "intermediate" in one.config
-    }
+    staged = over_runs.staged(runs)
     rows = {run.name: [row for row in run.rows if (run.name, row) in staged] for run in runs}
     for each in sorted((one for one in found if one.is_last), key=lambda one: one.model.steps):
         model = each.model
