@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +30,6 @@ class _Answered:
 
     cells: Mapping[int, list[Result]]  # by row
     scores: Mapping[int, Mapping[int, NDArray[np.float32]]]  # by row and seed: (n,)
-
-    def mean(self, row: int) -> NDArray[np.float64]:
-        """Return a row's scores (n,), averaged over its seeds."""
-        seeds = list(self.scores[row].values())
-        return np.mean(seeds, axis=0, dtype=np.float64)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -76,7 +72,7 @@ def _task(board: Board, task: str, room: int) -> Json:
     texts = _texts(found, set(chosen))
     sources = predictions.read_questions(first.folder, task, {names[i] for i in chosen})
     for index in chosen:
-        entry = _entry(found, index, texts[index], sources.get(names[index]))
+        entry = _entry(texts[index], sources.get(names[index]))
         room -= len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace"))
         if room < 0:
             break
@@ -132,13 +128,13 @@ def _texts(found: _Answered, chosen: set[int]) -> dict[int, dict[int, list[Json]
     return texts
 
 
-def _entry(found: _Answered, index: int, texts: Mapping[int, list[Json]], source: Json) -> Json:
+def _entry(texts: Mapping[int, list[Json]], source: Json) -> Json:
     """Return one example with each row's most frequent answer over seeds and its mean score."""
     answers = {}
     for row, given in texts.items():
         counts = Counter(each["prediction"] for each in given)
         text, times = counts.most_common(1)[0]
-        score = round(100 * float(found.mean(row)[index]), 1)
+        score = round(100 * fmean(each["score"] for each in given), 1)
         answers[str(row)] = [_cut(text, _ANSWER), times, len(given), score]
     first = next(iter(texts.values()))[0]
     targets = [_cut(str(target), _ANSWER) for target in first.get("targets", ())]
