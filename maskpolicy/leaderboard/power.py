@@ -71,11 +71,6 @@ class StoredDifference:
         """The number of rows, 0 to 2, whose score is within EDGE of 0 or 1."""
         return sum(not EDGE <= share <= 1 - EDGE for share in self.shares)
 
-    @property
-    def shows_noise(self) -> bool:
-        """Whether the score of at least one row is far enough from 0 and 1 to vary."""
-        return self.at_edge < len(self.shares)
-
 
 @dataclass(frozen=True)
 class Power:
@@ -101,7 +96,9 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     stored = {
         block.label: _stored(experiment, graph, store, block.label, against) for block in blocks
     }
-    noisy = [each.pair for known in stored.values() for each in known if each.shows_noise]
+    noisy = [
+        one.pair for known in stored.values() for one in known if one.at_edge < len(one.shares)
+    ]
     noise = float(stats.run_noise(noisy)) if noisy else NOISE**2
     seeds = max(FEWEST, len(experiment.seeds))
     find = partial(finds, rows=len(against), tests=len(against) * len(blocks))
