@@ -17,7 +17,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -159,20 +159,6 @@ def pairs(made: Sequence[Floats], sizes: Sequence[int]) -> list[Difference]:
         for row in rows
         for answers in made
     ]
-
-
-def all_pairs(
-    made: Sequence[Floats], sizes: Sequence[int]
-) -> tuple[list[Difference], list[Difference]]:
-    """Return all pairs of rows on every task, and on the average of the tasks."""
-    groups = np.repeat(np.arange(len(sizes)), sizes)
-    single, means = [], []
-    for one, other in combinations(range(made[0].shape[1]), 2):
-        names = (str(one), str(other))
-        own = [stats.pair(each[:, one], each[:, other], groups, names) for each in made]
-        single += own
-        means.append(stats.average(own))
-    return single, means
 
 
 Method: TypeAlias = Callable[[Sequence[Difference]], Floats]
