@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -262,3 +263,24 @@ def test_a_row_has_one_colour_in_every_figure_of_a_run():
 def test_an_interval_is_drawn_whole():
     drawn = [Lines("", "x", "y", [Series("a", [0.5, 1.0], [0, 1], [-3.0, -2.0], [4.0, 4.0])])]
     assert drawing.figure(drawn).axes[0].get_ylim()[0] < -3
+
+
+def test_draws_of_a_passage_are_neither_more_text_nor_more_passages(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    tokens = Ragged.of_arrays([rng.zipf(1.5, 40).clip(max=50) for _ in range(30)])
+    row = SimpleNamespace(corpus="c", label="random", color=0, number=0)
+
+    def found(draws: int) -> dict[str, Json]:
+        again = tokens.take(np.tile(np.arange(30), draws))
+        masked = np.tile(np.arange(len(tokens.flat)) % 2 > 0, draws)
+        places = np.tile(np.arange(30), draws)
+        sample = SimpleNamespace(row=row, tokens=again, is_masked=masked, places=places)
+        monkeypatch.setattr(frequency, "samples", lambda *_, **__: ([sample], [], False))
+        rows = frequency.Frequency(draws=draws, least=2).analyse([], Store(tmp_path)).rows
+        return {each["policy"]: each for each in rows}
+
+    once, thrice = found(1), found(3)
+    assert thrice["(corpus)"] == once["(corpus)"]
+    assert thrice["random"]["tokens"] == 3 * once["random"]["tokens"]
+    one, other = (each["random"]["high"] - each["random"]["low"] for each in (once, thrice))
+    assert other > 0.8 * one  # the same masks again tell nothing new

@@ -22,7 +22,7 @@ _POINTS = 60  # the most points of a line in the plot
 
 
 @analysis(
-    "frequency", heading="How frequent the masked tokens are", of_masks=True, place=70, version=2
+    "frequency", heading="How frequent the masked tokens are", of_masks=True, place=70, version=3
 )
 @dataclass(frozen=True)
 class Frequency(Sampling):
@@ -48,7 +48,8 @@ class Frequency(Sampling):
         several = {each.row.label for own in by_row(found).values() for each in own[1:]}
         for label, tokens, color in _counted(found):
             counts = np.bincount(tokens.flat)
-            rows.append({"policy": label, **self._fitted(tokens)})
+            passages = len(tokens) // (1 if color == GREY else self.draws)
+            rows.append({"policy": label, **self._fitted(tokens, passages)})
             if label in several:
                 continue
             falling: NDArray[np.int64] = np.sort(counts[counts > 0])[::-1]
@@ -59,21 +60,20 @@ class Frequency(Sampling):
         panel = Lines("", "rank of a token", "share of the tokens (%)", series, True, False)
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
 
-    def _fitted(self, tokens: Ragged) -> Json:
+    def _fitted(self, tokens: Ragged, passages: int) -> Json:
         size = int(tokens.flat.max(initial=0)) + 1
         counts = np.bincount(tokens.flat, minlength=size)
         ranks = min(self.ranks, int(np.count_nonzero(counts >= self.least)))
-        line = _line(counts, ranks)
-        slope = low = high = None
-        if line is not None:
-            slope = line[0]
+        slope, fit = _line(counts, ranks) or (None, None)
+        low = high = None
+        if slope is not None:
             rng = np.random.default_rng([self.seed, len(tokens)])
             drawn = []
             for _ in range(self.resamples):
-                often = rng.multinomial(len(tokens), np.full(len(tokens), 1 / len(tokens)))
-                weights = np.repeat(often, tokens.lengths)
+                often = rng.multinomial(passages, np.full(passages, 1 / passages))
+                weights = np.repeat(np.resize(often, len(tokens)), tokens.lengths)  # in all draws
                 again = _line(np.bincount(tokens.flat, weights, minlength=size), ranks)
-                drawn.append(slope if again is None else again[0])
+                drawn.append(again[0] if again else slope)
             # sorting resampled counts biases the slope, so only its spread is used
             error = 1.96 * float(np.std(drawn))
             low, high = slope - error, slope + error
@@ -83,7 +83,7 @@ class Frequency(Sampling):
             "slope": slope,
             "low": low,
             "high": high,
-            "fit": None if line is None else line[1],
+            "fit": fit,
             "over_ranks": ranks,
         }
 
@@ -122,8 +122,9 @@ def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:
         corpora.setdefault(each.row.corpus, each)
     several = len(corpora) > 1
     counted = [
-        (f"{CORPUS} of {each.row.label}" if several else CORPUS, each.tokens, GREY)
+        (f"{CORPUS} of {each.row.label}" if several else CORPUS, each.tokens.take(first), GREY)
         for each in corpora.values()
+        for first in [np.arange(len(np.unique(each.places)))]  # the passages of one draw
     ]
     for each in found:
         before = np.concatenate([[0], np.cumsum(each.is_masked)])
