@@ -100,8 +100,8 @@ class BoardRow:
     @property
     def comparisons(self) -> dict[str, Comparison | None]:
         """The comparisons with the baseline, by task and average."""
-        means = {average_label(group): mean for group, mean in self.averages.items()}
-        return {task: one and one.comparison for task, one in self.scores.items()} | means
+        scores = {task: score and score.comparison for task, score in self.scores.items()}
+        return {**scores, **{average_label(group): one for group, one in self.averages.items()}}
 
     @property
     def is_baseline(self) -> bool:

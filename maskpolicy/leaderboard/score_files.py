@@ -163,13 +163,11 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
             return _checked(parquet.read_table(path, columns=there))
         if path.suffix == ".jsonl":
             frame = _checked(lines.read_json(path, lines.ReadOptions(block_size=_BLOCK)))
-            texts = [wanted[name] for name in (PREDICTION, REFERENCE) if wanted[name] in frame]
-            rows = [
-                json.loads(line)
-                for line in path.read_bytes().splitlines()
-                if texts and line.strip()
-            ]
-            return frame.assign(**{own: [_written(row.get(own)) for row in rows] for own in texts})
+            names = [wanted[name] for name in (PREDICTION, REFERENCE) if wanted[name] in frame]
+            if not names:
+                return frame
+            rows = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+            return frame.assign(**{own: [_written(row.get(own)) for row in rows] for own in names})
         read = tables.ReadOptions(block_size=_BLOCK)
         parse = tables.ParseOptions(delimiter=_SIGNS[path.suffix], newlines_in_values=True)
         there = tables.open_csv(path, read, parse).schema.names
