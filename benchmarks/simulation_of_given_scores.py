@@ -38,6 +38,7 @@ class Kind:
     shares: bool = False  # all tasks ask about the same groups
     graded: bool = False  # scores between 0 and 1, in place of right and wrong
     lacking: int = 0  # systems that lack one seed of the first task
+    single: int = 0  # systems that have one seed
 
 
 _UNEQUAL = (1,) * 40 + (5,) * 12 + (40,) * 5
@@ -71,6 +72,7 @@ KINDS = (
     Kind("3 seeds, noise 0.2, 2 tasks, 3 of 4 lack a seed", 4, 2, seeds=3, noise=0.2, lacking=3),
     Kind("4 seeds, noise 0.2, 5 tasks, 1 lacks a seed", 10, 5, seeds=4, noise=0.2, lacking=1),
     Kind("4 seeds, noise 0.2, 2 tasks, 1 of 2 lacks one", 2, 2, seeds=4, noise=0.2, lacking=1),
+    Kind("3 seeds, noise 0.8, 2 of 4 have one", systems=4, seeds=3, noise=0.8, single=2),
     Kind("one run each, runs differ by 0.1 logits", noise=0.1),
     Kind("one run each, runs differ by 0.2 logits", noise=0.2),
     Kind("the same, 1,000 examples", sizes=(1,) * 1000, noise=0.2),
@@ -92,6 +94,7 @@ def comparisons(kind: Kind, rng: np.random.Generator) -> list[Comparison]:
         if number == 0:
             lacking = np.arange(kind.lacking)
             scores[lacking, lacking % kind.seeds] = np.nan
+        scores[kind.systems - kind.single :, 1:] = np.nan
         tasks.append(Task(str(number), "score", groups, scores))
     order = np.arange(kind.systems)
     found = compare_all(tasks, order, lambda text: None, apart=not kind.shares)
