@@ -100,7 +100,7 @@ class BoardRow:
     @property
     def comparisons(self) -> dict[str, Comparison | None]:
         """The comparisons with the baseline, by task and average."""
-        scores = {task: score and score.comparison for task, score in self.scores.items()}
+        scores = {task: one.comparison if one else None for task, one in self.scores.items()}
         return {**scores, **{average_label(group): one for group, one in self.averages.items()}}
 
     @property

@@ -380,7 +380,7 @@ def test_the_contrasts_of_hundreds_of_rows_need_no_matrix_of_all_pairs():
         return np.linalg.matrix_rank(signs)
 
     for names in ("ab", "ab ac", "ab cd", "ab bc ca", "aa ab", "aa bb cd", "ab cd bd ee", "aa"):
-        pairs = [(one, other) for one, other in names.split()]
+        pairs = [(each[0], each[1]) for each in names.split()]
         assert stats.contrasts(pairs) == rank(pairs)
     every = [*combinations(map(str, range(300)), 2)]
     tracemalloc.start()
