@@ -244,14 +244,23 @@ def code_digests(entry: Registered) -> dict[str, str]:
     version of their stages stands for their code.
     """
     path = Path(entry.file)
-    if registry.is_builtin(entry.plugin) or not path.is_file():
+    if registry.is_builtin(entry.plugin):
         return {}
+    if not path.is_file():
+        raise ConfigError(
+            f"{entry.kind} {entry.name!r}: is in no file, so an edit would compute nothing again: "
+            "write it to a file, and name that in `plugins`"
+        )
     home = isolation.home_with(path)
-    if home is None:  # an installed package: the digests of what was imported
+    if home is None:  # imported by others: the digests of what was imported
         if entry.plugin not in _INSTALLED:
+            if isolation.code_digest(path) != entry.code:
+                raise ConfigError(f"{path}: was edited since it was imported: start Python again")
             base = folder_of(entry)
-            top = base / entry.plugin.__module__.partition(".")[0]
-            modules = {m for m in isolation.closure(path, base) if top in (m, *m.parents)} | {path}
+            modules = isolation.closure(path, base)
+            if {"site-packages", "dist-packages"} & {*base.parts}:  # with other packages
+                top = base / entry.plugin.__module__.partition(".")[0]
+                modules = {m for m in modules if top in (m, *m.parents)} | {path}
             files = {module: isolation.code_digest(module) for module in modules}
             files |= {data: sha256(data) for data in _files(entry)}
             _INSTALLED[entry.plugin] = _named(files, base)

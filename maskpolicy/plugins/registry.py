@@ -22,7 +22,7 @@ from maskpolicy.core.errors import (
 )
 from maskpolicy.core.metrics import METRICS, Metric, Part
 from maskpolicy.core.types import Denoising
-from maskpolicy.plugins import hooks
+from maskpolicy.plugins import hooks, isolation
 from maskpolicy.plugins.hooks import Hook
 from maskpolicy.plugins.statistics import Statistics
 
@@ -54,6 +54,7 @@ class Registered:
     facts: dict[str, Any]
     file: str
     line: int
+    code: str = ""  # digest of its file's code; "" for built-in plugins and those of plugin files
 
     @property
     def where(self) -> str:
@@ -251,7 +252,9 @@ def _entry(
             line = inspect.getsourcelines(plugin)[1]
     except (OSError, TypeError):  # typed into an interpreter
         file, line = f"<{plugin.__module__}>", 0
-    return Registered(kind, name, plugin, facts, file, line)
+    is_known = is_builtin(plugin) or str(plugin.__module__).startswith(isolation.PREFIX)
+    code = "" if is_known or not Path(file).is_file() else isolation.code_digest(Path(file))
+    return Registered(kind, name, plugin, facts, file, line, code)
 
 
 def _check(new: Registered) -> None:

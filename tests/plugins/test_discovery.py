@@ -145,3 +145,21 @@ def test_a_file_or_a_list_in_place_of_a_name_is_told_how_to_write_it():
         discovery.find_plugin("policy", "mine.py")
     with pytest.raises(ConfigError, match=r"^here: .* is several: write \[none, random\]"):
         discovery.find_plugin("policy", "none, random", where="here")
+
+
+def test_a_policy_that_an_import_alone_knows_is_in_keys_as_it_was_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "import beside_mine\n" + small.POLICY.format(name="imported")
+    Path("imported.py").write_text(text)
+    Path("beside_mine.py").write_text("")
+    __import__("imported")
+    entry = registry.entry("policy", "imported")
+    Path("imported.py").write_text(f"{text}X = 1\n")
+    with pytest.raises(ConfigError, match="was edited since it was imported"):
+        discovery.code_digests(entry)
+    Path("imported.py").write_text(f"{text}# a comment\n")
+    assert set(discovery.code_digests(entry)) == {"imported.py", "beside_mine.py"}
+    typed = {"__module__": "a_cell", "select": lambda self, passage, rng: passage.words[:1]}
+    registry.policy("typed")(type("Typed", (), typed))
+    with pytest.raises(ConfigError, match=r"policy 'typed': is in no file"):
+        discovery.code_digests(registry.entry("policy", "typed"))
