@@ -249,8 +249,15 @@ def locate(text: str, folders: Sequence[Path]) -> Path | None:
         path = Path(text).expanduser()
         for candidate in (folder / path for folder in (*folders, Path.cwd())):
             if candidate.exists():
-                return candidate.resolve()
+                return _without_links(candidate)
     return None
+
+
+def _without_links(path: Path) -> Path:
+    """Return the resolved path; of a link whose own ending says the format, only its folder's."""
+    real = path.resolve()
+    is_named = real.is_dir() or real.suffix == path.suffix  # unlike a blob of the Hub's cache
+    return real if is_named else path.parent.resolve() / path.name
 
 
 def matches(pattern: str, folders: Sequence[Path]) -> list[Path]:
@@ -262,7 +269,7 @@ def matches(pattern: str, folders: Sequence[Path]) -> list[Path]:
     for start in (*folders, Path.cwd()):
         # not Path.glob: it raises an error for absolute patterns
         hits = glob.glob(pattern, root_dir=start, recursive=True)  # noqa: PTH207
-        files = sorted((start / hit).resolve() for hit in hits if (start / hit).is_file())
+        files = sorted(_without_links(start / hit) for hit in hits if (start / hit).is_file())
         if files:
             return files
     return []

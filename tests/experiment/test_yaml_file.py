@@ -11,7 +11,7 @@ import pytest
 from refusals import messages, refused
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.experiment.yaml_file import read_text, values
+from maskpolicy.experiment.yaml_file import matches, read_text, values
 
 DEEP = 100_000
 
@@ -139,3 +139,13 @@ def test_a_mistake_is_one_line_with_key_and_suggestion(load, tmp_path, overrides
     message = refused(load, "policies=[none, random]", *overrides.split(" ;; "))
     assert says in message
     assert message.startswith((f"{tmp_path / 'mine.yaml'}: ", "override "))
+
+
+def test_a_link_keeps_the_ending_that_its_target_lacks(tmp_path):
+    for name in ("blob", "real.txt"):
+        (tmp_path / name).write_text("Text.")
+    (tmp_path / "a.txt").symlink_to("blob")
+    (tmp_path / "b.txt").symlink_to("real.txt")
+    names = [path.name for path in matches("*.txt", [tmp_path])]
+    assert names == ["a.txt", "real.txt", "real.txt"]
+    assert matches("a.txt", [tmp_path]) == [tmp_path.resolve() / "a.txt"]
