@@ -233,3 +233,11 @@ def test_a_line_that_is_too_long_is_one_malformed_row(tmp_path, monkeypatch, nam
     part = Layout(keys=("text",), part=Part(begin=16, end=16 + 21 + 62, before=1))
     if not name.endswith("gz"):
         assert [row.number for row in readers.rows(path, part)] == [2, 3]
+
+
+def test_a_quote_that_does_not_fit_is_text_in_a_tsv_file(tmp_path):
+    rows = '"Yes," he said.\t"No."', '" We\t" He , "', '"It\trains."', '"One"'
+    path = write(tmp_path, "a.tsv", "a\tb\n" + "\n".join(rows) + "\n")
+    wanted = [('"Yes," he said.', '"No."'), ('" We', '" He , "'), ('"It', 'rains."')]
+    assert read(path)[:3] == [dict(zip("ab", row, strict=True)) for row in wanted]
+    assert read(path)[3] == (5, "has 1 cells, not 2 (a, b)")

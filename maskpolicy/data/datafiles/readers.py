@@ -152,8 +152,22 @@ _ANY_SIZE = (1 << 31) - 1
 
 
 def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
-    """Yield the rows of a table; line breaks always end a row, even in quoted cells."""
-    return _table(stream, path, layout, text_lines, _quoted if layout.quoted else str.split, "\t")
+    """Yield the rows of a table; line breaks always end a row, even in quoted cells.
+
+    Quotes that do not fit, or make fewer cells than the first line has, are text (GLUE's).
+    """
+    width = 0
+
+    def split(line: str, delimiter: str) -> list[str]:
+        nonlocal width
+        cells = line.split(delimiter)
+        with suppress(csv.Error):
+            quoted = _quoted(line, delimiter)
+            cells = quoted if len(quoted) == (width or len(quoted)) else cells
+        width = width or len(cells)
+        return cells
+
+    return _table(stream, path, layout, text_lines, split if layout.quoted else str.split, "\t")
 
 
 def _joined(stream: IO[bytes], path: Path, part: Part) -> Iterator[Row]:
