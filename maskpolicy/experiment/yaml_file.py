@@ -164,8 +164,8 @@ def _apply(values: dict[str, Any], override: str) -> None:
         raise ConfigError(
             f"{where}: write key=value, without blanks around =, e.g. intermediate.steps=2000"
         )
-    if text.strip() in ("|", ">"):  # not the head of an empty block
-        text = f"'{text.strip()}'"
+    if text.strip() in ("|", ">") or text.lstrip().startswith("#"):  # no empty block, no comment
+        text = "'{}'".format(text.strip().replace("'", "''"))
     # parsed as the value of a key, so that a bare word or number means the same as in the file
     wrapped = _parse(f"value: {text}", where)
     if not isinstance(wrapped, dict) or list(wrapped) != ["value"]:

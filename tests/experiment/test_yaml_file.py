@@ -149,3 +149,9 @@ def test_a_link_keeps_the_ending_that_its_target_lacks(tmp_path):
     names = [path.name for path in matches("*.txt", [tmp_path])]
     assert names == ["a.txt", "real.txt", "real.txt"]
     assert matches("a.txt", [tmp_path]) == [tmp_path.resolve() / "a.txt"]
+
+
+def test_a_number_sign_begins_no_comment_on_the_command_line():
+    assert values("a: 1", "", ["b=#1 it's", "c= #", "d=1 # one"]) == dict(
+        a=1, b="#1 it's", c="#", d=1
+    )
