@@ -48,8 +48,8 @@ def test_csv_keeps_commas_quotes_and_line_breaks_of_quoted_cells(tmp_path):
         (b'text,n\nx,5" "\nB,2\n', {"text": "x", "n": '5" "'}),
         (b'text,n\n"A"b,1\nB,2\n', (2, "not a row of a .csv file: ',' expected after '\"'")),
         (b"text,n\nA\nB,2\n", (2, "has 1 cells, not 2 (text, n)")),
-        (b"text,n\n\xff,1\nB,2\n", (2, "not UTF-8 at byte 0")),
-        (b'text,n\n"A\n\xff",1\nB,2\n', (2, "not UTF-8 at byte 0")),
+        (b"text,n\n\xff,1\nB,2\n", (2, "not UTF-8 at byte 0: convert the file to UTF-8")),
+        (b'text,n\n"A\n\xff",1\nB,2\n', (2, "not UTF-8 at byte 0: convert the file to UTF-8")),
     ],
 )
 def test_a_malformed_row_of_csv_is_told_and_the_next_one_read(tmp_path, content, bad):

@@ -142,7 +142,8 @@ def text_lines(stream: IO[bytes], path: Path, part: Part = WHOLE) -> Iterator[Ro
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             yield Row(place, number, text.rstrip("\r\n"))
         except UnicodeDecodeError as error:
-            yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
+            reason = f"not UTF-8 at byte {error.start}: convert the file to UTF-8"
+            yield Row(place, number, error=reason)
 
 
 def check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
@@ -150,7 +151,11 @@ def check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
     names = list(there)
     for name in wanted:
         if name not in names:
-            raise DataError(f"{where}: no column {name!r}; there are {', '.join(names)}")
+            is_joined = len(names) == 1 and ";" in names[0]
+            advice = (
+                "separate columns by commas" if is_joined else "set corpus.column to the text's"
+            )
+            raise DataError(f"{where}: no column {name!r}; there are {', '.join(names)}: {advice}")
 
 
 Cut: TypeAlias = tuple[int, int]
