@@ -150,7 +150,7 @@ def _of_sentences(base: Path) -> Iterator[str]:
         names = [str(module.get("path")) for module in modules if isinstance(module, dict)]
         for folder in (base / name for name in names if name == Path(name).name not in ("", "..")):
             for path in sorted(folder.glob("*")):
-                if path.suffix in (".json", ".safetensors"):
+                if path.suffix in (".json", ".safetensors", ".bin"):
                     yield f"{folder.name}/{path.name}"
 
 

@@ -118,13 +118,15 @@ def test_a_head_can_be_chosen(call, encoder_words, tmp_path):
     folder = tiny.saved("roberta", tmp_path / "small")
     (folder / "modules.json").write_text('[{"path": ""}, {"path": "1_Pooling"}, {"path": ".."}]')
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text("{}")
+    for name in ("config.json", "pytorch_model.bin"):
+        (folder / "1_Pooling" / name).write_text("{}")
     for head in ("own", "new", "auto"):
         words = encoder_words(folder, f"model.head={head}", "--out", tmp_path / head)
         assert call(*words)[0] == 0
         assert_whole(tmp_path / head)
         copied = {path.name for path in (tmp_path / head).iterdir()}
         assert {"modules.json", "1_Pooling"} <= copied
+        assert len([*(tmp_path / head / "1_Pooling").iterdir()]) == 2
     weights = [(tmp_path / head / "model.safetensors").read_bytes() for head in ("new", "auto")]
     assert weights[0] == weights[1] != (tmp_path / "own" / "model.safetensors").read_bytes()
 
