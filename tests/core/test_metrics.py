@@ -68,23 +68,6 @@ def test_total(name, predictions, references, score, parts):
     assert found.scores == metrics.score(name, predictions, references)
 
 
-def test_the_evaluate_metrics_give_the_total_in_percent(tmp_path):
-    evaluation = pytest.importorskip("maskpolicy.core.metrics.hf_evaluate")
-    texts = (["York", "Hull", "York City"], [["York"], ["Leeds", "Bath"], ["a York"]])
-    own = {
-        "accuracy_f1": LABELS,
-        "correlation": (["1", "0", "3"], [["4"], ["3"], ["2"]]),
-        "entity_f1": (["B-PER O", "O O"], [["B-PER O"], ["O B-LOC"]]),
-    }
-    for name in metrics.METRICS:
-        predictions, references = own.get(name, texts)
-        total = metrics.total(name, predictions, references)
-        one = evaluation.AnswerMetric(name, keep_in_memory=True, cache_dir=str(tmp_path))
-        percent = one.compute(predictions=predictions, references=references)
-        scores = {name: total.score, **total.parts}
-        assert percent == pytest.approx({part: 100 * score for part, score in scores.items()})
-
-
 def test_only_a_metric_of_short_answers_gets_them():
     example = Example("q", "g", "And where?", ("In Ulm.",), short_answers=("Ulm",))
     assert metrics.answers("contains", example) == ("Ulm",)
