@@ -210,8 +210,8 @@ class RaggedWriter(AbstractContextManager["RaggedWriter"]):
     def _join(self) -> None:
         parts: list[tuple[str, np.dtype[Any], list[int], Path]] = []
         for name, column in self.columns.items():
-            shape = [column.total, *column.shape]
-            parts.append((name, column.dtype, shape, Path(column.flat.name)))
+            shape = [column.total, *column.first.shape[1:]]
+            parts.append((name, column.first.dtype, shape, Path(column.flat.name)))
             bounds = [column.rows + 1]
             parts.append((f"{name}.bounds", np.dtype(np.int64), bounds, Path(column.bounds.name)))
         parts.sort(key=lambda part: (-part[1].itemsize, part[0]))  # aligns each of them
@@ -237,22 +237,33 @@ class _Column:
         if first.dtype not in _CODES:
             kinds = ", ".join(TYPES)
             raise DataError(f"column {name!r}: its arrays are {first.dtype}, not one of {kinds}")
-        self.name, self.dtype, self.shape = name, first.dtype, first.shape[1:]
+        self.name, self.first = name, first[:0].copy()
         self.rows = self.total = 0
         self.flat = path.with_name(f"{path.name}.flat").open("wb", _COPIED)
         self.bounds = path.with_name(f"{path.name}.bounds").open("wb", _COPIED)
         self.bounds.write(bytes(8))
 
     def append(self, value: NDArray[Any]) -> None:
-        if value.shape[1:] != self.shape:
-            raise DataError(
-                f"column {self.name!r}, row {self.rows}: its array has the shape {value.shape}, "
-                f"and the first one has (n, {', '.join(map(str, self.shape))})"
-            )
-        self.flat.write(np.ascontiguousarray(value, self.dtype).tobytes())
+        check_alike(self.name, self.rows, value, self.first)
+        self.flat.write(np.ascontiguousarray(value, self.first.dtype).tobytes())
         self.rows += 1
         self.total += len(value)
         self.bounds.write(self.total.to_bytes(8, "little"))
+
+
+def check_alike(column: str, row: int, value: NDArray[Any], first: NDArray[Any]) -> None:
+    """Raise DataError for an array of another shape than the first, or numbers it cannot hold."""
+    if value.shape[1:] != first.shape[1:]:
+        what = "shape"
+        shown = [f"({', '.join(('n', *map(str, each.shape[1:])))})" for each in (value, first)]
+    elif value.size and not np.can_cast(value.dtype, first.dtype, "same_kind"):
+        what, shown = "type", [str(value.dtype), str(first.dtype)]
+    else:
+        return
+    raise DataError(
+        f"column {column!r}, row {row}: its array has the {what} {shown[0]}, and the first one has "
+        f"{shown[1]}: make all of them alike"
+    )
 
 
 def load(path: Path) -> dict[str, Ragged]:

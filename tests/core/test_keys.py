@@ -181,8 +181,14 @@ def test_a_file_gives_back_every_column_of_every_type(tmp_path):
 
 def test_a_shape_or_a_type_that_does_not_fit_names_its_column(tmp_path):
     rows = [np.zeros((1, 2), np.int32), np.zeros((2, 3), np.int32)]
-    with pytest.raises(DataError, match=r"column 'it', row 1: its array has the shape \(2, 3\)"):
+    with pytest.raises(DataError, match=r"column 'it', row 1: its array has the shape \(n, 3\)"):
         small.save(tmp_path / "it", {"it": rows})
+    rows = [np.zeros(0), np.asarray([1]), np.zeros(0, np.int32)]  # floats hold whole numbers
+    small.save(tmp_path / "it", {"it": rows})
+    with pytest.raises(DataError, match="row 1: its array has the type float64, and the first one"):
+        small.save(tmp_path / "it", {"it": [np.asarray([1]), np.asarray([0.5])]})
+    with pytest.raises(DataError, match="column 'it', row 7: its array has the type float64"):
+        ragged.check_alike("it", 7, np.zeros(2), np.zeros(0, np.uint8))  # of another shard
     with pytest.raises(DataError, match="column 'it': its arrays are int16"):
         small.save(tmp_path / "it", {"it": [np.zeros(1, np.int16)]})
 

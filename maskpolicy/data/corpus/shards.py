@@ -151,13 +151,7 @@ def _check(arrays: Mapping[str, Ragged], first: Mapping[str, Ragged], before: in
         odd = sorted(arrays.keys() ^ first.keys())[0]
         raise DataError(f"column {odd!r} is missing for some passages, e.g. around {before}")
     for name, array in arrays.items():
-        shape, usual = (("n", *rows.flat.shape[1:]) for rows in (array, first[name]))
-        if shape != usual:
-            shown = [f"({', '.join(map(str, each))})" for each in (shape, usual)]
-            raise DataError(
-                f"column {name!r}, row {before}: its array has the shape {shown[0]}, and the first "
-                f"one has {shown[1]}"
-            )
+        ragged.check_alike(name, before, array.flat, first[name].flat)
 
 
 def share(total: int, number: int, count: int) -> slice:
