@@ -128,8 +128,8 @@ ANNOTATE: Hook[Callable[[Sequence[Passage], Path | None], _Columns] | None] = Ho
     "annotate",
     None,
     "columns that `select` reads from `passage.columns`, arrays of one type, one for each passage: "
-    "spans, or numbers that go with them. Runs once for each corpus, in shards and over processes; the "
-    "result is an artifact of its own. `fitted` is the folder of a learned policy, or None. A "
+    "spans, or numbers that go with them. Runs once for each corpus, in shards and over processes; "
+    "the result is an artifact of its own. `fitted` is the folder of a learned policy, or None. A "
     "method with a parameter `statistics` gets the statistics of the corpus "
     "(`maskpolicy.Statistics`)",
     takes=("passages", "fitted"),

@@ -282,6 +282,7 @@ def check_hooks(kind: str, plugin: type, what: str) -> None:
     known, own = {hook.name: hook for hook in hooks.HOOKS[kind]}, hooks.field_names(plugin)
     if kind == "policy" and not hooks.reads_statistics(plugin):
         known = {name: hook for name, hook in known.items() if hook not in hooks.OF_STATISTICS}
+    _check_defaults(plugin, own, what)
     there = {name for name in dir(plugin) if not name.startswith("_")} | own
     for name in sorted(there - own - known.keys()):
         near = get_close_matches(name, known, n=1, cutoff=_SIMILAR)
@@ -306,6 +307,20 @@ def check_hooks(kind: str, plugin: type, what: str) -> None:
     for name in only.of(plugin) if kind == "policy" and only.name not in own else ():
         if name not in own:
             raise ConfigError(f"{what}: {only.name}: {unknown('field', name, own)}")
+
+
+def _check_defaults(plugin: type, own: set[str], what: str) -> None:
+    """Raise ConfigError for a subclass of a dataclass with fields that `dataclass` did not see."""
+    typed = {n for n, t in inspect.get_annotations(plugin).items() if "ClassVar" not in str(t)}
+    plain = {n for n, value in vars(plugin).items() if not hasattr(value, "__get__")}
+    unseen = own & plain - typed
+    if own and "__dataclass_fields__" not in vars(plugin):
+        unseen |= typed
+    for name in sorted(unseen):
+        raise ConfigError(
+            f"{what}: `{name}` has no effect in this subclass: write `{name}: TYPE = ..`, and "
+            "@dataclass(frozen=True) above the class"
+        )
 
 
 def _check_form(hook: hooks.Hook[Any], plugin: type, is_field: bool, what: str) -> None:

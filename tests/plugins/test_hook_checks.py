@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import make_dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,35 @@ def test_a_class_that_does_not_fit_is_refused(attributes, says):
     line = refused(check, "policy", made(**attributes), "my.py:3: policy 'mine'")
     assert line.startswith("my.py:3: policy 'mine'")
     assert says in line
+
+
+class Typed(made()):
+    ratio: float = 0.4
+
+
+class New(made()):
+    longest: int = 3
+
+
+@pytest.mark.parametrize(
+    ("plugin", "name"),
+    [
+        (Typed, "ratio"),
+        (New, "longest"),
+        (type("Plain", (made(),), {"ratio": 0.4}), "ratio"),
+        (dataclass(type("Plain", (made(),), {"ratio": 0.4})), "ratio"),
+    ],
+)
+def test_a_default_that_a_subclass_would_not_have_is_refused(plugin, name):
+    assert plugin().ratio == 0.5
+    refused(
+        check,
+        "policy",
+        plugin,
+        "it",
+        match=f"`{name}` has no effect in this subclass: write `{name}: TYPE = ",
+    )
+    check("policy", dataclass(Typed), "it")
 
 
 def test_a_required_hook_that_is_missing_is_named_with_its_signature():
