@@ -17,9 +17,10 @@ from maskpolicy.policies.part_of_speech import PartOfSpeech
 from maskpolicy.policies.pos_weighted import PosWeighted, relative
 from maskpolicy.policies.salient_span import SalientFirst, SalientSpan
 from maskpolicy.policies.self_evolution import SelfEvolution
+from refusals import refused
 from small import current
 
-from maskpolicy import ConfigError, DataError, MaskingCollator, as_spans
+from maskpolicy import ConfigError, DataError, MaskingCollator, StageError, as_spans
 from maskpolicy.core.distribution import Distribution, at_draw
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import generator
@@ -29,7 +30,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS, policy_block
 from maskpolicy.masking.selection import Masker, select
 from maskpolicy.models.training.specials import Specials
-from maskpolicy.models.training.steps import MaskedSteps
+from maskpolicy.models.training.steps import MaskedSteps, examples_of
 from maskpolicy.plugins.discovery import instance
 
 TIMES = 4000
@@ -131,6 +132,20 @@ def test_passages_have_as_many_examples_as_entities(examples, without):
     empty = replace(policy, without="drop"), Passages({**passages.arrays, "entities": none})
     with pytest.raises(DataError, match="salient-span: gives no example of any passage"):
         steps(*empty)(0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda passages: [1] * 3, "a whole number from 0 for each of the 15 passages"),
+        (lambda passages: [0.5] * len(passages), "a whole number from 0"),
+        (lambda passages: [-1] * len(passages), "a whole number from 0"),
+        (lambda passages: len(passages) / 0, r"examples_of failed: ZeroDivisionError.*\.py:\d+\)"),
+    ],
+)
+def test_examples_that_cannot_be_counted_are_refused(wrong, said):
+    made = type("Counts", (), {"examples_of": lambda self, passages: wrong(passages)})()
+    refused(examples_of, made, small.passages(), error=StageError, match=f"policy Counts: .*{said}")
 
 
 def test_examples_of_passages_do_not_go_with_mixtures_and_collators():

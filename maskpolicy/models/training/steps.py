@@ -31,7 +31,7 @@ from maskpolicy.models.training.batching import (
 )
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import policy_name
+from maskpolicy.plugins.registry import policy_errors, policy_fault, policy_name
 from maskpolicy.plugins.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -55,9 +55,19 @@ class Cut:
 
 
 def examples_of(policy: Policy, passages: Sequence[Passage]) -> NDArray[np.int64]:
-    """Return the passage of each example, and its number in the passage, (n, 2)."""
+    """Return the passage of each example, and its number in the passage, (n, 2).
+
+    Raises PluginError if a user's `examples_of` fails, or returns something else.
+    """
     count: Any = hooks.EXAMPLES_OF.of(policy)
-    counts = np.asarray(count(passages), np.int64)
+    with policy_errors(policy, lambda: "examples_of"):
+        counts = np.asarray(count(passages))
+        if counts.shape != (len(passages),) or counts.dtype.kind not in "iu" or (counts < 0).any():
+            raise policy_fault(
+                policy,
+                "examples_of must return a whole number from 0 for each of the "
+                f"{len(passages)} passages",
+            )
     numbers = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
     return np.stack([np.arange(len(counts)).repeat(counts), numbers], axis=1)
 
