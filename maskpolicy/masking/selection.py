@@ -334,9 +334,10 @@ class Masker:
     @property
     def follows_progress(self) -> bool:
         """Whether what is masked depends on the progress of the training."""
-        policies = [self.policy, *(leaf.policy for leaf in self.leaves)]
-        extra = (hooks.SELECT.extra(one) | hooks.CHOOSE_MEMBER.extra(one) for one in policies)
-        return any(map(scheduled_fields, policies)) or any("progress" in each for each in extra)
+        own = self.policy
+        asks = "progress" in hooks.SELECT.extra(own) | hooks.CHOOSE_MEMBER.extra(own)
+        follow = any(member.follows_progress for member in self.members)
+        return asks or follow or bool(scheduled_fields(own))
 
     def select(
         self,

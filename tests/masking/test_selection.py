@@ -171,6 +171,9 @@ def test_members_are_drawn_by_their_weights_which_may_follow_a_schedule():
     assert drawn(policy, progress=0.75)["maskspans"] == pytest.approx(150, abs=45)
     assert Masker.of(policy, Denoising()).follows_progress
     assert not Masker.of(Mixture(members), Denoising()).follows_progress
+    inner = {"name": "mixture", "members": ["random"], "weights": [{"start": 1, "end": 0}]}
+    nested = Mixture((inner, "random"))
+    assert Masker.of(nested, Denoising()).follows_progress
 
 
 @pytest.mark.parametrize("wrong", [2, -1, "x", None, 0.5])
