@@ -149,6 +149,26 @@ def test_spans_in_columns_of_the_rows_are_masked():
     assert words(batch["labels"][0]) == "<s> Anna Kovar<mask> Rome</s>"
 
 
+@pytest.mark.parametrize(
+    ("spans", "said"),
+    [
+        ([(0, 10, 3), (23, 27, 5)], " Anna Kovar<mask> Rome"),  # further items, as in a corpus
+        ([[0, 10, "PER"]], " Anna Kovar"),
+        (torch.tensor([[0, 10]]), " Anna Kovar"),
+        (None, None),
+        ([0, 10], r"'answers' must be a list of \[start, end\] characters"),
+        ([[10, 0]], r"\[10, 0\] is not a range of the 86-character text"),
+    ],
+)
+def test_spans_of_rows_are_read_as_those_of_a_corpus(spans, said):
+    row = {"text": small.TEXTS[0], "answers": spans}
+    collate = collator(Column("answers", spans="all"), columns=("answers",))
+    if "text" in str(said) or "must" in str(said):
+        refused(collate, [row], error=DataError, match=said)
+    else:
+        assert words(collate([row])["labels"][0]) == (f"<s>{said}</s>" if said else "")
+
+
 @pytest.mark.parametrize("text", ["nothing is here", "x", ""])
 def test_a_batch_without_any_span_has_no_labels_and_no_gradient(text):
     batch = collator("salient-span")([{"text": text}] * 2)

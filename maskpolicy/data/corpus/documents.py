@@ -288,22 +288,5 @@ def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Doc
         return None
     text = row.value[column]
     fields.check(text, f"key {column!r}")
-    spans = {name: _spans(row.value, name, len(text)) for name in columns}
+    spans = {name: fields.spans(row.value, name, len(text)) for name in columns}
     return Document(f"{prefix}:{row.number}", text, spans)
-
-
-def _spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
-    """Return the [start, end) characters in a column; null is [], further items are ignored."""
-    if name not in row:
-        raise DataError(f"key {name!r} is missing")
-    value = row[name] if row[name] is not None else []
-    items = value if isinstance(value, list) else [value]
-    bounds = [item[:2] if isinstance(item, list) else [] for item in items]
-    if any([type(bound) for bound in each] != [int, int] for each in bounds):
-        raise DataError(f"key {name!r} must be a list of [start, end] characters")
-    for begin, end in bounds:
-        if not 0 <= begin < end <= length:
-            raise DataError(
-                f"key {name!r}: {[begin, end]} is not a range of the {length}-character text"
-            )
-    return bounds

@@ -53,6 +53,23 @@ def records(row: Mapping[str, Any], *keys: str) -> list[dict[str, Any]]:
     return list(_of_kind(row, keys, list, "a list of objects", dict))
 
 
+def spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
+    """Return the [start, end) characters in a column; null is [], further items are ignored."""
+    if name not in row:
+        raise DataError(f"key {name!r} is missing")
+    value = getattr(row[name], "tolist", lambda: row[name])()  # arrays in rows of a collator
+    items = [] if value is None else value if isinstance(value, list | tuple) else [value]
+    bounds = [[*item[:2]] if isinstance(item, list | tuple) else [] for item in items]
+    if any([type(bound) for bound in each] != [int, int] for each in bounds):
+        raise DataError(f"key {name!r} must be a list of [start, end] characters")
+    for begin, end in bounds:
+        if not 0 <= begin < end <= length:
+            raise DataError(
+                f"key {name!r}: {[begin, end]} is not a range of the {length}-character text"
+            )
+    return bounds
+
+
 def check(value: str, what: str) -> None:
     """Raise DataError for a text with a NUL or a lone surrogate; messages name it `what`."""
     if reason := unusable(value):

@@ -297,7 +297,7 @@ class MaskingCollator:
         missing = [name for name in self.columns if name not in row or row.get("text") is None]
         if missing:
             raise DataError(f"a row lacks column {missing[0]!r}, or the 'text' of its offsets")
-        columns = {name: as_spans(np.asarray(row[name])).tolist() for name in self.columns}
+        columns = {name: fields.spans(row, name, len(text)) for name in self.columns}
         document = Document(str(row.get("id", key)), text, columns, self.language)
         whole = passage(document, tokens, offsets)
         return first_tokens(whole, self._most)
