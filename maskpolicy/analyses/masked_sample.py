@@ -38,9 +38,9 @@ from maskpolicy.pipeline.stages.training_text import (
     open_views,
 )
 from maskpolicy.pipeline.store.artifacts import Store, available
-from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import changed_since, instance, plugin_of_run
 from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.registry import gives_examples
 
 FILE = "masks.safetensors"
 _REPEATED = 32  # passages that are masked twice, to check that the masks are the same
@@ -195,7 +195,7 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
     # where each example of the sample is in the order of the training, with the examples' lengths
     items, lengths, scale = sampling.places(len(whole)), whole.lengths, 1.0
     numbers: list[int] | None = None
-    if hooks.gives_examples(policy):
+    if gives_examples(policy):
         counted = np.arange(len(corpus)) if params.pace else places
         examples = examples_of(policy, [views[0][place] for place in counted.tolist()])
         own = counted[examples[:, 0]]

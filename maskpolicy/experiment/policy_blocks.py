@@ -27,7 +27,13 @@ from maskpolicy.experiment.definition import (
 from maskpolicy.experiment.pointers import pointer
 from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import DENOISING_KEYS, ROW_KEYS, policy_name
+from maskpolicy.plugins.registry import (
+    DENOISING_KEYS,
+    ROW_KEYS,
+    depends,
+    gives_examples,
+    policy_name,
+)
 
 AT_POSITIONS = Denoising(corruption="token", target="spans", join="none")
 """The denoising objective of an encoder: it predicts each masked token at its own position."""
@@ -138,7 +144,7 @@ def policy_block(
         if kind:
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
         _check_objective(denoising, policy, where)
-        if hooks.REANNOTATE.of(policy) is not None and hooks.gives_examples(policy):
+        if hooks.REANNOTATE.of(policy) is not None and gives_examples(policy):
             raise ConfigError(f"{where}: {name}: has `reannotate`, so each passage is one example")
     else:
         members = member_blocks(policy, where, shared, kind, asked)
@@ -201,7 +207,7 @@ def member_blocks(
                 f"{place}: {member.name} annotates again during training, which no member of "
                 "another policy can: give it a row of its own"
             )
-        if hooks.gives_examples(member.policy):
+        if gives_examples(member.policy):
             raise ConfigError(
                 f"{place}: {member.name} decides how many examples a passage gives, which no "
                 "member of another policy can: give it a row of its own"
@@ -255,7 +261,7 @@ def policy_depends(block: PolicyBlock) -> Json:
 def _depends(policy: Any) -> Json:
     annotates = hooks.ANNOTATE.of(policy) or hooks.REANNOTATE.of(policy)
     has_stage = annotates or hooks.reads_statistics(policy)
-    return None if has_stage else hooks.DEPENDS.of(policy)()
+    return None if has_stage else depends(policy)
 
 
 def _drawn(block: PolicyBlock) -> Iterator[PolicyBlock]:

@@ -92,7 +92,7 @@ def compare(params: object) -> None:
     if depends is not None:
         made = discovery.instance("policy", str(policy), getattr(params, "fields", {}))
         draws = hooks.CHOOSE_MEMBER.of(made) is not None  # its members are in `depends` too
-        if not draws and plain(hooks.DEPENDS.of(made)(), "depends") != plain(depends, "depends"):
+        if not draws and plain(registry.depends(made), "depends") != plain(depends, "depends"):
             raise ConfigError(
                 f"policy {policy}: what its `depends` names (such as a spaCy pipeline) "
                 "was changed while a command uses it: run the command again"

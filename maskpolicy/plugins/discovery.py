@@ -115,7 +115,9 @@ def build(entry: Registered, values: Mapping[str, Any], where: str) -> Any:
     """
     try:
         return entry.plugin(**values)
-    except (MaskpolicyError, ValueError, TypeError) as error:
+    except Exception as error:
+        if not isinstance(error, MaskpolicyError | ValueError | TypeError):
+            raise ConfigError(f"{where}: {cause_at(error, entry.file)}") from error
         field, _, reason = str(error).partition(": ")
         if field in values:
             raise ConfigError(f"{schema.at(where, field)}: {reason}") from error

@@ -391,12 +391,6 @@ def field_names(plugin: Any) -> set[str]:
     return {field.name for field in fields(plugin)} if is_dataclass(plugin) else set()
 
 
-def gives_examples(policy: Any) -> bool:
-    """Return whether a policy decides how many examples a passage gives."""
-    count = EXAMPLES_OF.of(policy)
-    return count is not None and count([]) is not None
-
-
 def reads_statistics(plugin: Any) -> bool:
     """Return whether a policy, its class or an instance, reads statistics of the corpus."""
     return STATISTICS in FIT.extra(plugin) or masks_by_statistics(plugin)

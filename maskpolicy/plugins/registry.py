@@ -21,7 +21,7 @@ from maskpolicy.core.errors import (
     unknown,
 )
 from maskpolicy.core.metrics import METRICS, Metric, Part
-from maskpolicy.core.types import Denoising
+from maskpolicy.core.types import Denoising, Json
 from maskpolicy.plugins import hooks, isolation
 from maskpolicy.plugins.hooks import Hook
 from maskpolicy.plugins.statistics import Statistics
@@ -372,6 +372,19 @@ def policy_errors(policy: Any, doing: Callable[[], str]) -> Iterator[None]:
     except Exception as error:
         what = f"{doing()} failed: {cause_in(policy, error)}"
         raise policy_fault(policy, what) from error
+
+
+def depends(policy: Any) -> Json:
+    """Return what a policy's `depends` returns; raises a `policy_fault` if it fails."""
+    with policy_errors(policy, lambda: "depends"):
+        return hooks.DEPENDS.of(policy)()
+
+
+def gives_examples(policy: Any) -> bool:
+    """Return whether a policy decides how many examples a passage gives."""
+    count = hooks.EXAMPLES_OF.of(policy)
+    with policy_errors(policy, lambda: "examples_of no passages"):
+        return count is not None and count([]) is not None
 
 
 def policy_fault(policy: Any, what: str) -> StageError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 from refusals import refused
 
-from maskpolicy.core.errors import ConfigError
-from maskpolicy.plugins import hooks, registry
+from maskpolicy.core.errors import ConfigError, StageError
+from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.registry import check_hooks as check
 
 
@@ -137,6 +138,28 @@ def test_a_default_that_a_subclass_would_not_have_is_refused(plugin, name):
         match=f"`{name}` has no effect in this subclass: write `{name}: TYPE = ",
     )
     check("policy", dataclass(Typed), "it")
+
+
+@dataclass(frozen=True)
+class Broken:
+    def __post_init__(self):
+        self.compiled = re.compile("a")
+
+    def depends(self):
+        return {}["version"]
+
+    def examples_of(self, passages):
+        return [passages[0]]
+
+
+def test_errors_in_other_methods_of_a_plugin_name_it_and_its_line():
+    entry = registry.Registered("policy", "broken", Broken, {}, __file__, 1)
+    said = refused(discovery.build, entry, {}, "row")
+    assert re.fullmatch(r"row: FrozenInstanceError: cannot .* \(\S+test_hook_checks.py:\d+\)", said)
+    policy = object.__new__(Broken)
+    for call in (registry.depends, registry.gives_examples):
+        said = refused(call, policy, error=StageError, match=r"^policy Broken: .* failed: \w+Error")
+        assert "test_hook_checks.py:" in said
 
 
 def test_a_required_hook_that_is_missing_is_named_with_its_signature():

@@ -26,7 +26,7 @@ from maskpolicy.pipeline.stages.general_loss import LOSS, GeneralLossParams
 from maskpolicy.pipeline.stages.params import GeneralParams
 from maskpolicy.pipeline.stages.policy_inputs import policy_params
 from maskpolicy.pipeline.stages.training_text import statistics_keys
-from maskpolicy.plugins import hooks
+from maskpolicy.plugins import hooks, registry
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.hooks import STATISTICS
 
@@ -211,7 +211,7 @@ def _masking(leaf: PolicyBlock) -> dict[str, Any]:
     fields = policy_params(leaf)
     del fields["member_code"]  # a leaf has no members
     if hooks.ANNOTATE.of(leaf.policy):
-        fields["depends"] = hooks.DEPENDS.of(leaf.policy)()
+        fields["depends"] = registry.depends(leaf.policy)
     return {**fields, "code": fields["code"] or None, "how": asdict(leaf.denoising)}
 
 

@@ -402,7 +402,7 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
         why += "encoder, which plain Transformers models cannot do"
     elif leaf.denoising.replaced_token_detection is not None:
         why = " with replaced_token_detection trains a generator, which a collator does not have"
-    elif hooks.gives_examples(policy):
+    elif registry.gives_examples(policy):
         why = " decides how many examples a passage gives, and a collator makes one of each row"
     elif leaf.weighs:
         why = " weighs the losses of passages or tokens, which the loss of plain Transformers "

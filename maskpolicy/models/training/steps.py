@@ -31,7 +31,7 @@ from maskpolicy.models.training.batching import (
 )
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import policy_errors, policy_fault, policy_name
+from maskpolicy.plugins.registry import gives_examples, policy_errors, policy_fault, policy_name
 from maskpolicy.plugins.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class MaskedSteps:
 
         Raises DataError for a policy that gives no example at all.
         """
-        if not hooks.gives_examples(self.policy):
+        if not gives_examples(self.policy):
             return None
         found = examples_of(self.policy, self.shown[0])
         if not len(found):

@@ -36,7 +36,7 @@ from maskpolicy.pipeline.stages.policy_inputs import PolicyInputs, policy_params
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 from maskpolicy.pipeline.stages.training_text import FEEDBACK, VALIDATION_PREFIX
 from maskpolicy.pipeline.stages.tuned_rows import TunedRow
-from maskpolicy.plugins import hooks
+from maskpolicy.plugins import registry
 
 CellName = TypeVar("CellName", bound=tuple[object, ...])
 ZERO_SHOT = Training(
@@ -329,7 +329,7 @@ class _Builder:
             **{**policy_params(block), "versions": None},
             how=block.denoising,
             spec=spec,
-            depends=hooks.DEPENDS.of(block.policy)(),
+            depends=registry.depends(block.policy),
             first=first,
             until=min(first + size, spec.steps),
             **self.inputs.of_kind(),

@@ -31,6 +31,7 @@ from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 from maskpolicy.pipeline.stages.training_text import ANNOTATE, numbered
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
+from maskpolicy.plugins.registry import depends
 
 
 class PolicyInputs:
@@ -98,7 +99,7 @@ class PolicyInputs:
             **reader_params(block),
             spec=settled(replace(spec, seed=spec.seed + run), "fit", self.experiment.resources),
             how=block.denoising if hooks.FITS_TO_DENOISING.of(block.policy) else None,
-            depends=(hooks.DEPENDS.of(block.policy)() or None) if from_labels else None,
+            depends=(depends(block.policy) or None) if from_labels else None,
             language=language,
         )
         before = learned_policies.start(block)
@@ -170,6 +171,6 @@ def reader_params(block: PolicyBlock) -> dict[str, Any]:
 def reader(block: PolicyBlock) -> ReaderParams:
     """Return the policy of a row as one that reads a corpus; a ConfigError names the row."""
     try:
-        return ReaderParams(**reader_params(block), depends=hooks.DEPENDS.of(block.policy)())
+        return ReaderParams(**reader_params(block), depends=depends(block.policy))
     except ConfigError as error:
         raise type(error)(f"policies: {block.label}: {error}") from error
