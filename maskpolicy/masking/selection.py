@@ -147,11 +147,11 @@ def select(
     if "progress" in hooks.SELECT.extra(policy):
         more["progress"] = progress
     drawn = _drawing(policy, progress, seed, streams)
-    numbers = examples if hooks.EXAMPLE_NUMBER in hooks.SELECT.extra(policy) else None
+    asks = hooks.EXAMPLE_NUMBER in hooks.SELECT.extra(policy)
     with policy_errors(policy, lambda: f"select of passage {passage.id!r}"):
         for i, (passage, epoch) in enumerate(zip(passages, epochs, strict=True)):
-            if numbers is not None:
-                more[hooks.EXAMPLE_NUMBER] = numbers[i]
+            if asks:
+                more[hooks.EXAMPLE_NUMBER] = examples and examples[i]
             now = drawn(passage, epoch)  # before `rng`, because streams are one generator
             rng = streams.at(seed, epoch, passage.id)
             spans.append(now.select(passage, rng, **more))

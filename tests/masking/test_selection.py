@@ -188,3 +188,15 @@ def test_choose_accepts_weights_of_any_sum_but_zero():
     assert counts[0] == pytest.approx(200, abs=50) and counts[1] == 0
     for none in ([0.0, 0.0], []):
         refused(choose, none, rng, match="weights: add up to 0")
+
+
+class Numbered:
+    def select(self, passage, rng, example):
+        return passage.pieces[:1] if example is None else passage.pieces[example : example + 1]
+
+
+def test_the_number_of_an_example_is_none_where_a_passage_is_one():
+    passages = [small.ids(range(5))] * 2
+    assert [spans.tolist() for spans in select(Numbered(), passages, 0, [0, 0])] == [[[0, 1]]] * 2
+    found = select(Numbered(), passages, 0, [0, 0], examples=[0, 3])
+    assert [spans.tolist() for spans in found] == [[[0, 1]], [[3, 4]]]
