@@ -54,8 +54,6 @@ class Frequency:
 
 def spread(ranks: NDArray[np.float32], mean: float, power: float) -> NDArray[np.float64]:
     """Return chances (t,) with this mean that follow the ranks (t,)."""
-    if not len(ranks):
-        return np.zeros(0)
     weights = ((ranks - ranks.min()) / max(np.ptp(ranks), 1)).astype(np.float64) ** power
     if (now := weights.mean()) > mean:
         return np.asarray(weights * (mean / now))

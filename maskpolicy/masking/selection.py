@@ -154,7 +154,8 @@ def select(
                 more[hooks.EXAMPLE_NUMBER] = examples and examples[i]
             now = drawn(passage, epoch)  # before `rng`, because streams are one generator
             rng = streams.at(seed, epoch, passage.id)
-            spans.append(now.select(passage, rng, **more))
+            is_empty = not len(passage.tokens)  # policies may read a first word or sentence
+            spans.append(as_spans([]) if is_empty else now.select(passage, rng, **more))
     check(spans, passages, policy)
     return spans
 
@@ -197,7 +198,7 @@ def loss_weights(
         for passage, spans, epoch in zip(*selected, strict=True):
             now = drawn(passage, epoch)
             own: Any = 1.0
-            if weigh is not None:
+            if weigh is not None and len(passage.tokens):
                 own = np.asarray(now.weigh(passage, spans), np.float64)
                 is_valid = (np.isfinite(own) & (own >= 0)).all()
                 if own.shape not in ((), passage.tokens.shape) or not is_valid:

@@ -17,8 +17,9 @@ from refusals import refused
 from maskpolicy import ConfigError, Passage, as_spans, choose, draw, draw_highest, draw_weighted
 from maskpolicy.core.errors import PluginError
 from maskpolicy.core.schema import Schedule
+from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Spans
-from maskpolicy.masking.selection import Masker, check, select
+from maskpolicy.masking.selection import Masker, check, loss_weights, select
 from maskpolicy.plugins import registry
 
 PASSAGES = small.passages()
@@ -192,6 +193,7 @@ def test_choose_accepts_weights_of_any_sum_but_zero():
 
 class Numbered:
     def select(self, passage, rng, example):
+        assert passage.sentences[0, 0] == 0
         return passage.pieces[:1] if example is None else passage.pieces[example : example + 1]
 
 
@@ -200,3 +202,11 @@ def test_the_number_of_an_example_is_none_where_a_passage_is_one():
     assert [spans.tolist() for spans in select(Numbered(), passages, 0, [0, 0])] == [[[0, 1]]] * 2
     found = select(Numbered(), passages, 0, [0, 0], examples=[0, 3])
     assert [spans.tolist() for spans in found] == [[[0, 1]], [[3, 4]]]
+
+
+def test_no_policy_is_asked_about_a_passage_without_a_token():
+    [spans] = select(Numbered(), [small.ids([])], 0, [0])
+    assert spans.shape == (0, 2)
+    weighing = type("Weighing", (), {"weigh": lambda self, passage, spans: passage.sentences[0]})()
+    selected = [small.ids([])], [spans], [0]
+    assert loss_weights(weighing, Denoising(), selected, 0, Streams(), 0.0) == [1.0]
