@@ -23,8 +23,10 @@ from maskpolicy.policies.typhoon import Typhoon, chances, update
 
 from maskpolicy import DataError, Passage, Statistics, Store, as_spans
 from maskpolicy.core.ragged import load
+from maskpolicy.data.corpus import sums
 from maskpolicy.data.world import make, write
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.models.learned import Context, Contexts
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
@@ -336,3 +338,14 @@ def test_both_texts_of_a_pair_are_read_one_after_the_other():
         *("Boats sink / Great boats float", "Boats", "Boats sink", "Boats sink / Great"),
         *("Boats sink / boats", "Boats sink / boats float"),
     ]
+
+
+def test_a_setting_with_the_name_of_a_class_variable_is_a_setting(monkeypatch):
+    counted = []
+    monkeypatch.setattr(Typhoon, "count", lambda self, passages: Counter(counted.append(1) or "a"))
+    sums.statistics_of(Typhoon(("cola",), passes=3), [small.ids([1])])
+    assert len(counted) == 1
+    block = replace(
+        policy_block({"name": "random"}, "row", {}), policy=SimpleNamespace(version="second")
+    )
+    assert policy_versions(block) is None
