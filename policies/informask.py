@@ -109,14 +109,12 @@ class InforMaskRates:
 
 def count_pairs(passages: Sequence[Passage], window: int) -> Counter[Any]:
     """Count tokens by id, pairs of tokens by (smaller id, larger id), and both under their name."""
-    counts: Counter[Any] = Counter()
     tokens = np.concatenate([passage.tokens for passage in passages])
     pairs = np.concatenate([_pairs(passage.tokens, window)[1] for passage in passages])
-    for found, name in ((tokens, TOKENS), (pairs, PAIRS)):
-        unique, numbers = np.unique(found, axis=0, return_counts=True)
-        keys = map(tuple, unique.tolist()) if unique.ndim == 2 else unique.tolist()
-        counts.update(dict(zip(keys, numbers.tolist(), strict=True)))
-        counts[name] = len(found)
+    counts: Counter[Any] = Counter({TOKENS: len(tokens), PAIRS: len(pairs)})
+    unique, back = _distinct(pairs)
+    counts.update({id: n for id, n in enumerate(np.bincount(tokens).tolist()) if n})
+    counts.update(dict(zip(map(tuple, unique.tolist()), np.bincount(back).tolist(), strict=True)))
     return counts
 
 
@@ -128,10 +126,8 @@ def neighbours(
     It is 0 past the last token, and for two tokens that never occur near each other.
     """
     found = [_pairs(passage.tokens, window) for passage in passages]
-    unique, back = np.unique(
-        np.concatenate([pairs for _, pairs in found]), axis=0, return_inverse=True
-    )
-    values, end = information(unique, statistics).astype(np.float32)[back.ravel()], 0
+    unique, back = _distinct(np.concatenate([pairs for _, pairs in found]))
+    values, end = information(unique, statistics).astype(np.float32)[back], 0
     for passage, (places, pairs) in zip(passages, found, strict=True):
         table = np.zeros((len(passage.tokens), window), np.float32)
         begin, end = end, end + len(pairs)
@@ -178,6 +174,12 @@ def best_mask(
         apart = drawn[:, :-distance] != drawn[:, distance:]
         relevance += apart @ table[:-distance, distance - 1].astype(np.float64)
     return drawn[relevance.argmax()]
+
+
+def _distinct(pairs: Pairs) -> tuple[Pairs, NDArray[np.int64]]:
+    """Return the different pairs, sorted, and the place of each pair among them, (n,)."""
+    codes, back = np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_inverse=True)
+    return np.stack([codes >> 32, codes & 0xFFFFFFFF], axis=1), back
 
 
 def _pairs(tokens: NDArray[np.int32], window: int) -> tuple[NDArray[np.int64], Pairs]:
