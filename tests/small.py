@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -224,4 +225,15 @@ def excluding(source: Any) -> Any:
 def denoising_pair(passage: Passage, spans: Any, how: Any, mask: Any, *seeds: int) -> Any:
     """Return the pair of one passage; `seeds` are the seed and the epoch, 0 by default."""
     seed, epoch = (*seeds, 0, 0)[:2]
-    return denoising_pairs([passage], [spans], how, mask, seed, [epoch])[0]
+    return pair_of(denoising_pairs([passage], [spans], how, mask, seed, [epoch]), 0)
+
+
+def pair_of(written: Any, i: int) -> Any:
+    """Return one pair of many."""
+    return SimpleNamespace(
+        source=written.sources[i],
+        target=written.targets[i],
+        excluded=Ragged(written.excluded, written.sources.bounds)[i],
+        masked_tokens=written.masked_tokens[i],
+        spans=written.spans[i],
+    )

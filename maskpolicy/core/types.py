@@ -143,21 +143,6 @@ class Denoising:
     replaced_token_detection: Detection | None = omitted(None)
 
 
-@dataclass(frozen=True, eq=False)
-class Masked:
-    """One training pair made from a passage, without special tokens.
-
-    An empty `target` means that the policy masked nothing: the pair keeps its place in the batch
-    and adds no loss.
-    """
-
-    source: NDArray[np.int32]  # (n,) ids with <mask>
-    target: NDArray[np.int32]  # (m,) ids to predict
-    excluded: NDArray[np.bool_]  # (n,) source tokens that the encoder does not see
-    masked_tokens: int  # tokens of the passage that were masked
-    spans: int  # spans that were masked
-
-
 @dataclass(frozen=True)
 class Example:
     """One question of a downstream task."""

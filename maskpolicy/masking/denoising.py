@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import Streams
-from maskpolicy.core.types import Denoising, Masked, Passage, Replacement, Spans
+from maskpolicy.core.types import Denoising, Passage, Replacement, Spans
 from maskpolicy.masking.sentinels import Marks, numbered, spans_after_sentinels
 
 PLACE = 1 << 30  # above all token ids: stands for a token's place while passages are written
@@ -21,7 +21,7 @@ _KEPT = 2  # kind of replacement: 0 for a mask, 1 for random tokens, 2 for the t
 
 
 @dataclass(frozen=True, eq=False)
-class DenoisingPairs(Sequence[Masked]):
+class DenoisingPairs:
     """The training pairs of n passages, as arrays over all of them."""
 
     sources: Ragged  # ids with <mask>
@@ -37,11 +37,6 @@ class DenoisingPairs(Sequence[Masked]):
 
     def __len__(self) -> int:
         return len(self.spans)
-
-    def __getitem__(self, index: Any) -> Any:
-        excluded = Ragged(self.excluded, self.sources.bounds)[index]
-        amount, count = int(self.masked_tokens[index]), int(self.spans[index])
-        return Masked(self.sources[index], self.targets[index], excluded, amount, count)
 
 
 def denoising_pairs(
