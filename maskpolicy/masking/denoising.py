@@ -353,7 +353,9 @@ class _Draws:
         """Choose floor(share * n + u) of each source's n masks, u uniform in [0, 1)."""
         excluded = np.zeros(len(sources.flat), bool)
         for i, source in enumerate(sources if share else ()):
-            at = np.flatnonzero(marks.among(source)) + sources.bounds[i]
+            # sentinels are negative until they are numbered
+            is_mark = source < 0 if marks.sentinels else marks.written(source)
+            at = np.flatnonzero(is_mark) + sources.bounds[i]
             rng = self._at(i, "exclusion")
             excluded[rng.permutation(at)[: int(share * len(at) + rng.random())]] = True
         return excluded

@@ -62,12 +62,6 @@ class Marks:
         one = self.mask if self.sentence is None else self.sentence
         return np.isin(source, self.sentinels or (self.mask, one))
 
-    def among(self, source: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return which tokens of a source are marks; sentinels are negative until `numbered`."""
-        if self.sentinels:
-            return source < 0
-        return self.written(source)
-
 
 @dataclass(frozen=True, eq=False)
 class Numbered:
