@@ -149,3 +149,10 @@ def test_texts_without_a_long_word_are_one_piece(text):
     assert covered(text, inside) == covered(text, whole)
     if not is_long:
         assert (inside.ids, inside.offsets) == (whole.ids, whole.offsets)
+
+
+def test_a_policy_cannot_change_a_passage_for_its_later_calls():
+    passage = small.passage("Anna Kovar was born in Rome.")
+    for array in (passage.tokens, passage.words, passage.sentences):
+        with pytest.raises(ValueError, match="read-only"):
+            np.random.default_rng(0).shuffle(array)

@@ -361,6 +361,8 @@ def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Pa
     rules, text = segmenter(document.language), document.text
     words = _ranges(offsets, [match.start() for match in rules.words.finditer(text)])
     sentences = _ranges(offsets, rules.sentences(text))
+    for array in (tokens, offsets, words, sentences):
+        array.flags.writeable = False  # as in the file of a corpus: a policy may be asked again
     plain = Passage(
         document.id, text, tokens, offsets, words, sentences, language=document.language
     )
