@@ -350,11 +350,3 @@ def test_a_digest_is_the_same_in_every_version_of_python():
 @pytest.mark.parametrize("data", [b"def (", b"x = '\0'", b"x = '\xff'\n"])
 def test_what_is_no_python_is_hashed_as_it_is(data):
     assert digest_of_code(data) != digest_of_code(data + b"# more\n")
-
-
-def test_what_was_typed_into_python_has_no_key(monkeypatch):
-    monkeypatch.delattr("__main__.__file__")
-    monkeypatch.setattr(registry, "_ENTRIES", {})
-    own = {"__module__": "__main__", "select": lambda self, passage, rng: passage.words}
-    registry.policy("typed")(type("Typed", (), own))
-    refused(code_digests, registry.entry("policy", "typed"), match="write it to a file, and name")
