@@ -246,7 +246,7 @@ def member_code(block: PolicyBlock) -> dict[str, dict[str, str]] | None:
 def policy_versions(block: PolicyBlock) -> dict[str, int] | None:
     """Return the versions above 1 of a policy and of those that it draws, or None."""
     versions = {each.name: hooks.VERSION.of(each.policy) for each in (block, *_drawn(block))}
-    return {name: v for name, v in versions.items() if isinstance(v, int) and v > 1} or None
+    return {name: version for name, version in versions.items() if version > 1} or None
 
 
 def policy_depends(block: PolicyBlock) -> Json:

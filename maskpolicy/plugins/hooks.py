@@ -49,8 +49,11 @@ class Hook(Generic[T]):
     def of(self, plugin: Any) -> T:
         """Return what a plugin, its class or an instance, defines under this name, or the default.
 
-        For an instance, that is a bound method or the value of an attribute.
+        For an instance, that is a bound method or the value of an attribute. A field with the name
+        of a class variable is a setting of the plugin's own.
         """
+        if self.form == "class variable" and self.name in field_names(plugin):
+            return self.default
         return getattr(plugin, self.name, self.default)
 
     def extra(self, plugin: Any) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from math import log, sqrt
 from pathlib import Path
 from types import SimpleNamespace
@@ -345,7 +345,6 @@ def test_a_setting_with_the_name_of_a_class_variable_is_a_setting(monkeypatch):
     monkeypatch.setattr(Typhoon, "count", lambda self, passages: Counter(counted.append(1) or "a"))
     sums.statistics_of(Typhoon(("cola",), passes=3), [small.ids([1])])
     assert len(counted) == 1
-    block = replace(
-        policy_block({"name": "random"}, "row", {}), policy=SimpleNamespace(version="second")
-    )
+    own = make_dataclass("Own", [("version", str, "second")])()
+    block = replace(policy_block({"name": "random"}, "row", {}), policy=own)
     assert policy_versions(block) is None

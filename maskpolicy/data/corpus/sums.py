@@ -164,7 +164,7 @@ def statistics_of(
 
 def _all_passes(policy: Any, passages: Sequence[Passage], out: Path, least: int) -> Statistics:
     passes: list[Statistics | None] = [None]
-    for number in range(hooks.PASSES.of(type(policy))):
+    for number in range(hooks.PASSES.of(policy)):
         folder = out / str(number)
         folder.mkdir(parents=True)
         count(policy, passages, folder, passes[-1], least)

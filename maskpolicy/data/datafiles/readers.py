@@ -152,22 +152,8 @@ _ANY_SIZE = (1 << 31) - 1
 
 
 def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
-    """Yield the rows of a table; line breaks always end a row, even in quoted cells.
-
-    Quotes that do not fit, or make fewer cells than the first line has, are text (GLUE's).
-    """
-    width = 0
-
-    def split(line: str, delimiter: str) -> list[str]:
-        nonlocal width
-        cells = line.split(delimiter)
-        with suppress(csv.Error):
-            quoted = _quoted(line, delimiter)
-            cells = quoted if len(quoted) == (width or len(quoted)) else cells
-        width = width or len(cells)
-        return cells
-
-    return _table(stream, path, layout, text_lines, split if layout.quoted else str.split, "\t")
+    """Yield the rows of a table; line breaks always end a row, even in quoted cells."""
+    return _table(stream, path, layout, text_lines, _fitting if layout.quoted else _plain, "\t")
 
 
 def _joined(stream: IO[bytes], path: Path, part: Part) -> Iterator[Row]:
@@ -195,9 +181,23 @@ def _until_late(first: Row, lines: Iterator[Row], found: list[Row]) -> Iterator[
         yield f"{line.value}\n"
 
 
-def _quoted(line: str, delimiter: str) -> list[str]:
+def _plain(line: str, delimiter: str, width: int) -> list[str]:
+    """Return the cells of a row in which quotes are text."""
+    return line.split(delimiter)
+
+
+def _quoted(line: str, delimiter: str, width: int) -> list[str]:
     """Return the cells of a row, which may be of any length."""
     return _cells([line], delimiter)
+
+
+def _fitting(line: str, delimiter: str, width: int) -> list[str]:
+    """Return the cells of a row; quotes that do not give `width` cells are text, as in GLUE."""
+    with suppress(csv.Error):
+        cells = _quoted(line, delimiter, width)
+        if len(cells) == (width or len(cells)):
+            return cells
+    return _plain(line, delimiter, width)
 
 
 def _cells(lines: Iterable[str], delimiter: str) -> list[str]:
@@ -213,10 +213,14 @@ def _table(
     path: Path,
     layout: Layout,
     lines: Callable[[IO[bytes], Path, Part], Iterator[Row]],
-    split: Callable[[str, str], list[str]],
+    split: Callable[[str, str, int], list[str]],
     delimiter: str,
 ) -> Iterator[Row]:
-    """Yield lines as {column: text}; unless `layout` names the columns, the first line does."""
+    """Yield lines as {column: text}; unless `layout` names the columns, the first line does.
+
+    `split` gets a line, the delimiter and the number of columns (0: not known yet).
+    """
+    names = list(layout.header)
 
     def in_cells(part: Part) -> Iterator[Row]:
         for line in lines(stream, path, part):
@@ -224,12 +228,12 @@ def _table(
                 yield line
             elif line.value.strip():
                 try:
-                    yield Row(line.place, line.number, split(line.value, delimiter))
+                    cells = split(line.value, delimiter, len(names))
+                    yield Row(line.place, line.number, cells)
                 except csv.Error as error:
                     reason = f"not a row of a {Path(ungzipped(path.name)).suffix} file: {error}"
                     yield Row(line.place, line.number, error=reason)
 
-    names = list(layout.header)
     if layout.part.begin and not names:  # the header precedes the part
         before = in_cells(Part(end=layout.part.begin))
         names = next((row.value for row in before if not row.error), [])

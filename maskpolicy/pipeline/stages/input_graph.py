@@ -314,7 +314,7 @@ class Inputs:
     def count(self, label: str, policy: Any, params: CountParams, text: Text) -> Stage:
         """The sums of the things that a policy counts in a corpus, after its last pass."""
         found = self.over("count", label, params, text)
-        for number in range(2, hooks.PASSES.of(type(policy)) + 1):
+        for number in range(2, hooks.PASSES.of(policy) + 1):
             before, name = found.adjusted(transient=True), f"{label}, pass {number}"
             found = self.over("count", name, params, text, before=before)
         return found
