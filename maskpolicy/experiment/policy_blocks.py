@@ -162,9 +162,12 @@ def policy_block(
 def instance_block(policy: Any, asked: Mapping[str, Any], where: str, kind: str) -> PolicyBlock:
     """Return an instance of a policy as a row with the keys `asked` of the objective.
 
-    Raises ConfigError at `where` as `policy_block` does.
+    Raises ConfigError at `where` as `policy_block` does, also for a number that is out of range.
     """
     name = type(policy).__name__
+    for key, field in schema.fields_of(policy).items():
+        if isinstance(value := getattr(policy, key), (int, float)):
+            schema.check(value, field.annotation, at(f"{where}{name}", key))
     denoising = of_kind(denoising_block(asked, where, {}), asked, kind, where)
     _check_objective(denoising, policy, where)
     if members := member_blocks(policy, where, {}, kind, asked):

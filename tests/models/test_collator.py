@@ -222,6 +222,7 @@ def test_a_row_that_cannot_be_used_raises_one_line(row, message):
         ("none", {}, "none: masks nothing"),
         (Uniform, {}, "policy must be a name, a block of keys or an instance"),
         (type("Typo", (Uniform,), {"anotate": 1})(), {}, "policy Typo defines `anotate`"),
+        (Uniform(ratio=15), {}, "MaskingCollator: Uniform.ratio: must be >= 0 and <= 1, not 15"),
         ({"name": "random", "mask_exclusion": 1.0}, {}, "without <mask> in the encoder"),
         (
             {"name": "random", "replaced_token_detection": {}},
