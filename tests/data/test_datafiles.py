@@ -63,6 +63,13 @@ def test_quotes_of_a_tsv_file_count_only_where_its_layout_says_so(tmp_path):
     assert read(path, quoted=False, header=["c", "d"])[0] == {"c": "a", "d": "b"}
 
 
+def test_a_column_that_is_there_twice_is_an_error_if_it_is_read(tmp_path):
+    path = write(tmp_path, "a.csv", "a,b,a\n1,2,3\n")
+    with pytest.raises(DataError, match=r"a.csv, line 1: two columns are called 'a': rename one"):
+        read(path, keys=["a"])
+    assert read(path, keys=["b"])[0]["b"] == "2"
+
+
 def test_parquet_gives_all_columns_if_none_are_named(tmp_path):
     parquet.write_table(pyarrow.table({"a": [1], "b": [[{"c": "d"}]]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet") == [{"a": 1, "b": [{"c": "d"}]}]

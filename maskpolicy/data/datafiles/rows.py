@@ -147,9 +147,11 @@ def text_lines(stream: IO[bytes], path: Path, part: Part = WHOLE) -> Iterator[Ro
 
 
 def check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
-    """Raise DataError for a wanted column that is not there."""
+    """Raise DataError for a wanted column that is not there, or that is there twice."""
     names = list(there)
     for name in wanted:
+        if names.count(name) > 1:
+            raise DataError(f"{where}: two columns are called {name!r}: rename one of them")
         if name not in names:
             is_joined = len(names) == 1 and ";" in names[0]
             advice = (
