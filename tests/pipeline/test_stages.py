@@ -34,7 +34,7 @@ from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological, version_of
-from maskpolicy.pipeline.stages.cloze_answers import _masked
+from maskpolicy.pipeline.stages.cloze_answers import _is_right, _masked
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
@@ -721,3 +721,9 @@ def test_the_value_is_masked_by_one_mark(name):
         hidden = tokenizer.decode(ids[at : len(ids) - rest]).strip()
         assert hidden in VALUES
     assert longest == max(map(len, tokenizer(whole, add_special_tokens=False)["input_ids"]))
+
+
+def test_the_first_of_several_spans_fills_in_the_mask():
+    said = ("Rome", "Rome Anna Kovar", "Romeville", "Anna Kovar Rome")
+    assert [_is_right(answer, "Rome", full=False) for answer in said] == [True, True, False, False]
+    assert _is_right("Anna Kovar was born in Rome.", "Rome", full=True)

@@ -33,7 +33,7 @@ from maskpolicy.plugins.hooks import STATISTICS
 _FILLED_IN = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")
 
 
-@analysis("cloze", heading="Masked facts that the model fills in", place=70, version=2)
+@analysis("cloze", heading="Masked facts that the model fills in", place=70, version=3)
 @dataclass(frozen=True)
 class Cloze:
     """Share of masked values filled in correctly, with the subject's name and with another's.
