@@ -400,3 +400,11 @@ def test_real_rows_have_contexts(real_data, task):
     assert len(rows) == counts["examples"] - counts["without_context"] > 0
     if task == "ropes":  # the answers of the others are choices, mostly not in them
         assert counts["answers"] >= len(rows) - counts["without_answer"] > 0
+
+
+def test_a_blank_ends_a_word_also_where_the_tokenizer_does_not_split_at_blanks():
+    tokenizer, texts = text_to_text.tokenizer("t5gemma"), [("The little", "birds go.")]  # mmBERT's
+    model = encoders.model("bert", vocab_size=len(tokenizer))
+    asked = pair_scores._Texts(model, tokenizer, texts, PAIR_SPEC).masked("within_word_l2r")
+    left = {tokenizer.decode(ids, skip_special_tokens=True) for b, *_ in asked for ids in b.source}
+    assert {"The little go.", "The little birds"} <= left

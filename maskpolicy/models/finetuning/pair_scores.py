@@ -130,9 +130,8 @@ class _Texts:
     def masked(self, choose: str) -> Iterator[Asked]:
         """Yield copies of texts, each with one token masked; a batch holds equal copies once."""
         specials = self.specials
-        encoded = self._encoded(
-            f"{prefix} {text}" if prefix else text for prefix, text in self.texts
-        )
+        whole = [f"{prefix} {text}" if prefix else text for prefix, text in self.texts]
+        encoded = self._encoded(whole)
         before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
         ends = len(before) + len(after)
         lengths = np.asarray([len(one.ids) + ends for one in encoded])
@@ -146,7 +145,7 @@ class _Texts:
             places = np.arange(stops.shape[1])
             hidden = places == at[:, None]
             if choose == "within_word_l2r":
-                words = np.asarray([encoded[place].word_ids for place in some], float)[row]
+                words = np.asarray([_words(encoded[place], whole[place]) for place in some])[row]
                 same = words == np.take_along_axis(words, at[:, None], 1)  # no word: NaN
                 hidden |= same & (places > at[:, None])
             at = at + len(before)
@@ -218,3 +217,11 @@ def _alike(shapes: Ints, costs: Ints, budget: int) -> Iterator[Ints]:
         every = np.flatnonzero((shapes == shape).all(1))
         size = max(1, budget // int(costs[every[0]]))
         yield from np.split(every, range(size, len(every), size))
+
+
+def _words(encoded: Any, text: str) -> list[float]:
+    """Return the number of each token's word: the tokenizer's words, cut at blanks; NaN: none."""
+    return [
+        np.nan if word is None else word + text.count(" ", 0, begin + 1)
+        for word, (begin, _) in zip(encoded.word_ids, encoded.offsets, strict=True)
+    ]
