@@ -246,16 +246,16 @@ def test_a_decoder_scores_a_text_after_its_prefix():
     check_scores(model, tokenizer, "enc_dec_prefix", wanted)
 
 
-def test_the_likelier_text_is_the_answer_and_of_equal_ones_the_second():
+def test_the_likelier_text_is_the_answer_and_of_equal_ones_the_wrong_one():
     model, tokenizer = encoders.model("bert"), encoders.tokenizer("bert")
     low, high = sorted(small.TEXTS[:2], key=lambda text: score_of(model, tokenizer, text))
-    rows = [(low, high), (high, low), (low, f"{low} ")]
+    rows = [(low, high), (high, low), (low, f"{low} "), (f"{low} ", low)]
     examples = [
-        Example(str(n), "", "", (good,), choices=(good, bad)) for n, (good, bad) in enumerate(rows)
+        Example(str(n), "", "", (rows[n % 3][0],), choices=row) for n, row in enumerate(rows)
     ]
     params = AnswerParams(keep="start", head="pairs", choose="pll")
     found = pair_scores.answer(model, tokenizer, examples, params, PAIR_SPEC)
-    assert found == [high, high, f"{low} "]
+    assert found == [high, high, f"{low} ", f"{low} "]
 
 
 def score_of(model, tokenizer, text):

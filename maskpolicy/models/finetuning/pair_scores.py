@@ -60,10 +60,11 @@ def answer(
     spec: Training,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Return the text of each pair that scores higher; of equal scores, the second text."""
+    """Return the text of each pair that scores higher; of equal scores, the wrong text."""
     texts = [(one.source, choice) for one in examples for choice in one.choices]
-    good, bad = scores(model, tokenizer, texts, params.choose, spec, progress).reshape(-1, 2).T
-    best = np.where(good > bad, 0, 1).tolist()
+    first, second = scores(model, tokenizer, texts, params.choose, spec, progress).reshape(-1, 2).T
+    wrong = [one.choices[0] in one.targets for one in examples]
+    best = np.where(first == second, wrong, first < second).tolist()
     return [one.choices[place] for one, place in zip(examples, best, strict=True)]
 
 
