@@ -269,6 +269,8 @@ def test_texts_that_cannot_be_scored_raise_one_line():
         pair_scores.scores(model, tokenizer, [("", "Boats " * 7)], "pll", spec)
     with pytest.raises(DataError, match="has no token that could be scored: leave it out"):
         pair_scores.scores(model, tokenizer, [("", "\u200b")], "pll", spec)
+    with pytest.raises(DataError, match="has no token that could be scored: leave it out"):
+        pair_scores.scores(model, tokenizer, [("Boats", "\u200b")], "pll", spec)
 
 
 def test_an_encoder_without_its_head_raises_one_line(tmp_path):

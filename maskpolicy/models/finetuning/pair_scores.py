@@ -136,13 +136,14 @@ class _Texts:
         before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
         ends = len(before) + len(after)
         lengths = np.asarray([len(one.ids) + ends for one in encoded])
-        self._check(lengths, ends)
+        # tokens of the text end after the prefix; without a prefix, a token may be empty
+        first = np.asarray([len(prefix) or -1 for prefix, _ in self.texts])
+        last = [max((end for _, end in one.offsets), default=-1) for one in encoded]
+        self._check(lengths, last > first)
         for some in _alike(lengths[:, None], lengths * (lengths - ends), self.spec.batch_tokens):
             ids = np.asarray([(*before, *encoded[place].ids, *after) for place in some])
             stops = np.asarray([[stop for _, stop in encoded[place].offsets] for place in some])
-            # tokens of the text end after the prefix; without a prefix, a token may be empty
-            first = np.asarray([len(self.texts[place][0]) or -1 for place in some])
-            row, at = np.nonzero(stops > first[:, None])
+            row, at = np.nonzero(stops > first[some, None])
             places = np.arange(stops.shape[1])
             hidden = places == at[:, None]
             if choose == "within_word_l2r":
@@ -181,7 +182,7 @@ class _Texts:
         sources = Ragged.of([np.asarray([*one.ids, specials.mask]) for one in before], np.int64)
         wrapped = specials.wrap(sources, 2**31)
         lengths = np.asarray([len(one.ids) for one in after])
-        self._check(np.maximum(wrapped.lengths, lengths + 1), 1)
+        self._check(np.maximum(wrapped.lengths, lengths + 1), lengths > 0)
         shapes = np.stack([wrapped.lengths, lengths], axis=1)
         for some in _alike(shapes, shapes.sum(1), self.spec.batch_tokens):
             read = torch.from_numpy(wrapped.take(some).padded(specials.pad))
@@ -198,10 +199,11 @@ class _Texts:
         backend.encode_special_tokens = True
         return backend.encode_batch(list(texts), add_special_tokens=False)
 
-    def _check(self, lengths: Ints, least: int) -> None:
+    def _check(self, lengths: Ints, has_tokens: NDArray[np.bool_]) -> None:
         limit = self.spec.max_source
-        for length, (_, text) in zip(lengths.tolist(), self.texts, strict=True):
-            if length <= least:
+        rows = zip(lengths.tolist(), has_tokens, self.texts, strict=True)
+        for length, has_token, (_, text) in rows:
+            if not has_token:
                 raise DataError(
                     f"the text {text!r:.60} has no token that could be scored: leave it out"
                 )
