@@ -219,7 +219,7 @@ def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
 def test_token_types_are_those_of_the_tokenizer(family, pieces):
     made, seen = tiny.tokenizer(pieces), []
     head, examples = TASK_HEADS["label"], [labelled(), labelled(context=SECOND)]
-    model = tiny.model(family)
+    model = tiny.model(family, label2id={"0": 0, "1": 1}, id2label={0: "0", 1: "1"})
     steps = head.steps(model, made, examples, replace(BUDGET, max_source=tiny.LONGEST), PARAMS)
 
     class Spy(torch.nn.Module):
@@ -470,3 +470,13 @@ def test_an_example_of_a_users_task_that_does_not_fit_raises_one_line(folder, ki
     model = head.start(folder, [example], 0)
     given = (model, small.tokenizer(), [example], SPEC, PARAMS)
     assert refused(head.steps, *given, error=DataError) == says
+
+
+def test_labels_may_have_another_order_in_each_example(folder):
+    head, examples = TASK_HEADS["label"], [labelled(), labelled("0", SECOND)]
+    model = learn(head, head.start(folder, examples, 0), examples)
+    assert head.answer(model, small.tokenizer(), examples, PARAMS, SPEC) == ["1", "0"]
+    turned = [replace(one, choices=one.choices[::-1]) for one in examples]
+    assert head.answer(model, small.tokenizer(), turned, PARAMS, SPEC) == ["1", "0"]
+    both = (head.steps(model, small.tokenizer(), ones, SPEC, PARAMS) for ones in (examples, turned))
+    assert len({str(steps.pairs.targets.flat) for steps in both}) == 1

@@ -7,7 +7,7 @@ task is a part of the context, which is read in overlapping windows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,8 +223,8 @@ class LabelTask(EncoderTask):
         self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
     ) -> ExampleSteps:
         """Return the steps over (texts, class)."""
-        marks = Specials.of_encoder(tokenizer)
-        labels = Ragged.of_arrays([_target(example) for example in examples])
+        marks, numbers = Specials.of_encoder(tokenizer), model.config.label2id
+        labels = Ragged.of_arrays([_target(example, numbers) for example in examples])
         return ExampleSteps(Pairs(_sources(examples, tokenizer, marks, spec), labels), marks, spec)
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -250,9 +250,10 @@ class LabelTask(EncoderTask):
         progress: Progress | None = None,
     ) -> list[str]:
         """Return the most likely class of each example, or the number with four decimals."""
+        names = model.config.id2label
         scores = self.scores(model, tokenizer, examples, spec, progress)
         return [
-            one.choices[int(row.argmax())] if one.choices else f"{row.item():.4f}"
+            names[int(row.argmax())] if one.choices else f"{row.item():.4f}"
             for one, row in zip(examples, scores, strict=True)
         ]
 
@@ -271,14 +272,14 @@ class LabelTask(EncoderTask):
         return [rows[index] for index in range(len(examples))]
 
 
-def _target(example: Example) -> NDArray[Any]:
+def _target(example: Example, numbers: Mapping[str, int]) -> NDArray[Any]:
     target = example.targets[0]
     try:
         if example.choices:
-            return np.asarray([example.choices.index(target)], np.int32)
+            return np.asarray([numbers[target]], np.int32)
         return np.asarray([float(target)], np.float32)
-    except ValueError as error:
-        what = f"none of {', '.join(example.choices)}" if example.choices else "no number"
+    except (KeyError, ValueError) as error:
+        what = f"none of {', '.join(numbers)}" if example.choices else "no number"
         raise DataError(f"example {example.id!r}: its label {target!r} is {what}") from error
 
 
