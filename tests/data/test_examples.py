@@ -260,3 +260,34 @@ def test_answers_are_found_in_text_without_blanks_and_with_their_marks(
     spans = occurrences(document, [answer], language)
     assert [document[start:end] for start, end in spans] == found
     assert plain("राम", "hi") != plain("रोम", "hi")
+
+
+KINDS = """
+from dataclasses import dataclass
+from maskpolicy import Example, task
+
+@task("{kind} of mine", kind="{kind}", group="mine", metric="accuracy", files={{"test": "b.jsonl"}})
+@dataclass(frozen=True)
+class Mine:
+    def example(self, row):
+        return Example("", "", "x", tuple(row["o"][:1]), choices=tuple(row["o"][1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "says"),
+    [
+        ("pairs", (["a", "a", "b", "c"], ["a", "a", "a "], ["a", "b", "c"]), "must be two texts"),
+        ("label", (["a", "b", "c"], ["a", "a", "a "]), "must be all labels"),
+    ],
+)
+def test_choices_are_without_outer_blanks_and_hold_the_target_once(tmp_path, kind, rows, says):
+    (tmp_path / "own.py").write_text(KINDS.format(kind=kind))
+    discovery.load_file(tmp_path / "own.py")
+    path = write(tmp_path / "b.jsonl", {"o": ["a ", " b", " a "]})
+    (one,) = read(f"{kind} of mine", tmp_path)
+    assert (one.targets, one.choices) == (("a",), ("b", "a"))
+    for row in rows:
+        write(path, {"o": ["a", "a", "b"]}, {"o": row})
+        match = f"{path}, line 2: .*{says}, each once and one of them the target"
+        refused(read, f"{kind} of mine", tmp_path, error=DataError, match=match)

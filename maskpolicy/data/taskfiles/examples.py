@@ -20,7 +20,7 @@ from maskpolicy.data.datafiles.fields import alike
 from maskpolicy.data.datafiles.rows import Malformed, Row
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import TaskBlock
-from maskpolicy.experiment.task_kinds import PAIRS
+from maskpolicy.experiment.task_kinds import LABEL, PAIRS
 from maskpolicy.plugins import hooks, registry
 
 T = TypeVar("T")
@@ -282,7 +282,17 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
                 f"task {task.name!r}: the Example has no choices, but choose: likelihood "
                 "needs them: give choices=(..), or leave choose out"
             )
-    return [_whole(example, f"{row.file or official}-{row.number}") for example in examples]
+    whole = [_whole(example, f"{row.file or official}-{row.number}") for example in examples]
+    is_pair = task.facts.kind == PAIRS
+    for one in whole if task.facts.kind in (LABEL, PAIRS) else ():
+        most = 2 if is_pair else len(one.choices)
+        if most and not len({*one.choices, *one.targets}) == len(one.choices) == most:
+            what = "two texts" if is_pair else "all labels"
+            raise DataError(
+                f"task {task.name!r}: choices of its Example must be {what}, each once and one of "
+                f"them the target, not {one.choices!r:.60}"
+            )
+    return whole
 
 
 @contextmanager
@@ -332,7 +342,9 @@ def _whole(example: Example, default: str) -> Example:
     others = (example.context or "", example.group or "", *example.slices.values())
     for value in (*texts, *others):
         fields.check(value, f"the text {value[:20]!r}")
-    return replace(example, id=identity, group=example.group or identity, targets=targets)
+    choices = tuple(choice.strip() for choice in example.choices)
+    group = example.group or identity
+    return replace(example, id=identity, group=group, targets=targets, choices=choices)
 
 
 SEED, LIMIT_SEED = 0, 1
