@@ -130,6 +130,9 @@ def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: s
             raise ConfigError(f"{place}: {error}") from None
         if name in names[:index]:
             raise ConfigError(f"{place}: {name} is named twice: remove one")
+        first = METRICS[names[0]]
+        if index and name in {**first.parts, **first.besides}:
+            raise ConfigError(f"{place}: {names[0]} has a figure {name} of its own: remove {name}")
         if name in registry.names("metric"):
             continue
         if metric.parts and not TASK_KINDS[kind].has_classes and name != usual:
