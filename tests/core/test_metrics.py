@@ -34,6 +34,9 @@ from maskpolicy.core.types import Example
         # articles and punctuation that make up a whole choice count
         ("multiple_choice", " a", ["A"], 1.0),
         ("accuracy", "Neutral", ["neutral"], 0.0),
+        # an unanswerable question
+        ("accuracy", "", [], 1.0),
+        ("multiple_choice", "less", [], 0.0),
         ("correlation", "4", ["1.5"], 0.5),
         ("squad", "the", ["a"], 1.0),  # as in SQuAD's script: neither has a word left
         ("squad_v1", "the", ["a"], 0.0),  # as in the script of v1.1: no word in common

@@ -83,15 +83,15 @@ def multiple_choice(prediction: str, answers: Sequence[str]) -> float:
 
     A choice that is empty after normalisation, such as "A" or "+", is compared unchanged.
     """
-    right = answers[0]
+    right = next(iter(answers), "")
     if normalise(right):
         return exact_match(prediction, [right])
     return float(prediction.strip().lower() == right.strip().lower())
 
 
 def label(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1 if the predicted label is the right one, else 0."""
-    return float(prediction == answers[0])
+    """Return 1 if the predicted label is the right one, else 0; without an answer, "" is right."""
+    return float(prediction == next(iter(answers), ""))
 
 
 def closeness(prediction: str, answers: Sequence[str]) -> float:
