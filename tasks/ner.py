@@ -18,7 +18,7 @@ _BEGINS, _DOCUMENT = "BSU", "-DOCSTART-"
     kind="tags",
     group="tagging",
     metric="entity_f1",
-    version=2,
+    version=3,
     files={split: f"{split}.{{edition}}" for split in ("train", "dev", "test")},
     editions=("txt", "conll", "valid"),
     others={"valid": {"train": "train.txt", "dev": "valid.txt", "test": "test.txt"}},
@@ -39,9 +39,11 @@ class Ner:
         cells = [_cells(line) for line in lines]
         try:
             pairs = [(line[self.word], line[self.tag]) for line in cells]
+            if min(map(len, cells)) < 2:
+                raise IndexError
         except IndexError:
             line = min(lines, key=lambda one: len(_cells(one)))
-            raise DataError(f"{line!r} has no column {max(self.word, self.tag)}") from None
+            raise DataError(f"{line!r} has no column {max(self.word, self.tag, 1)}") from None
         for word, tag in pairs:
             if len(word.split()) != 1:
                 raise DataError(f"the word {word!r} is empty or holds a blank")
@@ -58,8 +60,10 @@ class Ner:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line, which tabs separate, or else blanks."""
-    return [cell.strip(" ") for cell in line.rstrip().split("\t")] if "\t" in line else line.split()
+    """Return the cells of a line, which tabs separate, or else blanks (not no-break spaces)."""
+    if "\t" in line:
+        return [cell.strip(" ") for cell in line.rstrip().split("\t")]
+    return [cell for cell in line.split(" ") if cell]
 
 
 def _iob2(tags: list[str]) -> list[str]:

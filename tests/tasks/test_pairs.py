@@ -156,6 +156,8 @@ def test_sentences_are_read_with_tags_in_one_scheme(conll, tmp_path):
     [
         ("Peter PER", {}, r"test\.txt, line 1: the tag 'PER' of 'Peter' is neither O nor like B-P"),
         ("Peter", {"tag": 3}, r"line 1: 'Peter' has no column 3"),
+        ("10\xa0000 O", {}, r"line 1: the word '10\\xa0000' is empty or holds a blank"),
+        ("\xa0 O", {}, "line 1: 'O' has no column 1"),
         ("Jan\tO\n\xa0\tO", {}, r"line 1: the word '\\xa0' is empty or holds a blank"),
     ],
 )
