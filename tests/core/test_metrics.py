@@ -60,6 +60,8 @@ LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
         ("matthews", ["good", "bad", "bad"], [["good"], ["bad"], ["bad"]], 1.0, {}),
         ("accuracy_f1", *LABELS, (3 / 5 + 2 / 3) / 2, {"accuracy": 3 / 5, "f1": 2 / 3}),
         ("correlation", ["1", "1"], [["0"], ["4"]], 0.0, {"pearson": 0.0, "spearman": 0.0}),
+        # the mean of three 0.1 is another number
+        ("correlation", ["0.1"] * 3, [["0.1"]] * 3, 0.0, {"pearson": 0.0, "spearman": 0.0}),
         # SQuAD 2.0 drops answers without a word: "a" is no answer beside another, and empty alone
         ("squad", ["the", "the", ""], [["a", "Oder"], ["a"], ["a"]], 2 / 3, {"exact_match": 2 / 3}),
     ],

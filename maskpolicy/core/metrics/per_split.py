@@ -63,7 +63,7 @@ def _numbers(
 
 
 def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    if len(one) < 2 or not one.std() or not other.std():
+    if len(one) < 2 or not np.ptp(one) or not np.ptp(other):
         return 0.0
     return float(np.corrcoef(one, other)[0, 1])
 
