@@ -113,7 +113,7 @@ def token_types(batch: Batch) -> torch.Tensor:
 
 
 class EncoderTask(ABC):
-    """The common part of label, span and tag tasks; see `finetuning.Head`."""
+    """The common part of label, span and tag tasks; see `finetuning.TASK_HEADS`."""
 
     auto_class: str  # of Transformers, for the encoder with its head
 

@@ -27,7 +27,7 @@ from maskpolicy.experiment.definition import TaskBlock
 from maskpolicy.experiment.task_kinds import LABEL, TEXT, AnswerParams
 from maskpolicy.models import text_to_text
 from maskpolicy.models.families import bounded
-from maskpolicy.models.finetuning import TASK_HEADS, Head
+from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.finetuning.encoder_tasks import LabelTask
 from maskpolicy.models.finetuning.text import likelihoods
 from maskpolicy.models.loading import input_embeddings, load_tokenizer
@@ -207,7 +207,7 @@ class Classifier:
         return cls(model, tokenizer, tuple(choices), params, spec)
 
     @property
-    def head(self) -> Head:
+    def head(self) -> Any:
         """The head with which the model was fine-tuned."""
         return TASK_HEADS[self.params.head]
 
