@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
-from maskpolicy.data.corpus.segmentation import plain_words
+from maskpolicy.data.taskfiles.evidence import Word, plain
 from maskpolicy.data.taskfiles.sources import SPLITS
 from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -57,18 +57,6 @@ def answers(examples: Iterable[Example]) -> frozenset[str]:
     return frozenset(texts - {""})
 
 
-_ARTICLES = frozenset({"a", "an", "the"})
-
-Word = tuple[str, int, int]
-"""A word in lower case, its first character and its end."""
-
-
-def words_of(text: str) -> list[Word]:
-    """Return the words of a text without its articles; punctuation belongs to none."""
-    found = ((match[0].lower(), *match.span()) for match in plain_words("xx").finditer(text))
-    return [each for each in found if each[0] not in _ARTICLES]
-
-
 def words_within(words: list[Word], start: int, end: int) -> tuple[int, int] | None:
     """Return the range of the words that lie in text[start:end], or None if there are none.
 
@@ -85,7 +73,7 @@ class Answers:
     """Answers that are looked for in texts, each as a sequence of whole words."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        found = {tuple(word for word, *_ in words_of(text)) for text in texts}
+        found = {tuple(plain(text, "xx").split()) for text in texts}
         self._by_first: dict[str, set[tuple[str, ...]]] = {}
         for answer in found - {()}:
             self._by_first.setdefault(answer[0], set()).add(answer)

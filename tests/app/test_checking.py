@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from small import policy_file
 
-from maskpolicy.analyses.task_examples import Answers, words_of
+from maskpolicy.analyses.task_examples import Answers
+from maskpolicy.data.taskfiles.evidence import words_of
 from maskpolicy.pipeline.store.artifacts import Store
 
 TEXTS = (

@@ -12,6 +12,9 @@ from maskpolicy.data.corpus.segmentation import ENGLISH, plain_words
 _WORD = re.compile(r"\S+")
 _ARTICLES = {"a", "an", "the"}
 
+Word = tuple[str, int, int]
+"""A word in lower case, its first character and its end."""
+
 
 def window(document: str, answers: Iterable[str], words: int = 100) -> str | None:
     """Return the first window of `words` blank-separated words with a whole answer, or None.
@@ -42,11 +45,7 @@ def occurrences(document: str, answers: Iterable[str], language: str) -> list[tu
 
     Different answers may overlap ("Rome" in "City of Rome").
     """
-    tokens = [
-        (match[0].lower(), *match.span())
-        for match in plain_words(language).finditer(document)
-        if match[0].lower() not in _ARTICLES
-    ]
+    tokens = words_of(document, language)
     text = "".join(f" {token}" for token, _, _ in tokens) + " "
     starts = list(accumulate((len(token) + 1 for token, _, _ in tokens), initial=0))
     hits = set()
@@ -61,5 +60,10 @@ def occurrences(document: str, answers: Iterable[str], language: str) -> list[tu
 
 def plain(text: str, language: str) -> str:
     """Return the words of a text in lower case, without punctuation and articles."""
-    words = (match[0].lower() for match in plain_words(language).finditer(text))
-    return " ".join(word for word in words if word not in _ARTICLES)
+    return " ".join(word for word, *_ in words_of(text, language))
+
+
+def words_of(text: str, language: str = "xx") -> list[Word]:
+    """Return the words of a text without its articles; punctuation belongs to none."""
+    found = ((match[0].lower(), *match.span()) for match in plain_words(language).finditer(text))
+    return [each for each in found if each[0] not in _ARTICLES]
