@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, takewhile
@@ -131,18 +131,15 @@ Learn: TypeAlias = Callable[[Material], Guess | None]
 
 def _commonest(material: Material) -> Guess:
     """Guess the most frequent answer."""
-    answers = AnswerCounts(material.metric)
-    for example in material.train:
-        answers.add(None, example)
+    answers = AnswerCounts(material.metric, ((None, one) for one in material.train))
     return lambda example: answers.best(None, example.choices)
 
 
 def _template(material: Material) -> Guess:
     """Guess the most frequent answer to questions of the same template."""
-    templates, answers = material.templates, AnswerCounts(material.metric)
-    for template, examples in templates.examples.items():
-        for example in examples:
-            answers.add(template, example)
+    templates = material.templates
+    pairs = ((template, one) for template, own in templates.examples.items() for one in own)
+    answers = AnswerCounts(material.metric, pairs)
     return lambda example: answers.best(templates.of(example), example.choices)
 
 
@@ -180,10 +177,8 @@ def _in_source(material: Material) -> Guess:
 
 def _mention(material: Material) -> Guess | None:
     """Guess the most frequent page of the mention, or the mention itself."""
-    answers = AnswerCounts(material.metric)
     marked = [one for one in material.train if kilt.mention(one.source)]
-    for example in marked:
-        answers.add(kilt.mention(example.source), example)
+    answers = AnswerCounts(material.metric, ((kilt.mention(one.source), one) for one in marked))
 
     def guess(example: Example) -> str:
         mention = kilt.mention(example.source)
@@ -274,12 +269,14 @@ class AnswerCounts:
     the frequent answer with the highest mean score on the key's examples.
     """
 
-    def __init__(self, metric: str) -> None:
-        """Begin without examples."""
+    def __init__(self, metric: str, examples: Iterable[tuple[Hashable, Example]] = ()) -> None:
+        """Count the answers of (key, example) pairs."""
         self._metric = metrics.metric(metric)
         self._counts: dict[Hashable, Counter[str]] = defaultdict(Counter)
         self._examples: dict[Hashable, list[Example]] = defaultdict(list)
         self._found: dict[Hashable, str] = {}
+        for key, example in examples:
+            self.add(key, example)
 
     def add(self, key: Hashable, example: Example) -> None:
         """Count the answers of one example: each acceptable answer once."""

@@ -186,7 +186,7 @@ def test_short_answers_are_those_of_the_row_and_are_kept_only_where_there_are_so
     told = {"id": "a_1", **turn, "meta": {"obj_surface": ["Ulm", "Ulm ", ""]}}
     silent = [{"id": "b_1", **turn, "meta": {"obj_surface": []}}, {"id": "c_1", **turn}]
     write(tmp_path / "wow-dev-kilt.jsonl", told, *silent)
-    found = examples.read_examples(block("wow"), "test", tmp_path, contexts=False)
+    found = read("wow", tmp_path)
     assert [one.short_answers for one in found] == [("Ulm",), (), ()]
     examples.write_rows(tmp_path / "rows.jsonl", found)
     assert examples.read_rows(tmp_path / "rows.jsonl") == found

@@ -14,7 +14,7 @@ from official import rows_of
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
-from maskpolicy.data.taskfiles.examples import read_examples
+from maskpolicy.data.taskfiles.examples import read_split
 from maskpolicy.data.world.pools import build
 from maskpolicy.data.world.subject_kinds import subjects
 from maskpolicy.experiment.definition import TaskBlock
@@ -137,7 +137,7 @@ def test_built_in_tasks_read_examples_whose_groups_are_subjects(tasks, task):
     words = [word.lower() for word in build(ALL).words[KIND[task]]] if task in KIND else []
     for split in ("train", "dev", "test"):
         groups = defaultdict(set)
-        for example in read_examples(TaskBlock(task, task), split, tasks):
+        for example in read_split(TaskBlock(task, task), split, tasks).examples:
             assert example.context and example.targets
             if words:
                 (name,) = {*re.findall(r"\w+", example.source.lower())} & {*words}
@@ -164,7 +164,7 @@ def test_each_subject_may_belong_to_one_task(tmp_path):
         sources = [
             f"{example.source}?"
             for split in ("train", "dev", "test")
-            for example in read_examples(TaskBlock(task, task), split, tmp_path / "tasks")
+            for example in read_split(TaskBlock(task, task), split, tmp_path / "tasks").examples
         ]
         for title in titles:
             if any(re.search(rf"\b{title}\b", source) for source in sources):
@@ -201,7 +201,7 @@ def test_a_long_answer_tells_all_facts_that_are_asked_for_in_30_words(tasks, tmp
             values[row["EntityPages"][0]["Title"]].add(row["Answer"]["Value"])
     told = set()
     for split in ("train", "dev", "test"):
-        for example in read_examples(TaskBlock("wow", "wow"), split, tmp_path / "tasks"):
+        for example in read_split(TaskBlock("wow", "wow"), split, tmp_path / "tasks").examples:
             (answer,) = example.targets
             (title,) = (title for title in values if title in example.source)
             assert len(answer.split()) >= 30 and all(value in answer for value in values[title])

@@ -180,7 +180,8 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
     facts = resolved.facts
     try:
         train, dev, test = (
-            examples.read_examples(block, split, folder, contexts=False) for split in sources.SPLITS
+            examples.read_split(block, split, folder, contexts=False).examples
+            for split in sources.SPLITS
         )
     except DataError:
         return {}

@@ -13,9 +13,7 @@ from maskpolicy.data.datafiles.rows import existing
 from maskpolicy.data.taskfiles.evidence import occurrence
 
 
-def companions(
-    name: str, beside: Sequence[Path], splits: Sequence[str] = ("train", "dev", "test")
-) -> list[Path]:
+def companions(name: str, beside: Sequence[Path], splits: Sequence[str]) -> list[Path]:
     """Return the files biencoder-NAME-SPLIT.json of the first folder with any of them."""
     for folder in beside:
         paths = (existing(folder / f"biencoder-{name}-{split}.json") for split in splits)

@@ -61,15 +61,8 @@ class Reading:
         return results
 
 
-def read_examples(
-    block: TaskBlock, split: str, folder: Path, contexts: bool = True
-) -> list[Example]:
-    """Return the examples of a split in file order; see `read_split`."""
-    return read_split(block, split, folder, contexts).examples
-
-
 def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> Split:
-    """Read train, dev or test of a task from official files in `folder`, or from the Hub.
+    """Read train, dev or test of a task in file order, from files in `folder` or the Hub.
 
     With `contexts=False`, contexts outside the rows are read only if the block has `context: true`.
     Raises DataError for a missing file, a malformed row (unless the block has `on_error: skip`) and
@@ -82,7 +75,7 @@ def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True
     if block.context:
         examples = _with_context(examples, reading.source.name)
     if reading.source.side == "dev":  # carved from train, where its rows are counted
-        return Split(examples, 0, 0, ())
+        return Split(examples)
     _log_rows(reading)
     return Split(examples, reading.unlabelled, reading.malformed.count, tuple(reading.repeated))
 
@@ -168,7 +161,7 @@ def read_rows(path: Path) -> list[Example]:
 
 def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:
     """Yield a split, as experiments use it, as JSON Lines (the output of `maskpolicy examples`)."""
-    for example in islice(read_examples(block, split, folder), limit):
+    for example in islice(read_split(block, split, folder).examples, limit):
         shown = ["id", "group", "source", "targets", "context"]
         shown += [] if example.source else ["choices"]
         yield json.dumps({name: getattr(example, name) for name in shown}, ensure_ascii=False)
