@@ -219,10 +219,10 @@ def _word_tags(material: Material) -> Guess:
     """Guess the most frequent tag of each word; "O" for a word that train lacks."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for example in material.train:
-        for word, tag in zip(example.source.split(), example.targets[0].split(), strict=True):
+        for word, tag in zip(example.source.split(" "), example.targets[0].split(), strict=True):
             counts[word][tag] += 1
     tags = {word: counted.most_common(1)[0][0] for word, counted in counts.items()}
-    return lambda example: " ".join(tags.get(word, "O") for word in example.source.split())
+    return lambda example: " ".join(tags.get(word, "O") for word in example.source.split(" "))
 
 
 def _opening(material: Material) -> Guess:

@@ -270,24 +270,29 @@ from maskpolicy import Example, task
 @dataclass(frozen=True)
 class Mine:
     def example(self, row):
-        return Example("", "", "x", tuple(row["o"][:1]), choices=tuple(row["o"][1:]))
+        target, *choices = row["o"].split(",")
+        return Example("", "", "a b", (target,), choices=tuple(choices))
 """
 
 
+ONCE = "each once and one of them the target"
+
+
 @pytest.mark.parametrize(
-    ("kind", "rows", "says"),
+    ("kind", "fits", "others", "says"),
     [
-        ("pairs", (["a", "a", "b", "c"], ["a", "a", "a "], ["a", "b", "c"]), "must be two texts"),
-        ("label", (["a", "b", "c"], ["a", "a", "a "]), "must be all labels"),
+        ("pairs", "a,b,a", ("a,a,b,c", "a,a,a ", "a,b,c"), f"must be two texts, {ONCE}"),
+        ("label", "a,b,a", ("a,b,c", "a,a,a "), f"must be all labels, {ONCE}"),
+        ("tags", "B-LOC O", ("O",), "has 2 words and 1 tags: give each word a tag"),
     ],
 )
-def test_choices_are_without_outer_blanks_and_hold_the_target_once(tmp_path, kind, rows, says):
+def test_examples_of_a_users_task_fit_its_kind(tmp_path, kind, fits, others, says):
     (tmp_path / "own.py").write_text(KINDS.format(kind=kind))
     discovery.load_file(tmp_path / "own.py")
-    path = write(tmp_path / "b.jsonl", {"o": ["a ", " b", " a "]})
+    path = write(tmp_path / "b.jsonl", {"o": fits.replace(",", " , ")})
     (one,) = read(f"{kind} of mine", tmp_path)
-    assert (one.targets, one.choices) == (("a",), ("b", "a"))
-    for row in rows:
-        write(path, {"o": ["a", "a", "b"]}, {"o": row})
-        match = f"{path}, line 2: .*{says}, each once and one of them the target"
+    assert ",".join((*one.targets, *one.choices)) == fits
+    for other in others:
+        write(path, {"o": fits}, {"o": other})
+        match = f"{path}, line 2: .*{says}"
         refused(read, f"{kind} of mine", tmp_path, error=DataError, match=match)

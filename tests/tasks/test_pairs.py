@@ -13,6 +13,7 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 
 from maskpolicy.core import metrics
 from maskpolicy.core.errors import DataError
+from maskpolicy.core.types import Example
 from maskpolicy.data.majority import Material, best
 from maskpolicy.experiment.definition import Limit
 
@@ -185,6 +186,8 @@ def test_a_guess_without_a_model_is_the_commonest_tag_of_each_word(conll):
     train = read("ner", conll, "train")
     found = best(Material(train, "entity_f1"), train[:1], train, "tags")
     assert (found.rule, found.score) == ("commonest tag of a word", 1.0)
+    one = [Example("", "", "10\xa0000 m", ("B-QTY O",))]  # of a user's task
+    assert best(Material(one, "entity_f1"), one, one, "tags").score == 1.0
 
 
 @pytest.mark.parametrize("comment", ["# newdoc", "#\thttp://de.wikipedia.org/wiki/X\t[2009-10-17]"])

@@ -20,7 +20,7 @@ from maskpolicy.data.datafiles.fields import alike
 from maskpolicy.data.datafiles.rows import Malformed, Row
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import TaskBlock
-from maskpolicy.experiment.task_kinds import LABEL, PAIRS
+from maskpolicy.experiment.task_kinds import LABEL, PAIRS, TAGS
 from maskpolicy.plugins import hooks, registry
 
 T = TypeVar("T")
@@ -276,15 +276,9 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
                 "needs them: give choices=(..), or leave choose out"
             )
     whole = [_whole(example, f"{row.file or official}-{row.number}") for example in examples]
-    is_pair = task.facts.kind == PAIRS
-    for one in whole if task.facts.kind in (LABEL, PAIRS) else ():
-        most = 2 if is_pair else len(one.choices)
-        if most and not len({*one.choices, *one.targets}) == len(one.choices) == most:
-            what = "two texts" if is_pair else "all labels"
-            raise DataError(
-                f"task {task.name!r}: choices of its Example must be {what}, each once and one of "
-                f"them the target, not {one.choices!r:.60}"
-            )
+    for one in whole:
+        if misfit := _misfit(one, task.facts.kind):
+            raise DataError(f"task {task.name!r}: {misfit}")
     return whole
 
 
@@ -326,6 +320,22 @@ def _check(example: Any, task: str) -> None:
                 f"task {task!r}: {name} of its Example must be text, not {value!r:.60}: "
                 "use str(...)"
             )
+
+
+def _misfit(example: Example, kind: str) -> str:
+    """Return why an example does not fit its kind of task, or ""."""
+    choices, targets = example.choices, example.targets
+    if kind == TAGS and targets:
+        words, tags = len(example.source.split(" ")), len(targets[0].split())
+        return "" if words == tags else f"has {words} words and {tags} tags: give each word a tag"
+    most = {PAIRS: 2, LABEL: len(choices)}.get(kind)
+    if not most or len({*choices, *targets}) == len(choices) == most:
+        return ""
+    what = "two texts" if kind == PAIRS else "all labels"
+    return (
+        f"choices of its Example must be {what}, each once and one of them the target, not "
+        f"{choices!r:.60}"
+    )
 
 
 def _whole(example: Example, default: str) -> Example:

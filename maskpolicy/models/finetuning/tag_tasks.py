@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import encode
@@ -47,9 +46,6 @@ class TagTask(EncoderTask):
         rows = []
         for example, source, places in zip(examples, sources, words, strict=True):
             tags = np.asarray([model.config.label2id[tag] for tag in example.targets[0].split()])
-            if len(tags) != len(places):
-                numbers = f"{len(places)} words and {len(tags)} tags"
-                raise DataError(f"example {example.id!r}: has {numbers}: give each word a tag")
             row = np.full(len(source), IGNORE, np.int32)
             row[places[places >= 0]] = tags[places >= 0]
             rows.append(row)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
@@ -81,7 +80,7 @@ def answer(
         return generate(
             model, tokenizer, sources, max_source=limit, keep=params.keep, progress=progress
         )
-    choices = _choices(examples)
+    choices = [example.choices for example in examples]
     means = likelihoods(model, tokenizer, sources, choices, spec, params.keep, progress)
     pairs = zip(choices, means, strict=True)  # of equal choices the first one wins
     return [of_source[int(np.argmax(values))] for of_source, (values, _) in pairs]
@@ -100,15 +99,9 @@ def cuts(
     if training:
         counts.append(cut("targets", [one.targets[0] for one in examples], "max_target"))
     elif params.choose == "likelihood":
-        counts.append(cut("choices", list(chain(*_choices(examples))), "max_target"))
+        texts = [choice for one in examples for choice in one.choices]
+        counts.append(cut("choices", texts, "max_target"))
     return counts
-
-
-def _choices(examples: Sequence[Example]) -> list[tuple[str, ...]]:
-    for example in examples:
-        if not example.choices:
-            raise DataError(f"example {example.id!r} has no choices: leave choose: likelihood out")
-    return [example.choices for example in examples]
 
 
 def generate(
