@@ -271,7 +271,7 @@ from maskpolicy import Example, task
 class Mine:
     def example(self, row):
         target, *choices = row["o"].split(",")
-        return Example("", "", "a b", (target,), choices=tuple(choices))
+        return Example("", "", "a b", (target,), "a b", tuple(choices), start=2)
 """
 
 
@@ -283,6 +283,7 @@ ONCE = "each once and one of them the target"
     [
         ("pairs", "a,b,a", ("a,a,b,c", "a,a,a ", "a,b,c"), f"must be two texts, {ONCE}"),
         ("label", "a,b,a", ("a,b,c", "a,a,a "), f"must be all labels, {ONCE}"),
+        ("span", "b", ("a",), "'a' does not start at character 2 of its context"),
         ("tags", "B-LOC O", ("O",), "has 2 words and 1 tags: give each word a tag"),
     ],
 )

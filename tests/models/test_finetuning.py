@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import small
 import torch
-from refusals import refused
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError
@@ -445,14 +444,6 @@ def examples():
         Example(f"q{n}", "g", source, ("more",), choices=given)
         for n, (source, given) in enumerate(zip(SOURCES, CHOICES, strict=True))
     ]
-
-
-def test_an_answer_that_is_not_where_a_users_task_says_raises_one_line(folder):
-    example = Example("s", "s", "Where?", ("Oder",), SECOND, start=4)
-    head = TASK_HEADS["span"]
-    given = (head.start(folder, [example], 0), small.tokenizer(), [example], SPEC, PARAMS)
-    says = refused(head.steps, *given, error=DataError)
-    assert says == "example 's': 'Oder' does not start at character 4"
 
 
 def test_labels_may_have_another_order_in_each_example(folder):

@@ -20,7 +20,7 @@ from maskpolicy.data.datafiles.fields import alike
 from maskpolicy.data.datafiles.rows import Malformed, Row
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import TaskBlock
-from maskpolicy.experiment.task_kinds import LABEL, PAIRS, TAGS
+from maskpolicy.experiment.task_kinds import LABEL, PAIRS, SPAN, TAGS
 from maskpolicy.plugins import hooks, registry
 
 T = TypeVar("T")
@@ -328,6 +328,10 @@ def _misfit(example: Example, kind: str) -> str:
     if kind == TAGS and targets:
         words, tags = len(example.source.split(" ")), len(targets[0].split())
         return "" if words == tags else f"has {words} words and {tags} tags: give each word a tag"
+    if kind == SPAN and example.start is not None:
+        said, at = "".join(targets[:1]), example.start
+        is_there = (example.context or "").startswith(said, at)
+        return "" if is_there else f"{said!r} does not start at character {at} of its context"
     most = {PAIRS: 2, LABEL: len(choices)}.get(kind)
     if not most or len({*choices, *targets}) == len(choices) == most:
         return ""
