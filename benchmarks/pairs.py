@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Once, interleaved, table
-from maskpolicy.data.taskfiles.examples import read_examples
+from maskpolicy.data.taskfiles.examples import read_split
 from maskpolicy.experiment.budgets import resolve_auto
 from maskpolicy.experiment.definition import Limit, TaskBlock
 from maskpolicy.models import scratch
@@ -38,10 +38,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    every = read_examples(TaskBlock("blimp", "blimp", {}), "test", given.data)
+    every = read_split(TaskBlock("blimp", "blimp", {}), "test", given.data).examples
     tokenizer = scratch.train_tokenizer([c for one in every for c in one.choices], VOCABULARY)
     block = TaskBlock("blimp", "blimp", {}, limit=Limit(group=given.group))
-    texts = [c for one in read_examples(block, "test", given.data) for c in one.choices]
+    texts = [c for one in read_split(block, "test", given.data).examples for c in one.choices]
     model, scores = _encoder(tokenizer), dict[str, Any]()
     ways: dict[str, Once] = {
         LOOP: lambda: _timed(LOOP, scores, lambda: _loop(model, tokenizer, texts), len(texts)),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.core import markdown
 from maskpolicy.core.types import Example
-from maskpolicy.data.taskfiles.examples import read_examples
+from maskpolicy.data.taskfiles.examples import read_split
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import Limit, TaskBlock
 from maskpolicy.experiment.task_kinds import AnswerParams
@@ -53,7 +53,7 @@ def cola(glue: Path, train: int = 0, test: int = 0) -> Splits:
     `train` and `test` are the most examples; 0: all.
     """
     block = TaskBlock("cola", "cola", limit=Limit(train=train, test=test))
-    return {split: read_examples(block, split, glue) for split in ("train", "test")}
+    return {split: read_split(block, split, glue).examples for split in ("train", "test")}
 
 
 def ours(model: Any, folder: Path, splits: Splits, spec: Training) -> NDArray[np.float32]:
