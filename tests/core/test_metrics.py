@@ -47,7 +47,7 @@ from maskpolicy.core.types import Example
     ],
 )
 def test_score(name, prediction, answers, expected):
-    assert metrics.score(name, [prediction], [answers]) == [pytest.approx(expected)]
+    assert metrics.metric(name).score(prediction, answers) == pytest.approx(expected)
 
 
 LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
@@ -70,7 +70,6 @@ def test_total(name, predictions, references, score, parts):
     found = metrics.total(name, predictions, references)
     assert found.score == pytest.approx(score)
     assert found.parts == pytest.approx(parts)
-    assert found.scores == metrics.score(name, predictions, references)
 
 
 def test_only_a_metric_of_short_answers_gets_them():

@@ -10,7 +10,7 @@ from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.metrics import per_example, per_split
 from maskpolicy.core.types import Example, Json
 
-__all__ = ["METRICS", "Metric", "Total", "answers", "metric", "score", "title", "total"]
+__all__ = ["METRICS", "Metric", "Total", "answers", "metric", "title", "total"]
 
 References: TypeAlias = Sequence[Sequence[str]]
 Part: TypeAlias = Callable[[Sequence[str], References], float]
@@ -131,16 +131,10 @@ def answers(name: str, example: Example) -> tuple[str, ...]:
     return (metric(name).short and example.short_answers) or example.targets
 
 
-def score(name: str, predictions: Sequence[str], references: References) -> list[float]:
-    """Return the score of each prediction; `references` holds the answers of each example."""
-    one = metric(name).score
-    pairs = zip(predictions, references, strict=True)
-    return [one(prediction, acceptable) for prediction, acceptable in pairs]
-
-
 def total(name: str, predictions: Sequence[str], references: References) -> Total:
     """Return the score of all predictions; `references` holds the answers of each example."""
-    about, scores = metric(name), score(name, predictions, references)
+    about = metric(name)
+    scores = [about.score(*pair) for pair in zip(predictions, references, strict=True)]
     parts = {part: of(predictions, references) for part, of in about.parts.items()}
     values = list(parts.values()) or scores
     besides = {part: of(predictions, references) for part, of in about.besides.items()}
