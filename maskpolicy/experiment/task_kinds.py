@@ -57,11 +57,6 @@ def kind_of(task: Registered) -> str:
     return str(name)
 
 
-def of_model(kind: str) -> tuple[str, ...]:
-    """Return the kinds of tasks that a kind of model does."""
-    return tuple(name for name, facts in TASK_KINDS.items() if facts.model in ("", kind))
-
-
 @dataclass(frozen=True, kw_only=True)
 class HeadParams:
     """The head of a task, and the form of its answers."""

@@ -233,12 +233,12 @@ class TaskInputs:
             )
         able = TASK_KINDS[kind].model
         if able and model.kind != able:
-            known = " and ".join(task_kinds.of_model(model.kind))
+            does = [name for name, each in TASK_KINDS.items() if each.model in ("", model.kind)]
             own = task.name == "labelled-table" and model.kind == TASK_KINDS[TEXT].model
             or_else = ", or take task table, with the label as its answer" if own else ""
             raise ConfigError(
                 f"{place}: {task.label} is a {kind} task, which a model of kind {model.kind} "
-                f"cannot do (it does {known} tasks): set model.kind: {able}{or_else}"
+                f"cannot do (it does {' and '.join(does)} tasks): set model.kind: {able}{or_else}"
             )
 
 
