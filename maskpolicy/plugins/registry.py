@@ -34,7 +34,10 @@ CORPUS = "corpus"
 ROW_KEYS = (*ROW_TRAININGS, CORPUS, "grid", "zip", "tune")  # of a row's block, whatever its policy
 RESERVED = {
     "policy": {"name", "label", *DENOISING_KEYS, *ROW_KEYS},
-    "task": {"name", "label", "data", "revision", "on_error", "context", "limit", "metrics"},
+    "task": {
+        *("name", "label", "data", "revision", "on_error", "context", "limit", "metrics"),
+        "finetune",
+    },
     "metric": set(),
     "analysis": {"name"},
 }

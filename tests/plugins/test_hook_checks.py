@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from refusals import refused
 
 from maskpolicy.core.errors import ConfigError, StageError
+from maskpolicy.experiment.definition import TaskBlock
 from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.registry import check_hooks as check
 
@@ -206,3 +207,8 @@ def test_the_documentation_has_the_table(kind):
     assert hooks.table(kind) in page.read_text(encoding="utf-8"), (
         "`maskpolicy list hooks --markdown`"
     )
+
+
+def test_no_field_of_a_task_has_the_name_of_a_key_of_any_task():
+    keys = {field.name for field in fields(TaskBlock)} - {"fields"}
+    assert registry.RESERVED["task"] == keys
