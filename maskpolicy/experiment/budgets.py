@@ -117,9 +117,13 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
     """Return the four budgets of an experiment file; their defaults depend on the model.
 
     Raises ConfigError at `where`. Logs a warning about a warm-up that is too long and about
-    fine-tuning without steps.
+    fine-tuning without steps, but not about a warm-up that all tasks have their own steps for.
     """
     found = {}
+    columns = [
+        isinstance(task, Mapping) and task.get("finetune") for task in given.get("tasks", ())
+    ]
+    own_steps = [isinstance(block, Mapping) and "steps" in block for block in columns]
     for stage, default in defaults(is_scratch).items():
         block, place = given.get(stage, {}), at(where, stage)
         others: tuple[str, ...] = ()
@@ -129,7 +133,8 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
         values = schema.block(Training, block, place, vars(default), others, _elsewhere)
         spec = Training(**values)
         found[stage] = spec = with_warmup(spec, block)
-        warn_of_long_warmup(spec.warmup, spec.steps, place)
+        if stage != "finetune" or not (own_steps and all(own_steps)):
+            warn_of_long_warmup(spec.warmup, spec.steps, place)
     if not found["finetune"].steps:
         log.warning(
             "%sfinetune.steps: is 0: every model is evaluated as pre-trained, without fine-tuning "

@@ -243,7 +243,7 @@ def _draft(
     for block in (keys, *keys[ROWS], *_blocks(keys, "tasks")):
         for training, budget in ((INTERMEDIATE, TextBudget), (FINETUNE, TuningBudget)):
             if isinstance(block.get(training), Mapping):
-                for key in schema.fields_of(budget):
+                for key in (*schema.fields_of(budget), "warmup"):  # may suit those steps alone
                     block[training].pop(key, None)
     return keys
 

@@ -81,3 +81,14 @@ def test_a_warning_says_how_often_a_corpus_is_read(caplog):
     assert "it.yaml: intermediate.words: the corpus has 240 words, and is read 4.2 times" in (
         caplog.messages
     )
+
+
+def test_no_warning_is_about_steps_that_nothing_is_trained_for(caplog):
+    tasks = "tasks=[{name: table, data: tables}]"
+    load(
+        ONE,
+        tasks,
+        "finetune={epochs: 60, batch_size: 4, warmup: 130}",  # of 165 steps, of 1,200
+        "intermediate={epochs: 400, batch_size: 8, warmup: 1100}",
+    )
+    assert caplog.messages == []
