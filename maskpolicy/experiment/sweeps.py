@@ -177,7 +177,7 @@ def _row(
             yaml_file.put(given, key.split("."), deepcopy(value), place)
     swept = {key: value for key, value in values.items() if key != "label"}
     from_top = tuple(key for key in values if key not in own)
-    return Row(given, place, shared, swept, from_top, written=block)
+    return Row(named(given, place), place, shared, swept, from_top, written=block)
 
 
 def _checked_axes(block: Mapping[str, Any], place: str) -> tuple[list[_Axis], list[_Axis]]:

@@ -224,3 +224,10 @@ def test_the_columns_are_those_of_the_worlds_documents(tmp_path, more):
     world.write(settings, tmp_path)
     first = next(iter(documents.world(tmp_path / "general.jsonl")))
     assert tuple(first.columns) == settings.columns and {*GOLD} <= {*first.columns}
+
+
+@pytest.mark.parametrize("label", ["1", "null", "' '", "[x]", '"two\\nlines"'])
+def test_the_labels_of_a_zip_are_checked_as_those_of_blocks(load_rows, label):
+    rows = f"[none, {{name: random, zip: {{ratio: [0.1, 0.2], label: [{label}, b]}}}}]"
+    with pytest.raises(ConfigError, match=r"policies\[1\]\.label: (must be text|is empty|has a)"):
+        load_rows(rows)
