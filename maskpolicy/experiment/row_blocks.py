@@ -21,7 +21,7 @@ from maskpolicy.experiment.definition import (
     untuned,
 )
 from maskpolicy.experiment.learned_policies import is_learned
-from maskpolicy.experiment.model_and_corpus import in_effect, shown
+from maskpolicy.experiment.model_and_corpus import MIX, in_effect, shown
 from maskpolicy.experiment.policy_blocks import (
     apart,
     check_distinct,
@@ -117,6 +117,9 @@ def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     """Return a row that chooses among candidates; their labels end with their values."""
     tried = [_block(_in_steps(each, of_file), of_file) for each in row.candidates()]
     row = _in_steps(row, of_file)
+    if any(key.startswith(f"{CORPUS}.{MIX}.") for key in row.tune):  # the file's other texts stay
+        own = _stated(row).get(CORPUS, {})
+        row = replace(row, given={**row.given, CORPUS: {**own, MIX: own.get(MIX) or {}}})
     block = replace(tried[0], trainings=of_file.own(_stated(row), row.place))
     for candidate in tried:
         _check_derived(candidate, block, row)

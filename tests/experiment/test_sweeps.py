@@ -231,3 +231,13 @@ def test_the_labels_of_a_zip_are_checked_as_those_of_blocks(load_rows, label):
     rows = f"[none, {{name: random, zip: {{ratio: [0.1, 0.2], label: [{label}, b]}}}}]"
     with pytest.raises(ConfigError, match=r"policies\[1\]\.label: (must be text|is empty|has a)"):
         load_rows(rows)
+
+
+@pytest.mark.parametrize("mix", ["{}", "{general: 0.5}", "{wiki: {files: [wiki.txt], share: 0.1}}"])
+def test_a_row_may_choose_the_share_of_a_text_that_it_does_not_state(load_rows, mix):
+    found = load_rows(
+        "[none, random]", f"corpus={{name: world, mix: {mix}}}", "tune.corpus.mix.general=[0, 0.2]"
+    )
+    assert [*tried(found)] == ["none", "random"]
+    shares = [found.corpus_of(each).mix["general"] for each in found.policies[1].candidates]
+    assert shares == [0, 0.2]
