@@ -171,7 +171,10 @@ def make_experiment(
     columns = [(isinstance(task, Mapping) and task.get("finetune")) or {} for task in file.tasks]
     rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
     usual: row_blocks.Usual = {**trainings, CORPUS: corpus}
-    of_file = row_blocks.OfFile(shared, model.kind, usual, own(columns), in_text.of_row)
+    keys_of_columns = {key for column in columns for key in column}
+    of_file = row_blocks.OfFile(
+        shared, model.kind, usual, keys_of_columns, own(columns), in_text.of_row
+    )
     policies = row_blocks.row_blocks(rows, at(where, "policies"), of_file)
     for key in needs:
         if not getattr(file, key):

@@ -49,6 +49,7 @@ class OfFile:
     objective: Mapping[str, Any] = field(default_factory=dict)  # keys of Denoising
     kind: str = ""  # of the model
     usual: Usual = field(default_factory=dict)
+    of_columns: Collection[str] = ()  # keys of `finetune` that a column sets for itself
     own: Own = lambda blocks, place: {}
     # in_steps(keys of a row, place) -> the keys, with steps instead of words and epochs
     in_steps: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda given, place: given
@@ -60,8 +61,8 @@ def row_blocks(rows: Sequence[Row], where: str, of_file: OfFile) -> tuple[Policy
     Raises ConfigError, also for two rows with the same settings.
     """
     blocks = [_tuned(row, of_file) if row.tune else _labelled(row, of_file) for row in rows]
-    _check_labels(rows, blocks, of_file.usual, where)
-    settings = [_settings(block, of_file.usual) for block in blocks]
+    _check_labels(rows, blocks, of_file, where)
+    settings = [_settings(block, of_file) for block in blocks]
     first: dict[str, str] = {}
     for row, block, of_row in zip(rows, blocks, settings, strict=True):
         other = block.label
@@ -160,7 +161,7 @@ def _check_derived(candidate: PolicyBlock, block: PolicyBlock, row: Row) -> None
 
 
 def _check_labels(
-    rows: Sequence[Row], blocks: Sequence[PolicyBlock], usual: Usual, where: str
+    rows: Sequence[Row], blocks: Sequence[PolicyBlock], of_file: OfFile, where: str
 ) -> None:
     """Raise ConfigError if two rows, or a row and another one's candidate, share a label.
 
@@ -174,7 +175,7 @@ def _check_labels(
         )
     first: dict[str, Json] = {}
     for block in (each for row in blocks for each in (*row.candidates, row)):
-        settings = _settings(block, usual)
+        settings = _settings(block, of_file)
         if first.setdefault(block.label, settings) != settings:
             raise ConfigError(
                 f"{where}: {block.label!r} is the label of a row and of another row's "
@@ -182,13 +183,14 @@ def _check_labels(
             )
 
 
-def _settings(block: PolicyBlock, usual: Usual) -> Json:
+def _settings(block: PolicyBlock, of_file: OfFile) -> Json:
     """Return all settings that distinguish a row, however they are written."""
     changed = {
         f"{stage}.{key}": value
         for stage, values in block.trainings.items()
         for key, value in values.items()
-        if in_effect(key, value) != in_effect(key, getattr(usual[stage], key))
+        if (stage == "finetune" and key in of_file.of_columns)
+        or in_effect(key, value) != in_effect(key, getattr(of_file.usual[stage], key))
     }
     return keys.plain([block.name, block.fields, asdict(block.denoising), changed, block.tune])
 
@@ -204,8 +206,9 @@ def _label(block: PolicyBlock, row: Row, of_file: OfFile) -> str:
     if "label" in row.given:
         values = {**block.fields, **asdict(block.denoising), **own}
         return apart(row.given["label"], values, [], _named_by(row.from_top))
-    usual = of_file.usual
-    base = {stage: {key: getattr(usual[stage], key) for key in own[stage]} for stage in own}
+    base = {stage: {k: getattr(of_file.usual[stage], k) for k in own[stage]} for stage in own}
+    for key in base.get("finetune", {}).keys() & {*of_file.of_columns}:
+        del base["finetune"][key]
     return automatic(block, of_file, own, _shown(base), _named_by(row.swept), tuple(row.tune))
 
 
