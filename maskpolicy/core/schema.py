@@ -229,6 +229,8 @@ def block(
             wanted = words(field.annotation)
             raise ConfigError(f"{at(where, name)}: missing; it has no default: give {wanted}")
         else:
+            if isinstance(default, int | float):  # a user's class may contradict its own types
+                check(default, field.annotation, f"{at(where, name)} (the default)")
             values[name] = default
     return values
 

@@ -139,3 +139,15 @@ def test_characters_become_exactly_the_words_that_they_touch(ranges):
         for token in range(first, last)
     }
     assert hidden == wanted
+
+
+@dataclass(frozen=True)
+class Percent:
+    ratio: schema.Rate = 15
+
+
+def test_a_default_that_the_type_of_its_field_forbids_is_an_error():
+    said = r"^row\.ratio \(the default\): must be >= 0 and <= 1, not 15.*: write 0\.15 for 15%"
+    with pytest.raises(ConfigError, match=said):
+        schema.block(Percent, {}, "row")
+    assert schema.block(Percent, {"ratio": 0.1}, "row") == {"ratio": 0.1}

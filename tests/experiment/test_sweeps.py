@@ -244,7 +244,8 @@ def test_a_row_may_choose_the_share_of_a_text_that_it_does_not_state(load_rows, 
 
 
 def test_a_row_with_the_files_setting_differs_where_a_column_has_its_own(load_rows, caplog):
-    rows = "[none, random, {name: random, finetune: {lr: 3e-4}}, {name: none, label: it, finetune: {lr: 3e-4}}]"
+    rows = "[none, random, {name: random, finetune: {lr: 3e-4}}, "
+    rows += "{name: none, label: it, finetune: {lr: 3e-4}}]"
     found = load_rows(rows, "tasks=[{name: triviaqa, finetune: {lr: 1e-5}}]")
     assert labels(found)[2:] == ["random finetune.lr=0.0003", "it"] and not caplog.messages
     rates = [found.budget("finetune", row, found.tasks[0]).lr for row in found.policies]
