@@ -151,7 +151,7 @@ def _elsewhere(key: str) -> str | None:
         return None
     more = ", and in `finetune` of the file or a task" if name == "epochs" else ""
     places = f"in `intermediate` of the file or a row{more}"
-    return f"`{name}` can stand {places}: give steps here"
+    return f"`{name}` can stand {places}: write it there, or steps here"
 
 
 def row_trainings(

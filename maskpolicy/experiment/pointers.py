@@ -67,8 +67,10 @@ def _of_top(key: str, given: Mapping[str, Any]) -> str | None:
             "a list of policies is `policies`, and the fields of a policy are in its block there, "
             "e.g. policies.1.ratio=0.3"
         )
+    if key == "name":
+        return "is that of the file, and of its folder below runs/: rename the file"
     if key in ("task", *schema.fields_of(TaskBlock)):
-        field = "on_error=skip" if key in ("task", "name", "on_error") else f"{key}=.."
+        field = "on_error=skip" if key in ("task", "on_error") else f"{key}=.."
         return f"the fields of a task are in its block in `tasks`, e.g. tasks.0.{field}"
     if key != "seed" and key in schema.fields_of(Settings):
         return f"is a setting of the embedded world: write world.{key}"
