@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from maskpolicy.core import hardware, schema
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.schema import Count, Positive, Range, Seed, Steps, at, omitted
+from maskpolicy.core.schema import Count, NotNegative, Positive, Range, Seed, Steps, at, omitted
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -19,7 +19,6 @@ GENERAL_ONLY = ("policy", "corpus")  # keys of the block `general` that no other
 Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, Any]]]
 """own(blocks, place) -> settings of a row or column instead of the file's; see `row_trainings`."""
 Momentum = Annotated[float, Range(ge=0, lt=1)]
-Amount = Annotated[float, Range(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,11 @@ class Training:
     # of `steps`)
     warmup: Steps = 100
     schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
-    weight_decay: Amount = 0.01  # AdamW's weight decay, only on matrices
+    weight_decay: NotNegative = 0.01  # AdamW's weight decay, only on matrices
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # AdamW's betas
     eps: Positive = omitted(1e-8)  # AdamW's epsilon, added to the root of the second moment
     # gradients with a larger norm are scaled down to it; 0 turns clipping off
-    max_grad_norm: Amount = schema.renamed("clip", 1.0)
+    max_grad_norm: NotNegative = schema.renamed("clip", 1.0)
     # auto: bf16 if the machine has matrix units for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     # auto: eager on a CPU, else sdpa; flash_attention_2 needs its package and bf16

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from maskpolicy.core import keys, schema
+from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, unknown
-from maskpolicy.core.schema import Count, Range, Share, omitted
+from maskpolicy.core.schema import Count, NotNegative, Range, Share, Steps, omitted
 
 ASKED = (
     *("place of birth", "year of birth", "place of death"),
@@ -24,16 +24,9 @@ GOLD = {"gold_entities": "entities", "asked": "asked"}  # columns of its corpora
 NEEDS_VALUES = ("wow",)  # tasks whose rows have a short answer only with `wow_values`
 WITH_ERRORS = "entities_with_errors"  # a further column, and its key
 Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
-WowAnswers: TypeAlias = Literal["fact", "all"]
-TextForm: TypeAlias = Literal["entries", "prose"]
 SUBJECT_KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of subjects; docs/development/world.md says which task needs which."""
-AtLeast0: TypeAlias = Annotated[int, Range(ge=0)]
-AtLeast2: TypeAlias = Annotated[int, Range(ge=2)]
 AtLeast4: TypeAlias = Annotated[int, Range(ge=4)]
-Exponent: TypeAlias = Annotated[float, Range(ge=0)]
-Part: TypeAlias = Annotated[float, Range(gt=0, lt=1)]
-PartOrNone: TypeAlias = Annotated[float, Range(ge=0, lt=1)]
 Years: TypeAlias = Annotated[int, Range(ge=1, le=60)]
 """Years in a pool: few enough that people die after their birth, and not at 150."""
 
@@ -51,7 +44,7 @@ class EntityErrors:
 class Settings:
     """Everything that the world depends on: the same settings give the same bytes."""
 
-    seed: AtLeast0 = 0  # seed of everything that is drawn
+    seed: Steps = 0  # seed of everything that is drawn
     kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects, each with its tasks
     people: AtLeast4 = 150  # subjects of the tasks' corpus, half of them in the train files
     general_people: Count = 250  # subjects of the general corpus, all others
@@ -59,16 +52,16 @@ class Settings:
     birds: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
     salts: AtLeast4 = 100  # subjects of the tasks' corpus, if `kinds` names them
     entries: Count = 18  # differently worded entries for each person; others have as many per fact
-    facts: AtLeast0 = 1  # facts that an entry states; 0: all facts of its subject
+    facts: Steps = 1  # facts that an entry states; 0: all facts of its subject
     asked: Count = 5  # relations of each person that tasks ask for
-    never: AtLeast0 = 1  # relations of each person that no task asks for
+    never: Steps = 1  # relations of each person that no task asks for
     relations: tuple[str, ...] = ()  # names of the relations to ask for; empty: all
     others: tuple[str, ...] = ()  # names of the relations that no task asks for; empty: all
     questions: Count = 1  # TriviaQA wordings for each fact
-    skew: Exponent = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
-    train_share: Part = 0.5  # share of the tasks' subjects in the train files
-    name_parts: AtLeast0 = 0  # given names and surnames each; 0: four full names for each subject
-    towns: AtLeast2 = 40  # towns in the pool that facts are drawn from
+    skew: NotNegative = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
+    train_share: Annotated[float, Range(gt=0, lt=1)] = 0.5  # share of the tasks' subjects in the train files
+    name_parts: Steps = 0  # given names and surnames each; 0: four full names for each subject
+    towns: Annotated[int, Range(ge=2)] = 40  # towns in the pool that facts are drawn from
     companies: Count = 30  # employers in the pool
     schools: Count = 20  # schools in the pool
     years: Years = 40  # years of birth in the pool, and as many years of death
@@ -78,7 +71,7 @@ class Settings:
     dates: Count = 60  # dates in the pool; no task asks for them
     evidence: bool = True  # write TriviaQA's evidence, one file for each subject
     # share of situations in the general corpus; situations.jsonl has as many about other subjects
-    situations: PartOrNone = omitted(0.0)
+    situations: Annotated[float, Range(ge=0, lt=1)] = omitted(0.0)
     entity_errors: EntityErrors = omitted(EntityErrors())
     # relations of people that zsRE's train file lacks; empty: place of death and school, and
     # the year of discovery of birds
@@ -86,12 +79,12 @@ class Settings:
     # share of the entries that continue after the fact, so that they do not end with its value
     endings: Share = omitted(0.0)
     # of the corpora: entries about one subject, or prose about several
-    text: TextForm = omitted("entries")
+    text: Literal["entries", "prose"] = omitted("entries")
     # whether all tasks of a kind ask about all its subjects; false: one task about each
     shared_subjects: bool = omitted(True)
     wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
     # what wow's answers tell: one fact, or all that tasks ask for
-    wow_answers: WowAnswers = omitted("fact")
+    wow_answers: Literal["fact", "all"] = omitted("fact")
 
     def general(self, kind: str) -> int:
         """Return the number of subjects of a kind in the general corpus: the same share of each."""
@@ -169,8 +162,3 @@ def _in_use(names: Sequence[str], known: Sequence[str], where: str) -> tuple[str
         if name not in known:
             raise ConfigError(f"{where}[{index}]: {unknown('relation', name, known)}")
     return tuple(name for name in known if not names or name in names)
-
-
-def check(settings: Settings) -> None:
-    """Raise ConfigError if no world can have these settings."""
-    make(keys.to_json(settings))

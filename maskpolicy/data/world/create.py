@@ -27,7 +27,7 @@ from maskpolicy.experiment.world_settings import (
     WITH_ERRORS,
     EntityErrors,
     Settings,
-    check,
+    make,
 )
 
 TASKS = (
@@ -55,7 +55,7 @@ def write(settings: Settings, out: Path) -> None:
     the general corpus. The same settings give the same bytes. The files of an older world in `out`
     are removed first. Raises ConfigError for impossible settings.
     """
-    check(settings)
+    make(keys.to_json(settings))
     world = World(settings, build(settings))
     folder = Path(out) / "tasks"
     evidence = folder / _EVIDENCE
