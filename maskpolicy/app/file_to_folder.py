@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,7 +85,8 @@ def prepare(
     DataError or StoreError before any work, and leaves no folder behind.
     """
     written = verbatim.read_experiment(asked.file, asked.keys or (), asked.plugin or ())
-    written = written.without_file() if is_temporary else written
+    if is_temporary:
+        written = replace(written, file=None, folders=(Path.cwd(),))
     store = open_store(asked.store, asked.cache)
     if verify:
         store.digests.distrust()
@@ -217,7 +218,8 @@ def compute(
     if executor.name != LOCAL:
         threads = remote_threads(prepared.experiment, threads)
     with engine(executor, jobs, prepared.experiment, order, logs) as who, bars as shown:
-        _take_folder(prepared)
+        run_folder.check_owner(prepared.folder, prepared.written)  # claimed since `prepare`?
+        verbatim.save(prepared.written, prepared.folder)
         return execute(
             order,
             prepared.store,
@@ -230,12 +232,6 @@ def compute(
             cache=str(asked.cache) if asked.cache else None,
             logs=logs,
         )
-
-
-def _take_folder(prepared: Prepared) -> None:
-    """Save the experiment to its folder, unless another one has claimed it since `prepare`."""
-    run_folder.check_owner(prepared.folder, prepared.written)
-    verbatim.save(prepared.written, prepared.folder)
 
 
 def write(

@@ -228,11 +228,6 @@ class Experiment:
             return replace(self.corpus, mix=None)
         return self.general_corpus
 
-    @property
-    def reads_general_world(self) -> bool:
-        """Whether a model is built from scratch on the general text of the world."""
-        return self.model.is_scratch and self.general_text is None
-
     def budget(self, stage: str, block: PolicyBlock, task: TaskBlock | None = None) -> Training:
         """Return a row's budget of the training `stage`; fine-tuning may also depend on `task`."""
         spec: Training = getattr(self, stage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,6 @@ class WrittenExperiment:
     plugins: tuple[Path, ...] = ()  # absolute: files that --plugin names
     home: Path | None = None  # the folder of the run that holds this copy
     file: Path | None = None  # absolute: the user's file; None if there is none
-
-    def without_file(self) -> WrittenExperiment:
-        """Return the experiment without its file, which is temporary."""
-        return replace(self, file=None, folders=(Path.cwd(),))
 
 
 @dataclass(frozen=True)

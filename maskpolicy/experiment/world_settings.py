@@ -59,7 +59,8 @@ class Settings:
     others: tuple[str, ...] = ()  # names of the relations that no task asks for; empty: all
     questions: Count = 1  # TriviaQA wordings for each fact
     skew: NotNegative = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
-    train_share: Annotated[float, Range(gt=0, lt=1)] = 0.5  # share of the tasks' subjects in the train files
+    # share of the tasks' subjects in the train files
+    train_share: Annotated[float, Range(gt=0, lt=1)] = 0.5
     name_parts: Steps = 0  # given names and surnames each; 0: four full names for each subject
     towns: Annotated[int, Range(ge=2)] = 40  # towns in the pool that facts are drawn from
     companies: Count = 30  # employers in the pool

@@ -348,11 +348,13 @@ def cell_config(
         config["trainings"] = row.trainings
     if row.tune:
         config["tune"] = row.tune
+    has_world = WORLD in (task.data, corpus.name)
     if experiment.model.is_scratch:
+        has_world |= experiment.general_text is None
         config["general"] = whole["general"]
         config["general_seeds"] = experiment.general_seeds
         config["general_seed"] = experiment.general_of(experiment.run_of(seed))
-    if WORLD in (task.data, corpus.name) or experiment.reads_general_world:
+    if has_world:
         config["world"] = whole["world"]
     if policy.has_stage:
         names = ["corpus", "intermediate", "intermediate_seeds"]
