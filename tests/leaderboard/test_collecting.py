@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from maskpolicy.core.types import Denoising, Json
+from maskpolicy.experiment import definition
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import Experiment
 from maskpolicy.experiment.parse import load_experiment
@@ -169,3 +170,14 @@ def test_seeds_take_runs_and_general_models_in_turn(tmp_path, keys, runs, models
     assert [each["general_seed"] for each in none] == models
     assert not {"corpus", "intermediate", "fit"} & {*none[0]} and "fit" not in random[0]
     assert random[0]["intermediate"]["steps"] == made.intermediate.steps
+
+
+def test_the_settings_of_a_cell_do_not_take_longer_with_more_rows(experiment, monkeypatch):
+    resolved, seen = definition.resolved_policy, []
+    monkeypatch.setattr(
+        definition, "resolved_policy", lambda block: seen.append(block) or resolved(block)
+    )
+    row, task = experiment.policies[1], experiment.tasks[0]
+    alone = replace(experiment, policies=(row,), tasks=(task,))
+    assert cell_config(experiment, row, task, 0) == cell_config(alone, row, task, 0)
+    assert seen == []  # the row itself is read in `collecting`

@@ -335,7 +335,7 @@ def cell_config(
     specs |= {name: experiment.budget(name, policy, task) for name in ROW_TRAININGS}
     specs = {name: settled(spec, name, experiment.resources) for name, spec in specs.items()}
     corpus = experiment.corpus_of(policy)
-    whole = resolved(replace(experiment, corpus=corpus, **specs))
+    whole = resolved(replace(experiment, corpus=corpus, policies=(), tasks=(), **specs))
     for name in TRAININGS:
         del whole[name]["checkpoint_every"]  # does not affect results
     config = {
