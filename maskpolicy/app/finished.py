@@ -309,12 +309,10 @@ class Runs:
 def _swept_settings(board: Board) -> tuple[str, ...]:
     """Return the settings in which rows of one policy differ, and those that rows tuned."""
     names: dict[str, None] = {}
+    first: dict[str, Mapping[str, Json]] = {}
     for row in board.rows:
-        mine = row.config
-        for other in board.rows:
-            if other.config["name"] == mine["name"]:
-                both = {**mine, **other.config}
-                names |= dict.fromkeys(k for k in both if mine.get(k) != other.config.get(k))
+        mine, other = row.config, first.setdefault(row.config["name"], row.config)
+        names |= dict.fromkeys(k for k in {**other, **mine} if mine.get(k) != other.get(k))
         names |= dict.fromkeys(row.own_settings)
         names |= dict.fromkeys(key for cell in row.cells.values() for key in cell.chosen or ())
     return tuple(names)
