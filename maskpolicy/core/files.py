@@ -257,10 +257,8 @@ def _machine() -> str:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
+    except (OSError, OverflowError) as error:
+        return isinstance(error, PermissionError)
     return True
 
 
