@@ -181,3 +181,25 @@ def test_the_settings_of_a_cell_do_not_take_longer_with_more_rows(experiment, mo
     alone = replace(experiment, policies=(row,), tasks=(task,))
     assert cell_config(experiment, row, task, 0) == cell_config(alone, row, task, 0)
     assert seen == []  # the row itself is read in `collecting`
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["general={corpus: world, steps: 5}"],
+        ["corpus.mix.general=0.2"],
+        ["contrast_corpus=world", "policies=[none, difference-masking]"],
+        ["policies=[none, {name: supervised, train_on: [triviaqa]}]", "data=world"],
+    ],
+)
+def test_a_cell_names_the_world_that_one_of_its_stages_reads(tmp_path, keys):
+    (tmp_path / "a.txt").write_text("A text.")
+    (tmp_path / "own.yaml").write_text(
+        f"model: bart\ncorpus: {{files: [a.txt]}}\npolicies: [none, random]\n"
+        f"tasks: [{{name: table, data: '{tmp_path}'}}]\n"
+    )
+    found = []
+    for more in ([], keys):
+        made = load_experiment(tmp_path / "own.yaml", more)
+        found.append("world" in cell_config(made, made.policies[1], made.tasks[0], 0))
+    assert found == [False, True]

@@ -190,6 +190,7 @@ def test_the_same_files_may_lie_elsewhere_and_other_files_not_in_the_same_place(
     moved = whole()
     moved["task"]["data"], moved["corpus"]["files"] = "/elsewhere", ["/elsewhere/a.txt"]
     names = ("train-examples zsre", "test-examples zsre", "corpus intermediate", "tokenizer x")
+    names += ("corpus general",)
     keys = {name: f"{number}" * 64 for number, name in enumerate(names)}
     one = cell(whole(), stages=keys)
     assert len(joined(one, cell(moved, stages=keys)).rows) == 2

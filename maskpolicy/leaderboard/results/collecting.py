@@ -31,6 +31,7 @@ from maskpolicy.experiment.definition import (
     resolved_policy,
     resolved_task,
 )
+from maskpolicy.experiment.model_and_corpus import OF_WORLD, mixed_texts
 from maskpolicy.experiment.policy_blocks import compares_corpora
 from maskpolicy.experiment.sweeps import DEV
 from maskpolicy.experiment.world_settings import RECORD
@@ -348,24 +349,27 @@ def cell_config(
         config["trainings"] = row.trainings
     if row.tune:
         config["tune"] = row.tune
-    has_world = WORLD in (task.data, corpus.name)
+    sources = [task.data, corpus.name]
     if experiment.model.is_scratch:
-        has_world |= experiment.general_text is None
+        sources.append((experiment.general_text or OF_WORLD).name)
         config["general"] = whole["general"]
         config["general_seeds"] = experiment.general_seeds
         config["general_seed"] = experiment.general_of(experiment.run_of(seed))
-    if has_world:
-        config["world"] = whole["world"]
     if policy.has_stage:
+        sources += [WORLD for text in mixed_texts(corpus) if text.corpus is None]
         names = ["corpus", "intermediate", "intermediate_seeds"]
         if compares_corpora(policy) and experiment.contrast_corpus is not None:
             names.append("contrast_corpus")
+            sources.append(experiment.contrast_corpus.name)
         if learned_policies.is_learned(policy):
             names.append("fit")
             tasks = learned_policies.trained_on(experiment, policy)
             config["train_on"] = [_unlabelled(resolved_task(one)) for one in tasks]
+            sources += [one.data for one in tasks]
         config |= {name: whole[name] for name in names}
         config["intermediate_seed"] = experiment.run_of(seed)
+    if WORLD in sources:
+        config["world"] = whole["world"]
     return json.loads(keys.canonical(config))  # the same types and order as read from a file
 
 

@@ -101,6 +101,7 @@ def parts(result: Result) -> dict[str, ComparedPart]:
     found["tokenizer"] = ComparedPart({}, result.stage_key("tokenizer"))
     if "general" in config:  # differences are paired by seed, and so by general model
         found[f"seed {result.seed}"] = ComparedPart({"general_seed": config.get("general_seed", 0)})
+        found["general.corpus"] = ComparedPart({}, result.stage_key("corpus general"))
     for kind, version in (result.code or {}).get("versions", {}).items():
         found[f"version of {kind}"] = ComparedPart(version)
     return {**found, **_questions(result), **_learned_from(result)}
@@ -198,7 +199,7 @@ def _is_of_world(name: str, result: Result) -> bool:
         return bool(config[name].get("name") == WORLD)
     if name == f"{result.task}.task":
         return bool(config["task"].get("data") == WORLD)
-    return name in ("model", "tokenizer") and "general" in config
+    return name in ("model", "tokenizer", "general.corpus") and "general" in config
 
 
 def notes(results: Iterable[Result]) -> list[str]:
