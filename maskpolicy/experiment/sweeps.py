@@ -22,7 +22,7 @@ from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS, ROW_TRAININGS
 
 MOST = 1000  # rows of an experiment, with the candidates of those that are tuned
-SWEEPS = GRID, ZIP, TUNE = "grid", "zip", "tune"
+GRID, ZIP, TUNE = "grid", "zip", "tune"
 ON, DEV = "on", "dev"  # the key of `tune` that is not a key of a row, and its only value
 _SAME_RESULT = (
     "finetune.seed",

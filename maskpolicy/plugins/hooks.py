@@ -406,15 +406,9 @@ def masks_by_statistics(plugin: Any) -> bool:
 
 def listed() -> list[Json]:
     """Return every hook of every kind of plugin as JSON."""
+    shown = ("name", "form", "signature", "required", "meaning")
     return [
-        {
-            "kind": kind,
-            "name": hook.name,
-            "form": hook.form,
-            "signature": hook.signature,
-            "required": hook.required,
-            "meaning": hook.meaning,
-        }
+        {"kind": kind, **{name: getattr(hook, name) for name in shown}}
         for kind, known in HOOKS.items()
         for hook in known
     ]
