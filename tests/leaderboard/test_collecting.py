@@ -22,6 +22,7 @@ from maskpolicy.pipeline.graph.nodes import Stage, StageRun, stage, topological
 from maskpolicy.pipeline.stages import Graph, build
 from maskpolicy.pipeline.stages.params import IntermediateParams, ReaderParams
 from maskpolicy.pipeline.store.artifacts import Store
+from tests.experiment.conftest import plugin
 
 TEXT = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa, zsre]\n"
 
@@ -203,3 +204,16 @@ def test_a_cell_names_the_world_that_one_of_its_stages_reads(tmp_path, keys):
         made = load_experiment(tmp_path / "own.yaml", more)
         found.append("world" in cell_config(made, made.policies[1], made.tasks[0], 0))
     assert found == [False, True]
+
+
+def test_the_code_of_a_mixture_is_that_of_its_members(tmp_path):
+    rows = "policies: [{name: mixture, members: [mine-in-mixture, random]}]\nbaseline: mixture"
+    (tmp_path / "it.yaml").write_text(f"{TEXT.replace('policies: [none, random]', rows)}\n")
+    found = []
+    for name in ("words", "pieces"):
+        source = plugin("mine-in-mixture").replace("passage.words", f"passage.{name}")
+        (tmp_path / "mine.py").write_text(source)
+        made = load_experiment(tmp_path / "it.yaml", ["plugins=[mine.py]"])
+        row = made.policies[0].label
+        found.append(collecting._code(topological([build(made).cells[row, "zsre", 0]]))["policy"])
+    assert None not in found and len({*found}) == 2

@@ -215,7 +215,7 @@ def _code(behind: Sequence[Stage]) -> Json:
         elif stage.key in below:
             continue  # what the policy of the general stage rests on; all rows share it
         elif isinstance(stage.params, IntermediateParams):
-            rests_on["code"] = stage.params.code
+            rests_on["code"] = stage.params.code or stage.params.member_code
             rests_on["depends"] = stage.params.depends or rests_on["depends"]
         elif isinstance(stage.params, ReaderParams):
             rests_on["depends"] = stage.params.depends
