@@ -217,3 +217,26 @@ def test_the_code_of_a_mixture_is_that_of_its_members(tmp_path):
         row = made.policies[0].label
         found.append(collecting._code(topological([build(made).cells[row, "zsre", 0]]))["policy"])
     assert None not in found and len({*found}) == 2
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "general.policy={name: concepts, graph: one.txt}",
+        "policies=[{name: concepts, graph: one.txt, label: none}]",
+        "policies=[{name: mixture, label: none, members: [{name: concepts, graph: one.txt}, "
+        "{name: concepts, graph: two.txt}]}]",
+    ],
+)
+def test_other_contents_of_a_file_that_a_policy_depends_on_are_other_code(
+    tmp_path, monkeypatch, key
+):
+    monkeypatch.chdir(tmp_path)
+    Path("it.yaml").write_text(TEXT)
+    Path("two.txt").write_text("Paris\tFrance\n")
+    found = []
+    for text in ("London\tEngland\n", "Rome\tItaly\n"):
+        Path("one.txt").write_text(text)
+        cell = build(load_experiment("it.yaml", [key])).cells["none", "zsre", 0]
+        found.append(collecting._code(topological([cell]))["policy"])
+    assert None not in found and len({*found}) == 2

@@ -59,6 +59,7 @@ from maskpolicy.pipeline.stages.params import (
     FitParams,
     GeneralParams,
     IntermediateParams,
+    PolicyParams,
     ReaderParams,
 )
 from maskpolicy.pipeline.stages.preparation import SHARD_KINDS, SIZE_FACT
@@ -201,25 +202,28 @@ def _origin(data: str) -> str:
 
 
 def _code(behind: Sequence[Stage]) -> Json:
-    """Return the versions of the stages in _CODE, and a digest of the policy's dependencies.
+    """Return the versions of the stages in _CODE, and a digest of the policies' dependencies.
 
-    These are the user's code and the result of the policy's `depends`, e.g. a pipeline's version.
+    These are the user's code and the results of `depends`, e.g. a pipeline's version, of the row's
+    policy, or of its members, and of the policy of the general stage.
     """
-    found = {stage.kind: stage for stage in behind if stage.kind in _CODE}
+    general = {each.key for one in behind if one.kind == "general" for each in topological([one])}
+    versions: dict[str, int] = {}
     rests_on: dict[str, Json] = {"code": None, "depends": None}
-    below = {each.key for one in behind if one.kind == "general" for each in topological([one])}
-    for stage in found.values():
-        if isinstance(stage.params, GeneralParams):
-            if code := stage.params.code or stage.params.member_code:
-                rests_on["general"] = code
-        elif stage.key in below:
-            continue  # what the policy of the general stage rests on; all rows share it
-        elif isinstance(stage.params, IntermediateParams):
-            rests_on["code"] = stage.params.code or stage.params.member_code
-            rests_on["depends"] = stage.params.depends or rests_on["depends"]
-        elif isinstance(stage.params, ReaderParams):
-            rests_on["depends"] = stage.params.depends
-    versions = {kind: stage.version for kind, stage in found.items()}
+    depends: dict[str, list[Json]] = {"depends": [], "general depends": []}
+    for stage in (each for each in behind if each.kind in _CODE):
+        params, versions[stage.kind] = stage.params, stage.version
+        if isinstance(params, GeneralParams) and (code := params.code or params.member_code):
+            rests_on["general"] = code
+        elif isinstance(params, IntermediateParams):
+            rests_on["code"] = params.code or params.member_code
+        if isinstance(params, PolicyParams):
+            found = depends["general depends" if stage.key in general else "depends"]
+            found += [params.depends] if params.depends and params.depends not in found else []
+            if isinstance(params, ReaderParams) and stage.key not in general:
+                rests_on["depends"] = params.depends
+    for name, values in depends.items():
+        rests_on |= {name: values[0] if len(values) == 1 else values} if values else {}
     return {
         "versions": versions,
         "policy": keys.digest(rests_on) if any(rests_on.values()) else None,
