@@ -206,30 +206,22 @@ def test_a_cell_names_the_world_that_one_of_its_stages_reads(tmp_path, keys):
     assert found == [False, True]
 
 
-def test_the_code_of_a_mixture_is_that_of_its_members(tmp_path):
-    rows = "policies: [{name: mixture, members: [mine-in-mixture, random]}]\nbaseline: mixture"
-    (tmp_path / "it.yaml").write_text(f"{TEXT.replace('policies: [none, random]', rows)}\n")
-    found = []
-    for name in ("words", "pieces"):
-        source = plugin("mine-in-mixture").replace("passage.words", f"passage.{name}")
-        (tmp_path / "mine.py").write_text(source)
-        made = load_experiment(tmp_path / "it.yaml", ["plugins=[mine.py]"])
-        row = made.policies[0].label
-        found.append(collecting._code(topological([build(made).cells[row, "zsre", 0]]))["policy"])
-    assert None not in found and len({*found}) == 2
+CONCEPTS = "{name: concepts, graph: one.txt}"
 
 
 @pytest.mark.parametrize(
-    "key",
+    "keys",
     [
-        "general.policy={name: concepts, graph: one.txt}",
-        "policies=[{name: concepts, graph: one.txt, label: none}]",
-        "policies=[{name: mixture, label: none, members: [{name: concepts, graph: one.txt}, "
-        "{name: concepts, graph: two.txt}]}]",
+        [f"general.policy={CONCEPTS}"],
+        ["policies=[{name: mixture, label: none, members: [its-own]}]", "plugins=[mine.py]"],
+        [
+            "policies=[{name: mixture, label: none, members: ["
+            f"{CONCEPTS}, {{name: concepts, graph: two.txt}}]}}]"
+        ],
     ],
 )
-def test_other_contents_of_a_file_that_a_policy_depends_on_are_other_code(
-    tmp_path, monkeypatch, key
+def test_what_members_and_the_policy_of_the_general_stage_rest_on_counts(
+    tmp_path, monkeypatch, keys
 ):
     monkeypatch.chdir(tmp_path)
     Path("it.yaml").write_text(TEXT)
@@ -237,6 +229,7 @@ def test_other_contents_of_a_file_that_a_policy_depends_on_are_other_code(
     found = []
     for text in ("London\tEngland\n", "Rome\tItaly\n"):
         Path("one.txt").write_text(text)
-        cell = build(load_experiment("it.yaml", [key])).cells["none", "zsre", 0]
+        Path("mine.py").write_text(plugin("its-own", f"place = {text!r}"))
+        cell = build(load_experiment("it.yaml", keys)).cells["none", "zsre", 0]
         found.append(collecting._code(topological([cell]))["policy"])
     assert None not in found and len({*found}) == 2
