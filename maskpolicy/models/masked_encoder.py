@@ -82,6 +82,13 @@ class MaskedEncoder(nn.Module):
         head.decoder.bias, head.decoder.weight = self.bias, model.get_input_embeddings().weight
         return model
 
+    @property
+    def _supports_flash_attn(self) -> bool:
+        """Whether attention can do without the masks of `_rotary`, which `set_attention` asks."""
+        return self.decoder is None or self.encoder.config.model_type not in _SHORTENED
+
+    _supports_flex_attn = _supports_flash_attn
+
     def set_attn_implementation(self, name: str) -> None:
         """Set the attention implementation of encoder and decoder."""
         for part in (self.encoder, self.decoder):

@@ -60,6 +60,7 @@ class RelativeRobertaModel(RobertaModel):
 
     config: RelativeRobertaConfig
     config_class = RelativeRobertaConfig
+    _supports_flash_attn = _supports_flex_attn = False  # they have no bias for each head
 
     def __init__(self, config: RelativeRobertaConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config, add_pooling_layer=add_pooling_layer)
@@ -107,8 +108,9 @@ def _with_head(stock: Any) -> Any:
         stock.__init__(self, config)
         self.roberta = RelativeRobertaModel(config, add_pooling_layer=False)
 
-    name = f"Relative{stock.__name__}"
-    return type(name, (stock,), {"__init__": __init__, "config_class": RelativeRobertaConfig})
+    own = {"__init__": __init__, "config_class": RelativeRobertaConfig}
+    own |= {"_supports_flash_attn": False, "_supports_flex_attn": False}
+    return type(f"Relative{stock.__name__}", (stock,), own)
 
 
 AutoConfig.register(RelativeRobertaConfig.model_type, RelativeRobertaConfig, exist_ok=True)

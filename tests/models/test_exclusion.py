@@ -8,8 +8,12 @@ import pytest
 import small
 import torch
 from small import MASK
+from transformers.utils import import_utils
 
+from maskpolicy.core.types import Denoising
+from maskpolicy.models import encoders, scratch
 from maskpolicy.models.families import family_of
+from maskpolicy.models.loading import set_attention
 from maskpolicy.models.masked_encoder import scattered
 from maskpolicy.models.text_to_text import encode
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
@@ -127,3 +131,15 @@ def test_the_mask_of_an_excluded_position_gets_no_dropout(model):
         model.eval()
     assert torch.equal(dropped[0, 2], plain[0, 2])
     assert not torch.equal(dropped[0, 1], plain[0, 1])
+
+
+@pytest.mark.parametrize("name", ["flex_attention", "flash_attention_2"])
+def test_an_attention_that_cannot_read_the_masks_of_a_model_is_replaced(name, monkeypatch):
+    monkeypatch.setattr(import_utils, "is_flash_attn_2_available", lambda: True)
+    relative = scratch.build_encoder("mini", small.tokenizer(), 0, relative_positions=True)
+    windows = encoders.training_module(
+        tiny.model("modernbert"), Denoising(mask_exclusion=1.0), 1, 0
+    )
+    for module, body in ((relative, relative), (windows, windows.encoder)):
+        set_attention(module, name)
+        assert body.config._attn_implementation == "sdpa"
