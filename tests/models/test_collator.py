@@ -397,3 +397,13 @@ def test_ids_alone_stay_as_they_are(family):
         source, labels = batch["input_ids"][0], batch["labels"][0]
         read = torch.where(labels == IGNORE, source, labels)
         assert read[1:-1].tolist() == ids[begin:]
+
+
+def test_ids_beside_a_text_are_used_without_their_offsets():
+    text = small.TEXTS[0]
+    ids = TOKENIZER(text, truncation=True, max_length=9)["input_ids"]
+    full = collator(Uniform(1.0), target="full")
+    for given in (ids, ids[:1] + ids[4:]):  # the beginning, and a part of the text
+        assert full([{"text": text, "input_ids": given}])["labels"][0].tolist() == given
+    with pytest.raises(DataError, match="not those of its 'text', which its columns refer to"):
+        collator(columns=("facts",))([{"text": text, "input_ids": ids[3:], "facts": [[0, 2]]}])

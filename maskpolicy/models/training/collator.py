@@ -59,10 +59,10 @@ _WHERE = "MaskingCollator: "
 class MaskingCollator:
     """Masks rows with a policy, dynamically in each step, as maskpolicy's own training does.
 
-    A row holds {"text"}, or {"input_ids"}, whose text is decoded, or {"text", "input_ids",
-    "offset_mapping"}; ids are used unchanged. The collator removes special tokens from the ids, so
-    they are never masked, and adds the model's own, such as <s> and </s>, to each pair. Sentinels
-    (T5) serve as masks; if there are too few, some spans stay visible.
+    A row holds {"text"}, {"input_ids"} or both; ids are used unchanged, and decoded if the row has
+    neither a text that begins with them nor "offset_mapping". The collator removes special tokens
+    from the ids, so they are never masked, and adds the model's own, such as <s> and </s>, to each
+    pair. Sentinels (T5) serve as masks; if there are too few, some spans stay visible.
 
     Give the Trainer callbacks=[collator.callback()]. It sets remove_unused_columns=False, so that
     the Trainer does not drop "text", and tells the collator the step. Masks then depend only on
@@ -305,15 +305,14 @@ class MaskingCollator:
     def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
         """Return the text of a row, its ids (t,) and offsets (t, 2), without special tokens."""
         text, ids, offsets = (row.get(key) for key in ("text", "input_ids", "offset_mapping"))
-        if ids is not None:
+        if ids is not None and (text is None or isinstance(text, str)):
             ids = np.asarray(ids, np.int32)
             plain = ~np.isin(ids, self._removed)
-            if text is None:
-                return self._decoded(ids[plain])
-            if offsets is not None:
-                if counts_blanks(self.tokenizer):
-                    offsets = without_blanks(offsets, text)
-                return text, ids[plain], as_spans(np.asarray(offsets))[plain]
+            if text is None or offsets is None:
+                return self._decoded(ids[plain], text)
+            if counts_blanks(self.tokenizer):
+                offsets = without_blanks(offsets, text)
+            return text, ids[plain], as_spans(np.asarray(offsets))[plain]
         if not isinstance(text, str) and "text" in row:
             raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
         if text is None:
@@ -325,13 +324,24 @@ class MaskingCollator:
         encoding = encode([text], self.tokenizer)[0]
         return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
 
-    def _decoded(self, ids: NDArray[np.int32]) -> tuple[str, NDArray[np.int32], Spans]:
-        """Return the text of ids, (t,), with them and their offsets, (t, 2)."""
+    def _decoded(
+        self, ids: NDArray[np.int32], text: str | None
+    ) -> tuple[str, NDArray[np.int32], Spans]:
+        """Return the text of ids, (t,), with them and their offsets, (t, 2).
+
+        It is `text` if that begins with these ids, as the text of truncated ids does.
+        """
         decode = self.tokenizer.backend_tokenizer.decode_batch
-        [text] = decode([ids.tolist()], skip_special_tokens=False)
-        [encoding] = encode([text], self.tokenizer)
-        if encoding.ids == ids.tolist():
-            return text, ids, as_spans(encoding.offsets)
+        given = [] if text is None else [text]
+        for own in given + decode([ids.tolist()], skip_special_tokens=False):
+            [encoding] = encode([own], self.tokenizer)
+            if encoding.ids[: len(ids)] == ids.tolist():
+                return own, ids, as_spans(encoding.offsets[: len(ids)])
+            if given and self.columns:
+                raise DataError(
+                    "a row's 'input_ids' are not those of its 'text', which its columns refer to: "
+                    "give 'offset_mapping', too"
+                )
         ids = ids[: self._most]  # of a text that would be split otherwise, such as a part of a word
         begun = decode([ids[:end].tolist() for end in range(len(ids) + 1)], False)
         ends = np.maximum.accumulate([len(part) for part in begun]).tolist()
