@@ -347,3 +347,12 @@ def test_a_report_counts_contexts_and_compares_with_entities_and_random_spans():
     german = [replace(one, passage=replace(one.passage, language="de")) for one in data[0].dev]
     found = hits.report([replace(data[0], dev=tuple(german))], guesses)["mine"]
     assert found["salient-span"] is None and found["random"]["hits"]["1"] > 0
+
+
+def test_a_random_span_is_an_answer_by_its_normalised_text_too():
+    one = context('He saw the "Oder" (a river). The Oder!', "Oder")
+    words = one.passage.words.tolist()
+    spans = [[a, b] for i, (a, _) in enumerate(words) for _, b in words[i : i + hits.LONGEST]]
+    share = sum(hits.rank(one, as_spans([span])) == 0 for span in spans) / len(spans)
+    found = hits.report([Contexts("mine", (), (one,), {})], [[as_spans([])]])["mine"]["random"]
+    assert found["hits"]["1"] == found["precision"]["1"] == pytest.approx(share)

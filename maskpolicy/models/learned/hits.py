@@ -49,7 +49,7 @@ def _of_task(task: Contexts, found: Sequence[Spans]) -> Json:
         "without_answer": len(task.dev) - len(contexts),
         "policy": own,
         SALIENT: _salient(contexts, asked),
-        "random": _random(contexts),
+        "random": _random(contexts, asked),
     }
 
 
@@ -81,26 +81,33 @@ def _salient(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json
     if any(passage.language != ENGLISH for passage in passages):
         return None
     columns = annotate(discovery.instance("policy", SALIENT, {}), passages)
+    entities = columns.get(ENTITIES, [])
+    texts = (
+        [_text(passage, span) for span in spans.tolist()]
+        for passage, spans in zip(passages, entities, strict=True)
+    )
+    return _drawn([_counts(*one, asked) for one in zip(contexts, texts, strict=True)])
+
+
+def _random(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json:
     counts = []
-    for context, spans in zip(contexts, columns.get(ENTITIES, []), strict=True):
-        texts = [_text(context.passage, span) for span in spans.tolist()]
-        own, shared = _answers(context), asked[context.passage.text]
-        hits = sum(text in own for text in texts), sum(text in shared for text in texts)
-        counts.append((len(texts), *hits))
+    for context in contexts:
+        passage = context.passage
+        words = [plain(text, passage.language) for text in passage.texts(passage.words)]
+        texts = [
+            " ".join(filter(None, words[first : first + more]))
+            for more in range(1, LONGEST + 1)
+            for first in range(len(words) + 1 - more)
+        ]
+        counts.append(_counts(context, texts, asked))
     return _drawn(counts)
 
 
-def _random(contexts: Sequence[Context]) -> Json:
-    places: dict[str, set[tuple[int, ...]]] = {}
-    for context in contexts:
-        places.setdefault(context.passage.text, set()).update(map(tuple, context.answers.tolist()))
-    counts = []
-    for context in contexts:
-        words = len(context.passage.words)
-        spans = sum(max(0, words - more) for more in range(LONGEST))
-        own, shared = len(context.answers), len(places[context.passage.text])
-        counts.append((spans, min(own, spans), min(shared, spans)))
-    return _drawn(counts)
+def _counts(
+    context: Context, texts: Sequence[str], asked: Mapping[str, set[str]]
+) -> tuple[int, int, int]:
+    own, shared = _answers(context), asked[context.passage.text]
+    return len(texts), sum(text in own for text in texts), sum(text in shared for text in texts)
 
 
 def _drawn(counts: Sequence[tuple[int, int, int]]) -> Json:
