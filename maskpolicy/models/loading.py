@@ -192,6 +192,8 @@ def set_dropout(model: Any, share: float | None) -> None:
     if share is None:
         return
     for module in model.modules():
+        if isinstance(getattr(module, "out_drop", None), torch.nn.Identity):
+            module.out_drop = torch.nn.Dropout()  # of a ModernBERT whose configuration states 0
         if isinstance(module, torch.nn.Dropout):
             module.p = share
         for name in ("dropout", "activation_dropout", "attention_dropout"):

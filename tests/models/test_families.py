@@ -286,3 +286,9 @@ def test_answers_end_as_targets_do_whatever_the_checkpoint_states(name, stated):
     model.generation_config.eos_token_id = [7, special.eos]
     complete_generation(model, special)
     assert model.generation_config.eos_token_id == [7, special.eos]
+
+
+def test_the_setting_drops_what_a_modernbert_without_dropout_leaves_out():
+    model = encoders.model("modernbert")
+    set_dropout(model, 0.1)
+    assert model.model.layers[1].attn.out_drop.p == 0.1
