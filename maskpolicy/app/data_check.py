@@ -239,7 +239,7 @@ class DataCheck:
                 for task, each in places.items()
             },
             problem=_problem(share, read * (1 - without) or None, params.how.mask_exclusion > 0)
-            or self._specials(row).without_room(spec.max_source),
+            or self._specials(row).without_room(spec),
         )
 
     def _spec(self, row: str) -> Training:

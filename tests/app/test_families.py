@@ -83,12 +83,13 @@ def test_a_tokenizer_that_pads_trains_alike_and_is_exported_unchanged(done):
     assert sorted(each.get("pads", False) for each in kinds[1]) == [False, True]
 
 
-def test_sources_without_room_for_text_are_one_line(call):
-    code, _, err = call(*words(saved("bart"), "intermediate.max_source=2"))
+@pytest.mark.parametrize("what", ["source", "target"])
+def test_sources_or_targets_without_room_for_text_are_one_line(call, what):
+    code, _, err = call(*words(saved("bart"), f"intermediate.max_{what}=2"))
     assert code != 0
     lines = [each for each in err.splitlines() if "hold no text" in each]
     assert len(lines) == 1
-    assert "adds 2 special tokens to a text, so sources of max_source: 2 tokens" in lines[0]
+    assert f"adds 2 special tokens to a text, so {what}s of max_{what}: 2 tokens" in lines[0]
 
 
 @pytest.mark.parametrize(

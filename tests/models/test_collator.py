@@ -407,3 +407,8 @@ def test_ids_beside_a_text_are_used_without_their_offsets():
         assert full([{"text": text, "input_ids": given}])["labels"][0].tolist() == given
     with pytest.raises(DataError, match="not those of its 'text', which its columns refer to"):
         collator(columns=("facts",))([{"text": text, "input_ids": ids[3:], "facts": [[0, 2]]}])
+
+
+def test_a_length_without_room_for_text_is_one_line():
+    with pytest.raises(ConfigError, match="sources of max_source: 2 tokens hold no text: raise"):
+        collator(max_source=2)

@@ -139,6 +139,8 @@ class MaskingCollator:
         self.room = Training(max_source=max_source, max_target=max_target)
         if model is not None:
             self.room = within(self.room, limits(getattr(model, "config", model)))
+        if problem := self.specials.without_room(self.room):
+            raise ConfigError(f"{_WHERE}{problem}")
         self.return_tensors = return_tensors or ("pt" if find_spec("torch") else "np")
         leaves = Masker.of(self.policy, self.denoising).leaves
         for leaf in leaves:

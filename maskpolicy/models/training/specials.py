@@ -137,14 +137,16 @@ class Specials:
         is_free = room is None or (2 * longest < room and (not sentinels or longest < sentinels))
         return None if is_free or room is None else (room, sentinels)
 
-    def without_room(self, max_source: int) -> str:
-        """Explain why sources of `max_source` tokens hold no text; "" if they do."""
-        if self.room(max_source):
-            return ""
-        return (
-            f"the tokenizer adds {self.added('max_source')} special tokens to a text, so sources "
-            f"of max_source: {max_source} tokens hold no text"
-        )
+    def without_room(self, spec: Training) -> str:
+        """Explain why the sources or targets of a budget hold no text; "" if they do."""
+        rooms = {"max_source": self.room(spec.max_source), "max_target": self.target_room(spec)}
+        for key, room in rooms.items():
+            if room == 0:
+                return (
+                    f"the tokenizer adds {self.added(key)} special tokens to a text, so {key[4:]}s "
+                    f"of {key}: {getattr(spec, key)} tokens hold no text: raise {key}"
+                )
+        return ""
 
     def pairs(self, written: DenoisingPairs, spec: Training) -> Pairs:
         """Add the special tokens to masked passages; an empty target stays empty."""

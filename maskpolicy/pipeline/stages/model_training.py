@@ -16,6 +16,7 @@ from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Example, Json
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ENCODER
+from maskpolicy.experiment.task_kinds import TEXT
 from maskpolicy.masking.selection import Masker, unrepeatable
 from maskpolicy.models import scratch
 from maskpolicy.models.families import bounded
@@ -190,10 +191,9 @@ def _check_steps(
 
 
 def _check_room(specials: Specials, spec: Training, run: StageRun) -> None:
-    """Raise ConfigError for sources that hold no text."""
-    if problem := specials.without_room(spec.max_source):
-        where = f"{run.name}: " if run.name else ""
-        raise ConfigError(f"{where}{problem}: raise max_source")
+    """Raise ConfigError for sources or targets that hold no text."""
+    if problem := specials.without_room(spec):
+        raise ConfigError(f"{run.name}: {problem}" if run.name else problem)
 
 
 def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> None:
@@ -417,7 +417,8 @@ def _finetune(
     model = head.start(inputs["model"], examples, params.spec.seed)
     check_vocabulary(tokenizer, model)
     spec = _bounded(params.spec, model, run)
-    _check_room(Specials.of(tokenizer), spec, run)
+    specials = Specials.of(tokenizer)
+    _check_room(specials if params.head == TEXT else replace(specials, start=None), spec, run)
     steps = head.steps(model, tokenizer, examples, spec, params)
     set_dropout(model, spec.dropout)
 
