@@ -9,21 +9,9 @@ import math
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    RobertaForQuestionAnswering,
-    RobertaForSequenceClassification,
-    RobertaForTokenClassification,
-    RobertaModel,
-)
+from transformers import AutoConfig, AutoModel, RobertaConfig, RobertaModel
 
 from maskpolicy.experiment.definition import RELATIVE
 
@@ -115,10 +103,8 @@ def _with_head(stock: Any) -> Any:
 
 AutoConfig.register(RelativeRobertaConfig.model_type, RelativeRobertaConfig, exist_ok=True)
 AutoModel.register(RelativeRobertaConfig, RelativeRobertaModel, exist_ok=True)
-for _auto, _stock in (
-    (AutoModelForMaskedLM, RobertaForMaskedLM),
-    (AutoModelForSequenceClassification, RobertaForSequenceClassification),
-    (AutoModelForQuestionAnswering, RobertaForQuestionAnswering),
-    (AutoModelForTokenClassification, RobertaForTokenClassification),
-):
+for _head in ("MaskedLM", "SequenceClassification", "QuestionAnswering", "TokenClassification"):
+    _auto, _stock = (
+        getattr(transformers, f"{_name}For{_head}") for _name in ("AutoModel", "Roberta")
+    )
     _auto.register(RelativeRobertaConfig, _with_head(_stock), exist_ok=True)
