@@ -122,8 +122,8 @@ class Tools:
     def train(
         self, module: Any, steps: Callable[[int], Step], loss: Loss, spec: Training, **more: Any
     ) -> dict[str, Any]:
-        """Train `module` in place, and validate its last step; see `training.loop.train`."""
-        return self.run.train(module, steps, loss, spec, **{"validate_last": True, **more})
+        """Train `module` in place and return the result of `training.loop.train`."""
+        return self.run.train(module, steps, loss, spec, **more)
 
     def load_model(self, **settings: Any) -> Any:
         """Load the text-to-text model in float32 on the device; see `models.text_to_text.load`."""

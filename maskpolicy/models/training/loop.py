@@ -6,10 +6,11 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -45,7 +46,6 @@ def train(
     *,
     workers: int = 0,
     validate: Callable[[Any], float] | None = None,
-    validate_last: bool = False,
     on_step: Callable[[int, Any], None] | None = None,
     log: Log | None = None,
     until: int = 0,
@@ -61,8 +61,8 @@ def train(
     accelerate's processes (only the first process writes checkpoints). With several processes,
     `steps` is a dataclass with a field `share`, and each process makes its own share of each step.
     Training resumes from the newest checkpoint, bit for bit on a CPU. `validate(module)` returns a
-    score (higher is better) every `spec.eval_every` steps, and with `validate_last` after the last
-    one; the best weights are restored at the end. `log(done, values)` sends loss, learning rate and
+    score (higher is better) every `spec.eval_every` steps and after the last one; the best weights
+    are restored at the end. `log(done, values)` sends loss, learning rate and
     dev score to a tracker. `on_step(done, module)` is called after each step. `keep[done]` receives
     a copy of the module as if training had ended there. `until` stops training before `spec.steps`
     without changing the learning rate schedule. `name` is the training's name in log lines. A
@@ -84,9 +84,7 @@ def train(
     if not run.finished(done):
         if done > start.done and name:
             _log.info("%s: continues after step %d of %d", name, done, run.end)
-        watch = _Watch(
-            progress, log, on_step, validate, keep or {}, validate_last, is_part=state is not None
-        )
+        watch = _Watch(progress, log, on_step, validate, keep or {}, is_part=state is not None)
         progress(done, run.end, "")
         ahead = workers or (WORKERS_ON_GPU if run.device.type == "cuda" else 0)
         feed = Feed(steps, run, done, ahead, name)
@@ -179,7 +177,6 @@ class _Watch:
     on_step: Callable[[int, Any], None] | None
     validate: Callable[[Any], float] | None
     keep: Mapping[int, Keep]
-    validate_last: bool = False
     is_part: bool = False  # the loss is reported as if training did not end here
     loss: str = ""  # the last reported one
     tokens: int = 0  # since the last report
@@ -203,8 +200,7 @@ class _Watch:
             loss = run.check(done)
             self.keep[done](run.weights.copied(), dict(run.work), loss)
         every = run.spec.eval_every
-        is_due = every and (done % every == 0 or (self.validate_last and done == run.end))
-        if self.validate and is_due:
+        if self.validate and every and (done % every == 0 or done == run.end):
             score = run.validate(done, self.validate)
             run.module.train()
             if self.log:
@@ -297,30 +293,27 @@ def prefetch(
     if not workers:
         yield from ((number, made(number)) for number in numbers)
         return
-    dataset: Any = _Items(made, numbers)
-    loader: Any = DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=_AHEAD)
+    loader: Any = DataLoader(
+        numbers,  # type: ignore[arg-type]
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=_AHEAD,
+        collate_fn=partial(_computed, made),
+    )
     for number, item in zip(numbers, loader, strict=True):
         if isinstance(item, MaskpolicyError):
             raise item
         yield number, item
 
 
-class _Items(Sequence[T]):
-    """A map-style dataset that returns errors, because the DataLoader would rewrite their lines."""
-
-    def __init__(self, made: Callable[[int], T], numbers: range) -> None:
-        self.made, self.numbers = made, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        try:
-            return self.made(self.numbers[index])
-        except MaskpolicyError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - raised again in the training's process
-            return StageError(cause(error))
+def _computed(made: Callable[[int], T], number: int) -> T | MaskpolicyError:
+    """Return made(number) or its error, because the DataLoader would rewrite an error's lines."""
+    try:
+        return made(number)
+    except MaskpolicyError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - raised again in the training's process
+        return StageError(cause(error))
 
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -137,7 +137,6 @@ def _pretrain(
         spec,
         workers=run.workers - 1,
         validate=validation and (lambda module: -validation(module)),
-        validate_last=True,
         until=until,
         keep=keep,
         start=Start(first, inputs.get("state"), asked),
@@ -428,7 +427,7 @@ def _finetune(
 
     set_attention(model, spec.attention)
     loss, workers = head.training_loss(), run.workers - 1
-    run.train(model, steps, loss, spec, workers=workers, validate=validate, validate_last=True)
+    run.train(model, steps, loss, spec, workers=workers, validate=validate)
     model.save_pretrained(out)
 
 
