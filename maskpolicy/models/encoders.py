@@ -11,7 +11,7 @@ from maskpolicy.core.seeding import generator
 from maskpolicy.experiment.definition import HeadChoice
 from maskpolicy.models.cpu import TrainingLoss
 from maskpolicy.models.families import check_exclusion, family_of
-from maskpolicy.models.loading import load_weights
+from maskpolicy.models.loading import load_reported, load_weights
 
 if TYPE_CHECKING:
     import torch
@@ -95,16 +95,11 @@ def _body(config: Any, name: str, revision: str | None) -> tuple[Any, list[str]]
 
     RoBERTa's pooler is left out: its masked language modelling never trained it.
     """
-    import torch
     from transformers import AutoModel
 
-    settings: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
-    if family_of(config, "encoder").new_head:
-        settings["add_pooling_layer"] = False
-    found, info = load_weights(AutoModel, name, revision, **settings)
-    missing = {key for key in info["missing_keys"] if not key.startswith(_POOLER)}
-    if missing:
-        raise ConfigError(f"model {name}: its weights lack {min(missing)}")
+    has_none = family_of(config, "encoder").new_head
+    settings = {"add_pooling_layer": False} if has_none else {}
+    found, info = load_reported(AutoModel, name, revision, optional=_POOLER, **settings)
     if info["missing_keys"]:
         found.pooler = None
     return found, sorted(info["unexpected_keys"])
@@ -112,14 +107,12 @@ def _body(config: Any, name: str, revision: str | None) -> tuple[Any, list[str]]
 
 def _with_head(body: Any, others: list[str], name: str, revision: str | None) -> Any | None:
     """Return the masked language model with `body` as its body; None if its head lacks weights."""
-    import torch
     from transformers import AutoModelForMaskedLM
 
-    settings: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
     if _is_discriminator(others):
         return None
-    if any(key.startswith(_DEBERTA_HEAD) for key in others):
-        settings["legacy"] = False
+    released = any(key.startswith(_DEBERTA_HEAD) for key in others)
+    settings = {"output_loading_info": True, **({"legacy": False} if released else {})}
     model, info = load_weights(AutoModelForMaskedLM, name, revision, **settings)
     state, lacking = model.state_dict(), set(info["missing_keys"])
     for key in info["missing_keys"]:  # older files of untied models have the head's bias once

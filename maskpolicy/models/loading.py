@@ -41,7 +41,7 @@ _ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME is a 
 
 
 def load_weights(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
-    """Return `factory.from_pretrained(name)` for a class of Transformers.
+    """Return `factory.from_pretrained(name)` for a class of Transformers, a model in float32.
 
     No code of the model's author runs: pickled weights are read as plain tensors, and a model with
     custom code raises ConfigError. All other failures raise it, too, with one line. Set
@@ -50,8 +50,8 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
     if Path(name).is_absolute() and not Path(name).is_dir():
         raise ConfigError(f"model {name}: no such folder")
     is_tokenizer = not hasattr(factory, "_model_mapping")
-    if not is_tokenizer:  # which would save this setting
-        settings["weights_only"] = True
+    if not is_tokenizer:  # which would save these settings
+        settings |= {"weights_only": True, "dtype": "float32"}
     is_local = Path(name).is_dir()
     reach = nullcontext() if is_local else hub.access()
     try:
@@ -83,25 +83,30 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
 
 
 def load_whole(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
-    """Return a model of `load_weights` in float32; ConfigError if its folder lacks weights."""
-    import torch
+    """Return a model of `load_weights`; ConfigError if its folder lacks weights."""
+    return load_reported(factory, name, revision, **settings)[0]
 
-    settings |= {"dtype": torch.float32, "output_loading_info": True}
-    model, info = load_weights(factory, name, revision, **settings)
-    if info["missing_keys"]:
-        raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
-    return model
+
+def load_reported(
+    factory: Any, name: str, revision: str | None = None, optional: str = " ", **settings: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Return a model of `load_weights`, and the report of missing and unexpected weights.
+
+    Raises ConfigError if its folder lacks weights whose names do not contain `optional`.
+    """
+    model, info = load_weights(factory, name, revision, output_loading_info=True, **settings)
+    if missing := [key for key in info["missing_keys"] if optional not in key]:
+        raise ConfigError(f"model {name}: its weights lack {min(missing)}")
+    return model, info
 
 
 def input_embeddings(folder: str) -> torch.Tensor:
     """Return the input embeddings of a saved model of any kind, (vocabulary, width) in float32."""
-    import torch
     from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
     is_known = type(load_weights(AutoConfig, folder)) in AutoModel._model_mapping
     factory = AutoModel if is_known else AutoModelForSeq2SeqLM  # EncoderDecoderModel has no body
-    model = load_weights(factory, folder, None, dtype=torch.float32)
-    return model.get_input_embeddings().weight
+    return load_weights(factory, folder).get_input_embeddings().weight
 
 
 def refuse_code(name: str, revision: str | None = None) -> None:

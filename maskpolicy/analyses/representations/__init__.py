@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import Passage
@@ -97,17 +97,11 @@ def effective_rank(squares: NDArray[np.float64], tau: float) -> int:
 
 def load_encoder(folder: Path) -> Any:
     """Load the encoder of an encoder or encoder-decoder folder; raises ConfigError."""
-    import torch
     from transformers import AutoModel
 
-    from maskpolicy.models.loading import load_weights
+    from maskpolicy.models.loading import load_reported
 
-    found, info = load_weights(
-        AutoModel, str(folder), None, dtype=torch.float32, output_loading_info=True
-    )
-    missing = [name for name in info["missing_keys"] if "pooler" not in name]
-    if missing:
-        raise ConfigError(f"model {folder}: its weights lack {min(missing)}")
+    found, _ = load_reported(AutoModel, str(folder), optional="pooler")
     return (found.get_encoder() if found.config.is_encoder_decoder else found).eval()
 
 
