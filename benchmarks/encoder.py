@@ -18,6 +18,7 @@ from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models import encoders, scratch
 from maskpolicy.models.finetuning import TASK_HEADS
+from maskpolicy.models.loading import set_attention
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.batching import Loss, Pair, Pairs, Step, collate
 from maskpolicy.models.training.optimization import Optimization
@@ -101,7 +102,7 @@ def _once(work: Work, loss_of: Callable[[], Loss]) -> Once:
         import torch
 
         module, spec = copy.deepcopy(work.module), _spec(32)
-        module.set_attn_implementation(spec.attention)
+        set_attention(module, spec.attention)
         run, loss = Optimization(module.train(), spec, len(work.steps)), loss_of()
         run.step(0, work.steps[0], loss)
         started = time.perf_counter()

@@ -148,6 +148,7 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
     import torch
 
     from maskpolicy.models.masked_encoder import (
+        SHORTENED,
         MaskedEncoder,
         OwnHead,
         ReplacedTokenDetector,
@@ -172,6 +173,9 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
                 return MaskedEncoder(encoder, None)
             model = masked_lm(encoder, "cpu")
             model.tie_weights()
+        if decoder is not None and encoder.config.model_type in SHORTENED:  # by masks of its own
+            for part in (model, encoder):
+                part._supports_flash_attn = part._supports_flex_attn = False
         keeps = is_masked_lm(model) and (decoder is None or head_layers(model))
         return OwnHead(model, decoder) if keeps else MaskedEncoder(encoder, decoder)
 

@@ -209,10 +209,15 @@ def set_dropout(model: Any, share: float | None) -> None:
 def set_attention(module: Any, name: str) -> None:
     """Set the attention implementation, or the next one that the model and this machine have.
 
-    Logs a line for each one that is not used.
+    For a module that holds models, it does so for each. Logs a line for each one that is not used.
     """
+    from transformers import PreTrainedModel
     from transformers.utils.import_utils import is_flash_attn_2_available
 
+    if not isinstance(module, PreTrainedModel):
+        for part in module.children():
+            set_attention(part, name)
+        return
     while name in _IMPLEMENTATIONS:
         support, following = _IMPLEMENTATIONS[name]
         is_here = name != "flash_attention_2" or is_flash_attn_2_available()

@@ -24,7 +24,6 @@ from transformers import (
 from transformers.models.electra.modeling_electra import ElectraDiscriminatorPredictions
 
 from maskpolicy.models.families import family_of, limits
-from maskpolicy.models.loading import set_attention
 from maskpolicy.models.training.batching import IGNORE
 
 if TYPE_CHECKING:
@@ -81,19 +80,6 @@ class MaskedEncoder(nn.Module):
         head.dense, head.layer_norm, head.bias = self.dense, self.norm, self.bias
         head.decoder.bias, head.decoder.weight = self.bias, model.get_input_embeddings().weight
         return model
-
-    @property
-    def _supports_flash_attn(self) -> bool:
-        """Whether attention can do without the masks of `_rotary`, which `set_attention` asks."""
-        return self.decoder is None or self.encoder.config.model_type not in _SHORTENED
-
-    _supports_flex_attn = _supports_flash_attn
-
-    def set_attn_implementation(self, name: str) -> None:
-        """Set the attention implementation of encoder and decoder."""
-        for part in (self.encoder, self.decoder):
-            if part is not None:
-                set_attention(part, name)
 
 
 class OwnHead(MaskedEncoder):
@@ -169,11 +155,6 @@ class ReplacedTokenDetector(nn.Module):
     def saved(self) -> Any:
         """The body, without generator and head."""
         return self.encoder
-
-    def set_attn_implementation(self, name: str) -> None:
-        """Set the attention implementation of encoder and generator."""
-        set_attention(self.encoder, name)
-        self.generator.set_attn_implementation(name)
 
 
 _BLOCKS = (  # a body's layers, and the first and last part of a layer's feed-forward block
@@ -334,7 +315,7 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
     if is_removed and not _has_convolution(encoder):  # it would read zeros instead of masks
         packing = batch.packing
         tokens = batch.source.gather(1, packing.position)
-        shortened: Any = _SHORTENED.get(encoder.config.model_type, _at_positions)
+        shortened: Any = SHORTENED.get(encoder.config.model_type, _at_positions)
         out = shortened(encoder, tokens, packing.visible, packing.position)
         return packing.scattered(out.last_hidden_state, _word_rows(encoder, batch.source))
     out = encoder(input_ids=batch.source, attention_mask=batch.kept.long())
@@ -415,4 +396,4 @@ def _attention_mask(encoder: Any, mask: torch.Tensor) -> torch.Tensor:
     )
 
 
-_SHORTENED = {"deberta-v2": _disentangled, "modernbert": _rotary}
+SHORTENED = {"deberta-v2": _disentangled, "modernbert": _rotary}

@@ -18,6 +18,7 @@ from maskpolicy.models import crossentropy, encoders, text_to_text
 from maskpolicy.models.cpu import backpropagation
 from maskpolicy.models.finetuning.encoder_tasks import LabelTask, SpanTask
 from maskpolicy.models.finetuning.tag_tasks import TagTask
+from maskpolicy.models.loading import set_attention
 from maskpolicy.models.text_to_text import token_loss, training_loss
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.optimization import Weights
@@ -141,7 +142,7 @@ def module_of(how=MLM, family="roberta", head="new", **settings):
     model = tiny.model(family, **settings)
     model = model if head == "own" else model.base_model
     module = encoders.training_module(model, how, 2, seed=0).train()
-    module.set_attn_implementation("eager")
+    set_attention(module, "eager")
     with torch.no_grad():
         for name, weight in module.named_parameters():
             if name in ("bias", "model.lm_head.bias"):

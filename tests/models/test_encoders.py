@@ -21,6 +21,7 @@ from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.models import encoders, scratch
 from maskpolicy.models.families import FAMILIES, limits
+from maskpolicy.models.loading import set_attention
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.optimization import Weights
@@ -274,7 +275,7 @@ def test_a_new_head_is_saved_with_the_body_unless_it_reads_a_decoder(family, is_
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_a_step_has_a_finite_loss_whose_gradient_reaches_body_and_head(family, how, head):
     module = module_of(family, how, head).train()
-    module.set_attn_implementation("eager")
+    set_attention(module, "eager")
     for batch in batches(family, how):
         encoders.token_loss(module, batch)[0].backward()
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from maskpolicy.core.types import Denoising
 from maskpolicy.models import crossentropy, encoders, text_to_text
 from maskpolicy.models.finetuning import TASK_HEADS
+from maskpolicy.models.loading import set_attention
 from maskpolicy.models.training.batching import IGNORE, bucket
 from maskpolicy.models.training.optimization import Optimization
 from maskpolicy.models.training.padding import masks_have_padding
@@ -54,8 +55,7 @@ def waits(loss, module, steps, most):
     """Return what waits for values in a step of one micro-batch, which launches at most so much."""
     spec = replace(steps.spec, precision="fp32", micro_tokens=10**6)
     run = Optimization(deepcopy(module).train(), spec, 1)
-    if hasattr(module, "set_attn_implementation"):
-        run.module.set_attn_implementation("sdpa")
+    set_attention(run.module, "sdpa")
     step = replace(steps, spec=spec)(0)
     (batch,) = step.batches
     step = replace(step, batches=[batch.to(run.device)])  # there a value costs no wait
@@ -71,7 +71,7 @@ def graphs(loss, module, batches):
     torch._dynamo.reset()
     counted = CompileCounter()
     compiled = torch.compile(loss, backend=counted, fullgraph=True)
-    module.set_attn_implementation("sdpa")
+    set_attention(module, "sdpa")
     # the second batch differs in all sizes, so that its graph is also that of further shapes
     for batch in sorted(batches, key=lambda batch: len(batch.places)):
         moved = batch.to(torch.device("cpu"))
