@@ -169,10 +169,8 @@ class Masking:
         drawn, again = (masker.select(views, [0], seed, [0], progress=progress) for _ in range(2))
         if not np.array_equal(drawn.spans[0], again.spans[0]):
             raise unrepeatable(masker.policy)
-        pairs = mixed_pairs(
-            *(drawn.passages, drawn.spans, drawn.denoisings, specials.marks, seed, [0], most),
-            specials.target_room(reading.limits),
-        )
+        limits = most, specials.target_room(reading.limits)
+        pairs = mixed_pairs(drawn, specials.marks, seed, [0], *limits)
         return MaskedText(
             text,
             tuple((a, b, text[a:b]) for a, b in passage.characters(drawn.spans[0])),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Passage, Replacement, Spans
 from maskpolicy.masking.sentinels import Marks, numbered, spans_after_sentinels
+
+if TYPE_CHECKING:
+    from maskpolicy.masking.selection import Selection
 
 PLACE = 1 << 30  # above all token ids: stands for a token's place while passages are written
 _KEPT = 2  # kind of replacement: 0 for a mask, 1 for random tokens, 2 for the text itself
@@ -198,9 +201,7 @@ def _sources(
 
 
 def mixed_pairs(
-    passages: Sequence[Passage],
-    spans: Sequence[Spans],
-    denoisings: Sequence[Denoising],
+    selected: Selection,
     mask: int | Marks,
     seed: int,
     epochs: Sequence[int],
@@ -209,12 +210,12 @@ def mixed_pairs(
 ) -> DenoisingPairs:
     """Return the pairs of passages that each have a denoising objective; see `denoising_pairs`."""
     groups: dict[Denoising, list[int]] = {}
-    for at, denoising in enumerate(denoisings):
+    for at, denoising in enumerate(selected.denoisings):
         groups.setdefault(denoising, []).append(at)
     parts: list[DenoisingPairs] = []
     for denoising, rows in groups.items():
-        some, own = [passages[i] for i in rows], [spans[i] for i in rows]
-        turns = [epochs[i] for i in rows]
+        every: Any = (selected.passages, selected.spans, epochs)
+        some, own, turns = ([values[i] for i in rows] for values in every)
         parts.append(denoising_pairs(some, own, denoising, mask, seed, turns, room, target_room))
     if len(parts) == 1:
         return parts[0]

@@ -18,6 +18,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising, Replacement, as_spans
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.masking.denoising import denoising_pairs, mixed_pairs
+from maskpolicy.masking.selection import Selection
 from maskpolicy.masking.sentinels import Marks
 
 MASK = 4
@@ -266,7 +267,7 @@ def test_what_is_written_does_not_depend_on_the_batch(marks, drawn, how, other, 
     spans, epochs = [each for _, each in drawn], list(range(len(drawn)))
     hows = [other if i % 2 else how for i in epochs]
     together = denoising_pairs(passages, spans, how, marks, seed, epochs)
-    mixed = mixed_pairs(passages, spans, hows, marks, seed, epochs)
+    mixed = mixed_pairs(Selection(passages, spans, hows, []), marks, seed, epochs)
     for i, (passage, each) in enumerate(zip(passages, spans, strict=True)):
         for found, one in ((pair_of(together, i), how), (pair_of(mixed, i), hows[i])):
             alone = denoising_pair(passage, each, one, marks, seed, i)

@@ -213,17 +213,8 @@ class MaskingCollator:
             raise DataError(f"a row must be a dict such as {{'text': ..}}, not {rows[0]!r:.60}")
         views = self._views(rows)
         selected = self.masker.select(views, range(len(rows)), seed, turns, progress=progress)
-        written = mixed_pairs(
-            selected.passages,
-            selected.spans,
-            selected.denoisings,
-            self.specials.marks,
-            seed,
-            turns,
-            self._most,
-            self.specials.target_room(self.room),
-        )
-        arrays = self._arrays(written)
+        limits = self._most, self.specials.target_room(self.room)
+        arrays = self._arrays(mixed_pairs(selected, self.specials.marks, seed, turns, *limits))
         if self.return_tensors == "np":
             return arrays
         import torch

@@ -219,16 +219,9 @@ class MaskedSteps:
         return self._written(number, self._selected(number))
 
     def _written(self, number: int, selected: Selection) -> DenoisingPairs:
-        return mixed_pairs(
-            selected.passages,
-            selected.spans,
-            selected.denoisings,
-            self.specials.marks,
-            self.spec.seed,
-            [epoch for _, epoch in self.order.step(number)],
-            self.room,
-            self.specials.target_room(self.spec),
-        )
+        epochs = [epoch for _, epoch in self.order.step(number)]
+        limits = self.room, self.specials.target_room(self.spec)
+        return mixed_pairs(selected, self.specials.marks, self.spec.seed, epochs, *limits)
 
     def _weights(self, number: int, selected: Selection, pairs: Pairs) -> NDArray[np.float32]:
         """Return the weight of the loss of each target token, aligned with pairs.targets.flat."""
