@@ -197,7 +197,7 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
         hidden, rows = module.hidden(module(batch)), module.encoder
         rows = rows.get_input_embeddings().weight
         return crossentropy.summed(hidden, rows, module.bias, labels, weights), len(labels)
-    logits = label_logits(module, batch)
+    logits = module.label_logits(batch)
     loss = crossentropy.of_logits(logits, labels, weights)
     if batch.detection is not None:
         loss = loss + module.detection_loss(batch, logits)
@@ -208,11 +208,6 @@ training_loss = partial(
     TrainingLoss, token_loss, lambda cpu, module: cpu.PretrainingGradients(module)
 )
 """training_loss() returns `token_loss` for one training."""
-
-
-def label_logits(module: Any, batch: Batch) -> torch.Tensor:
-    """Return the logits of a batch's k labels, (k, v), row by row."""
-    return module.label_logits(batch)
 
 
 def has_decoder(denoising: Denoising) -> bool:

@@ -11,7 +11,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, HeadChoice, ModelBlock, ModelKind
+from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, ModelBlock, ModelKind
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models import encoders, scratch, text_to_text
@@ -51,8 +51,7 @@ class Kind:
     presets: Mapping[str, Preset]
     general: Denoising  # the objective of the general stage
     build: Callable[[FreshParams, Any, int], Any]  # (params of a preset, tokenizer, seed) -> model
-    load: Callable[[str, str | None], Any]  # (folder, None) of a stage -> its model
-    outside: Callable[[str, str | None, HeadChoice], Any]  # (folder or name, revision, model.head)
+    load: Callable[..., Any]  # (folder of a stage), or (folder or name, revision, model.head)
     specials: Callable[[Any, Any], Specials]  # (tokenizer, model)
     training_module: Callable[[Any, Denoising, int, int], Any]
     """(model, denoising, layers of a shallow decoder, seed) -> the training module"""
@@ -73,8 +72,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         presets=scratch.BART_PRESETS,
         general=Denoising(target="full"),
         build=lambda params, tokenizer, seed: scratch.build_bart(params.preset, tokenizer, seed),
-        load=text_to_text.load,
-        outside=lambda name, revision, head: text_to_text.load(name, revision),
+        load=lambda name, revision=None, head="": text_to_text.load(name, revision),
         specials=text_to_text.specials,
         training_module=text_to_text.training_module,
         kept=lambda module, keeps_head: module,
@@ -97,14 +95,13 @@ MODEL_KINDS: Mapping[str, Kind] = {
             relative_positions=params.relative_positions,
         ),
         load=encoders.load,
-        outside=encoders.load,
         specials=lambda tokenizer, made: Specials.of_encoder(tokenizer),
         training_module=encoders.training_module,
         kept=lambda module, keeps_head: module.saved if keeps_head else module.encoder,
         pairs=Specials.at_positions,
         token_loss=encoders.token_loss,
         training_loss=encoders.training_loss,
-        label_logits=encoders.label_logits,
+        label_logits=lambda module, batch: module.label_logits(batch),
         has_new_head=encoders.has_new_head,
     ),
 }

@@ -135,7 +135,7 @@ def test_an_exported_model_is_that_of_transformers(published, home, exported, ro
     assert source.tolist() == asked["input_ids"]
     batch = collate(Pairs.of([Pair(source, target)]), marks.pad, None)
     with torch.no_grad():
-        ours = encoders.label_logits(module.eval(), batch)[0]
+        ours = module.eval().label_logits(batch)[0]
     torch.testing.assert_close(ours, theirs[place], rtol=1e-4, atol=1e-4)
     words = pipeline("fill-mask", str(folder))(TEXT.replace("London", "[MASK]"))
     assert words[0]["token"] == int(ours.argmax())

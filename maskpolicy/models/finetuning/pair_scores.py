@@ -90,7 +90,7 @@ def scores(
     if not model.config.is_encoder_decoder:
         from maskpolicy.models.masked_encoder import OwnHead
 
-        module, logits = OwnHead(model, None), encoders.label_logits
+        module, logits = OwnHead(model, None), OwnHead.label_logits
     batches = pairs.prefixed() if choose == "enc_dec_prefix" else pairs.masked(choose)
     totals, done = np.zeros(len(texts)), 0
     for batch, owners, rows, tokens in batches:

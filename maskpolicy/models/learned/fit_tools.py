@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,18 +96,6 @@ class Contexts:
         return self.label or self.task
 
 
-class Trains(Protocol):
-    """Trains modules with the checkpoints, progress and tracker of a stage."""
-
-    def train(
-        self, module: Any, steps: Callable[[int], Step], loss: Loss, spec: Training, **more: Any
-    ) -> dict[str, Any]:
-        """Train `module` in place and return the result of `training.loop.train`."""
-
-    def progress(self, done: int, total: int, note: str = "") -> None:
-        """Report that `done` of `total` units are finished."""
-
-
 @dataclass(frozen=True)
 class Tools:
     """Gives `fit` models, tokenizers and the training loop."""
@@ -115,7 +103,7 @@ class Tools:
     model: Path  # the model before its intermediate stage
     tokenizer: Path
     init: Path | None  # folder of the fitted policy that the field `init` names
-    run: Trains
+    run: Any  # the stage, which has `train` and `progress(done, total, note)`
     denoising: Denoising = field(default_factory=Denoising)  # for a policy that is fitted to it
     classifier: Path | None = None  # the model fine-tuned on the task, if the policy needs it
 
@@ -294,7 +282,18 @@ def find_contexts(
     missing = [one for one in read if not one.text.strip()]
     if reading.task.facts.retrieval and missing and len(corpus):
         _retrieve(missing, corpus, language)
-    rows = [_row(one, language) for one in read if one.text.strip()]
+    rows: list[Json] = [
+        {
+            "id": one.example.id,
+            "group": one.example.group,
+            "source": one.example.source,
+            "targets": list(one.example.targets),
+            "context": one.text,
+            "answers": _outermost(occurrences(one.text, one.answers, language)),
+        }
+        for one in read
+        if one.text.strip()
+    ]
     if not rows and split == "train":
         raise DataError(
             f"{reading.source.name}: no {split} example of task {block.name!r} has a context: "
@@ -350,17 +349,6 @@ def _texts(reading: task_examples.Reading) -> list[_Text]:
         return _Text(example, text, answers)
 
     return reading.each(read)
-
-
-def _row(read: _Text, language: str) -> Json:
-    return {
-        "id": read.example.id,
-        "group": read.example.group,
-        "source": read.example.source,
-        "targets": list(read.example.targets),
-        "context": read.text,
-        "answers": _outermost(occurrences(read.text, read.answers, language)),
-    }
 
 
 def _outermost(spans: Sequence[tuple[int, int]]) -> list[list[int]]:

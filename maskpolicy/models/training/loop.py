@@ -111,7 +111,7 @@ def _loop(
     run.module.train()
     alone = run.share.ranks == 1  # others would wait for one that ends
     with (
-        torch.random.fork_rng(devices=run.random_devices),
+        torch.random.fork_rng(devices=[run.device] if run.device.type == "cuda" else []),
         deferred(alone) as is_ending,
         ThreadPoolExecutor(1) as pool,
     ):

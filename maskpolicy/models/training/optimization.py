@@ -60,7 +60,6 @@ class Optimization:
         self.optimizer = torch.optim.AdamW(groups, **settings, fused=True)
         self.is_first = self.accelerator.is_main_process
         self.share = Share(self.accelerator.process_index, self.accelerator.num_processes)
-        self.random_devices = [self.device] if self.device.type == "cuda" else []
         self.work: Counter[str] = Counter()
         self.total = torch.zeros((), device=self.device)
         self.seen = self.last = 0.0

@@ -127,7 +127,7 @@ def _current(
     """
     kind = MODEL_KINDS[params.kind]
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    model, guesser, done = kind.load(str(inputs["model"]), None), None, 0
+    model, guesser, done = kind.load(str(inputs["model"])), None, 0
     spec, specials = bounded(params.spec, model), kind.specials(tokenizer, model)
     if "state" in inputs or not kind.has_new_head(model, params.how):
         layers, state = params.decoder_layers, inputs.get("state")

@@ -60,7 +60,7 @@ _EPOCHS = 100  # a training of more epochs gets a warning
 @stage("pretrained")
 def pretrained(params: PretrainedParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Load a model that was pre-trained elsewhere."""
-    load = MODEL_KINDS[params.kind].outside
+    load = MODEL_KINDS[params.kind].load
     load(run.local.folder or params.name, params.revision, params.head).save_pretrained(out)
     if params.name:
         hub.note("model", params.name, run.local.revision, params.revision)
@@ -84,7 +84,7 @@ def intermediate(params: IntermediateParams, inputs: Folders, out: Path, run: St
     The name of a by-product is the number of steps after which the model is kept.
     """
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
+    model = MODEL_KINDS[params.kind].load(str(inputs["model"]))
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
@@ -94,7 +94,7 @@ def intermediate_part(
 ) -> None:
     """Pre-train from step `first` to step `until`, and write the whole state of the training."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
+    model = MODEL_KINDS[params.kind].load(str(inputs["model"]))
     _pretrain(model, tokenizer, params, inputs, out, run, is_part=True)
 
 
@@ -164,7 +164,7 @@ def _loss(
     share = hooks.SMOOTHING.of(policy) if FEEDBACK in inputs else 0.0
     if not share:
         return kind.training_loss()
-    model = kind.load(str(inputs["model"]), None)
+    model = kind.load(str(inputs["model"]))
     if "state" not in inputs and kind.has_new_head(model, params.how):
         return kind.training_loss()  # the model has no guesses yet
     layers, state = params.decoder_layers, inputs.get("state")
