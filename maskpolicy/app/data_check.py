@@ -31,7 +31,7 @@ from maskpolicy.experiment.task_kinds import TEXT
 from maskpolicy.masking.selection import Masker
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.loading import load_tokenizer, load_weights
-from maskpolicy.models.model_kinds import preset
+from maskpolicy.models.scratch import preset
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.execution import execute

@@ -16,7 +16,6 @@ from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models import encoders, scratch, text_to_text
 from maskpolicy.models.loading import load_tokenizer
-from maskpolicy.models.scratch import Preset
 from maskpolicy.models.training.batching import Loss, Pairs
 from maskpolicy.models.training.specials import Specials
 
@@ -48,7 +47,6 @@ class Kind:
 
     family: str  # the name of its architecture
     auto_class: str  # of Transformers, which loads the pre-trained model
-    presets: Mapping[str, Preset]
     general: Denoising  # the objective of the general stage
     build: Callable[[FreshParams, Any, int], Any]  # (params of a preset, tokenizer, seed) -> model
     load: Callable[..., Any]  # (folder of a stage), or (folder or name, revision, model.head)
@@ -69,7 +67,6 @@ MODEL_KINDS: Mapping[str, Kind] = {
     SEQ2SEQ: Kind(
         family="BART",
         auto_class="AutoModelForSeq2SeqLM",
-        presets=scratch.BART_PRESETS,
         general=Denoising(target="full"),
         build=lambda params, tokenizer, seed: scratch.build_bart(params.preset, tokenizer, seed),
         load=lambda name, revision=None, head="": text_to_text.load(name, revision),
@@ -85,7 +82,6 @@ MODEL_KINDS: Mapping[str, Kind] = {
     ENCODER: Kind(
         family="RoBERTa",
         auto_class="AutoModel",
-        presets=scratch.ENCODER_PRESETS,
         general=AT_POSITIONS,
         build=lambda params, tokenizer, seed: scratch.build_encoder(
             params.preset,
@@ -105,11 +101,6 @@ MODEL_KINDS: Mapping[str, Kind] = {
         has_new_head=encoders.has_new_head,
     ),
 }
-
-
-def preset(model: ModelBlock) -> Preset:
-    """Return the preset or architecture that a model is built from; raises ConfigError."""
-    return scratch.preset(model, MODEL_KINDS[model.kind].presets)
 
 
 def check_folder(model: ModelBlock) -> None:

@@ -168,11 +168,15 @@ ENCODER_PRESETS: Mapping[str, Preset] = {
 }
 
 
-def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
+PRESETS = {"seq2seq": BART_PRESETS, "encoder": ENCODER_PRESETS}
+
+
+def preset(model: ModelBlock) -> Preset:
     """Return the preset or architecture that a model is built from.
 
     Raises DataError or ConfigError for a configuration file that cannot be used.
     """
+    presets = PRESETS[model.kind]
     if not model.name.endswith(CONFIG_FILE):
         return presets[model.name]
     written = read_json(Path(model.name))
@@ -195,9 +199,9 @@ def preset(model: ModelBlock, presets: Mapping[str, Preset]) -> Preset:
     return replace(presets[name], config=config, positions=positions, sizes={})
 
 
-def config_of(model: ModelBlock, presets: Mapping[str, Preset]) -> dict[str, Json] | None:
+def config_of(model: ModelBlock) -> dict[str, Json] | None:
     """Return the configuration of a model of an architecture; None for a preset."""
-    shape = preset(model, presets)
+    shape = preset(model)
     if shape.sizes is None:
         return None
     width = model.width or WIDTH

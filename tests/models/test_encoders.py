@@ -172,7 +172,7 @@ def test_a_padding_at_the_end_of_the_vocabulary_leaves_as_many_positions(words):
     made.add_tokens([f"word{number}" for number in range(words)])
     made.add_special_tokens({"pad_token": "<own pad>"})
     block = ModelBlock(name="roberta", kind="encoder", width=32)
-    config = scratch.config_of(block, scratch.ENCODER_PRESETS)
+    config = scratch.config_of(block)
     assert limits(scratch.build(config, made, 0).config)[0] == 512
 
 

@@ -124,15 +124,16 @@ def _models() -> list[dict[str, Json]]:
     """Return the presets, and the families of models in folders and on the Hub."""
     from maskpolicy.models.families import FAMILIES
     from maskpolicy.models.model_kinds import MODEL_KINDS
+    from maskpolicy.models.scratch import PRESETS
 
     families = {family.name: family.to_json() for family in FAMILIES}
     presets = [
         {
             **families[kind.family],
-            **{"name": name, "example": None, "note": "", "summary": preset.summary},
+            **{"name": preset_name, "example": None, "note": "", "summary": preset.summary},
         }
-        for kind in MODEL_KINDS.values()
-        for name, preset in kind.presets.items()
+        for name, kind in MODEL_KINDS.items()
+        for preset_name, preset in PRESETS[name].items()
     ]
     others = [
         {**row.to_json(), "summary": f"a folder, or a Hub name such as {row.example}"}

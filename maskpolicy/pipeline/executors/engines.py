@@ -17,7 +17,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.experiment.budgets import Resources, check_machine, widest
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.models.model_kinds import preset
+from maskpolicy.models.scratch import preset
 from maskpolicy.pipeline.executors import local
 from maskpolicy.pipeline.graph import planning
 from maskpolicy.pipeline.graph.execution import Engine

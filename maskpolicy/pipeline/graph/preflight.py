@@ -14,7 +14,7 @@ from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import ENCODER, CorpusBlock, ModelBlock
 from maskpolicy.models import scratch
 from maskpolicy.models.loading import load_weights
-from maskpolicy.models.model_kinds import MODEL_KINDS, preset
+from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.costs import on_their_own
 from maskpolicy.pipeline.graph.nodes import Stage
 
@@ -77,8 +77,8 @@ def size(model: ModelBlock) -> tuple[int, int]:
     from transformers import AutoConfig, AutoModel
 
     if model.is_scratch:
-        shape, presets = preset(model), MODEL_KINDS[model.kind].presets
-        values = dict(scratch.config_of(model, presets) or shape.config)
+        shape = scratch.preset(model)
+        values = dict(scratch.config_of(model) or shape.config)
         family = values.pop("model_type", MODEL_KINDS[model.kind].family.lower())
         values["vocab_size"] = model.vocabulary or shape.vocabulary
         ids = {f"{name}_token_id": 0 for name in scratch.SPECIAL}  # the defaults may be larger

@@ -217,7 +217,7 @@ class _Builder:
             ),
             layers=model.layers if model.is_preset else None,
             relative_positions=model.relative_positions,
-            config=scratch.config_of(model, self.kind.presets),
+            config=scratch.config_of(model),
             keeps_head=model.head == "own",
             whole_targets=self._has_short_targets(spec),
             **self.inputs.of_kind(),

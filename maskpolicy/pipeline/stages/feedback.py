@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,11 +108,7 @@ class _Chosen(Sequence[Passage]):
     def __len__(self) -> int:
         return len(self._items)
 
-    @overload
-    def __getitem__(self, index: int) -> Passage: ...
-    @overload
-    def __getitem__(self, index: slice) -> _Chosen: ...
-    def __getitem__(self, index: int | slice) -> Passage | _Chosen:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return _Chosen(self._passages, self._items[index])
         return self._passages[int(self._items[index])]

@@ -34,8 +34,7 @@ from maskpolicy.experiment.model_and_corpus import (
 from maskpolicy.experiment.policy_blocks import apart
 from maskpolicy.models.families import check_exclusion
 from maskpolicy.models.loading import model_type, pads_or_truncates
-from maskpolicy.models.model_kinds import preset
-from maskpolicy.models.scratch import Algorithm
+from maskpolicy.models.scratch import Algorithm, preset
 from maskpolicy.pipeline.graph.nodes import Local, Stage
 from maskpolicy.pipeline.stages.params import (
     CorpusParams,

@@ -19,7 +19,7 @@ from maskpolicy.experiment.definition import ENCODER, HUB, WORLD, PolicyBlock, T
 from maskpolicy.experiment.task_kinds import PAIR_SCORES, PAIRS, TASK_KINDS, TEXT
 from maskpolicy.models.encoders import drops_head
 from maskpolicy.models.learned import fit_tools
-from maskpolicy.models.model_kinds import preset
+from maskpolicy.models.scratch import preset
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages.input_graph import Inputs, Text
 from maskpolicy.pipeline.stages.params import (
