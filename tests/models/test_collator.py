@@ -213,6 +213,7 @@ def test_a_row_that_cannot_be_used_raises_one_line(row, message):
         ("regex", {}, "pattern: missing"),
         ("random", {"target": "spam"}, "target: unknown value 'spam'"),
         ("random", {"insert": 2.0}, "insert: must be"),
+        ("random", {"max_source": 2}, "sources of max_source: 2 tokens hold no text: raise"),
         (
             {"name": "random", "ratio": 5},
             {},
@@ -407,8 +408,3 @@ def test_ids_beside_a_text_are_used_without_their_offsets():
         assert full([{"text": text, "input_ids": given}])["labels"][0].tolist() == given
     with pytest.raises(DataError, match="not those of its 'text', which its columns refer to"):
         collator(columns=("facts",))([{"text": text, "input_ids": ids[3:], "facts": [[0, 2]]}])
-
-
-def test_a_length_without_room_for_text_is_one_line():
-    with pytest.raises(ConfigError, match="sources of max_source: 2 tokens hold no text: raise"):
-        collator(max_source=2)

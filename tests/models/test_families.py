@@ -143,10 +143,12 @@ def test_the_setting_decides_dropout(name):
         assert len(losses()) > 1
 
 
-def test_the_setting_replaces_a_dropout_of_0_that_is_an_integer():
-    model = text_to_text.model("bart", dropout=0, attention_dropout=0)
-    set_dropout(model, 0.1)
+def test_the_setting_replaces_a_dropout_of_0_that_is_an_integer_or_has_no_layer():
+    model, other = text_to_text.model("bart", dropout=0), encoders.model("modernbert")
+    for each in (model, other):
+        set_dropout(each, 0.1)
     assert model.model.encoder.dropout == model.model.decoder.layers[0].self_attn.dropout == 0.1
+    assert other.model.layers[1].attn.out_drop.p == 0.1
 
 
 def test_weights_for_global_attention_are_neither_trained_nor_decayed(tmp_path):
@@ -286,9 +288,3 @@ def test_answers_end_as_targets_do_whatever_the_checkpoint_states(name, stated):
     model.generation_config.eos_token_id = [7, special.eos]
     complete_generation(model, special)
     assert model.generation_config.eos_token_id == [7, special.eos]
-
-
-def test_the_setting_drops_what_a_modernbert_without_dropout_leaves_out():
-    model = encoders.model("modernbert")
-    set_dropout(model, 0.1)
-    assert model.model.layers[1].attn.out_drop.p == 0.1
