@@ -19,7 +19,7 @@ from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.executors.local import member
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import topological
+from maskpolicy.pipeline.graph.nodes import StageRun, topological
 from maskpolicy.pipeline.graph.planning import plan
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery
@@ -305,3 +305,7 @@ def test_several_processes_train_the_parts(folder, store):
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
     compute([one, cut], store, group=member)
     assert weights(store, one) == weights(store, cut)
+
+
+def test_the_warnings_of_a_part_name_the_block_of_its_budget():
+    assert StageRun(None, name="intermediate-part amlm, run 0").kind == "intermediate"

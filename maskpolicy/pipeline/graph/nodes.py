@@ -70,8 +70,8 @@ class StageRun:
 
     @property
     def kind(self) -> str:
-        """The first word of the name, which also names the block of the budget."""
-        return self.name.partition(" ")[0]
+        """The block of the budget: the first word of the name, without e.g. "-part"."""
+        return self.name.partition(" ")[0].partition("-")[0]
 
     def warn(self, text: str) -> None:
         """Log a warning with the stage's name; of several processes, only the first has a name."""
