@@ -117,7 +117,7 @@ def wanted(family: str, batch: Any, step: int) -> Any:
     texts = {tuple(tokenizer(text)["input_ids"]): text for text in small.TEXTS}
     padding = tokenizer.pad_token_id
     rows = [{"text": texts[tuple(token for token in row if token != padding)]} for row in whole]
-    made = collator_of(family, return_tensors="np").at_step(rows, step, STEPS)
+    made = collator_of(family, return_tensors="np").for_steps(step, STEPS)(rows)
     return [made[name].tolist() for name in ("input_ids", "labels")]
 
 

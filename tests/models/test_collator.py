@@ -261,8 +261,8 @@ def test_a_schedule_follows_the_steps_of_the_whole_training():
     )
     for number, batch in enumerate(loader):
         fixed = collator(Uniform(1 - (3 + number // 2) / 8))
-        assert same(batch, fixed.at_step(rows[2 * number : 2 * number + 2], 3 + number // 2, 8))
-    last = scheduled.at_step(rows, 7, 8)
+        assert same(batch, fixed.for_steps(3 + number // 2, 8)(rows[2 * number : 2 * number + 2]))
+    last = scheduled.for_steps(7, 8)(rows)
     assert (last["labels"] != IGNORE).any()  # the rate stays above that of the end
     with pytest.raises(ConfigError, match=r"give the Trainer callbacks=\[collator.callback\(\)\]"):
         scheduled(rows)
@@ -404,7 +404,7 @@ def test_ids_beside_a_text_are_used_without_their_offsets():
     text = small.TEXTS[0]
     ids = TOKENIZER(text, truncation=True, max_length=9)["input_ids"]
     full = collator(Uniform(1.0), target="full")
-    for given in (ids, ids[:1] + ids[4:]):  # the beginning, and a part of the text
-        assert full([{"text": text, "input_ids": given}])["labels"][0].tolist() == given
+    for part in (ids, ids[:1] + ids[4:]):  # the beginning, and a part of the text
+        assert full([{"text": text, "input_ids": part}])["labels"][0].tolist() == part
     with pytest.raises(DataError, match="not those of its 'text', which its columns refer to"):
         collator(columns=("facts",))([{"text": text, "input_ids": ids[3:], "facts": [[0, 2]]}])

@@ -195,11 +195,6 @@ class MaskingCollator:
         """
         return StepCollator(self, first, steps, batches)
 
-    def at_step(self, rows: Sequence[Mapping[str, Any]], step: int, steps: int) -> dict[str, Any]:
-        """Return the batch of a step, counted from 0, of a training of `steps`; see `__call__`."""
-        progress = min(step, steps - 1) / steps
-        return self._batch(rows, self.seed, [step] * len(rows), progress)
-
     def _batch(
         self,
         rows: Sequence[Mapping[str, Any]],
@@ -358,7 +353,9 @@ class StepCollator:
         if worker is not None:
             number = number * worker.num_workers + worker.id
         self.calls += 1
-        return self.collator.at_step(rows, self.first + number // self.batches, self.steps)
+        step = self.first + number // self.batches
+        progress = min(step, self.steps - 1) / self.steps
+        return self.collator._batch(rows, self.collator.seed, [step] * len(rows), progress)
 
 
 def _worker() -> Any:
