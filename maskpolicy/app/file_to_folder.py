@@ -218,8 +218,7 @@ def compute(
     if executor.name != LOCAL:
         threads = remote_threads(prepared.experiment, threads)
     with engine(executor, jobs, prepared.experiment, order, logs) as who, bars as shown:
-        run_folder.check_owner(prepared.folder, prepared.written)  # claimed since `prepare`?
-        verbatim.save(prepared.written, prepared.folder)
+        _take_folder(prepared)
         return execute(
             order,
             prepared.store,
@@ -232,6 +231,12 @@ def compute(
             cache=str(asked.cache) if asked.cache else None,
             logs=logs,
         )
+
+
+def _take_folder(prepared: Prepared) -> None:
+    """Save the experiment to its folder, unless another one has claimed it since `prepare`."""
+    run_folder.check_owner(prepared.folder, prepared.written)
+    verbatim.save(prepared.written, prepared.folder)
 
 
 def write(
