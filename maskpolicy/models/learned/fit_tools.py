@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,18 @@ class Contexts:
         return self.label or self.task
 
 
+class Trains(Protocol):
+    """Trains modules with the checkpoints, progress and tracker of a stage."""
+
+    def train(
+        self, module: Any, steps: Callable[[int], Step], loss: Loss, spec: Training, **more: Any
+    ) -> dict[str, Any]:
+        """Train `module` in place and return the result of `training.loop.train`."""
+
+    def progress(self, done: int, total: int, note: str = "") -> None:
+        """Report that `done` of `total` units are finished."""
+
+
 @dataclass(frozen=True)
 class Tools:
     """Gives `fit` models, tokenizers and the training loop."""
@@ -103,7 +115,7 @@ class Tools:
     model: Path  # the model before its intermediate stage
     tokenizer: Path
     init: Path | None  # folder of the fitted policy that the field `init` names
-    run: Any  # the stage, which has `train` and `progress(done, total, note)`
+    run: Trains
     denoising: Denoising = field(default_factory=Denoising)  # for a policy that is fitted to it
     classifier: Path | None = None  # the model fine-tuned on the task, if the policy needs it
 
