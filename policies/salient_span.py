@@ -31,6 +31,15 @@ NAMES_AND_DATES = (
 )
 """Labels of salient span masking (Guu et al. 2020), without times, numbers, shares and prices."""
 
+_ELSEWHERE = (
+    *("PRS", "EVN", "WRK", "OBJ", "TME"),  # Swedish
+    *("GPE_LOC", "GPE_ORG", "EVT", "PROD"),  # Norwegian
+    *("ORGANIZATION", "FACILITY", "NAT_REL_POL", "DATETIME"),  # Romanian
+    *("persName", "placeName", "geogName", "orgName", "date"),  # Polish
+    *("PS", "LC", "OG", "DT"),  # Korean
+)
+"""What other spaCy pipelines call names and dates: the default labels mean these, too."""
+
 
 @dataclass(frozen=True)
 class Entities:
@@ -82,19 +91,22 @@ class Entities:
 
     def entities(self, texts: Sequence[str]) -> list[Labelled]:
         """Return the entities of each text that have one of `labels`; raises as `annotate` does."""
+        labels = self.labels
+        if labels == NAMES_AND_DATES:
+            labels = (*NAMES_AND_DATES, *_ELSEWHERE)
         if not self._takes_all:
             known = entity_labels(self.pipeline)
-            missing = [label for label in self.labels if label not in known]
+            missing = [label for label in labels if label not in known]
             # the default names the labels of several pipelines
-            allowed = len(self.labels) - 1 if self.labels == type(self).labels else 0
+            allowed = len(labels) - 1 if self.labels == type(self).labels else 0
             if known and len(missing) > allowed:
-                lacks = "none of them" if len(missing) == len(self.labels) else f"no {missing[0]!r}"
+                lacks = "none of them" if len(missing) == len(labels) else f"no {missing[0]!r}"
                 raise ConfigError(
                     f"labels: the pipeline {self.pipeline} has {lacks}; it has "
                     f"{', '.join(sorted(known))}: name some of these, or set labels: all"
                 )
         return [
-            [entity for entity in each if self._takes_all or entity[2] in self.labels]
+            [entity for entity in each if self._takes_all or entity[2] in labels]
             for each in find_entities(texts, self.pipeline)
         ]
 

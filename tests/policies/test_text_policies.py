@@ -290,3 +290,8 @@ def test_a_label_that_the_pipeline_lacks_is_named(tmp_path):
     some = spacy_rules.pipeline(tmp_path / "some", {"fox": "ANIMAL", "BBC": "ORG"})
     with pytest.raises(ConfigError, match="has no 'OGR'; it has ANIMAL, ORG: name some of these"):
         annotated("The BBC saw a fox .", pipeline=some, labels=("ANIMAL", "OGR"))
+
+
+def test_the_default_labels_mean_the_persons_of_other_languages_too(tmp_path):
+    swedish = spacy_rules.pipeline(tmp_path / "sv", {"fox": "PRS", "BBC": "ORG", "saw": "MSR"})
+    assert annotated("The BBC saw a fox .", pipeline=swedish) == [[1, 2], [4, 5]]
