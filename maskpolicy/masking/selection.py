@@ -120,6 +120,7 @@ def _starts(
 
 
 _LOWEST = 1e-6  # rate that a weight is computed with
+_INTEGERS = [np.dtype(each) for each in "bhilqBHI"]  # NumPy joins int64 and uint64 to floats
 _SPANS = {(2, (2,), True)}  # number of dimensions, size of the last one, integer or not
 
 
@@ -258,14 +259,14 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -
 def _are_spans(batch: Sequence[Any]) -> bool:
     if {type(spans) for spans in batch} != {np.ndarray}:
         return False
-    return {(spans.ndim, spans.shape[-1:], spans.dtype.kind in "iu") for spans in batch} == _SPANS
+    return {(spans.ndim, spans.shape[-1:], spans.dtype in _INTEGERS) for spans in batch} == _SPANS
 
 
 def _what(spans: Any) -> str:
     if not isinstance(spans, np.ndarray) or spans.ndim != 2 or spans.shape[1] != 2:
         shape = getattr(spans, "shape", type(spans).__name__)
         return f"are not an array of shape (n, 2) but {shape}"
-    return f"are not integers but {spans.dtype}"
+    return f"are not signed integers but {spans.dtype}"
 
 
 def _wrong(policy: Policy, passage: Passage, what: str) -> ConfigError:

@@ -51,6 +51,8 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         raise ConfigError(f"model {name}: no such folder")
     is_tokenizer = not hasattr(factory, "_model_mapping")
     if not is_tokenizer:  # which would save these settings
+        if Path(name, "adapter_config.json").exists():  # Transformers without peft ignores it
+            raise ConfigError(f"model {name}: has an adapter: merge it into the model first")
         settings |= {"weights_only": True, "dtype": "float32"}
     is_local = Path(name).is_dir()
     reach = nullcontext() if is_local else hub.access()

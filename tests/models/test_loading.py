@@ -142,6 +142,7 @@ def bart_said_to_have(folder, **sizes):
         (load_tokenizer, partial(tokenizer_without, "eos"), "has no eos token"),
         (text_to_text.load, bert, "bert is not text-to-text (an encoder needs model.kind: encoder"),
         (text_to_text.load, partial(bart_with, b"", "model.safetensors"), "cannot be loaded"),
+        (text_to_text.load, partial(bart_with, b"{}", "adapter_config.json"), "has an adapter"),
         (
             text_to_text.load,
             partial(bart_said_to_have, encoder_layers=2),
