@@ -20,6 +20,7 @@ from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.definition import Experiment, TaskBlock
 from maskpolicy.experiment.parse import experiment_of
+from maskpolicy.experiment.task_kinds import SPAN, kind_of
 from maskpolicy.experiment.text_budgets import TextSize
 from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.leaderboard.results import run_folder
@@ -47,6 +48,7 @@ from maskpolicy.pipeline.store.artifacts import Store, available
 from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.plugins import isolation
 from maskpolicy.plugins.changed_files import builtin_code
+from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.isolation import code_digest
 
 if TYPE_CHECKING:
@@ -126,9 +128,27 @@ class StoreCounter:
         return TextSize(len(passages), passages.count_words())
 
     def examples(self, experiment: Experiment, task: TaskBlock) -> int:
-        """Return a task's number of train examples; raises the error of a stage that fails."""
+        """Return the inputs of a task's train examples: of a span task, their windows.
+
+        Raises the error of a stage that fails.
+        """
         stage = stages.train_examples(experiment, task, self.store.hash_file)
-        return len(read_examples(self._computed(stage)[0], "train"))
+        examples = read_examples(self._computed(stage)[0], "train")
+        if kind_of(find_plugin("task", task.name)) != SPAN:
+            return len(examples)
+        from transformers import AutoConfig
+
+        from maskpolicy.models import families, loading, scratch
+        from maskpolicy.models.finetuning.encoder_tasks import windows
+
+        model, stage = experiment.model, stages.tokenizer(experiment, self.store.hash_file)
+        tokenizer = loading.load_tokenizer(str(self._computed(stage)[0]))
+        if model.is_scratch:
+            most = scratch.preset(model).positions, None
+        else:
+            most = families.limits(loading.load_weights(AutoConfig, model.name, model.revision))
+        spec = experiment.budget("finetune", experiment.policies[0], task)
+        return len(windows(examples, tokenizer, families.within(spec, most)))
 
     def _computed(self, stage: Stage) -> tuple[Path, Json]:
         [folder] = computed([stage], self.store)

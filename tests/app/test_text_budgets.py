@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -92,3 +93,17 @@ def test_no_warning_is_about_steps_that_nothing_is_trained_for(caplog):
         "intermediate={epochs: 400, batch_size: 8, warmup: 1100}",
     )
     assert caplog.messages == []
+
+
+def test_an_epoch_of_a_span_task_reads_every_window_of_its_contexts():
+    asked = {"id": "q", "question": "Which?", "answers": [{"text": "ten", "answer_start": 0}]}
+    read = [{"context": "ten words " * 30, "qas": [asked]}]
+    articles = [{"title": title, "paragraphs": read} for title in "abc"]
+    for split in ("train", "dev"):
+        Path(f"tables/{split}-v1.1.json").write_text(json.dumps({"data": articles}))
+    model = "model={name: bert, width: 32, layers: 1, vocabulary: 400}"
+    for room, steps in ((512, 4), (64, 8)):  # of 3 examples 1 becomes dev; the others have 60 words
+        tuned = f"finetune={{epochs: 2, batch_size: 1, max_source: {room}}}"
+        task = "tasks=[{name: squad, data: tables}]"
+        made = load(model, ONE, task, tuned, "intermediate={steps: 1}").experiment
+        assert made.budget("finetune", made.policies[0], made.tasks[0]).steps == steps

@@ -84,18 +84,17 @@ def choose(params: ChooseParams, inputs: Folders, out: Path, run: StageRun) -> N
 
     The score of a task is the mean over seeds, and that of a candidate the mean over tasks.
     """
-    scores: list[float] = []
-    by_task = []
-    for candidate in range(params.candidates):
-        tasks = [
+    by_task = [
+        [
             fmean(
                 float(read_json(inputs[score_name(candidate, task, seed)] / RESULT)["score"])
                 for seed in range(params.seeds)
             )
             for task in range(params.tasks)
         ]
-        by_task.append(tasks)
-        scores.append(fmean(tasks))
+        for candidate in range(params.candidates)
+    ]
+    scores = [fmean(tasks) for tasks in by_task]
     best = scores.index(max(scores))
     name = f"{nodes.OPTION}{best:03d}"
     found = {"input": name, "candidate": best, "scores": scores, "by_task": by_task}
