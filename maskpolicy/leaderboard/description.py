@@ -231,7 +231,7 @@ def cost(result: Result) -> str:
     for kind, words in _TRAININGS.items():
         known = about["cost"].get(kind)
         if known:
-            tokens = known.get("source_tokens", 0) + known.get("target_tokens", 0)
+            tokens = sum(known[name] for name in known if name.endswith("_tokens"))
             more = f", {tokens:,} tokens" if tokens else ""
             parts.append(f"{known['trainings']} {words} of {known['steps']:,} steps in all{more}")
     evaluated = about["cost"].get("evaluate", {}).get("evaluations", 0)

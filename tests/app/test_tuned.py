@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,9 @@ import small
 
 import maskpolicy as mp
 from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.results import collecting
 from maskpolicy.leaderboard.results.cell import read_result, read_run
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph import nodes, planning
@@ -190,3 +193,19 @@ def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, call):
     board = build_leaderboard([read_run(tuned / "by-task")])
     assert [row.label for row in board.rows] == ["none"]
     assert set(board.rows[0].tuning) == {"zsre", "wow"}
+
+
+def test_the_cost_has_the_steps_that_were_taken_and_the_tokens_of_feedback(tuned, tmp_path):
+    whole, store = graph(tuned)
+    choice = whole.cells[CELL].inputs["choice"]
+    stopped = {"record": {"facts": {"steps": 1}}}  # early, by `patience`
+    work = tmp_path / "work.json"
+    work.write_text('{"source_tokens": 5, "feedback_tokens": 7}')
+    known = SimpleNamespace(recall=lambda key: stopped, file=lambda key, name: work)
+    cost = collecting._cost(choice, ("intermediate", "finetune"), known)
+    assert cost["finetune"]["steps"] == 6  # of 2 steps each
+    assert cost["intermediate"]["feedback_tokens"] == 3 * 7
+    about = replace(result(tuned), tuning={**result(tuned).tuning, "cost": cost})
+    assert ", 36 tokens" in description.cost(about)
+    trained = [one for one in topological([choice]) if one.kind == "finetune"]
+    assert {store.recall(one.key)["record"]["facts"]["steps"] for one in trained} == {2}

@@ -63,13 +63,14 @@ from maskpolicy.pipeline.stages.params import (
     ReaderParams,
 )
 from maskpolicy.pipeline.stages.preparation import SHARD_KINDS, SIZE_FACT
+from maskpolicy.pipeline.stages.training_text import STEPS_FACT
 from maskpolicy.pipeline.stages.tuned_rows import is_by_task
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import ROW_TRAININGS
 
 log = logging.getLogger(__name__)
-_TOKENS = ("source_tokens", "target_tokens")
+_TOKENS = ("source_tokens", "target_tokens", "feedback_tokens")
 _CODE = (  # stages whose version a result records
     *(*TRAININGS, "intermediate-part", "intermediate-feedback"),
     *("annotate", "count", "condense", "evaluate"),
@@ -316,7 +317,8 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
             params, FitParams | IntermediateParams | FinetuneParams
         ):
             known = found.setdefault(stage.kind, Counter())
-            known.update(trainings=1, steps=params.spec.steps)
+            facts = (store.recall(stage.key) or {"record": {}})["record"].get("facts") or {}
+            known.update(trainings=1, steps=facts.get(STEPS_FACT, params.spec.steps))
             path = store.file(stage.key, WORK)
             work = read_json(path) if path is not None else {}
             known.update({name: work[name] for name in _TOKENS if name in work})

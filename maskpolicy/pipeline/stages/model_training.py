@@ -42,6 +42,7 @@ from maskpolicy.pipeline.stages.training_text import (
     FEEDBACK,
     LIMITS_FACT,
     ROOM_FACT,
+    STEPS_FACT,
     VALIDATION_FACT,
     VALIDATION_PREFIX,
     open_statistics,
@@ -427,7 +428,8 @@ def _finetune(
 
     set_attention(model, spec.attention)
     loss, workers = head.training_loss(), run.workers - 1
-    run.train(model, steps, loss, spec, workers=workers, validate=validate)
+    done = run.train(model, steps, loss, spec, workers=workers, validate=validate)
+    run.facts[STEPS_FACT] = done["steps"]
     model.save_pretrained(out)
 
 

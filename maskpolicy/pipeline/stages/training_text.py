@@ -19,6 +19,7 @@ ANNOTATE = "annotate"  # the inputs with the columns of `annotate`
 FEEDBACK = "feedback"  # the input with the columns of `reannotate`
 ROOM_FACT = "room"  # the most tokens of a passage that a training reads, if it truncates some
 LIMITS_FACT = "limits"  # of the masked spans of a passage; null: no passage may exceed them
+STEPS_FACT = "steps"  # of a fine-tuning, which `patience` may end early
 VALIDATION_FACT = "validation"  # losses on the validation text
 VALIDATION_PREFIX = "validation-"  # begins the names of inputs with the validation text
 
