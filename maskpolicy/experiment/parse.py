@@ -207,6 +207,8 @@ def make_experiment(
         slurm=Slurm(**schema.block(Slurm, file.slurm, at(where, "slurm"))),
     )
     _check_texts(made, rows)
+    if "tasks" in needs:
+        _warn_of_evaluations(made)
     if in_text.tunes_by_epochs:
         learned_policies.check_classifiers(made)
     return made
@@ -303,6 +305,20 @@ def _warn_of_long_warmups(made: Experiment, row: PolicyBlock, where: str) -> Non
             spec = made.budget("finetune", row, task)
             place = f"{where} with tasks[{index}]: finetune"
             budgets.warn_of_long_warmup(spec.warmup, spec.steps, place)
+
+
+def _warn_of_evaluations(made: Experiment) -> None:
+    """Log a warning for each key about evaluations that has no effect in an experiment."""
+    specs = [made.budget("finetune", row, task) for row in made.policies for task in made.tasks]
+    reasons = {
+        f"{stage}.eval_every": "is for fit and finetune, which dev examples judge: leave it out"
+        for stage in ("general", "intermediate")
+        if getattr(made, stage).eval_every
+    }
+    if any(spec.patience and not spec.eval_every for spec in specs):
+        reasons["finetune.patience"] = "counts evaluations on dev: set finetune.eval_every too"
+    for key, reason in reasons.items():
+        log.warning("%s%s: has no effect: it %s", made.where, key, reason)
 
 
 def _file(given: dict[str, Any], where: str) -> File:

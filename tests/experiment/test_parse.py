@@ -322,3 +322,13 @@ def test_a_pattern_may_begin_with_the_home_folder_as_a_file_may(write, tmp_path,
     rows = "policies=[none, random, {name: random, corpus: world}]"
     experiment = load_experiment(write(QUICK), [corpus, rows])  # the world is never packed
     assert not experiment.corpus_of(experiment.policies[2]).pack
+
+
+def test_patience_without_evaluations_and_evaluations_of_no_one_are_told(write, caplog):
+    file = write(QUICK + "finetune: {patience: 3}\nintermediate: {eval_every: 50}\n")
+    load_experiment(file, ["tasks=[{name: zsre, finetune: {eval_every: 5}}, triviaqa]"])
+    said = "finetune.patience: has no effect: it counts evaluations on dev: set finetune.eval_every"
+    assert said in caplog.text and "intermediate.eval_every: has no effect" in caplog.text
+    caplog.clear()
+    load_experiment(file, ["finetune.eval_every=5", "intermediate.eval_every=0"])
+    assert not caplog.text
