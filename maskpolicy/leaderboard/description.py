@@ -90,7 +90,7 @@ def stage(config: Json, name: str) -> str:
     if not block["steps"]:
         return "none (0 steps)"
     what = "examples" if name == "finetune" else "passages"
-    parts = [f"{block['steps']} steps"]
+    parts = [f"{'at most ' * bool(block.get('patience'))}{block['steps']} steps"]
     parts += [f"of {block['batch_size']} {what}"] if "batch_size" in block else []
     text = " ".join(parts)
     parts = [text, *([f"learning rate {block['lr']:g}"] if "lr" in block else [])]

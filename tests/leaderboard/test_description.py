@@ -200,3 +200,8 @@ def test_the_general_models_of_runs_on_several_machines_are_all_named():
     ]
     assert description.facts(build_leaderboard(runs))["general models"] == "0, 1, 2"
     assert "general models" not in description.facts(build_leaderboard(runs[:1]))
+
+
+def test_the_steps_of_a_training_that_patience_may_end_are_told_as_the_most():
+    config = {"finetune": {"steps": 9, "batch_size": 7, "patience": 1}}
+    assert description.stage(config, "finetune") == "at most 9 steps of 7 examples"
