@@ -75,7 +75,7 @@ class ModelHistory:
     task: str | None = None  # of the fine-tuning
     finetune: FinetuneParams | None = None
     scores: Sequence[CardScore] = ()
-    tuned_with: str = ""  # the fine-tuning budget of the scored models, in words
+    tuned_with: str = ""  # the fine-tuning budgets of the scored models, in words
     choices: Sequence[str] = ()  # of a tuned row: the settings chosen on dev, and their cost
 
     @property

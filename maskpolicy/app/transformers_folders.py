@@ -27,6 +27,7 @@ from maskpolicy.core.files import (
     writing_to,
 )
 from maskpolicy.core.keys import to_json
+from maskpolicy.core.markdown import plain
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment.definition import ENCODER, RELATIVE, ModelKind
@@ -399,11 +400,22 @@ def _about(
         task=task,
         finetune=finetune,
         scores=_scores(run, cells),
-        tuned_with=description.stage(config, "finetune"),
+        tuned_with=budgets(cells),
         choices=tuple(
             dict.fromkeys(f"{description.choice(c)}; {description.cost(c)}" for c in chosen)
         ),
     )
+
+
+def budgets(cells: Sequence[Result]) -> str:
+    """Return the fine-tuning of scored cells in words, by task if it differs; "" if none has it."""
+    tasks: dict[str, dict[str, None]] = {}
+    for cell in (cell for cell in cells if cell.metrics):
+        text = description.stage(cell.config, "finetune") if cell.is_fine_tuned else "none"
+        tasks.setdefault(text, {})[plain(cell.task)] = None
+    if len(tasks) < 2:
+        return "".join(tasks.keys() - {"none"})
+    return "; ".join(f"{', '.join(named)}: {text}" for text, named in tasks.items())
 
 
 def _scores(run: Run, cells: list[Result]) -> list[CardScore]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -14,7 +15,8 @@ from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProces
 
 from maskpolicy.app import transformers_folders
 from maskpolicy.app.commands import app
-from maskpolicy.leaderboard.results.cell import read_run
+from maskpolicy.core.metrics import Total
+from maskpolicy.leaderboard.results.cell import Result, read_run
 from maskpolicy.pipeline.store.opening import open_store
 
 SIZES = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "vocabulary": 500}
@@ -241,3 +243,20 @@ def test_the_shipped_experiments_are_planned(done, home, monkeypatch, name):
     keys = ("intermediate.batch_size=4", *(["checkpoint_words=[50]"] if name == "small" else []))
     out, _ = done("plan", f"babylm/{name}", *keys, "--store", "planned")
     assert "seeds find" in out and "to do" in out
+
+
+def test_a_card_names_no_fine_tuning_of_tasks_without_it(done, ran, tmp_path):
+    folder, _ = ran
+    done("export", folder / "out", "more", "--out", tmp_path / "it", "--store", folder / "store")
+    card = (tmp_path / "it/README.md").read_text()
+    assert "| pairs (local files) |" in card and "fine-tun" not in card
+
+
+def test_a_card_tells_budgets_of_tasks_apart():
+    config = {"finetune": {"steps": 9}}
+    tuned = Result("a", "x", 0, "", config, {"finetune a": "1"}, Total("accuracy", 0.5, 8))
+    other = replace(tuned, task="y", config={"finetune": {"steps": 3}})
+    zero = replace(tuned, task="blimp", stages={"evaluate a": "2"})
+    told = transformers_folders.budgets([tuned, other, zero, replace(tuned, seed=1)])
+    assert told == "x: 9 steps; y: 3 steps; blimp: none"
+    assert transformers_folders.budgets([tuned]) == "9 steps"
