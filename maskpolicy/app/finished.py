@@ -274,7 +274,8 @@ class Runs:
 
         text = io.StringIO()
         # a kernel sets FORCE_COLOR, and Rich would show the table instead of returning it
-        plain = Console(file=text, width=_WIDE, force_jupyter=False, force_terminal=False)
+        as_text: dict[str, Any] = {"force_jupyter": False, "force_terminal": False}
+        plain = Console(file=text, width=_WIDE, markup=False, emoji=False, **as_text)
         plain.print(report.to_table(self.board))
         return text.getvalue().rstrip()
 

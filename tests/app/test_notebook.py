@@ -11,6 +11,7 @@ from pathlib import Path
 import folders
 import matplotlib.figure
 import numpy as np
+import pandas as pd
 import pytest
 import small
 import yaml
@@ -262,3 +263,10 @@ def test_scores_need_no_store(tmp_path, monkeypatch):
     assert set(runs.scores().policy) == {"none", "few", "many"}
     with pytest.raises(mp.ConfigError, match="outside of the run and the working directory"):
         runs.masks("few")
+
+
+def test_a_name_is_no_markup_in_the_table_of_text():
+    names = ("a [b]x", "a [/x]", "a :smile:")
+    lines = [(name, "t [i]", n, n % 2) for name in names for n in range(4)]
+    board = mp.board(pd.DataFrame(lines, columns=["system", "task", "example", "score"]))
+    assert all(name in repr(board) for name in (*names, "t [i]"))
