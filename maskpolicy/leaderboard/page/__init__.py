@@ -126,6 +126,7 @@ def _sizes(board: Board) -> str:
 
 def _amount(count: int) -> str:
     """Return a large number in three digits, e.g. "1.23 M"."""
+    count = int(float(f"{count:.3g}"))  # 999,999 is 1 M
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if count >= size:
             return f"{count / size:.3g} {unit}"

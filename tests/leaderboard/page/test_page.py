@@ -13,7 +13,7 @@ from refusals import refused
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.leaderboard import page, report
-from maskpolicy.leaderboard.page import save_page
+from maskpolicy.leaderboard.page import _amount, save_page
 from maskpolicy.leaderboard.table import table
 from tests.leaderboard.page.conftest import POLICIES
 
@@ -223,3 +223,8 @@ def test_an_experiment_of_another_origin_is_not_shown(folder, tmp_path, link):
     else:
         secret.rename(folder / "experiment.yaml")
     assert "a secret" not in rendered(folder)
+
+
+def test_a_cost_that_is_rounded_up_has_the_next_unit():
+    amounts = {999: "999", 999_499: "999 k", 999_500: "1 M", 10**9 - 1: "1 G", 1_234_567: "1.23 M"}
+    assert {count: _amount(count) for count in amounts} == amounts
