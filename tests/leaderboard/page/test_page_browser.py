@@ -354,3 +354,10 @@ def test_without_javascript_the_scores_are_there(browser, strong):
     roles = [role for role, _ in names]
     assert roles.count("cell") > 30
     assert not {"radio", "checkbox"} & set(roles)  # what needs a script is not offered
+
+
+def test_details_round_as_the_table(browser, strong):
+    browser.open(strong.as_uri())
+    scores = [100 * n / 16 for n in range(-16, 17)] + [0.15, 12.35, 33.333]
+    found = browser.run(f"{json.dumps(scores)}.map((score) => Page.number(score))")
+    assert found == [f"{score:.1f}".replace("-", "−") for score in scores]

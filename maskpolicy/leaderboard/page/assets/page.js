@@ -27,7 +27,13 @@ const Page = (() => {
     return make("div", {class: "frame"}, make("div", {class: "scroll"}, made));
   }
 
-  const number = (value, digits = 1) => value.toFixed(digits).replace("-", "−");
+  // a tie goes to the even digit, as in the table, which Python wrote
+  const number = (value, digits = 1) => {
+    const isTie = Math.abs(value * 2 ** (digits + 1)) % 2 === 1;
+    const text = value.toFixed(digits);
+    const even = isTie && text.at(-1) % 2 ? (value * (1 - 1e-9)).toFixed(digits) : text;
+    return even.replace("-", "−");
+  };
   const signed = (value) => (value > 0 ? "+" : "") + number(value);
   const seconds = (value) => {
     if (value >= 5400) return `${number(value / 3600)} h`;
