@@ -361,3 +361,13 @@ def test_details_round_as_the_table(browser, strong):
     scores = [100 * n / 16 for n in range(-16, 17)] + [0.15, 12.35, 33.333]
     found = browser.run(f"{json.dumps(scores)}.map((score) => Page.number(score))")
     assert found == [f"{score:.1f}".replace("-", "−") for score in scores]
+
+
+def test_rows_without_a_difference_do_not_lack_room_for_examples(browser, tmp_path):
+    folder = folders.write(tmp_path / "run", {"none": 1.0, "random": 1.0}, seeds=1, n=6)
+    save_page(folders.board(folder), tmp_path / "it.html")
+    browser.open((tmp_path / "it.html").as_uri())
+    browser.click('[data-cell="1/0"]')
+    said = "random scores higher on 0 of 6 examples, none on 0, both the same on 6"
+    (told,) = [each for each in shown(browser, "#details p") if each.startswith(said)]
+    assert told.endswith("; 0 shown.")

@@ -71,9 +71,11 @@ const Examples = (() => {
       items.replaceChildren(...kids);
       const rest = task.n - pair[0] - pair[1];
       const [one, other] = [board.rows[i].label, board.rows[j].label];
+      const wanted = {both: pair[0] + pair[1], first: pair[0], second: pair[1]}[which.value];
       said.textContent = `${one} scores higher on ${pair[0]} of ${task.n} examples, `
         + `${other} on ${pair[1]}, both the same on ${rest} (averages over seeds); `
-        + (kids.length ? `${kids.length} shown.` : "There was no room for these on this page.");
+        + (kids.length || !wanted ? `${kids.length} shown.`
+          : "There was no room for these on this page.");
     };
     for (const select of [first, second, which]) select.addEventListener("change", update);
     update();
