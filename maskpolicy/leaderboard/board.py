@@ -309,7 +309,7 @@ class Board:
     @property
     def gaps(self) -> tuple[str, ...]:
         """The notes on missing scores: see `missing`."""
-        return tuple(missing(self.rows))
+        return tuple(missing(self.rows, self.unit))
 
     def column(self, task: str) -> ColumnFacts:
         """Return where the test examples of a task come from, and their number."""
@@ -387,7 +387,7 @@ def average_label(group: str) -> str:
     return f"mean of {group}"
 
 
-def missing(rows: Sequence[BoardRow]) -> list[str]:
+def missing(rows: Sequence[BoardRow], unit: str = "seed") -> list[str]:
     """Return a note for each reason why scores are missing, then for each row that lacks seeds."""
     by_reason: dict[str, dict[str, dict[str, list[int]]]] = {}  # then by row and task: seeds
     lacking = []
@@ -401,13 +401,13 @@ def missing(rows: Sequence[BoardRow]) -> list[str]:
         if absent:
             lacks = f"{row.label} lacks {counted(absent)} of its baseline {row.against}"
             lacking.append(f"{lacks}: differences are means over the shared seeds")
-    return [*(_of_reason(reason, cells) for reason, cells in by_reason.items()), *lacking]
+    return [*(_of_reason(reason, cells, unit) for reason, cells in by_reason.items()), *lacking]
 
 
-def _of_reason(reason: str, cells: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+def _of_reason(reason: str, cells: Mapping[str, Mapping[str, Sequence[int]]], unit: str) -> str:
     """Return a note on all scores that are missing for one reason; `cells` are rows and tasks."""
     places = [
-        f"{label}, {task}{f', {counted(seeds)}' if seeds else ''}"
+        f"{label}, {task}{f', {counted(seeds, unit)}' if seeds else ''}"
         for label, tasks in cells.items()
         for task, seeds in tasks.items()
     ]
@@ -417,6 +417,6 @@ def _of_reason(reason: str, cells: Mapping[str, Mapping[str, Sequence[int]]]) ->
     return f"{count} scores are missing: {reason} ({listed(places, '; ')})"
 
 
-def counted(numbers: Sequence[int]) -> str:
+def counted(numbers: Sequence[int], unit: str = "seed") -> str:
     """Return e.g. "seed 1" or "seeds 1, 2"."""
-    return f"seed{'s'[: len(numbers) != 1]} {', '.join(map(str, numbers))}"
+    return f"{unit}{'s'[: len(numbers) != 1]} {', '.join(map(str, numbers))}"

@@ -92,7 +92,7 @@ def build_board(
         tasks=tuple(task.name for task in tasks),
         rows=rows,
         notes=(
-            *(*notes, *missing(rows), *board.notes()),
+            *(*notes, *missing(rows, unit), *board.notes()),
             *([f"left out: {listed(gone)}: {_APART}"] if gone else []),
             *(*needs_steady_runs(rows), *lying_apart(rows, unit)),
         ),

@@ -470,3 +470,13 @@ def test_a_mark_of_a_mean_that_needs_steady_runs_is_named():
     assert row_of(board, "near").averages["all tasks"].is_significant
     said = "the mark of near on mean of all tasks holds if runs vary normally, but not if"
     assert said in " ".join(board.notes)
+
+
+def test_a_missing_run_is_called_a_run(tmp_path):
+    frame = without(scores(3), "near", "qa", [1]).rename(columns={"seed": "run"})
+    board = build_board(frame)
+    save_forms(board, tmp_path / "board")
+    for each in (board, read_board(tmp_path / "board")):
+        said = "near, qa, run 1: has 39 of 40 examples (--shared compares the 39 that all have)"
+        assert said in each.notes and each.gaps == (said,)
+        assert '"unit":"run"' in render(each)

@@ -157,7 +157,7 @@ KEY = 12  # digits of a stage's key
 
 
 def cells(board: Board, runs: Sequence[Run]) -> Json:
-    """Return the page's data block "board": tasks, rows with their cells, and stages.
+    """Return the page's data block "board": tasks, rows with their cells, stages and unit.
 
     Cells refer to stages by index, so that each stage is listed once.
     """
@@ -185,6 +185,7 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
             for row in board.rows
         ],
         "stages": [[names[key], key[:KEY]] for key in stages],
+        "unit": board.unit,
     }
 
 

@@ -37,7 +37,7 @@
     });
     if (!rows.length) return make("p", {}, "This cell is not in these results.");
     const against = board.rows[found.row.against].label;
-    const head = ["seed", "score", `to ${against}`, "intermediate run", "fine-tuning, evaluation"];
+    const head = [board.unit, "score", `to ${against}`, "intermediate run", "fine-tuning, evaluation"];
     return table(head, rows, [0, 1, 2, 3, 4]);
   }
 
@@ -54,7 +54,7 @@
     const mark = test.significant ? "It is significant."
       : `It is not significant: this leaderboard ${finds} with a probability of 80%.`;
     return make("p", {},
-      `Against ${against}, paired over ${test.seeds} seed${test.seeds === 1 ? "" : "s"} and ${test.groups} groups of examples: `
+      `Against ${against}, paired over ${test.seeds} ${board.unit}${test.seeds === 1 ? "" : "s"} and ${test.groups} groups of examples: `
       + `${signed(test.difference)} points, `
       + `95% interval ${signed(test.low)} to ${signed(test.high)}, p ${p(test.p)}; `
       + `after Holm p ${p(test.p_holm)}. ${mark}`);

@@ -17,10 +17,10 @@ const Seeds = (() => {
 
   function lines(found) {
     const made = Object.entries(found.it.seeds).map(([seed, one]) => {
-      if (one.score === null) return `seed ${seed}: ${one.error || "no score"}`;
+      if (one.score === null) return `${board.unit} ${seed}: ${one.error || "no score"}`;
       const base = other(found, seed);
       const more = base === null ? "" : ` (${signed(one.score - base)})`;
-      return `seed ${seed}: ${number(one.score)}${more}`;
+      return `${board.unit} ${seed}: ${number(one.score)}${more}`;
     });
     const {test} = found.it;
     if (test && !test.reason) {
