@@ -247,19 +247,24 @@ def _unpaired(rows: Sequence[BoardRow]) -> list[str]:
 
 
 def _single_run(drafts: Sequence[Draft]) -> list[str]:
-    """Return a note if all cells of some row come from one intermediate run."""
-    has_single_run = any(
-        draft.config.get("intermediate_seeds") == 1
+    """Return a note with the rows all of whose cells come from one intermediate run."""
+    rows = [draft for draft in drafts if "intermediate_seeds" in draft.config]
+    single = [
+        draft.name
+        for draft in rows
+        if draft.config["intermediate_seeds"] == 1
         and len({c.config.get("intermediate_seed") for c in draft.cells.values()}) == 1
-        for draft in drafts
-    )
-    if not has_single_run:
+    ]
+    if not single:
         return []
+    where, who, of = "", "each policy", "every difference"
+    if len(single) < len(rows):
+        where, who, of = f" for {listed(single)}", "such a row", "its differences"
     shows_deviation = any(len(draft.seeds) > 1 for draft in drafts)
     return [
-        "intermediate_seeds is 1: each policy has one intermediate run"
+        f"intermediate_seeds is 1{where}: {who} has one intermediate run"
         f"{' and one general model' if 'general' in drafts[0].config else ''}, so the variation "
-        "between these is part of every difference"
+        f"between these is part of {of}"
         f"{' and not of the standard deviation' if shows_deviation else ''}"
     ]
 

@@ -472,3 +472,12 @@ def test_a_row_of_a_mixed_board_is_the_baseline_by_its_name_there():
     assert {row.label: row.scores["zsre"].delta for row in board.rows}["random (a)"] == -25
     with pytest.raises(ConfigError, match=r"choose from .*, random \(a\), random \(b\)"):
         build_leaderboard(runs, baseline="x", mixed=True)
+
+
+def test_the_rows_of_one_intermediate_run_are_named_beside_others():
+    rows = {row: [result(row, "zsre", seed, 0.5) for seed in range(3)] for row in ("random", "pmi")}
+    for seed, cell in enumerate(rows["pmi"]):
+        cell.config.update(intermediate_seeds=3, intermediate_seed=seed)
+    notes = built(result("none", "zsre", 0, 0.1), *rows["random"], *rows["pmi"]).notes
+    said = "intermediate_seeds is 1 for random: such a row has one intermediate run, so the"
+    assert any(note.startswith(said) and "is part of its differences" in note for note in notes)
