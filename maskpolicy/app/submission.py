@@ -89,20 +89,22 @@ def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]
         yield MAIN, replace(cell, folder=run.folder).answers
         return
     names = checkpoint_names(run, cell, store)
+    last = cell.config["intermediate"]["steps"]
     for step, name in names.items():
         own = [
-            result
+            result.stage_key("evaluate") or ""
             for result in early(run, cell)
             if (result.task, result.seed, result.config[STEP]) == (cell.task, cell.seed, step)
         ]
-        if not own:
+        if not own and step == last:
             yield name, replace(cell, folder=run.folder).answers
-        elif path := store.file(own[0].stage_key("evaluate") or "", "predictions.jsonl"):
+        elif path := next((store.file(key, "predictions.jsonl") for key in own), None):
             yield name, path
         else:
+            advice = f"not in the store {store.place}: name the store of that run with --store"
             raise StoreError(
-                f"{run.folder}: the answers of {cell.policy} at step {step} are not in the store "
-                f"{store.place}: name the store of that run with --store"
+                f"{run.folder}: the answers of {cell.policy} to {cell.task} at step {step} are "
+                f"{advice if own else 'not in this run: run its experiment again'}"
             )
 
 

@@ -13,8 +13,9 @@ import small
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProcessor
 
-from maskpolicy.app import transformers_folders
+from maskpolicy.app import submission, transformers_folders
 from maskpolicy.app.commands import app
+from maskpolicy.core.errors import StoreError
 from maskpolicy.core.metrics import Total
 from maskpolicy.leaderboard.results.cell import Result, read_run
 from maskpolicy.pipeline.store.opening import open_store
@@ -260,3 +261,11 @@ def test_a_card_tells_budgets_of_tasks_apart():
     told = transformers_folders.budgets([tuned, other, zero, replace(tuned, seed=1)])
     assert told == "x: 9 steps; y: 3 steps; blimp: none"
     assert transformers_folders.budgets([tuned]) == "9 steps"
+
+
+def test_a_checkpoint_without_answers_does_not_get_those_of_the_last_model(home, tmp_path):
+    run = read_run(home / "fast")
+    lacking = replace(run, early=tuple(one for one in run.early if one.task != "ewok"))
+    says = "the answers of random to ewok at step .* are not in this run: run its experiment again"
+    with pytest.raises(StoreError, match=says):
+        submission.write([lacking], "random", 0, open_store(home / "store"), tmp_path)
