@@ -136,9 +136,8 @@ def _averages(board: Board, row: BoardRow) -> dict[str, Json]:
     for group in board.groups:
         mean, test = board.average(row, group), row.averages.get(group)
         compared = test and _comparison(test, test.is_significant)
-        delta = board.average_delta(row, group)
-        about = {"delta": _rounded(delta), "comparison": compared}
-        some = {"mean": _rounded(mean), **about}
+        delta = _rounded(board.average_delta(row, group))
+        some = {"mean": _rounded(mean), "delta": delta, "comparison": compared}
         averages[average_label(group)] = None if mean is None else some
     return averages
 

@@ -47,16 +47,10 @@ def entry(board: Board, place: str) -> Entry:
     day = _DATE.match(str(max((str(each.get("finished")) for each in records), default="")))
     best = board.best()
     highest = [
-        f"{board.title(task)} {max(score.mean for score in scores.values()):.1f} "
-        f"({listed([*scores], most=2)})"
+        f"{board.title(task)} {score.mean:.1f} ({row.label})"
         for task in board.tasks
-        if (
-            scores := {
-                row.label: score
-                for row in board.rows
-                if row.label in best[task] and (score := row.scores[task])
-            }
-        )
+        for row in board.rows
+        if row.label in best[task] and (score := row.scores[task])
     ]
     return Entry(
         place=place,
