@@ -5,8 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import eq
 
 from maskpolicy.analyses.plots import Lines, Series
+from maskpolicy.core.types import Json
+from maskpolicy.experiment.definition import untuned
 from maskpolicy.leaderboard.results.cell import STEP, Result, Run
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -89,13 +92,12 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
     own = [r for r in (*run.results, *run.early) if (r.policy, r.task) == (policy, task)]
     if not any("intermediate" in result.config for result in own):
         return []
-    budget = own[0].config.get("finetune")  # rows of a sweep over it start from rows of their own
+    budgets = _budgets(own[0])  # rows of a sweep over them start from rows of their own
     start = [
         result
         for result in run.results
-        if result.task == task
-        and "intermediate" not in result.config
-        and result.config.get("finetune") == budget
+        if result.task == task and "intermediate" not in result.config
+        if any(map(eq, _budgets(result), budgets))
     ]
     by_steps: dict[int, list[Result]] = {}
     for result in (*start, *own):
@@ -114,6 +116,12 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
         )
         for steps, results in sorted(by_steps.items())
     ]
+
+
+def _budgets(result: Result) -> list[Json]:
+    """Return the budget of a result's fine-tuning, also without the values that tuning chose."""
+    budget = {"finetune": result.config.get("finetune")}
+    return [budget, untuned(budget, result.config.get("tune", {}))]
 
 
 def steps_of(result: Result) -> int:

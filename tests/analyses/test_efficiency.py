@@ -11,7 +11,7 @@ import folders
 import pytest
 import small
 
-from maskpolicy.analyses import intermediate_stages
+from maskpolicy.analyses import intermediate_stages, points
 from maskpolicy.analyses.builtin import knowledge
 from maskpolicy.analyses.builtin.efficiency import Efficiency, Figure3
 from maskpolicy.analyses.builtin.knowledge import Cloze, Forgetting
@@ -159,3 +159,17 @@ def test_a_metric_that_is_no_mean_over_examples_has_no_slices(refused, run):
     folders.change(run, "*", metrics={"score": 0.1, "mean": 0.5, "parts": {}})
     said = refused("analyze", "slices", run, "--store", run / "store")
     assert "no task has slices and a metric that is a mean over examples" in said
+
+
+def test_a_tuned_row_begins_at_the_tuned_row_without_a_stage_whatever_both_chose(run):
+    found = read_run(run)
+    tuned = [
+        replace(one, config={**one.config, "tune": {"finetune.lr": [0.1, 0.2]}, "finetune": budget})
+        for one in found.results
+        for budget in [{**folders.BUDGET, "lr": 0.1 if one.policy == "none" else 0.2}]
+    ]
+    for results, steps in ((tuned, [0, 1000]), ([*tuned[4:], *found.results[:4]], [1000])):
+        made, _ = points([replace(found, results=tuple(results))])
+        assert [(one.policy, one.steps) for one in made if one.task == "zsre"] == [
+            ("random", each) for each in steps
+        ]

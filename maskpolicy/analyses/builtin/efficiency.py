@@ -24,7 +24,9 @@ _EFFICIENCY_COLUMNS = (
 )
 
 
-@analysis("efficiency", heading="Scores over the steps of the intermediate stage", place=20)
+@analysis(
+    "efficiency", heading="Scores over the steps of the intermediate stage", place=20, version=2
+)
 @dataclass(frozen=True)
 class Efficiency:
     """Score over steps of the intermediate stage, with the range over fine-tuning seeds.
@@ -104,7 +106,7 @@ _CHECKPOINTS_COLUMNS = (
 )
 
 
-@analysis("checkpoints", heading="Scores over time or tokens", place=130)
+@analysis("checkpoints", heading="Scores over time or tokens", place=130, version=2)
 @dataclass(frozen=True)
 class CheckpointScores:
     """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024).
@@ -144,7 +146,7 @@ _Place: TypeAlias = tuple[str, str, str, int]
     "figure3",
     heading="Scores and probes over the steps, as Meng et al. draw them",
     place=100,
-    version=3,
+    version=4,
 )
 @dataclass(frozen=True)
 class Figure3:
