@@ -324,3 +324,12 @@ def test_what_a_run_or_its_store_does_not_have_is_not_exported(
     where = ("--out", tmp_path / "out", "--store", home / "store")
     assert says in refused("export", home / "run", *where, *words)
     assert not (tmp_path / "out").exists()
+
+
+def test_forgetting_measures_as_many_passages_of_a_long_document_as_it_says(analyse, tmp_path):
+    sentence, rows = "The bridge was built by two brothers in that winter. ", []
+    for number in (8, 100):
+        (tmp_path / "book.jsonl").write_text(json.dumps({"text": sentence * number}))
+        words = ("passages=8", "words=10", f"text=[{tmp_path / 'book.jsonl'}]")
+        rows.append(analyse("forgetting", *words)["rows"])
+    assert rows[0] and rows[0] == rows[1]

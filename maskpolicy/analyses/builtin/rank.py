@@ -6,7 +6,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -169,15 +168,16 @@ class Rank:
         if corpus is not None and not self.text:
             passages = Passages.open(corpus)
         else:
-            passages = Passages(build_passages(self._documents(), tokenizer, self.words))
+            found = build_passages(self._documents(), tokenizer, self.words, self.passages)
+            passages = Passages(found)
         return [passages[i] for i in range(min(len(passages), self.passages))]
 
     def _documents(self) -> Iterator[Document]:
-        """Return the first documents of files in any format of a corpus, or of the world."""
+        """Return the documents of files in any format of a corpus, or the world's first ones."""
         if self.text:
             corpus = CorpusBlock(files=self.text)
             source = documents.identify(corpus, str)  # nothing is stored, so no digest is needed
-            return islice(documents.read(source, {}, corpus), self.passages)
+            return documents.read(source, {}, corpus)
         with tempfile.TemporaryDirectory() as folder:
             world.write(world.Settings(evidence=False), Path(folder))
             entries = list(documents.world(Path(folder) / "intermediate.jsonl"))

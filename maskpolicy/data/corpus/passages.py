@@ -224,11 +224,14 @@ def packed(documents: Iterable[Document], most: int = _PACKED) -> Iterator[Docum
 
 
 def build_passages(
-    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, words: int
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerBase,
+    words: int,
+    most: int | None = None,
 ) -> dict[str, Ragged]:
-    """Return the arrays of a small corpus in memory; `write_passages` is for larger ones."""
+    """Return the arrays of a small corpus in memory, or of its first `most` passages."""
     columns: dict[str, list[NDArray[Any]]] = {}
-    for row in passage_rows(documents, tokenizer, words):
+    for row in islice(passage_rows(documents, tokenizer, words), most):
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
     return {name: Ragged.of_arrays(values) for name, values in columns.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ class GeneralLossParams:
     versions: Mapping[str, int] | None = omitted(None)  # of the policy, if above 1
 
 
-@stage("general-loss", version=2)
+@stage("general-loss", version=3)
 def general_loss(params: GeneralLossParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Measure the loss of an objective on held-out text, with each passage once.
 
@@ -65,10 +64,10 @@ def general_loss(params: GeneralLossParams, inputs: Folders, out: Path, run: Sta
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model: Any = text_to_text.load(str(inputs["model"]))
     model.to(hardware.device())
-    found = islice(_documents(params, run.local.corpus), params.passages)
+    found = _documents(params, run.local.corpus)
     policy = instance("policy", params.policy, params.fields)
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
-    passages = Passages(build_passages(found, tokenizer, params.words))
+    passages = Passages(build_passages(found, tokenizer, params.words, params.passages))
     size = min(_BATCH, len(passages.arrays.get("tokens", ())))
     if not size:
         raise DataError("there is no held-out general text to measure the loss on")
