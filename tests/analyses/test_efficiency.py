@@ -173,3 +173,12 @@ def test_a_tuned_row_begins_at_the_tuned_row_without_a_stage_whatever_both_chose
         assert [(one.policy, one.steps) for one in made if one.task == "zsre"] == [
             ("random", each) for each in steps
         ]
+
+
+def test_a_slice_with_too_many_values_is_named(refused, run):
+    for path in (run / "predictions").glob("*.jsonl"):
+        rows = map(json.loads, path.read_text().splitlines())
+        named = ({**row, "slices": {"name": str(place)}} for place, row in enumerate(rows))
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in named))
+    said = refused("analyze", "slices", run, "--store", run / "store")
+    assert "zsre: name has 60 values: a slice with over 40 is left out" in said

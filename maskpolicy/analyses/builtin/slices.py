@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -18,7 +18,7 @@ Scores: TypeAlias = Mapping[tuple[str, str], Mapping[str, Sequence[Sequence[floa
 """By slice and value, and by row: for each seed the scores of the examples."""
 
 
-@analysis("slices", heading="Scores by kind of example", place=55)
+@analysis("slices", heading="Scores by kind of example", place=55, version=2)
 @dataclass(frozen=True)
 class Slices:
     """Score of each policy on the slices of a task, such as BLiMP's fields and phenomena.
@@ -30,26 +30,36 @@ class Slices:
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Average the scores of stored predictions by slice."""
         rows: list[Json] = []
+        notes: list[str] = []
         panels = []
         for run in runs:
             for task in run.columns:
                 found = _scores(run, task)
+                values = Counter(name for name, _ in found)
+                where = f"{run.name}, {task}" if len(runs) > 1 else task
+                notes += [
+                    f"{where}: {name} has {count} values: a slice with over {_MOST} is left out"
+                    for name, count in values.items()
+                    if count > _MOST
+                ]
                 of_task = [
                     {"run": run.name, "task": task, "slice": name, "value": value, "policy": label}
                     | _means(seeds)
-                    for (name, value), by_row in found.items()
+                    for (name, value), by_row in sorted(found.items())
+                    if values[name] <= _MOST
                     for label, seeds in by_row.items()
                 ]
                 rows += of_task
                 title = f"{task} ({run.name})" if len(runs) > 1 else task
                 for name in dict.fromkeys(row["slice"] for row in of_task):
                     panels.append(_panel(f"{title}: score (%) by {name}", name, of_task))
-        notes = () if rows else ("no task has slices and a metric that is a mean over examples",)
+        if not rows and not notes:
+            notes = ["no task has slices and a metric that is a mean over examples"]
         return Findings.of_runs(runs, _COLUMNS, rows, notes, panels)
 
 
 def _scores(run: Run, task: str) -> Scores:
-    """Return the scores of a task's examples, without slices that have too many values."""
+    """Return the scores of a task's examples."""
     found: dict[tuple[str, str], dict[str, list[list[float]]]] = defaultdict(dict)
     for label in run.rows:
         for cell in run.results:
@@ -63,8 +73,7 @@ def _scores(run: Run, task: str) -> Scores:
                     own[place].append(row["score"])
             for place, scores in own.items():
                 found[place].setdefault(label, []).append(scores)
-    names = [name for name, _ in found]
-    return {place: found[place] for place in sorted(found) if names.count(place[0]) <= _MOST}
+    return found
 
 
 def _means(seeds: Sequence[Sequence[float]]) -> dict[str, Json]:
