@@ -145,3 +145,9 @@ def test_all_worlds_are_compared_with_the_baseline_of_the_first(tmp_path):
     runs = [write(tmp_path, seed) for seed in range(3)]
     other = [*runs[:2], replace(runs[2], baseline="random")]
     assert analysed(tmp_path, *other).rows == analysed(tmp_path, *runs).rows
+
+
+def test_a_row_that_the_first_world_lacks_is_named(tmp_path):
+    first = {name: share for name, share in SHARES.items() if name != "random"}
+    found = analysed(tmp_path, *(write(tmp_path, n, SHARES if n else first) for n in range(3)))
+    assert found.notes[0] == "random, triviaqa: has a difference in only 2 of 3 worlds"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 
@@ -120,7 +120,7 @@ CONDITION = (
 _DRAWN = ("world.seed", "general.seed")  # settings in which the runs may differ
 
 
-@analysis("worlds", heading="Differences over several worlds", place=40, version=2)
+@analysis("worlds", heading="Differences over several worlds", place=40, version=3)
 @dataclass(frozen=True)
 class Worlds:
     """Differences to the baseline over several worlds, with worlds as a random effect.
@@ -134,7 +134,10 @@ class Worlds:
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Test the differences over worlds; raises ConfigError if experiments differ."""
         notes = _check(runs)
-        rows, tasks = runs[0].rows, runs[0].columns
+        rows, tasks = (
+            list(dict.fromkeys(chain.from_iterable(each)))
+            for each in ([run.rows for run in runs], [run.columns for run in runs])
+        )
         found: dict[tuple[str, str], list[float]] = {}
         for label, task in product(rows, tasks):
             base = baseline_of(runs[0], label)
