@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import small
+import text_to_text
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from maskpolicy.analyses.representations.figures import (
     values,
 )
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.leaderboard.results.cell import Result, Run
 
 
@@ -249,3 +251,24 @@ def test_each_row_is_compared_with_the_baseline_at_the_same_place(tmp_path):
         (run.name, "c", 4): {3: 6.0},
     }
     assert over_runs.against_baselines(numbers, [run]) == {(run.name, "b", 4): [3.0]}
+
+
+@pytest.mark.parametrize("name", ["bart", "mbart", "mbart50", "blenderbot", "t5gemma"])
+def test_states_are_those_of_the_text_wherever_a_tokenizer_writes_special_tokens(name):
+    class Echo(torch.nn.Module):
+        """A model whose states are its input."""
+
+        config = SimpleNamespace(max_position_embeddings=99)
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, input_ids, **_):
+            return SimpleNamespace(hidden_states=[input_ids[..., None].float()])
+
+    made = text_to_text.tokenizer(name)
+    documents = [Document(text, text) for text in ("The cute dog walks.", "All dogs walk.")]
+    passages = list(tokenize(documents, made))
+    (found,) = representations.real_states(Echo(), made, passages)
+    assert found[:, 0].tolist() == [token for each in passages for token in each.tokens]

@@ -53,7 +53,7 @@ class _Seen:
     lacks_tuned: bool = False  # whether a fine-tuned model was not kept
 
 
-@analysis("rank", heading="Effective rank of the representations", place=120, version=5)
+@analysis("rank", heading="Effective rank of the representations", place=120, version=6)
 @dataclass(frozen=True)
 class Rank:
     """Effective rank by layer, of token sets (Meng et al. 2024, figures 1a, 1b, 5a, 5b).

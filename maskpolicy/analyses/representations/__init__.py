@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SETS = ("mask", "real_with", "real_without", "real", "all_with_masks", "all_without")
 """Token sets: `<mask>`; real tokens of masked input, of unmasked input, and of both; all tokens of
-masked input, including masks, and of unmasked input. Only the last two include BOS and EOS.
+masked input, including masks, and of unmasked input. Only the last two include special tokens.
 """
 
 _BATCH = 32
@@ -193,8 +193,8 @@ def _states(
             output_hidden_states=True,
         ).hidden_states
     places = torch.arange(batch.source.shape[1], device=device)
-    last = batch.seen.sum(1, keepdim=True) - 1
-    inside = (places > 0) & (places < last)  # the tokens between BOS and EOS
+    before, after = (1, 1) if marks.source_ends is None else map(len, marks.source_ends)
+    inside = (places >= before) & (places < batch.seen.sum(1, keepdim=True) - after)
     masked = inside & (batch.source == marks.mask)
     return found, batch.seen, inside & ~masked, masked
 

@@ -44,7 +44,7 @@ class ProbeParams:
     seed: int
 
 
-@stage("probe", version=2)
+@stage("probe", version=3)
 def probes(params: ProbeParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fit linear probes to the states of every layer of a frozen encoder, without masks.
 
