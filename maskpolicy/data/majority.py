@@ -16,6 +16,8 @@ from itertools import chain, takewhile
 from statistics import fmean
 from typing import TypeAlias
 
+import numpy as np
+
 from maskpolicy.core import metrics
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
@@ -333,7 +335,12 @@ class Templates:
             examples[self._exact(one)].append(one)
         most = sorted(examples, key=lambda template: -len(examples[template]))[:_MOST]
         self.examples = {template: examples[template] for template in most}
-        self._words = {template: set(template) for template in most}
+        every = dict.fromkeys(chain.from_iterable(most))
+        self._places = {word: place for place, word in enumerate(every)}
+        self._holds = np.zeros((len(every), len(most)), np.uint8)  # words x templates
+        for number, template in enumerate(most):
+            self._holds[[self._places[word] for word in template], number] = 1
+        self._sizes = self._holds.sum(0, dtype=int)
         self._near: dict[Template, Template] = {}
         self.answers = AnswerCounts(metric)  # of the relation of each template
         self._counted: set[Template] = set()
@@ -379,13 +386,16 @@ class Templates:
         If there are several: the one with the longest common beginning, then the most frequent.
         """
         words = set(template)
+        known = [self._places[word] for word in words if word in self._places]
+        common = self._holds[np.asarray(known, int)].sum(0, dtype=int)
+        shares = common / np.maximum(1, self._sizes + len(words) - common)
+        every, nearest = list(self.examples), np.flatnonzero(shares == shares.max()).tolist()
 
-        def likeness(other: Template) -> tuple[float, int]:
-            theirs, pairs = self._words[other], zip(template, other, strict=False)
-            begins_alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            return len(words & theirs) / max(1, len(words | theirs)), begins_alike
+        def begins_alike(other: Template) -> int:
+            pairs = zip(template, other, strict=False)
+            return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
-        return max(self.examples, key=likeness)
+        return max((every[number] for number in nearest), key=begins_alike)
 
 
 def question(example: Example, keep: str = "start") -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from operator import eq
 from pathlib import Path
 
 import folders
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,3 +202,28 @@ def test_joined_runs_show_what_they_agree_on(tmp_path):
     (note,) = (note for note in made.notes if "majority" in note)
     assert note.startswith("nq: runs do not agree on majority (25.0 in ")
     assert "50.0 in other)" in note
+
+
+def test_the_nearest_template_is_that_of_the_definition_in_less_time_than_one_by_one():
+    rng = np.random.default_rng(0)
+    drawn = [" ".join(map(str, rng.integers(0, 30, 8))) for _ in range(1100)]
+    made = [Example(text, text, text, ("a",)) for text in drawn]
+    known = majority.Templates(made[:1000], "start", "exact_match")
+
+    def nearest(template: tuple[str, ...]) -> tuple[str, ...]:
+        """Compare with each known template."""
+        words = set(template)
+        return max(
+            known.examples,
+            key=lambda other: (
+                len(words & set(other)) / max(1, len(words | set(other))),
+                [*map(eq, template, other), False].index(False),
+            ),
+        )
+
+    asked = [known._exact(one) for one in made[1000:]]
+    started = time.process_time()
+    expected = [nearest(template) for template in asked]
+    between = time.process_time()
+    assert [known.of(one) for one in made[1000:]] == expected
+    assert time.process_time() - between < (between - started) / 3
