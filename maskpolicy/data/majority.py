@@ -12,7 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, takewhile
+from itertools import chain
+from operator import eq
 from statistics import fmean
 from typing import TypeAlias
 
@@ -390,12 +391,8 @@ class Templates:
         common = self._holds[np.asarray(known, int)].sum(0, dtype=int)
         shares = common / np.maximum(1, self._sizes + len(words) - common)
         every, nearest = list(self.examples), np.flatnonzero(shares == shares.max()).tolist()
-
-        def begins_alike(other: Template) -> int:
-            pairs = zip(template, other, strict=False)
-            return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-        return max((every[number] for number in nearest), key=begins_alike)
+        alike = (([*map(eq, template, every[n]), False].index(False), -n) for n in nearest)
+        return every[-max(alike)[1]]
 
 
 def question(example: Example, keep: str = "start") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 
@@ -134,10 +134,8 @@ class Worlds:
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Test the differences over worlds; raises ConfigError if experiments differ."""
         notes = _check(runs)
-        rows, tasks = (
-            list(dict.fromkeys(chain.from_iterable(each)))
-            for each in ([run.rows for run in runs], [run.columns for run in runs])
-        )
+        rows = list(dict.fromkeys(row for run in runs for row in run.rows))
+        tasks = list(dict.fromkeys(task for run in runs for task in run.columns))
         found: dict[tuple[str, str], list[float]] = {}
         for label, task in product(rows, tasks):
             base = baseline_of(runs[0], label)
