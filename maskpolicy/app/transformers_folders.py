@@ -427,9 +427,18 @@ def _scores(run: Run, cells: list[Result]) -> list[CardScore]:
         if not totals:
             continue
         first, values = next(iter(totals.values())), [total.score for total in totals.values()]
-        mean, std = statistics.fmean(values), statistics.stdev(values) if values[1:] else None
-        about = (std, scored[0].origin, _kind(scored[0].config["task"]["name"]))
-        scores.append(CardScore(task, first.metric, mean, first.n, tuple(totals), *about))
+        scores.append(
+            CardScore(
+                task,
+                first.metric,
+                statistics.fmean(values),
+                first.n,
+                tuple(totals),
+                statistics.stdev(values) if len(values) > 1 else None,
+                scored[0].origin,
+                _kind(scored[0].config["task"]["name"]),
+            )
+        )
     return scores
 
 

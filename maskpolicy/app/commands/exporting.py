@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 from typer import Argument, Option
@@ -119,10 +119,17 @@ def export(
     with packing.opened([run]) as runs:
         artifacts = store.open(runs.kept)
         results = read_run(runs.only())
-        about: Any = {"command": command, "name": hub.push or "", "checkpoints": checkpoints}
         with runs.naming(artifacts):
             early = transformers_folders.export_model(
-                results, policy, artifacts, out, task, seed, **about
+                results,
+                policy,
+                artifacts,
+                out,
+                task,
+                seed,
+                command=command,
+                name=hub.push or "",
+                checkpoints=checkpoints,
             )
     console().print(f"written to {out}", soft_wrap=True)
     hub.upload(out, "model", early)
