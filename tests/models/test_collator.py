@@ -408,3 +408,28 @@ def test_ids_beside_a_text_are_used_without_their_offsets():
         assert full([{"text": text, "input_ids": part}])["labels"][0].tolist() == part
     with pytest.raises(DataError, match="not those of its 'text', which its columns refer to"):
         collator(columns=("facts",))([{"text": text, "input_ids": ids[3:], "facts": [[0, 2]]}])
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"max_source": "64"}, "max_source: must be a whole number"),
+        ({"model": "bert"}, "model: must be a model or its config, not 'bert'"),
+        ({"policy": "pmi", "statistics": ROWS}, r"statistics\[0\]: must be text"),
+        ({"return_tensors": "tf"}, "return_tensors: must be 'pt' or 'np', not tf"),
+    ],
+)
+def test_arguments_of_another_kind_are_one_line(keys, says):
+    with pytest.raises(ConfigError, match=says):
+        collator(**keys)
+
+
+def test_rows_and_steps_that_cannot_be_used_are_one_line():
+    with pytest.raises(ConfigError, match="steps: must be >= 1, not 0"):
+        collator().for_steps(0, 0)
+    for rows in ({"text": ["a", "b"]}, [ROWS[0], "a"]):
+        with pytest.raises(DataError, match="a row must be a dict"):
+            collator()(rows)
+    facts = [{**ROWS[0], "facts": [[0, 2, "PER"], [3, 5]]}]
+    [labels] = collator(Column("facts"), columns="facts")(facts)["labels"]
+    assert words(labels)

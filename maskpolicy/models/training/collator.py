@@ -15,16 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, unknown
-from maskpolicy.core.types import (
-    Corruption,
-    Join,
-    Passage,
-    Policy,
-    Spans,
-    Target,
-    as_spans,
-)
+from maskpolicy.core.schema import Count, Steps
+from maskpolicy.core.types import Corruption, Join, Passage, Policy, Spans, Target, as_spans
 from maskpolicy.data.corpus import annotation, sums
 from maskpolicy.data.corpus.passages import (
     Document,
@@ -54,6 +48,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 _WHERE = "MaskingCollator: "
+_STATED = ("target", "corruption", "join", "permute_sentences", "insert", "replacement")
 
 
 class MaskingCollator:
@@ -118,23 +113,20 @@ class MaskingCollator:
         return_tensors: Literal["pt", "np"] | None = None,
     ) -> None:
         """Check the arguments and open what the policy reads; raises ConfigError as above."""
-        stated = {
-            "target": target,
-            "corruption": corruption,
-            "join": join,
-            "permute_sentences": permute_sentences,
-            "insert": insert,
-            "replacement": replacement,
-        }
-        asked = {key: value for key, value in stated.items() if value is not None}
+        stated = (target, corruption, join, permute_sentences, insert, replacement)
+        asked = {key: own for key, own in zip(_STATED, stated, strict=True) if own is not None}
+        _check_number("max_source", max_source, Steps)
+        _check_number("max_target", max_target, Steps)
+        if return_tensors not in (None, "pt", "np"):
+            raise ConfigError(f"{_WHERE}return_tensors: must be 'pt' or 'np', not {return_tensors}")
         self.tokenizer = _checked(tokenizer)
         self.kind = kind or _kind_of(model, tokenizer)
         self.specials = _specials(self.kind, self.tokenizer, model, decoder_start)
         block = _block(policy, asked, self.kind)
         self.policy, self.denoising = block.policy, block.denoising
         check_language(language, f"{_WHERE}language")
-        self.columns, self.language, self.seed = tuple(columns), language, seed
-        self.cache = cache
+        self.columns = (columns,) if isinstance(columns, str) else tuple(columns)
+        self.language, self.seed, self.cache = language, seed, cache
         self.fitted = None if fitted is None else Path(fitted)
         self.room = Training(max_source=max_source, max_target=max_target)
         if model is not None:
@@ -169,10 +161,8 @@ class MaskingCollator:
         if self.has_callback:  # the training calls `for_steps`: this is an evaluation
             return self._batch(rows, self.seed, [0] * len(rows), 0.0)
         if self.masker.follows_progress:
-            raise ConfigError(
-                "MaskingCollator: the policy follows the progress of the training, which is "
-                "unknown: give the Trainer callbacks=[collator.callback()], or call for_steps"
-            )
+            why = "the policy follows the training's progress, which is unknown: give the Trainer"
+            raise ConfigError(f"{_WHERE}{why} callbacks=[collator.callback()], or call for_steps")
         worker = _worker()
         seed = self.seed if worker is None else (self.seed << 64) + worker.seed
         turns = range(self._rows, self._rows + len(rows))
@@ -193,19 +183,18 @@ class MaskingCollator:
 
         `steps` is the length of the whole training and `batches` the number of batches of a step.
         """
+        _check_number("steps", steps, Count)
+        _check_number("batches", batches, Count)
         return StepCollator(self, first, steps, batches)
 
     def _batch(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        seed: int,
-        turns: Sequence[int],
-        progress: float,
+        self, rows: Sequence[Mapping[str, Any]], seed: int, turns: Sequence[int], progress: float
     ) -> dict[str, Any]:
         if not rows:
             raise ValueError("MaskingCollator: a batch needs at least one row")
-        if not isinstance(rows[0], Mapping):
-            raise DataError(f"a row must be a dict such as {{'text': ..}}, not {rows[0]!r:.60}")
+        for row in rows:
+            if not isinstance(row, Mapping):
+                raise DataError(f"a row must be a dict such as {{'text': ..}}, not {row!r:.60}")
         views = self._views(rows)
         selected = self.masker.select(views, range(len(rows)), seed, turns, progress=progress)
         limits = self._most, self.specials.target_room(self.room)
@@ -250,19 +239,18 @@ class MaskingCollator:
         if not hooks.masks_by_statistics(policy):
             return None
         if given is None:
-            raise ConfigError(
-                f"MaskingCollator: {policy_name(policy)} needs the statistics of a "
-                "corpus: set statistics, a list of texts to count"
-            )
+            needs = f"{policy_name(policy)} needs the statistics of a corpus: set statistics"
+            raise ConfigError(f"{_WHERE}{needs}, a list of texts to count")
         if isinstance(given, str | Path):
             return Statistics.open(Path(given))
 
-        def passages(texts: Sequence[str]) -> list[Passage]:
-            named = enumerate(texts)
-            read = [Document(str(i), text, language=self.language) for i, text in named]
+        def passages(name: str, texts: Sequence[str]) -> list[Passage]:
+            known = schema.check(list(texts), list[str], f"{_WHERE}{name}")
+            read = [Document(str(i), text, {}, self.language) for i, text in enumerate(known)]
             return list(tokenize(read, self.tokenizer))
 
-        return sums.statistics_of(policy, passages(given), passages(contrast))
+        counted = passages("statistics", given)
+        return sums.statistics_of(policy, counted, passages("contrast", contrast))
 
     def _annotated(self, leaf: Masker, passages: list[Passage]) -> list[Passage]:
         if not passages or hooks.ANNOTATE.of(leaf.policy) is None:
@@ -275,7 +263,7 @@ class MaskingCollator:
 
     def _key(self, row: Mapping[str, Any]) -> str:
         arrays = (row.get(name) for name in ("input_ids", "offset_mapping", *self.columns))
-        content = [None if value is None else np.asarray(value).tolist() for value in arrays]
+        content = [getattr(value, "tolist", lambda value=value: value)() for value in arrays]
         text = repr((row.get("id"), row.get("text"), content))
         return blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
 
@@ -287,8 +275,7 @@ class MaskingCollator:
             raise DataError(f"a row lacks column {missing[0]!r}, or the 'text' of its offsets")
         columns = {name: fields.spans(row, name, len(text)) for name in self.columns}
         document = Document(str(row.get("id", key)), text, columns, self.language)
-        whole = passage(document, tokens, offsets)
-        return first_tokens(whole, self._most)
+        return first_tokens(passage(document, tokens, offsets), self._most)
 
     def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
         """Return the text of a row, its ids (t,) and offsets (t, 2), without special tokens."""
@@ -358,6 +345,12 @@ class StepCollator:
         return self.collator._batch(rows, self.collator.seed, [step] * len(rows), progress)
 
 
+def _check_number(name: str, number: Any, allowed: Any) -> None:
+    """Raise ConfigError unless an argument is a number of the allowed kind, also NumPy's."""
+    known = number.item() if isinstance(number, np.generic) else number
+    schema.check(known, allowed, f"{_WHERE}{name}")
+
+
 def _worker() -> Any:
     """Return PyTorch's description of the DataLoader worker that this process is; None if not."""
     data = sys.modules.get("torch.utils.data")  # a worker has imported it
@@ -374,10 +367,8 @@ def _block(
     keys = {"name": given} if isinstance(given, str) else given
     if isinstance(keys, Mapping):
         if not isinstance(keys.get("name"), str):
-            raise ConfigError(
-                "MaskingCollator: a policy's block needs its name, as in "
-                '{"name": "random", "ratio": 0.3}'
-            )
+            example = '{"name": "random", "ratio": 0.3}'
+            raise ConfigError(f"{_WHERE}a policy's block needs its name, as in {example}")
         block = policy_block({**keys, **asked}, "MaskingCollator: policy", {}, kind)
         if not block.has_stage:
             raise ConfigError(f"MaskingCollator: policy {block.name}: masks nothing")
@@ -405,8 +396,7 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
     elif registry.gives_examples(policy):
         why = " decides how many examples a passage gives, and a collator makes one of each row"
     elif leaf.weighs:
-        why = " weighs the losses of passages or tokens, which the loss of plain Transformers "
-        why += "models cannot do"
+        why = " weighs the losses of passages or tokens, which plain Transformers models cannot do"
     elif hooks.REANNOTATE.of(policy) is not None:
         why = " masks by what the model in training predicts, which a collator does not know"
     elif fitted is None and hooks.FIT.of(policy) is not None:
@@ -420,10 +410,8 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
 def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """Return a copy that neither pads nor truncates; raise ConfigError for one without offsets."""
     if not getattr(tokenizer, "is_fast", False):
-        raise ConfigError(
-            "MaskingCollator: the tokenizer must be a fast one (with offsets), "
-            f"not {type(tokenizer).__name__}"
-        )
+        name = type(tokenizer).__name__
+        raise ConfigError(f"{_WHERE}the tokenizer must be a fast one (with offsets), not {name}")
     copied = deepcopy(tokenizer)
     copied.backend_tokenizer.no_padding()
     copied.backend_tokenizer.no_truncation()
@@ -434,6 +422,8 @@ def _kind_of(model: Any, tokenizer: PreTrainedTokenizerBase) -> ModelKind:
     """Return the kind of a model or its configuration; without one, what the tokenizer suggests."""
     config = getattr(model, "config", model)
     config = config_beside(tokenizer) if config is None else config
+    if not hasattr(config, "is_encoder_decoder") and config is not None:
+        raise ConfigError(f"{_WHERE}model: must be a model or its config, not {config!r:.60}")
     if config is None:
         ends_texts = tokenizer.eos_token_id is not None or tokenizer.mask_token_id is None
         return "seq2seq" if ends_texts else "encoder"
