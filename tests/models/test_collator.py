@@ -410,6 +410,14 @@ def test_ids_beside_a_text_are_used_without_their_offsets():
         collator(columns=("facts",))([{"text": text, "input_ids": ids[3:], "facts": [[0, 2]]}])
 
 
+def test_workers_that_begin_a_second_epoch_are_refused():  # they would count from the first step
+    steps = collator("random").for_steps(0, 2)
+    loader = torch.utils.data.DataLoader(ROWS[:2], 1, collate_fn=steps, num_workers=1)
+    assert len(list(loader)) == 2
+    with pytest.raises(ConfigError, match="collate_fn to for_steps"):
+        next(iter(loader))
+
+
 @pytest.mark.parametrize(
     ("keys", "says"),
     [

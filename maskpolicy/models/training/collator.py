@@ -333,12 +333,21 @@ class StepCollator:
     def __init__(self, collator: MaskingCollator, first: int, steps: int, batches: int) -> None:
         self.collator, self.first, self.steps, self.batches = collator, first, steps, batches
         self.calls = 0
+        if find_spec("torch"):
+            import torch
+
+            self.seen = torch.zeros(1, dtype=torch.int64).share_memory_()  # by all workers
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the next batch; see `MaskingCollator.__call__`."""
         worker, number = _worker(), self.calls
         if worker is not None:
             number = number * worker.num_workers + worker.id
+            epoch, before = worker.seed - worker.id, self.seen.item()
+            if before not in (0, epoch):
+                why = "new workers do not know the steps of earlier ones: set the DataLoader's "
+                raise ConfigError(f"{_WHERE}{why}collate_fn to for_steps(..) before each epoch")
+            self.seen.fill_(epoch)
         self.calls += 1
         step = self.first + number // self.batches
         progress = min(step, self.steps - 1) / self.steps
