@@ -441,3 +441,11 @@ def test_rows_and_steps_that_cannot_be_used_are_one_line():
     facts = [{**ROWS[0], "facts": [[0, 2, "PER"], [3, 5]]}]
     [labels] = collator(Column("facts"), columns="facts")(facts)["labels"]
     assert words(labels)
+
+
+def test_offsets_of_a_pair_are_not_those_of_its_first_text():
+    pair = encoded("He died in 1893.", text_pair="The old park.")
+    full = collator(Uniform(1.0), target="full")
+    rows = [{**pair, "text": "He died in 1893."}, {"input_ids": pair["input_ids"]}]
+    made = [full._tokens(row)[2].tolist() for row in rows]
+    assert made[0] == made[1]

@@ -283,11 +283,12 @@ class MaskingCollator:
         if ids is not None and (text is None or isinstance(text, str)):
             ids = np.asarray(ids, np.int32)
             plain = ~np.isin(ids, self._removed)
-            if text is None or offsets is None:
+            own = as_spans([] if offsets is None else np.asarray(offsets))
+            if text is None or offsets is None or (np.diff(own[plain, 0]) < 0).any():  # of a pair
                 return self._decoded(ids[plain], text)
             if counts_blanks(self.tokenizer):
-                offsets = without_blanks(offsets, text)
-            return text, ids[plain], as_spans(np.asarray(offsets))[plain]
+                own = as_spans(without_blanks(own.tolist(), text))
+            return text, ids[plain], own[plain]
         if not isinstance(text, str) and "text" in row:
             raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
         if text is None:
