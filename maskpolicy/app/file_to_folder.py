@@ -144,7 +144,7 @@ class StoreCounter:
         model, stage = experiment.model, stages.tokenizer(experiment, self.store.hash_file)
         tokenizer = loading.load_tokenizer(str(self._computed(stage)[0]))
         if model.is_scratch:
-            most = scratch.preset(model).positions, None
+            most: tuple[int | None, int | None] = scratch.preset(model).positions, None
         else:
             most = families.limits(loading.load_weights(AutoConfig, model.name, model.revision))
         spec = experiment.budget("finetune", experiment.policies[0], task)
