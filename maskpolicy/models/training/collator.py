@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 _WHERE = "MaskingCollator: "
-_STATED = ("target", "corruption", "join", "permute_sentences", "insert", "replacement")
 
 
 class MaskingCollator:
@@ -113,8 +112,15 @@ class MaskingCollator:
         return_tensors: Literal["pt", "np"] | None = None,
     ) -> None:
         """Check the arguments and open what the policy reads; raises ConfigError as above."""
-        stated = (target, corruption, join, permute_sentences, insert, replacement)
-        asked = {key: own for key, own in zip(_STATED, stated, strict=True) if own is not None}
+        stated = {
+            "target": target,
+            "corruption": corruption,
+            "join": join,
+            "permute_sentences": permute_sentences,
+            "insert": insert,
+            "replacement": replacement,
+        }
+        asked = {key: value for key, value in stated.items() if value is not None}
         _check_number("max_source", max_source, Steps)
         _check_number("max_target", max_target, Steps)
         if return_tensors not in (None, "pt", "np"):
