@@ -12,8 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
-from operator import eq
+from itertools import chain, takewhile
 from statistics import fmean
 from typing import TypeAlias
 
@@ -390,9 +389,14 @@ class Templates:
         known = [self._places[word] for word in words if word in self._places]
         common = self._holds[np.asarray(known, int)].sum(0, dtype=int)
         shares = common / np.maximum(1, self._sizes + len(words) - common)
-        every, nearest = list(self.examples), np.flatnonzero(shares == shares.max()).tolist()
-        alike = (([*map(eq, template, every[n]), False].index(False), -n) for n in nearest)
-        return every[-max(alike)[1]]
+        every = list(self.examples)
+        nearest = [every[n] for n in np.flatnonzero(shares == shares.max())]
+
+        def begins_alike(other: Template) -> int:
+            pairs = zip(template, other, strict=False)
+            return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+        return max(nearest, key=begins_alike)
 
 
 def question(example: Example, keep: str = "start") -> str:
