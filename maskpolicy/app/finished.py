@@ -274,8 +274,14 @@ class Runs:
 
         text = io.StringIO()
         # a kernel sets FORCE_COLOR, and Rich would show the table instead of returning it
-        as_text: dict[str, Any] = {"force_jupyter": False, "force_terminal": False}
-        plain = Console(file=text, width=_WIDE, markup=False, emoji=False, **as_text)
+        plain = Console(
+            file=text,
+            width=_WIDE,
+            markup=False,
+            emoji=False,
+            force_jupyter=False,
+            force_terminal=False,
+        )
         plain.print(report.to_table(self.board))
         return text.getvalue().rstrip()
 

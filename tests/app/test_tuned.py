@@ -198,10 +198,10 @@ def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, call):
 def test_the_cost_has_the_steps_that_were_taken_and_the_tokens_of_feedback(tuned, tmp_path):
     whole, store = graph(tuned)
     choice = whole.cells[CELL].inputs["choice"]
-    stopped = {"record": {"facts": {"steps": 1}}}  # early, by `patience`
-    work = tmp_path / "work.json"
-    work.write_text('{"source_tokens": 5, "feedback_tokens": 7}')
-    known = SimpleNamespace(recall=lambda key: stopped, file=lambda key, name: work)
+    known = Store(tmp_path)
+    for one in topological([choice]):
+        with known.write(one.key, {"facts": {"steps": 1}}) as folder:  # early, by `patience`
+            (folder / "work.json").write_text('{"source_tokens": 5, "feedback_tokens": 7}')
     cost = collecting._cost(choice, ("intermediate", "finetune"), known)
     assert cost["finetune"]["steps"] == 6  # of 2 steps each
     assert cost["intermediate"]["feedback_tokens"] == 3 * 7
