@@ -150,3 +150,9 @@ def test_the_run_can_be_read(place, call, tmp_path):
     )
     assert len(board.pop("notes")) == len(before.pop("notes"))  # their words may change
     assert board == before
+
+
+def test_a_store_in_the_home_folder(tmp_path, monkeypatch):
+    """A shell leaves the ~ of `--store=~/store` as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_store("~/store").root == tmp_path / "store"

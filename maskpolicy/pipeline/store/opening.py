@@ -41,7 +41,7 @@ def open_store(
         if half := _HALF_URL.match(str(place)):
             rest = str(place)[half.end() :].lstrip("/")
             raise StoreError(f"store {place}: write {half[1]}://{rest} for a bucket")
-        return Store(place)
+        return Store(Path(place).expanduser())  # a shell leaves the ~ of --store=~/x
     from maskpolicy.pipeline.store.bucket import open_bucket
 
     bucket = open_bucket(place.rstrip("/"), is_known=is_known)
