@@ -27,7 +27,7 @@ from maskpolicy.leaderboard.board import (
 )
 from maskpolicy.leaderboard.comparisons import Comparison, Versus
 from maskpolicy.leaderboard.stats import LEVEL, POWER
-from maskpolicy.leaderboard.table import MISSING, SIGNIFICANT, table
+from maskpolicy.leaderboard.table import MISSING, SIGNIFICANT, signed, table
 from maskpolicy.leaderboard.table import Table as WholeTable
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _pair(comparison: Comparison) -> list[str]:
         return [f"no test: {comparison.reason}", "", "", "", ""]
     mark = SIGNIFICANT if comparison.is_significant else ""
     return [
-        f"{test.difference:+.1f}{mark}",
+        f"{signed(test.difference)}{mark}",
         test.interval,
         f"{test.p:.3g}",
         f"{comparison.p_holm:.3g}",

@@ -249,7 +249,12 @@ def _difference(delta: float | None, comparison: Comparison | None, significant:
         tested["detectable"] = test.finds
     if delta is None:
         return tested
-    text = f"{delta:+.1f}"
-    shown = {"delta": text if float(text) else "0.0", "by_delta": f"{delta:.6f}"}
+    shown = {"delta": signed(delta), "by_delta": f"{delta:.6f}"}
     size = sum(abs(delta) >= step for step in STEPS) if significant else 0
     return shown | tested | {"effect": size if delta > 0 else -size}
+
+
+def signed(difference: float) -> str:
+    """Return a difference in points with its sign; "0.0" if it rounds to zero."""
+    text = f"{difference:+.1f}"
+    return text if float(text) else "0.0"

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from maskpolicy.app.printed import leaderboard as show
 from maskpolicy.leaderboard import report
-from maskpolicy.leaderboard.table import table
+from maskpolicy.leaderboard.table import signed, table
 from tests.leaderboard.page.conftest import POLICIES
 from tests.leaderboard.page.test_page import cells
 
@@ -127,3 +127,8 @@ def test_a_missing_test_names_its_task_and_its_rows(tmp_path):
     for text in forms(board):
         assert f"No test on {one}." in text
         assert board.condition in text
+
+
+def test_a_difference_that_rounds_to_zero_has_no_sign():
+    """Neither in the cells nor in the table of pairs."""
+    assert [signed(each) for each in (-0.04, 0.04, -0.06, 2.0)] == ["0.0", "0.0", "-0.1", "+2.0"]
