@@ -44,6 +44,7 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "20, 1 to 40": (1,) * 8 + (5,) * 8 + (40,) * 4,
     "40, 1 to 15": (1,) * 20 + (4,) * 12 + (15,) * 8,
 }
+EASE = (-2.5, 1.5)  # of tasks with scores of 12 to 76%, on average 42%
 EASES: Mapping[str, tuple[float, float]] = {"5%": (-4.0, -3.0), "0.5%": (-6.0, -5.0)}  # by score
 LOW = ((1, 1), (1, 9), (1, 20), (3, 3))  # rows and tasks of boards with low scores
 SAME = "all alike"
@@ -65,7 +66,7 @@ class Design:
     common: float = 0.5  # share of the variance between runs that all tasks have in common
     louder: str = SAME  # whose runs differ by LOUD, all others' by QUIET
     gain: float = 0.0  # true difference of the first half of the rows
-    ease: tuple[float, float] = (-2.5, 1.5)  # of a task, drawn between these
+    ease: tuple[float, float] = EASE  # of a task, drawn between these
     varied: float = 1.0  # by how much the ease of examples and groups differs; 0: equally hard
     general: float = 0.0  # standard deviation of what a general model adds to a row
     models: int = 1  # general models: one for all seeds, or as many as there are seeds
@@ -354,7 +355,7 @@ def size(experiments: int, names: Sequence[str], kinds: Sequence[str]) -> None:
     """Print, in percent, how many boards without any true difference carry a mark."""
     about = "| seeds | rows x tasks | groups | noise | taste | common | score |"
     print(about, " | ".join(names), "|")
-    scores = {ease: score for score, ease in EASES.items()}
+    scores = {EASE: "42%"} | {ease: score for score, ease in EASES.items()}
     for kind, design in grid():
         if kind in kinds:
             found = rates(design, experiments, names)
@@ -362,7 +363,7 @@ def size(experiments: int, names: Sequence[str], kinds: Sequence[str]) -> None:
             noise = design.noise if design.louder == SAME else design.louder
             board = f"{design.rows} x {design.tasks}"
             cells = [str(design.seeds), board, groups, str(noise)]
-            cells += [str(design.taste), str(design.common), scores.get(design.ease, "30%")]
+            cells += [str(design.taste), str(design.common), scores[design.ease]]
             cells += [f"{100 * found[name][0]:.1f}" for name in names]
             print("|", " | ".join(cells), "|", flush=True)
 

@@ -8,6 +8,7 @@ import tracemalloc
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from scipy.stats import t as student
 from statsmodels.regression.mixed_linear_model import MixedLM
 from statsmodels.stats.multitest import multipletests
 
-from benchmarks.simulation import EASES, SIZES, Design, rates
+from benchmarks.simulation import EASES, SIZES, Design, draw, rates
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import power, stats
 from maskpolicy.leaderboard.power import Parts, StoredDifference
@@ -387,3 +388,13 @@ def test_the_contrasts_of_hundreds_of_rows_need_no_matrix_of_all_pairs():
     assert stats.contrasts(every) == 299
     assert tracemalloc.get_traced_memory()[1] < 40e6  # the matrix has 108 MB
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("gain", [0.3, 0.6, 1.2])
+def test_the_table_of_power_has_the_differences_that_are_drawn(gain):
+    page = Path(__file__).parents[2] / "docs" / "statistics.md"
+    design = Design(rows=1, tasks=1, gain=gain)
+    (answers,) = draw(np.random.default_rng(0), design, 2000)
+    base, better = 100 * answers.mean((0, 2, 3), dtype=float)
+    assert base == pytest.approx(42, abs=1)
+    assert f"| 0.2 | {better - base:.0f} points |" in page.read_text(encoding="utf-8")
