@@ -81,3 +81,12 @@ def test_the_papers_budgets_are_those_of_their_scripts():
     finetuning = 4 * 5 * 4 * examples * 50 * 0.6e9
     assert found.flop == pytest.approx(pretraining + finetuning, rel=1e-3)
     assert paper_budget.counted(yaml_file.values(page, ""), seen).runs == {}
+
+
+def test_the_products_of_attention_count_whatever_computes_it():
+    (setting, _) = mini(2)
+    counted = []
+    for attention in ("eager", "sdpa"):
+        setting.model.set_attn_implementation(attention)
+        counted.append(training.per_token(setting))
+    assert counted[0] == counted[1]
