@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import statistics
@@ -96,6 +97,17 @@ class Others:
         busy = (user + nice + system + hard + soft + stolen) / os.sysconf("SC_CLK_TCK")
         own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         return busy - sum(each.ru_utime + each.ru_stime for each in own)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of an option that is a whole number, `least` or more."""
+
+    def whole(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
+        return int(text)
+
+    return whole
 
 
 def interleaved(ways: Mapping[str, Once], repeats: int, seconds: float = 0.0) -> list[Rate]:

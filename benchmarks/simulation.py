@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
+from benchmarks.measure import at_least
 from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.leaderboard.stats import LEVEL, Difference
 
 Floats: TypeAlias = NDArray[Any]
@@ -48,6 +50,15 @@ EASE = (-2.5, 1.5)  # of tasks with scores of 12 to 76%, on average 42%
 EASES: Mapping[str, tuple[float, float]] = {"5%": (-4.0, -3.0), "0.5%": (-6.0, -5.0)}  # by score
 LOW = ((1, 1), (1, 9), (1, 20), (3, 3))  # rows and tasks of boards with low scores
 SAME = "all alike"
+LOUDER = (
+    "one row",
+    "one task",
+    "one cell",
+    "baseline",
+    "quiet baseline",
+    "every cell",
+    "every row",
+)
 KINDS = ("tests", "groups", "louder", "shapes", "scores")
 QUIET, LOUD = 0.05, 0.4  # run noise where one row, task or the baseline differs from the others
 
@@ -340,8 +351,7 @@ def grid() -> Iterator[tuple[str, Design]]:
         for sizes, taste in product(SIZES.values(), (0.0, 0.4)):
             yield "groups", Design(seeds, 7, 3, sizes=sizes, noise=0.1, taste=taste)
         board = Design(seeds, sizes=SIZES["40 x 3"])
-        alike = ("one row", "one task", "one cell", "baseline", "quiet baseline", "every cell")
-        for who, common in product((*alike, "every row"), (0.5, 1.0)):
+        for who, common in product(LOUDER, (0.5, 1.0)):
             yield "louder", replace(board, louder=who, common=common)
         for (rows, tasks), who in product(
             ((1, 9), (2, 4), (3, 7), (9, 9)), ("one row", "one task")
@@ -425,17 +435,21 @@ def in_worlds(experiments: int, seeds: int, worlds: int) -> None:
 
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("boards", "size", "power", "worlds"))
-    parser.add_argument("--experiments", type=int, default=400)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--worlds", type=int, default=3)
-    parser.add_argument("--tests", type=int, default=21)
-    parser.add_argument("--groups", choices=SIZES, default="100 x 3")
-    parser.add_argument("--noise", type=float, default=0.2)
-    parser.add_argument("--louder", default=SAME)
-    parser.add_argument("--seed", type=int, default=0, help="of the simulation itself")
-    parser.add_argument("--methods", nargs="*", choices=(*METHODS, *RESAMPLED))
-    parser.add_argument("--kinds", nargs="*", default=KINDS)
+    kinds = parser.add_subparsers(dest="what", required=True)
+    boards, sizes, powers, several = map(kinds.add_parser, ("boards", "size", "power", "worlds"))
+    for each in (boards, sizes, powers, several):
+        each.add_argument("--experiments", type=at_least(1), default=400)
+    for each in (boards, sizes, powers):
+        each.add_argument("--methods", nargs="+", choices=(*METHODS, *RESAMPLED))
+    boards.add_argument("--seeds", type=at_least(FEWEST), default=3)  # with fewer: no test
+    boards.add_argument("--tests", type=at_least(1), default=21)
+    boards.add_argument("--groups", choices=SIZES, default="100 x 3")
+    boards.add_argument("--noise", type=float, default=0.2)
+    boards.add_argument("--louder", choices=(SAME, *LOUDER), default=SAME)
+    boards.add_argument("--seed", type=at_least(0), default=0, help="of the simulation itself")
+    sizes.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    several.add_argument("--seeds", type=at_least(1), default=3)
+    several.add_argument("--worlds", type=at_least(FEWEST), default=3)
     given = parser.parse_args()
     if given.what == "size":
         size(given.experiments, given.methods or tuple(METHODS), given.kinds)

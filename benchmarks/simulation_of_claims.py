@@ -19,9 +19,11 @@ from itertools import cycle, islice, product
 
 import numpy as np
 
+from benchmarks.measure import at_least
 from benchmarks.simulation import AT_ONCE, SAME, Design, Floats, draw
 from maskpolicy.analyses.paper_claims.contrasts import Counts
 from maskpolicy.analyses.paper_claims.verdicts import (
+    RUNS,
     ClaimedDifference,
     DirectionalClaim,
     Judged,
@@ -159,8 +161,8 @@ def rates(design: Design, name: str, experiments: int) -> tuple[float, float]:
 
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--experiments", type=int, default=400)
-    parser.add_argument("--seeds", type=int, nargs="*", default=(5, 8))
+    parser.add_argument("--experiments", type=at_least(1), default=400)
+    parser.add_argument("--seeds", type=at_least(RUNS), nargs="+", default=(5, 8))
     given = parser.parse_args()
     print("| seeds | true differences | noise | wrong | decided |")
     kinds = [(noise, SAME) for noise in (0.05, 0.2, 0.4)]

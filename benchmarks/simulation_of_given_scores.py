@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.measure import at_least
 from maskpolicy.leaderboard.comparisons import Comparison
 from maskpolicy.leaderboard.given_tests import Task, compare_all, judged
 from maskpolicy.leaderboard.stats import LEVEL
@@ -116,9 +117,11 @@ def rates(kind: Kind, experiments: int, seed: int = 0) -> tuple[float, float]:
 def main(words: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--experiments", type=int, default=1000)
+    parser.add_argument("--experiments", type=at_least(1), default=1000)
     parser.add_argument("--only", default="", help="kinds whose names contain this")
     asked = parser.parse_args(words)
+    if not any(asked.only in kind.name for kind in KINDS):
+        parser.error(f"--only: no kind of board has {asked.only!r} in its name")
     print("| boards of 10 systems, 200 examples, one run, unless said | marked | misses |")
     print("|---|---:|---:|")
     for kind in KINDS:

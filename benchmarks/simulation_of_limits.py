@@ -22,6 +22,7 @@ from itertools import product
 import numpy as np
 from scipy.special import ndtri
 
+from benchmarks.measure import at_least
 from benchmarks.simulation import EASE_VARIANCE, LOGIT, SIZES, Design, batches, pairs, rates
 from maskpolicy.leaderboard import power, stats
 
@@ -181,7 +182,7 @@ KINDS: dict[str, Callable[[int], None]] = {
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", choices=(*KINDS, []), default=[])
-    parser.add_argument("--experiments", type=int, default=1000)
+    parser.add_argument("--experiments", type=at_least(1), default=1000)
     given = parser.parse_args()
     for name in given.what or KINDS:
         print(f"\n{name}: {KINDS[name].__doc__}")

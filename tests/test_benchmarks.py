@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from dataclasses import replace
 
 import forked
@@ -90,3 +92,28 @@ def test_the_products_of_attention_count_whatever_computes_it():
         setting.model.set_attn_implementation(attention)
         counted.append(training.per_token(setting))
     assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("simulation boards --seeds 2", "--seeds: '2' must be a whole number, 3 or more"),
+        ("simulation power --seeds 5", "unrecognized arguments: --seeds 5"),
+        ("simulation size --kinds shape", "--kinds: invalid choice: 'shape'"),
+        ("simulation boards --louder rows", "--louder: invalid choice: 'rows'"),
+        ("simulation worlds --worlds 2", "--worlds: '2' must be a whole number, 3 or more"),
+        ("simulation_of_claims --seeds 4", "--seeds: '4' must be a whole number, 5 or more"),
+        (
+            "simulation_of_given_scores --only nothing",
+            "--only: no kind of board has 'nothing' in its name",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(monkeypatch, capsys, command, said):
+    name, *words = command.split()
+    monkeypatch.setattr(sys, "argv", [name, *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    assert said in (
+        ended.value.code if isinstance(ended.value.code, str) else capsys.readouterr().err
+    )
