@@ -25,8 +25,9 @@ from benchmarks import (
     scheduling,
     training,
 )
-from benchmarks.measure import disturbance, interleaved, table
+from benchmarks.measure import at_least, disturbance, interleaved, one_line_of_error, table
 from maskpolicy.core import hardware
+from maskpolicy.models.loading import load_tokenizer
 
 _PARTS = ("training", "exclusion", "masking", "generation", "meta", "corpus")
 _MORE = ("encoder", "gpu", "loop", "scheduling")  # only if asked for
@@ -44,30 +45,35 @@ _DOCS = Path(__file__).resolve().parent.parent / "docs" / "development"
 _PAGE, _GPU_PAGE = _DOCS / "benchmarks.md", _DOCS / "benchmarks-gpu.md"
 
 
+@one_line_of_error()
 def main() -> None:
     """Measure what is asked for and write the page, or print it where parts are left out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", default=list(_PARTS), help=", ".join(_PARTS + _MORE))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
+    parser.add_argument("--repeats", type=at_least(1), default=5)
+    parser.add_argument("--threads", type=at_least(1), default=1, help="of PyTorch")
     parser.add_argument(
         "--quick", action="store_true", help="training: in three minutes, see there"
     )
-    parser.add_argument("--mini-steps", type=int, default=60, help="steps of one repeat")
-    parser.add_argument("--base-steps", type=int, default=4, help="steps of one repeat")
+    parser.add_argument("--mini-steps", type=at_least(2), default=60, help="steps of one repeat")
+    parser.add_argument("--base-steps", type=at_least(2), default=4, help="steps of one repeat")
     parser.add_argument("--text", type=Path, help="masking: a text file too, one document a line")
     parser.add_argument("--tokenizer", help="masking: that text's, a folder or Hub name")
     parser.add_argument("--note", help="masking: what the text is and where it is from")
     parser.add_argument("--stage-seconds", type=float, nargs="*", default=[0.0], metavar="S")
-    parser.add_argument("--passages", type=int, nargs="+", default=[10_000], help="corpus: of each")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="corpus: at a time")
+    parser.add_argument(
+        "--passages", type=at_least(1), nargs="+", default=[10_000], help="corpus: of each"
+    )
+    parser.add_argument(
+        "--workers", type=at_least(1), nargs="+", default=[1, 2], help="corpus: at a time"
+    )
     shards = "corpus: megabytes of a shard, 0: none"
     parser.add_argument("--shard-mb", type=float, nargs="+", default=[64.0], help=shards)
     parts = list(gpu.SECTIONS)
     parser.add_argument(
         "--sections", nargs="+", choices=parts, default=parts, help="gpu: its parts"
     )
-    parser.add_argument("--steps", type=int, default=60, help="gpu: steps of one repeat")
+    parser.add_argument("--steps", type=at_least(2), default=60, help="gpu: steps of one repeat")
     compiles = "gpu: torch.compile too, which takes minutes for each model"
     parser.add_argument("--with-compile", action="store_true", help=compiles)
     parser.add_argument("--folder", type=Path, help="corpus: where text and stores lie meanwhile")
@@ -75,6 +81,12 @@ def main() -> None:
     unknown = sorted(set(options.parts) - {*_PARTS, *_MORE})
     if unknown:
         parser.error(f"unknown part {unknown[0]!r}: choose from {', '.join(_PARTS + _MORE)}")
+    if options.tokenizer and not options.text:
+        parser.error("--tokenizer is that of --text")
+    if options.text and not options.text.is_file():  # found before anything is measured
+        parser.error(f"--text: {options.text} is not a file")
+    if options.tokenizer:
+        load_tokenizer(options.tokenizer)
     _set_threads(options.threads)
     if options.quick:
         if options.parts != ["training"]:

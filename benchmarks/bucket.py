@@ -6,19 +6,21 @@ files, and removes the artifact afterwards.
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.measure import one_line_of_error
 from maskpolicy.pipeline.store.opening import open_store
 
 KEY = "0" * 64
 FILES, MEBIBYTES = 4, 256
 
 
+@one_line_of_error()
 def main(url: str) -> None:
     """Use two caches, as two machines would."""
     with tempfile.TemporaryDirectory() as caches:
@@ -51,4 +53,6 @@ def _print(what: str, started: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    main(parser.parse_args().url)

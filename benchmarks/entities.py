@@ -1,7 +1,7 @@
 """F1 of the built-in entity rules against a trained spaCy pipeline, by label, on real text.
 
 `python -m benchmarks.entities PIPELINE FILE ..` prints the tables of docs/policies.md. A line of a
-file is a paragraph; each file gives at most `--words` words, in paragraphs spread over all of it.
+file is a paragraph; each file gives about `--words` words, in paragraphs spread over all of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.measure import one_line_of_error
 from maskpolicy.core import markdown
 from maskpolicy.data.corpus.spacy_pipelines import Labelled, find_entities
 
@@ -113,12 +114,13 @@ def report(pipeline: str, files: Sequence[Path], words: int) -> Iterator[str]:
     yield tables(compared(*found))
 
 
+@one_line_of_error()
 def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pipeline")
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--words", type=int, default=5000, help="of each file")
+    parser.add_argument("--words", type=int, default=5000, help="of each file, about")
     asked = parser.parse_args()
     for part in report(asked.pipeline, asked.files, asked.words):
         print(part)

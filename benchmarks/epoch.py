@@ -5,12 +5,13 @@ It prints the CPU seconds, and by how much the peak memory of the process grows.
 
 from __future__ import annotations
 
+import argparse
 import resource
-import sys
 import time
 
 import numpy as np
 
+from benchmarks.measure import at_least
 from maskpolicy.models.training.batching import Order
 
 SIZE = 32  # passages of a step
@@ -35,4 +36,6 @@ def _peak() -> int:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("passages", type=at_least(1))
+    main(parser.parse_args().passages)

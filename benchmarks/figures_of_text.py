@@ -21,7 +21,9 @@ import numpy as np
 import yaml
 
 from benchmarks.entities import paragraphs
+from benchmarks.measure import one_line_of_error
 from maskpolicy.core import markdown
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
 from maskpolicy.data.corpus.segmentation import segmenter
 from maskpolicy.data.corpus.spacy_pipelines import find_entities
@@ -36,7 +38,10 @@ def texts(name: str) -> list[str]:
     """Return the paragraphs of a file, or the passages of a world."""
     if not name.startswith(WORLD):
         return paragraphs(Path(name), sys.maxsize)
-    settings = dict(pair.split("=", 1) for pair in name.removeprefix(WORLD).split(",") if pair)
+    pairs = [pair.partition("=") for pair in name.removeprefix(WORLD).split(",") if pair]
+    if lacking := [key for key, equals, _ in pairs if not equals]:
+        raise ConfigError(f"{name}: {lacking[0]} has no value: write {lacking[0]}=..")
+    settings = {key: value for key, _, value in pairs}
     with tempfile.TemporaryDirectory() as folder:
         world.write(
             world.make({key: yaml.safe_load(v) for key, v in settings.items()}), Path(folder)
@@ -60,6 +65,8 @@ def figures(found: list[str], most: int) -> dict[str, str]:
     counts = np.sort([*Counter(words).values()])[::-1]
     low, high = _RANKS
     kept = counts[low - 1 : high]
+    if len(kept) < 2:
+        raise ConfigError("too few words for a Zipf slope: give more text, or raise --words")
     ranks = np.arange(low, low + len(kept))
     slope = np.polyfit(np.log(ranks), np.log(kept), 1)[0]
     lengths = [len(sentence.split()) for text in found for sentence in _sentences(text)]
@@ -104,6 +111,7 @@ def _collocated(words: list[str]) -> float:
     return len(places) / len(words)
 
 
+@one_line_of_error()
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)

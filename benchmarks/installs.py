@@ -18,6 +18,7 @@ from configparser import ConfigParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.measure import one_line_of_error
 from maskpolicy.core import hardware
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -55,12 +56,15 @@ def contents(venv: Path) -> tuple[int, float]:
     return packages, sum(each.stat().st_size for each in site.rglob("*") if each.is_file())
 
 
+@one_line_of_error()
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("extras", nargs="*", default=extras())
     given = parser.parse_args()
+    if unknown := set(given.extras) - set(extras()):
+        parser.error(f"no extra {min(unknown)!r}: choose from {', '.join(extras())}")
     wheel = given.wheel.resolve()
     print(f"{wheel.name}: {wheel.stat().st_size / _MEGA:.2f} MB, on {hardware.describe()}, Python")
     print(f"{platform.python_version()}, packages in pip's cache\n")

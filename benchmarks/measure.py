@@ -8,11 +8,13 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy.core import hardware
+from maskpolicy.core.errors import MaskpolicyError
 
 _BUSY = 0.1  # of a core: more than that in other processes and a figure carries a warning
 
@@ -97,6 +99,15 @@ class Others:
         busy = (user + nice + system + hard + soft + stolen) / os.sysconf("SC_CLK_TCK")
         own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         return busy - sum(each.ru_utime + each.ru_stime for each in own)
+
+
+@contextmanager
+def one_line_of_error() -> Iterator[None]:
+    """End with one line for an error that a user can act on."""
+    try:
+        yield
+    except (MaskpolicyError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 def at_least(least: int) -> Callable[[str], int]:

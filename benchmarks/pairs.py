@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Once, interleaved, table
+from benchmarks.measure import Once, interleaved, one_line_of_error, table
 from maskpolicy.data.taskfiles.examples import read_split
 from maskpolicy.experiment.budgets import resolve_auto
 from maskpolicy.experiment.definition import Limit, TaskBlock
@@ -27,6 +27,7 @@ LAYERS, WIDTH, HEADS, VOCABULARY = 4, 256, 4, 8000
 SPEC = resolve_auto(ZERO_SHOT)
 
 
+@one_line_of_error()
 def main() -> None:
     """Print pairs per processor second of each way, and how far apart the scores are."""
     import torch

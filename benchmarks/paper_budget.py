@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure import one_line_of_error
 from maskpolicy.core import keys
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment import yaml_file
@@ -45,6 +46,7 @@ class _Count:
             self.flop += amount
 
 
+@one_line_of_error()
 def main() -> None:
     """Print the trainings and GPU-hours of each experiment; fits and answers are left out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper_budget", description=__doc__)

