@@ -84,9 +84,10 @@ class Setting:
 
 def settings(mini_steps: int, base_steps: int) -> list[Setting]:
     """Return mini on the world's entries and a BART-base on 128-token passages."""
-    folder = Path(tempfile.mkdtemp())
-    world.write(world.Settings(evidence=False), folder)
-    rows = [json.loads(line) for line in (folder / "general.jsonl").open(encoding="utf-8")]
+    with tempfile.TemporaryDirectory() as folder:
+        world.write(world.Settings(evidence=False), Path(folder))
+        lines = Path(folder, "general.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     texts = [row["text"] for row in rows]
     tokenizer = train_tokenizer(texts, scratch.BART_PRESETS["mini"].vocabulary)
     short = [Document(row["id"], row["text"]) for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import tempfile
 from dataclasses import replace
 
 import forked
@@ -131,3 +132,9 @@ def test_what_cannot_be_measured_is_one_line(monkeypatch, capsys, command, said)
     assert said in (
         ended.value.code if isinstance(ended.value.code, str) else capsys.readouterr().err
     )
+
+
+@pytest.mark.slow
+def test_settings_leave_no_files_behind(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert mini(2) and not list(tmp_path.rglob("*.jsonl"))
