@@ -170,14 +170,12 @@ def _work(store_folder: Path, shard_mb: float) -> None:
         "salient-span", 0
     ]
     done["plan"] = _part(done["start"].cpu)
-    for name in ("corpus", "annotate"):
-        wanted = trained.inputs[name]
-        outcome = execute([wanted], store)[wanted.key]
+    inputs = {name: trained.inputs[name] for name in ("corpus", "annotate")}
+    for name, stage in {**inputs, "first step": trained}.items():
+        outcome = execute([stage], store)[stage.key]
         if outcome.error:
             sys.exit(outcome.error)
         done[name] = _part(sum(part.cpu for part in done.values()))
-    execute([trained], store)
-    done["first step"] = _part(sum(part.cpu for part in done.values()))
     print(json.dumps({name: asdict(part) for name, part in done.items()}))
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import forked
 import pytest
 
-from benchmarks import comparison, gpu, meta, paper_budget, training
+from benchmarks import comparison, corpus, gpu, meta, paper_budget, training
 from benchmarks.measure import Rate, table
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import resolve_auto
@@ -138,3 +138,11 @@ def test_what_cannot_be_measured_is_one_line(monkeypatch, capsys, command, said)
 def test_settings_leave_no_files_behind(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert mini(2) and not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_corpus_whose_training_fails_is_not_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(corpus, "_SENTENCES", 99)
+    corpus.prepare(tmp_path / "home", 3)
+    (tmp_path / "home" / "model" / "model.safetensors").unlink()
+    with pytest.raises(SystemExit, match=r"model\.safetensors"):
+        corpus._work(tmp_path / "home" / "store", 0.0)
