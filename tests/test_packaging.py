@@ -248,3 +248,8 @@ def test_the_version_is_the_same_in_every_file():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == maskpolicy.__version__
     assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_ci_runs_the_tests_of_make_test_all():
+    (command,) = re.findall("pytest .*no-loadscope.*", (ROOT / "Makefile").read_text())
+    assert command in (ROOT / ".github/workflows/ci.yml").read_text()
