@@ -297,10 +297,15 @@ METHODS: Mapping[str, Method] = {
 RESAMPLED = ("sign flips", "bootstrap")
 
 
-def batches(design: Design, experiments: int, seed: int) -> Iterator[tuple[Any, list[Floats]]]:
-    """Yield boards in batches that fit into memory, each with a generator of its own."""
+def batches(
+    design: Design, experiments: int, seed: int, together: int = 1
+) -> Iterator[tuple[Any, list[Floats]]]:
+    """Yield boards in batches that fit into memory, each with a generator of its own.
+
+    So many boards `together` are in one batch.
+    """
     answers = (1 + design.rows) * design.tasks * design.seeds * sum(design.sizes)
-    at_once = max(1, min(experiments, AT_ONCE // answers))
+    at_once = max(1, min(experiments, AT_ONCE // answers) // together) * together
     for number, start in enumerate(range(0, experiments, at_once)):
         rng = np.random.default_rng([seed, number])
         yield rng, draw(rng, design, min(at_once, experiments - start))
@@ -399,11 +404,10 @@ def world_rates(
     all worlds as if each had been drawn alone.
     """
     marked: dict[str, list[Floats]] = {"nested": [], "seeds": []}
-    for rng, made in batches(design, experiments * worlds, seed):
-        whole = len(made[0]) // worlds * worlds
+    for rng, made in batches(design, experiments * worlds, seed, worlds):
         of_seed = np.stack(
             [
-                (answers[:whole, row] - answers[:whole, 0]).mean(-1, dtype=np.float64)
+                (answers[:, row] - answers[:, 0]).mean(-1, dtype=np.float64)
                 for row in range(1, 1 + design.rows)
                 for answers in made
             ]

@@ -101,13 +101,11 @@ def test_the_products_of_attention_count_whatever_computes_it():
     [
         ("simulation boards --seeds 2", "--seeds: '2' must be a whole number, 3 or more"),
         ("simulation power --seeds 5", "unrecognized arguments: --seeds 5"),
-        ("simulation size --kinds shape", "--kinds: invalid choice: 'shape'"),
         ("simulation boards --louder rows", "--louder: invalid choice: 'rows'"),
         ("simulation worlds --worlds 2", "--worlds: '2' must be a whole number, 3 or more"),
         ("simulation_of_claims --seeds 4", "--seeds: '4' must be a whole number, 5 or more"),
         ("__main__ training --base-steps 1", "--base-steps: '1' must be a whole number, 2 or more"),
         ("__main__ masking --text missing.txt", "--text: missing.txt is not a file"),
-        ("__main__ masking --tokenizer missing", "--tokenizer is that of --text"),
         ("bucket file:///missing", "error: store file:///missing: there is no such folder"),
         ("entities missing setup.cfg", "error: spaCy pipeline 'missing' is neither installed"),
         ("epoch", "the following arguments are required: passages"),

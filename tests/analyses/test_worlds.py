@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
+from benchmarks import simulation
 from benchmarks.simulation import SIZES, Design, world_rates
 from maskpolicy.analyses import Findings
 from maskpolicy.analyses.builtin.differences import CONDITION, Worlds
@@ -151,3 +152,8 @@ def test_a_row_that_the_first_world_lacks_is_named(tmp_path):
     first = {name: share for name, share in SHARES.items() if name != "random"}
     found = analysed(tmp_path, *(write(tmp_path, n, SHARES if n else first) for n in range(3)))
     assert found.notes[0] == "random, triviaqa: has a difference in only 2 of 3 worlds"
+
+
+def test_the_worlds_of_a_simulated_experiment_are_in_one_batch(monkeypatch):
+    monkeypatch.setattr(simulation, "AT_ONCE", 1)
+    assert world_rates(Design(2, 1, 1, (1,) * 9), 3, 0.0, 2)["nested"][1] == 0
