@@ -44,7 +44,8 @@ def draw_highest(
     """
     count = _count(units, ratio, rng)
     shuffled = rng.permutation(len(units))
-    best = shuffled[np.argsort(-scores[shuffled], kind="stable")][:count]
+    lowest = np.negative(scores, dtype=np.float64)  # of unsigned numbers, too
+    best = shuffled[np.argsort(lowest[shuffled], kind="stable")][:count]
     return units.take(np.sort(best), axis=0)
 
 

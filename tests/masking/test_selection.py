@@ -211,3 +211,10 @@ def test_no_policy_is_asked_about_a_passage_without_a_token():
     weighing = type("Weighing", (), {"weigh": lambda self, passage, spans: passage.sentences[0]})()
     selected = [small.ids([])], [spans], [0]
     assert loss_weights(weighing, Denoising(), selected, 0, Streams(), 0.0) == [1.0]
+
+
+@pytest.mark.parametrize("kind", ["u1", "?", "f4"])
+def test_the_highest_unsigned_scores_are_drawn(kind) -> None:
+    units = as_spans([(i, i + 1) for i in range(4)])
+    scores = np.asarray([0, 1, 0, 1], kind)
+    assert draw_highest(units, scores, 0.5, np.random.default_rng(0)).tolist() == [[1, 2], [3, 4]]
