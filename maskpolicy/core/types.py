@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Positive, Range, Share, omitted
 
 if TYPE_CHECKING:
@@ -23,10 +24,17 @@ Json: TypeAlias = Any
 
 
 def as_spans(ranges: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
-    """Return `ranges` as an int32 array of shape (n, 2), (0, 2) if there are none."""
-    return np.asarray(ranges if isinstance(ranges, np.ndarray) else list(ranges), np.int32).reshape(
-        -1, 2
-    )
+    """Return `ranges` as an int32 array of shape (n, 2), (0, 2) if there are none.
+
+    Raises ConfigError for other shapes, and for numbers that are not whole.
+    """
+    found = np.asarray(ranges if isinstance(ranges, np.ndarray) else list(ranges))
+    if not found.size:
+        return np.zeros((0, 2), np.int32)
+    if found.shape[1:] != (2,) or found.dtype.kind not in "iu":
+        what = f"a {found.dtype} array of shape {found.shape}"
+        raise ConfigError(f"as_spans: must get pairs of whole numbers (first, end), not {what}")
+    return found.astype(np.int32, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
