@@ -128,6 +128,10 @@ class Mine:
         ("own", "closed_bok", "@task('mine'): group 'closed_bok': did you mean 'closed-book', the"),
         (', files={"dev": "dev.jsonl"}', "", "@task('mine'): files is missing: state files="),
         ("files=", 'foldrs=("x",), files=', "unknown fact 'foldrs': did you mean 'folders'?"),
+        ("files=", 'keep="right", files=', "@task('mine'): keep: unknown value 'right'"),
+        ("files=", "dev_share=10, files=", "dev_share: must be >= 0 and <= 1, not 10.0: write 0.1"),
+        ("files=", 'folders="sub", files=', "folders: must be a list, not text 'sub': write [sub]"),
+        ("files=", 'hub="own/name", files=', "hub: must be a Hub: write Hub('own/name')"),
         ("files=", 'kind="labels", files=', "@task('mine'): unknown kind 'labels': did you mean"),
     ],
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from maskpolicy.core.errors import ConfigError, DataError, unknown
 from maskpolicy.core.metrics import Metric
-from maskpolicy.core.schema import SYNONYMS
+from maskpolicy.core.schema import SYNONYMS, Share, check, fields_of
 from maskpolicy.data.datafiles import readers
 from maskpolicy.data.datafiles.rows import Layout, Row, matching, ungzipped
 from maskpolicy.experiment.definition import TaskBlock
@@ -59,7 +59,7 @@ class TaskFacts:
     hub: Hub | None = None
     keep: Literal["start", "end"] = "start"  # the side of a long source that truncation keeps
     linked: bool = False  # examples that share a text, also through others, form one group
-    dev_share: float = 0.1  # share of train's groups in a dev split that is carved from train
+    dev_share: Share = 0.1  # share of train's groups in a dev split that is carved from train
     retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
     version: int = 1  # of a built-in task: raise it if an example changes
     besides: tuple[str, ...] = ()  # further metrics, which are reported
@@ -157,14 +157,21 @@ def task(block: TaskBlock) -> Task:
 def facts(entry: Registered) -> TaskFacts:
     """Return the facts of a registered task; raises ConfigError for missing or unknown ones."""
     where = f"{entry.where}: @task({entry.name!r})"
-    names = [one.name for one in fields(TaskFacts)]
+    known_facts = fields_of(TaskFacts)
     for name in entry.facts:
-        if name not in names:
-            raise ConfigError(f"{where}: {unknown('fact', name, names)}")
+        if name not in known_facts:
+            raise ConfigError(f"{where}: {unknown('fact', name, known_facts)}")
     for name, example in _STATED.items():
         if name not in entry.facts:
             raise ConfigError(f"{where}: {name} is missing: state {name}={example}")
-    stated = TaskFacts(**{**entry.facts, "kind": kind_of(entry)})
+    checked = {
+        name: check(value, known_facts[name].annotation, f"{where}: {name}")
+        for name, value in entry.facts.items()
+        if name != "hub"
+    }
+    stated = TaskFacts(**{**checked, "hub": entry.facts.get("hub"), "kind": kind_of(entry)})
+    if not isinstance(stated.hub, Hub | None):
+        raise ConfigError(f"{where}: hub: must be a Hub: write Hub({stated.hub!r:.60})")
     known = [each for each in registry.entries() if registry.is_builtin(each.plugin)]
     groups = {each.facts["group"] for each in known if each.kind == "task"}
     near = get_close_matches(str(stated.group), groups, 1, 0.8)
@@ -178,8 +185,6 @@ def facts(entry: Registered) -> TaskFacts:
             find_metric(str(name))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    if not isinstance(stated.files, Mapping):
-        raise ConfigError(f"{where}: files must be a dict: state files={_STATED['files']}")
     strange = sorted(set(stated.files) - set(SPLITS))
     if strange or not {"dev", "test"} & set(stated.files):
         raise ConfigError(
