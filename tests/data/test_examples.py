@@ -297,3 +297,45 @@ def test_examples_of_a_users_task_fit_its_kind(tmp_path, kind, fits, others, say
         write(path, {"o": fits}, {"o": other})
         match = f"{path}, line 2: .*{says}"
         refused(read, f"{kind} of mine", tmp_path, error=DataError, match=match)
+
+
+FACTS = """
+import numpy as np
+from maskpolicy import Example, task
+
+@task("facts", kind="span", group="own", metric="squad_v1", files={"dev": "b.jsonl"})
+class Facts:
+    def example(self, row):
+        given = {"start": np.int64(3), "answerable": np.bool_(True), **row}
+        return Example("", given.pop("group", ""), "q", ("b",), "a, b", **given)
+"""
+
+
+def test_numbers_in_an_example_are_whole_or_one_line(tmp_path):
+    (tmp_path / "facts.py").write_text(FACTS)
+    discovery.load_file(tmp_path / "facts.py")
+    path = write(tmp_path / "b.jsonl", {})
+    found = read("facts", tmp_path)
+    examples.write_rows(tmp_path / "rows", found)
+    assert examples.read_rows(tmp_path / "rows") == found
+    for change, says in (
+        ({"group": 1900}, r"group of its Example must be text, not 1900: use str\(...\)"),
+        ({"slices": {"year": 7}}, r"slices\['year'\] of its Example must be text, not 7"),
+        ({"slices": None}, "slices of its Example must be a dict of texts"),
+        ({"start": 3.0}, "start of its Example must be a whole number, not 3.0"),
+    ):
+        write(path, {}, change)
+        refused(read, "facts", tmp_path, error=DataError, match=f"{path}, line 2: .*{says}")
+
+
+def test_an_error_in_a_users_evidence_is_one_line(tmp_path, capitals):
+    (tmp_path / "looks.py").write_text(
+        OWN.replace("capitals", "looks")
+        + "    def evidence(self, rows, beside, split):\n        1 / 0\n"
+        + "    def evidence_files(self, rows, beside, split):\n        1 / 0\n"
+    )
+    discovery.load_file(tmp_path / "looks.py")
+    write(tmp_path / "b.jsonl", NORWAY)
+    for call in (examples.read_split, examples.files):
+        match = "'looks' failed: ZeroDivisionError"
+        refused(call, block("looks"), "test", tmp_path, error=DataError, match=match)

@@ -6,10 +6,11 @@ import hashlib
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count, dropwhile, islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,7 +137,9 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     reading = Reading(task, source, Malformed("", skip=True))
     _map(reading)
     rows = [row.value for row, _ in reading.kept]
-    return [*source.files, *dict.fromkeys(companions(rows, source.beside, source.official))]
+    with _plugin_errors_as_data_errors(task):
+        found = companions(rows, source.beside, source.official)
+        return [*source.files, *dict.fromkeys(map(Path, found))]
 
 
 def write_rows(path: Path, examples: Iterable[Example]) -> None:
@@ -195,7 +198,8 @@ def look_up(reading: Reading) -> None:
     if evidence is None:
         return
     rows = [row.value for row, _ in reading.kept]
-    find = evidence(rows, reading.source.beside, reading.source.official)
+    with _plugin_errors_as_data_errors(reading.task):
+        find = evidence(rows, reading.source.beside, reading.source.official)
 
     def with_context(row: Row, example: Example) -> tuple[Row, Example]:
         context = find(row.value, example)
@@ -304,8 +308,9 @@ def _check(example: Any, task: str) -> None:
             f"task {task!r}: example gave {type(example).__name__}: it must return a "
             "maskpolicy.core.types.Example, a list of them, or None"
         )
-    identity: Any = "" if example.id is None else example.id
-    texts = {"source": example.source, "id": identity, "context": example.context or ""}
+    may_lack = {name: getattr(example, name) for name in ("id", "group", "context")}
+    texts = {"source": example.source}
+    texts |= {name: "" if value is None else value for name, value in may_lack.items()}
     for name in ("targets", "choices", "short_answers"):
         values = getattr(example, name)
         if not isinstance(values, (tuple, list)):
@@ -314,12 +319,19 @@ def _check(example: Any, task: str) -> None:
                 f"{values!r:.60}: put it in a tuple, ({name[:-1]},)"
             )
         texts |= {f"{name}[{index}]": value for index, value in enumerate(values)}
+    if not isinstance(example.slices, Mapping):
+        raise DataError(f"task {task!r}: slices of its Example must be a dict of texts")
+    texts |= {f"slices[{name!r}]": value for name, value in example.slices.items()}
     for name, value in texts.items():
         if not isinstance(value, str):
             raise DataError(
                 f"task {task!r}: {name} of its Example must be text, not {value!r:.60}: "
                 "use str(...)"
             )
+    if not isinstance(example.start, Integral | None):
+        raise DataError(
+            f"task {task!r}: start of its Example must be a whole number, not {example.start!r:.60}"
+        )
 
 
 def _misfit(example: Example, kind: str) -> str:
@@ -351,7 +363,15 @@ def _whole(example: Example, default: str) -> Example:
         fields.check(value, f"the text {value[:20]!r}")
     choices = tuple(choice.strip() for choice in example.choices)
     group = example.group or identity
-    return replace(example, id=identity, group=group, targets=targets, choices=choices)
+    return replace(
+        example,
+        id=identity,
+        group=group,
+        targets=targets,
+        choices=choices,
+        start=None if example.start is None else int(example.start),  # of NumPy
+        answerable=bool(example.answerable),
+    )
 
 
 SEED, LIMIT_SEED = 0, 1
