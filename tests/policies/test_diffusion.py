@@ -298,3 +298,11 @@ def test_the_column_is_that_of_the_model_as_it_is_now(policy, column):
         assert own.shape == passage.tokens.shape and (own > 0).all()
         assert all(np.array_equal(own, row) for row in same)
         assert len(own) < 3 or not np.array_equal(own, changed)
+
+
+@pytest.mark.parametrize("kind", ["u1", "u8", "i2"])
+def test_numbers_of_examples_may_be_of_any_whole_kind(kind):
+    passages = small.passages()[:3]
+    made = type("Counts", (), {"examples_of": lambda self, given: np.asarray([2, 0, 1], kind)})()
+    found = examples_of(made, passages)
+    assert found.dtype == np.int64 and found.tolist() == [[0, 0], [0, 1], [2, 0]]

@@ -68,6 +68,7 @@ def examples_of(policy: Policy, passages: Sequence[Passage]) -> NDArray[np.int64
                 "examples_of must return a whole number from 0 for each of the "
                 f"{len(passages)} passages",
             )
+    counts = counts.astype(np.int64)  # NumPy joins other kinds to floats
     numbers = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
     return np.stack([np.arange(len(counts)).repeat(counts), numbers], axis=1)
 
