@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import clusters
+import numpy as np
 import pytest
 import small
 from refusals import refused
@@ -250,3 +251,17 @@ def test_memory_holds_a_part_of_what_lies_on_disk(tmp_path, monkeypatch):
     assert len(found) == 80_001 and found["all"] == 40
     written = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert peak < written < 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"x": (np.zeros(1) for _ in range(10))}, "one per passage, not generator"),
+        ({"x": [np.array(3.0)] * 10}, r"one per passage, not ndarray array\(3"),
+        ({3: [np.zeros(1)] * 10}, "column 3: its name must be text"),
+    ],
+)
+def test_a_column_that_cannot_be_stored_names_the_policy(columns, said):
+    match = f"^policy Words: annotate: .*{said}"
+    call = annotation.check_columns
+    refused(call, Words(), "annotate", columns, 10, error=StageError, match=match)

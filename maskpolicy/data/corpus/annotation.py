@@ -190,14 +190,22 @@ def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
         fault = f"{hook} must return a dict of columns, not {type(columns).__name__}"
         raise policy_fault(policy, fault)
     for column, rows in columns.items():
-        strange = [type(row).__name__ for row in rows if not isinstance(row, np.ndarray)]
-        if len(rows) != count:
+        is_list = isinstance(rows, Sequence | np.ndarray)
+        strange = [row for row in rows if not _is_array(row)] if is_list else [rows]
+        if is_list and len(rows) != count:
             fault = f"{hook} returned {len(rows)} rows of {column!r} for {count} passages: return "
             fault += "one array per passage"
         elif strange:
-            fault = f"{hook}: column {column!r} must have NumPy arrays, not {strange[0]}"
+            fault = f"{hook}: column {column!r} must have NumPy arrays of a dimension or more, one "
+            fault += f"per passage, not {type(strange[0]).__name__} {strange[0]!r:.30}"
+        elif not isinstance(column, str):
+            fault = f"{hook}: column {column!r}: its name must be text"
         elif count and str(kind := rows[0].dtype) not in TYPES:
             types = ", ".join(TYPES)
             fault = f"{hook}: column {column!r} has arrays of {kind}, not of {types}"
         if fault:
             raise policy_fault(policy, fault)
+
+
+def _is_array(row: Any) -> bool:
+    return isinstance(row, np.ndarray) and row.ndim > 0
