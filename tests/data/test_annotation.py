@@ -265,3 +265,12 @@ def test_a_column_that_cannot_be_stored_names_the_policy(columns, said):
     match = f"^policy Words: annotate: .*{said}"
     call = annotation.check_columns
     refused(call, Words(), "annotate", columns, 10, error=StageError, match=match)
+
+
+def test_a_policy_whose_class_a_function_made_annotates_in_one_process(passages, caplog):
+    class Local(FirstWord):
+        pass
+
+    with caplog.at_level(logging.INFO, "maskpolicy"):
+        found = annotation.annotate(Local(), passages, workers=2)
+    assert len(found["first"]) == 10 and "annotates in one process: " in caplog.text

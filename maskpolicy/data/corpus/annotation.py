@@ -90,14 +90,16 @@ def batched(
     """Yield work(batch) for batches of BATCH passages in order, in `workers` spawned processes.
 
     The batches do not depend on `workers`. `work` is pickled; each process first imports the plugin
-    files of this process. Raises StageError with the passages' ids if `work` fails.
+    files of this process. Without processes if it cannot be pickled, as a class made in a function.
+    Raises StageError with the passages' ids if `work` fails.
     """
     starts = range(0, len(passages), BATCH)
     batches = ([passages[i] for i in range(s, min(s + BATCH, len(passages)))] for s in starts)
-    if workers < 2 or len(starts) < 2:
+    pickled = _pickled(work) if min(workers, len(starts)) > 1 else None
+    if pickled is None:
         yield from (_guarded(work, batch) for batch in batches)
         return
-    task = partial(_remote, isolation.state(), pickle.dumps(work))
+    task = partial(_remote, isolation.state(), pickled)
     notes: set[str] = set()
     for result, said in _pooled(task, batches, min(workers, len(starts))):
         for note in said:
@@ -105,6 +107,14 @@ def batched(
                 notes.add(note)
                 log.info(note)
         yield result
+
+
+def _pickled(work: Callable[..., Any]) -> bytes | None:
+    try:
+        return pickle.dumps(work)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        log.info("annotates in one process: %s", error)
+        return None
 
 
 def _pooled(task: Callable[[Any], R], batches: Iterator[Any], workers: int) -> Iterator[R]:
