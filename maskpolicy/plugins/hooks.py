@@ -57,12 +57,21 @@ class Hook(Generic[T]):
         return getattr(plugin, self.name, self.default)
 
     def extra(self, plugin: Any) -> set[str]:
-        """Return which of the parameters `may_take` the method of a plugin has."""
-        method: Any = self.of(plugin)
+        """Return which of the parameters `may_take` the method of a plugin has.
+
+        One with `**more` also has those of the method that it overrides.
+        """
+        bases = (plugin if isinstance(plugin, type) else type(plugin)).__mro__[1:]
+        names: set[str] = set()
         try:
-            return set(self.may_take) & inspect.signature(method).parameters.keys()
-        except (TypeError, ValueError):  # compiled code has no signature
-            return set()
+            for method in (self.of(plugin), *(self.of(base) for base in bases)):
+                parameters = inspect.signature(method).parameters  # type: ignore[arg-type]
+                names |= parameters.keys()
+                if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+                    break
+        except (TypeError, ValueError):  # no method, or compiled code without a signature
+            pass
+        return names & set(self.may_take)
 
     @property
     def signature(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from maskpolicy.policies import salient_span
 from refusals import refused
 
 from maskpolicy.core.errors import ConfigError, StageError
@@ -212,3 +213,17 @@ def test_the_documentation_has_the_table(kind):
 def test_no_field_of_a_task_has_the_name_of_a_key_of_any_task():
     keys = {field.name for field in fields(TaskBlock)} - {"fields"}
     assert registry.RESERVED["task"] == keys
+
+
+def test_a_method_with_more_has_the_parameters_of_the_one_that_it_overrides():
+    class Others(salient_span.SalientSpan):
+        def select(self, passage, rng, **more):
+            return super().select(passage, rng, **more)
+
+    class Plain(Others):
+        def select(self, passage, rng):
+            return super().select(passage, rng)
+
+    assert hooks.SELECT.extra(Others) == hooks.SELECT.extra(Others()) == {"example"}
+    assert hooks.SELECT.extra(Plain()) == set()
+    assert hooks.SELECT.extra(type("Own", (), {"select": lambda self, *two, **more: 0})) == set()
