@@ -306,6 +306,12 @@ def check_hooks(kind: str, plugin: type, what: str) -> None:
         raise ConfigError(
             f"{what} takes `{hooks.STATISTICS}` but has no `{count.name}`: add {count.signature}"
         )
+    again = hooks.COUNT.name in known and hooks.STATISTICS in hooks.COUNT.extra(plugin)
+    if again and hooks.PASSES.of(plugin) < 2:
+        raise ConfigError(
+            f"{what}: the `{hooks.STATISTICS}` of `count` are None in its only pass: write "
+            "passes: ClassVar = 2, or leave the parameter out"
+        )
     only = hooks.ONLY_SELECT
     for name in only.of(plugin) if kind == "policy" and only.name not in own else ():
         if name not in own:

@@ -105,6 +105,10 @@ def test_a_class_that_fits_is_taken(attributes):
             "passes: must be a whole number",
         ),
         ({"select": by_statistics, "count": count, "passes": 0}, "passes: must be >= 1, not 0"),
+        (
+            {"select": by_statistics, "count": lambda self, passages, statistics: {}},
+            r"`count` are None in its only pass: write passes: ClassVar = 2",
+        ),
     ],
 )
 def test_a_class_that_does_not_fit_is_refused(attributes, says):
