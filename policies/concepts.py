@@ -63,6 +63,14 @@ class Concepts:
     only_select: ClassVar = ("ratio", "stage")  # fields that neither count nor annotate reads
     version: ClassVar = 2  # reads a graph's first concept after a BOM
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError for the default curriculum with more stages than it reaches."""
+        if self.stages > Concepts.stages and self.stage == CURRICULUM:
+            end = self.stages + 2
+            raise ConfigError(
+                f"stage: the default one is for stages: 3: set stage: {{start: 0, end: {end}}}"
+            )
+
     def depends(self) -> Json:
         """Return the digest of the graph's file; raises ConfigError if it cannot be read."""
         try:

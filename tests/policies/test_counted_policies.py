@@ -16,8 +16,9 @@ from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, Differen
 from maskpolicy.policies.frequency import Frequency, spread
 from maskpolicy.policies.informask import InforMask, InforMaskRates
 from maskpolicy.policies.pmi import PMI, scores, units
+from refusals import refused
 
-from maskpolicy import ConfigError, DataError, Statistics
+from maskpolicy import ConfigError, DataError, Schedule, Statistics
 from maskpolicy.data.corpus import ngrams
 from maskpolicy.data.corpus.sums import statistics_of
 from maskpolicy.masking.selection import select
@@ -353,7 +354,7 @@ def test_concepts_join_the_curriculum_by_their_distance_from_the_basic_ones(tmp_
     # of way (4 neighbours) and road (2) only way occurs 10 times. The release's next stage are the
     # neighbours of way, `construct_next_stage({way}) == {road, home, by the way, river}`, then town
     first = {"way": 1, "home": 2, "by the way": 2, "road": 2, "river": 2}
-    for given, town, hall in (({}, 3, 3), ({"stages": 4}, 3, 4), ({"hops": 2}, 2, 3)):
+    for given, town, hall in (({}, 3, 3), ({"stages": 4, "stage": 1.0}, 3, 4), ({"hops": 2}, 2, 3)):
         _, stages = concepts(tmp_path, lines, **given)
         assert dict(stages.items()) == {**first, "town": town, "hall": hall}
     with pytest.raises(DataError, match=r"none of the 2 concepts of .* occurs 40 times"):
@@ -410,3 +411,9 @@ def test_a_graph_may_begin_with_a_bom_and_one_that_cannot_be_read_is_named(tmp_p
     packed = path.rename(tmp_path / "graph.tsv.gz")
     with pytest.raises(DataError, match=r"graph\.tsv\.gz: cannot be read: Not a gzipped file"):
         read_graph(str(packed))
+
+
+def test_more_stages_of_concepts_than_the_default_curriculum_reaches_are_refused():
+    match = r"^stage: the default one is for stages: 3: set stage: \{start: 0, end: 7\}"
+    refused(Concepts, graph="graph.tsv", stages=5, match=match)
+    assert Concepts(graph="graph.tsv", stages=5, stage=Schedule(0, 7)).stages == 5
