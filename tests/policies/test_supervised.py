@@ -351,3 +351,35 @@ def test_it_is_fitted_to_how_spans_are_written_and_not_to_top_k():
     assert made[0].key == made[1].key
     assert len({stage.key for stage in made}) == 3
     assert len({stage.inputs["init"].key for stage in made}) == 1
+
+
+REPORTS = """
+from dataclasses import dataclass
+import numpy as np
+from maskpolicy import policy
+
+@policy("reports", target="spans")
+@dataclass(frozen=True)
+class Reports:
+    train_on: tuple[str, ...]
+
+    def fit(self, data, spec, out, tools):
+        return {"mean": np.float32(0.5), "shape": np.arange(2), "n": {3: np.int64(4)}}
+
+    def annotate(self, passages, fitted):
+        return {"candidates": [passage.words[:0] for passage in passages]}
+
+    def select(self, passage, rng):
+        return passage.pieces[:1]
+"""
+
+
+def test_what_a_users_fit_reports_may_have_numbers_of_numpy(kept, tmp_path):
+    (tmp_path / "reports.py").write_text(REPORTS)
+    discovery.load_file(tmp_path / "reports.py")
+    given = fitting()
+    params = replace(given.params, policy="reports", fields={"train_on": ["triviaqa"]})
+    made = Stage("fit", "it", params, given.inputs)
+    assert execute([made], kept)[made.key].error is None
+    report = json.loads((kept.path(made.key) / "report.json").read_text())
+    assert report["training"] == {"mean": 0.5, "shape": [0, 1], "n": {"3": 4}}

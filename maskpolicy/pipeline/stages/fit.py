@@ -99,6 +99,7 @@ def fit(params: FitParams, inputs: Folders, out: Path, run: StageRun) -> None:
     more = registry.statistics_for(hooks.FIT, policy, statistics)
     with registry.policy_errors(policy, lambda: "fit"):
         training = policy.fit(data, spec, out, tools, **more)
+        training = json.loads(json.dumps(training, default=lambda value: value.tolist()))  # arrays
     report = {"training": training, "contexts": {one.name: dict(one.counts) for one in data}}
     report["dev"] = _dev(policy, data, out, statistics)
     text = json.dumps(report, indent=1, sort_keys=True)
