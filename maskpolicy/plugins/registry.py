@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -41,6 +42,7 @@ RESERVED = {
     "metric": set(),
     "analysis": {"name"},
 }
+_LARGEST = sys.float_info.max
 _SIMILAR = 0.8  # difflib's ratio from which a name counts as a misspelt hook
 Scorer: TypeAlias = Callable[[str, Sequence[str]], float]
 """(prediction, the acceptable answers of its example) -> a score from 0 to 1."""
@@ -164,8 +166,10 @@ def metric(
                 "def NAME(prediction, answers) -> float"
             ) from None
         register("metric", name)(score)
-        about = {"parts": parts or {}, "besides": besides or {}, "graded": graded}
-        _add_scorer(entry("metric", name), score, about)
+        new = entry("metric", name)
+        own = {key: _checked(new, part, -1) for key, part in (parts or {}).items()}
+        more = {key: _checked(new, f, -_LARGEST, _LARGEST) for key, f in (besides or {}).items()}
+        _add_scorer(new, score, {"parts": own, "besides": more, "graded": graded})
         return score
 
     return decorate
@@ -183,8 +187,10 @@ def _add_scorer(new: Registered, score: Scorer, about: Mapping[str, Any]) -> Non
     METRICS[new.name] = Metric(new.name, _checked(new, score), title, **about)
 
 
-def _checked(new: Registered, score: Callable[..., float]) -> Callable[..., float]:
-    """Wrap a function of a metric: errors and values that are not scores name the metric."""
+def _checked(
+    new: Registered, score: Callable[..., float], least: float = 0, most: float = 1
+) -> Callable[..., float]:
+    """Wrap a function of a metric: errors and values beyond the bounds name the metric."""
 
     def checked(predicted: Any, answers: Any) -> float:
         try:
@@ -194,11 +200,10 @@ def _checked(new: Registered, score: Callable[..., float]) -> Callable[..., floa
         except Exception as error:
             why = cause_at(error, new.file)
             raise PluginError(f"metric {new.name!r} failed: {why}") from error
-        if not 0 <= value <= 1:
+        if not least - 1e-9 <= value <= most + 1e-9:  # rounded
             what = repr(predicted) if isinstance(predicted, str) else "all predictions"
-            raise PluginError(
-                f"metric {new.name!r} returned {value} for {what}: return a number from 0 to 1"
-            )
+            bounds = "finite number" if most > 1 else f"number from {least} to 1"
+            raise PluginError(f"metric {new.name!r} returned {value} for {what}: return a {bounds}")
         return value
 
     return checked

@@ -271,3 +271,30 @@ def test_an_own_metric_that_is_broken_is_refused_before_anything_is_computed(tmp
 def test_the_code_of_an_own_metric_is_in_the_keys_of_the_scores(tmp_path):
     one, two = (planned(tmp_path, "last_word", own(tmp_path, b)) for b in (LAST, "return 0"))
     assert {kind for kind in one if one[kind].key != two[kind].key} == {"evaluate", "majority"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        ("parts", "55.3", r"returned 55\.3 for all predictions: return a number from -1 to 1"),
+        ("parts", "1 / 0", r"metric 'whole' failed: ZeroDivisionError.*\(.*whole\.py:4\)"),
+        ("besides", "float('nan')", "returned nan for all predictions: return a finite number"),
+        ("besides", "12.5", None),
+        ("parts", "-0.2", None),
+    ],
+)
+@pytest.mark.usefixtures("write")
+def test_figures_of_all_predictions_are_checked_as_scores_are(tmp_path, kind, value, said):
+    path = tmp_path / "whole.py"
+    path.write_text(
+        "from maskpolicy import metric\n\ndef figure(predictions, answers):\n"
+        f"    return {value}\n\n@metric('whole', {kind}={{'figure': figure}})\n"
+        "def whole(prediction, answers):\n    return 1\n"
+    )
+    discovery.load_file(path)
+    call = ("whole", ["a"], [["b"]])
+    if said:
+        refused(metrics.total, *call, error=PluginError, match=said)
+    else:
+        found = metrics.total(*call)
+        assert float(value) in (found.score, found.parts.get("figure"))
