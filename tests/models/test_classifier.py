@@ -32,6 +32,7 @@ from maskpolicy.models.learned import fit_tools as contexts
 from maskpolicy.models.learned.fit_tools import Classifier, readable
 from maskpolicy.models.text_to_text import label_logits
 from maskpolicy.models.training.batching import IGNORE
+from maskpolicy.plugins import discovery
 
 SPEC = Training(batch_size=4, micro_tokens=4096, max_source=64, precision="fp32")
 CHOICES = ("no", "yes", "perhaps")
@@ -410,3 +411,24 @@ def test_a_blank_ends_a_word_also_where_the_tokenizer_does_not_split_at_blanks()
     asked = pair_scores._Texts(model, tokenizer, texts, PAIR_SPEC).masked("within_word_l2r")
     left = {tokenizer.decode(ids, skip_special_tokens=True) for b, *_ in asked for ids in b.source}
     assert {"The little go.", "The little birds"} <= left
+
+
+READS = """
+from maskpolicy import Example, task
+
+@task("reads", group="own", metric="f1", files={"train": "a.jsonl", "dev": "b.jsonl"})
+class Reads:
+    def example(self, row):
+        return Example("", row["q"], row["q"], ("Ulm",))
+
+    def reading(self, row):
+        return "Anna is from Ulm.", "Ulm"
+"""
+
+
+def test_an_answer_to_read_is_in_a_tuple_because_its_letters_would_be_answers(tmp_path):
+    (tmp_path / "reads.py").write_text(READS)
+    discovery.load_file(tmp_path / "reads.py")
+    write_rows(tmp_path / "a.jsonl", *({"q": f"where {n}"} for n in range(9)))
+    with pytest.raises(DataError, match=r"a\.jsonl, line \d: reading: give 'Ulm' in a tuple"):
+        contexts.find_contexts(TaskBlock("reads", "reads"), "train", tmp_path)

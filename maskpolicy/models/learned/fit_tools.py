@@ -358,6 +358,8 @@ def _texts(reading: task_examples.Reading) -> list[_Text]:
     def read(row: Row, example: Example) -> _Text:
         text, answers = own_text(row.value)
         fields.check(text, "the text to read")
+        if isinstance(answers, str):  # its letters would be the answers
+            raise DataError(f"reading: give {answers!r:.60} in a tuple of answers")
         return _Text(example, text, answers)
 
     return reading.each(read)
