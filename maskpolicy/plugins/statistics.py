@@ -85,6 +85,14 @@ class Statistics:
             known = self._known[key] = self.numbers([key])[0].item()
         return known
 
+    def __contains__(self, key: Key) -> bool:
+        """Return whether a key has a number other than 0."""
+        return self[key] != 0
+
+    def __iter__(self) -> Iterator[Key]:
+        """Yield every key, in the order of `items`."""
+        return (key for key, _ in self.items())
+
     def numbers(self, keys: Sequence[Key]) -> NDArray[Any]:
         """Return the numbers of many keys, (n,); faster than one by one."""
         codes = [_code(key) for key in keys]

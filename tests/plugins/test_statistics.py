@@ -69,3 +69,10 @@ def test_other_keys_and_numbers_are_refused(numbers, says):
 def test_a_folder_without_statistics_is_refused(tmp_path):
     with pytest.raises(DataError, match="holds no statistics: name the folder of"):
         Statistics.open(tmp_path)
+
+
+def test_statistics_say_which_keys_they_have():
+    found = Statistics.of({"a": 2, 3: 1, ("b", 4): 1})
+    assert "a" in found and 3 in found and ("b", 4) in found
+    assert "b" not in found and 0 not in found
+    assert set(found) == {"a", 3, ("b", 4)}
