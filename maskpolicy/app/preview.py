@@ -45,7 +45,6 @@ from maskpolicy.models.training.collator import config_beside
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.unmasking import unmasked
 from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.stages import feedback
 from maskpolicy.pipeline.stages.training_text import inputs_of, statistics_keys
 from maskpolicy.pipeline.store.artifacts import Store, available
 from maskpolicy.plugins import hooks
@@ -211,7 +210,6 @@ def _annotated(
         columns |= annotate(policy, [passage], fitted, statistics=statistics)
         passage = replace(passage, columns={name: rows[0] for name, rows in columns.items()})
     if hooks.REANNOTATE.of(policy) is not None:
-        feedback.every(leaf)  # raises ConfigError unless it is a number of steps
         columns |= reannotated(policy, [passage], Current(vocabulary=vocabulary, fitted=fitted))
     return replace(passage, columns={name: rows[0] for name, rows in columns.items()})
 

@@ -144,8 +144,11 @@ def policy_block(
         if kind:
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
         _check_objective(denoising, policy, where)
-        if hooks.REANNOTATE.of(policy) is not None and gives_examples(policy):
-            raise ConfigError(f"{where}: {name}: has `reannotate`, so each passage is one example")
+        if hooks.REANNOTATE.of(policy) is not None:
+            schema.check(hooks.EVERY.of(policy), schema.Count, at(where, hooks.EVERY.name))
+            schema.check(hooks.SMOOTHING.of(policy), schema.Share, at(where, hooks.SMOOTHING.name))
+            if gives_examples(policy):
+                raise ConfigError(f"{where}: {name}: has `reannotate`: each passage is one example")
     else:
         members = member_blocks(policy, where, shared, kind, asked)
         values[hooks.MEMBERS.name] = tuple(map(resolved_member, members))

@@ -15,6 +15,7 @@ from stores import compute, interrupted
 from maskpolicy import MaskingCollator
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.data.corpus.passages import Passages
+from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.executors.local import member
@@ -64,7 +65,8 @@ class Again(Highest):
 @policy("surprised", target="spans")
 @dataclass(frozen=True)
 class Surprised:
-    every: Count = 4
+    every: int = 4
+    smoothing: float = 0.0
 
     def reannotate(self, passages, current):
         return {"losses": current.guess(passages, 0.5).losses}
@@ -309,3 +311,12 @@ def test_several_processes_train_the_parts(folder, store):
 
 def test_the_warnings_of_a_part_name_the_block_of_its_budget():
     assert StageRun(None, name="intermediate-part amlm, run 0").kind == "intermediate"
+
+
+def test_every_and_smoothing_of_a_users_policy_have_their_bounds():
+    for key, wrong, says in (
+        ("every", 0, r"row\.every: must be >= 1, not 0"),
+        ("smoothing", 1.5, r"row\.smoothing: must be >= 0 and <= 1, not 1\.5"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            policy_block({"name": "surprised", key: wrong}, "row", {})

@@ -26,24 +26,14 @@ from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import FeedbackParams
 from maskpolicy.pipeline.stages.training_text import ANNOTATE
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import policy_name
 
 MOST_PARTS = 100  # of one training: each has two stages, and writes the weights three times
 STATE = "policy.safetensors"  # the state that the policy keeps from one part to the next
 
 
 def every(block: PolicyBlock) -> int:
-    """Return the number of steps between two annotations of a row's policy; 0: no feedback.
-
-    Raises ConfigError for a field `every` that is not a number of steps.
-    """
-    if hooks.REANNOTATE.of(block.policy) is None:
-        return 0
-    steps = hooks.EVERY.of(block.policy)
-    if not isinstance(steps, int) or steps < 1:
-        name = policy_name(block.policy)
-        raise ConfigError(f"{name}: every: must be a whole number from 1, not {steps!r:.60}")
-    return steps
+    """Return the number of steps between two annotations of a row's policy; 0: no feedback."""
+    return hooks.EVERY.of(block.policy) if hooks.REANNOTATE.of(block.policy) is not None else 0
 
 
 def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
