@@ -273,7 +273,8 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
         return []
     examples = mapped if isinstance(mapped, list) else [mapped]
     for example in examples:
-        _check(example, task.name)
+        if fault := _fault(example):
+            raise DataError(f"task {task.name!r}: {fault}")
         if hooks.CHOOSE.of(task.plugin) == "likelihood" and not example.choices:
             raise DataError(
                 f"task {task.name!r}: the Example has no choices, but choose: likelihood "
@@ -301,37 +302,29 @@ def _plugin_errors_as_data_errors(task: sources.Task) -> Iterator[None]:
         ) from error
 
 
-def _check(example: Any, task: str) -> None:
-    """Raise DataError unless `example` is an Example whose fields have the stated types."""
+def _fault(example: Any) -> str:
+    """Return what is wrong with the types of an Example, or ""."""
     if not isinstance(example, Example):
-        raise DataError(
-            f"task {task!r}: example gave {type(example).__name__}: it must return a "
-            "maskpolicy.core.types.Example, a list of them, or None"
-        )
+        what = f"example gave {type(example).__name__}: it must return a "
+        return f"{what}maskpolicy.core.types.Example, a list of them, or None"
     may_lack = {name: getattr(example, name) for name in ("id", "group", "context")}
     texts = {"source": example.source}
     texts |= {name: "" if value is None else value for name, value in may_lack.items()}
     for name in ("targets", "choices", "short_answers"):
         values = getattr(example, name)
         if not isinstance(values, (tuple, list)):
-            raise DataError(
-                f"task {task!r}: {name} of its Example must be a tuple of texts, not "
-                f"{values!r:.60}: put it in a tuple, ({name[:-1]},)"
-            )
+            what = f"{name} of its Example must be a tuple of texts, not {values!r:.60}"
+            return f"{what}: put it in a tuple, ({name[:-1]},)"
         texts |= {f"{name}[{index}]": value for index, value in enumerate(values)}
     if not isinstance(example.slices, Mapping):
-        raise DataError(f"task {task!r}: slices of its Example must be a dict of texts")
+        return "slices of its Example must be a dict of texts"
     texts |= {f"slices[{name!r}]": value for name, value in example.slices.items()}
     for name, value in texts.items():
         if not isinstance(value, str):
-            raise DataError(
-                f"task {task!r}: {name} of its Example must be text, not {value!r:.60}: "
-                "use str(...)"
-            )
+            return f"{name} of its Example must be text, not {value!r:.60}: use str(...)"
     if not isinstance(example.start, Integral | None):
-        raise DataError(
-            f"task {task!r}: start of its Example must be a whole number, not {example.start!r:.60}"
-        )
+        return f"start of its Example must be a whole number, not {example.start!r:.60}"
+    return ""
 
 
 def _misfit(example: Example, kind: str) -> str:

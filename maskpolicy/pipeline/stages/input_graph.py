@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from maskpolicy.core import hub, keys
+from maskpolicy.core import hub, keys, schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import weights_in
 from maskpolicy.data.corpus import documents
@@ -332,8 +332,6 @@ def _unsized(source: Source) -> Source:
 
 def _min_count(policy: Any) -> int:
     """Return the smallest sum that a policy keeps; raises ConfigError for an invalid one."""
-    least = hooks.MIN_COUNT.of(policy)
-    if not isinstance(least, int) or isinstance(least, bool) or least < 1:
-        name = policy_name(policy)
-        raise ConfigError(f"{name}: min_count: must be a whole number from 1, not {least!r}")
+    where = f"{policy_name(policy)}: {hooks.MIN_COUNT.name}"
+    least: int = schema.check(hooks.MIN_COUNT.of(policy), schema.Count, where)
     return least
