@@ -67,6 +67,7 @@ class Home:
         """Forget a plugin file that could not be used."""
         sys.modules.pop(self._name(path), None)
         self.code.pop(path, None)
+        self.keyed.pop(path, None)
         if path in self.roots:
             self.roots.remove(path)
 

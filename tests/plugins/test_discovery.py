@@ -167,3 +167,14 @@ def test_a_policy_that_an_import_alone_knows_is_in_keys_as_it_was_imported(tmp_p
     registry.policy("typed")(type("Typed", (), typed))
     with pytest.raises(ConfigError, match=r"policy 'typed': is in no file"):
         discovery.code_digests(registry.entry("policy", "typed"))
+
+
+def test_a_plugin_file_that_failed_can_be_mended_in_the_same_process():
+    path, text = Path("mine.py"), small.POLICY.format(name="mended")
+    for broken in ("def (", text.replace("@policy('mended')", "")):
+        path.write_text(broken)
+        with pytest.raises(ConfigError, match=r"mine.py( failed: SyntaxError|: registers nothing)"):
+            discovery.load_files([path], fresh=True)
+    path.write_text(text)
+    discovery.load_files([path], fresh=True)
+    assert "mended" in registry.names("policy")
