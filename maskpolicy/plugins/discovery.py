@@ -171,14 +171,16 @@ def load_entry_points() -> list[str]:
 def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
     """Import plugin files of the user, each once.
 
-    With `fresh`, files whose code has changed since are imported again.
+    With `fresh`, files in these folders whose code has changed since are imported again, and such
+    files in other folders are forgotten: further processes would refuse them.
     """
     files = [Path(path).resolve() for path in paths]
-    for home in {path.parent: isolation.home_of(path.parent) for path in files}.values():
-        if fresh and isolation.is_stale(home):
-            registry.forget(home.code)
-            isolation.forget(home)
-            files = [*(root for root in home.roots if root not in files), *files]
+    folders = {path.parent for path in files}
+    for home in isolation.stale() if fresh else ():
+        registry.forget(home.code)
+        isolation.forget(home)
+        roots = home.roots if home.folder in folders else []
+        files = [*(root for root in roots if root not in files and root.is_file()), *files]
     for path in files:
         load_file(path)
 

@@ -208,11 +208,13 @@ def forget(home: Home) -> None:
     importlib.invalidate_caches()
 
 
-def is_stale(home: Home) -> bool:
-    """Return whether a module of a home has changed since it was imported."""
-    return any(
-        not path.is_file() or code_digest(path) != digest for path, digest in home.code.items()
-    )
+def stale() -> list[Home]:
+    """Return the homes with a module that has changed since it was imported."""
+    return [
+        home
+        for home in _HOMES.values()
+        if any(not path.is_file() or code_digest(path) != code for path, code in home.code.items())
+    ]
 
 
 @dataclass(frozen=True)

@@ -178,3 +178,19 @@ def test_a_plugin_file_that_failed_can_be_mended_in_the_same_process():
     path.write_text(text)
     discovery.load_files([path], fresh=True)
     assert "mended" in registry.names("policy")
+
+
+def test_a_plugin_file_may_be_renamed_or_left_behind_in_the_same_process():
+    first, second, folder = Path("first.py"), Path("second.py"), Path("other").absolute()
+    first.write_text(small.POLICY.format(name="renamed"))
+    discovery.load_files([first], fresh=True)
+    first.rename(second)
+    discovery.load_files([second], fresh=True)
+    assert registry.entry("policy", "renamed").file == str(second.absolute())
+    second.write_text(f"{second.read_text()}X = 1\n")
+    folder.mkdir()
+    third = folder / "third.py"
+    third.write_text(small.POLICY.format(name="third"))
+    discovery.load_files([third], fresh=True)
+    assert isolation.state().roots == (third,)  # a process would refuse the edited second.py
+    isolation.forget(isolation.home_of(folder))
