@@ -255,7 +255,7 @@ def code_digests(entry: Registered) -> dict[str, str]:
             f"{entry.kind} {entry.name!r}: is in no file, so an edit would compute nothing again: "
             "write it to a file, and name that in `plugins`"
         )
-    home = isolation.home_with(path)
+    home = _home(entry)
     if home is None:  # imported by others: the digests of what was imported
         if entry.plugin not in _INSTALLED:
             if isolation.code_digest(path) != entry.code:
@@ -279,6 +279,11 @@ def code_digests(entry: Registered) -> dict[str, str]:
     return _named({**code, **data}, home.folder)
 
 
+def _home(entry: Registered) -> isolation.Home | None:
+    """Return the home that imported a plugin's file; None if others did, perhaps later."""
+    return None if entry.code else isolation.home_with(Path(entry.file))
+
+
 def _named(files: Mapping[Path, str], folder: Path) -> dict[str, str]:
     """Return the digests of files by their names relative to a folder."""
     return {os.path.relpath(path, folder): digest for path, digest in sorted(files.items())}
@@ -291,7 +296,7 @@ def digest_of(entry: Registered, path: Path) -> tuple[str, str]:
     module that is imported later is compared with the key then. When a data file, or a module of
     an installed package, was read is unknown: these are in use as they are on disk.
     """
-    home = isolation.home_with(Path(entry.file))
+    home = _home(entry)
     if path in _files(entry):
         home, digest = None, sha256
     else:
@@ -308,8 +313,7 @@ def changed_since(entry: Registered, recorded: Mapping[str, str]) -> list[str]:
 
 def folder_of(entry: Registered) -> Path:
     """Return the folder that the names in `code_digests` are relative to."""
-    path = Path(entry.file)
-    home = isolation.home_with(path)
+    path, home = Path(entry.file), _home(entry)
     above = str(entry.plugin.__module__).count(".") + (path.name == "__init__.py")
     return home.folder if home else path.parents[above]
 

@@ -194,3 +194,16 @@ def test_a_plugin_file_may_be_renamed_or_left_behind_in_the_same_process():
     discovery.load_files([third], fresh=True)
     assert isolation.state().roots == (third,)  # a process would refuse the edited second.py
     isolation.forget(isolation.home_of(folder))
+
+
+def test_a_plugin_file_that_is_imported_after_an_edit_is_in_keys_as_edited(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path, text = Path("both_ways.py"), small.POLICY.format(name="both")
+    path.write_text(text)
+    discovery.load_files([path], fresh=True)
+    before = discovery.code_digests(registry.entry("policy", "both"))
+    path.write_text(text.replace("count: int = 1", "count: int = 2"))
+    made = __import__("both_ways").Mine
+    entry = registry.entry("policy", "both")
+    assert entry.plugin is made and discovery.code_digests(entry).keys() == before.keys()
+    assert discovery.code_digests(entry) != before
