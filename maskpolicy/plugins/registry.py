@@ -67,10 +67,12 @@ class Registered:
         return f"{self.file}:{self.line}"
 
     def is_same(self, other: Registered) -> bool:
-        """Return whether two entries have the same definition, in a file imported twice."""
-        mine, theirs = self.plugin, other.plugin
-        same_place = self.where == other.where
-        return mine is theirs or (same_place and mine.__qualname__ == theirs.__qualname__)
+        """Return whether two entries have the same definition, in a file imported again.
+
+        What is typed into an interpreter replaces what was typed before.
+        """
+        same_name = not self.line or self.plugin.__qualname__ == other.plugin.__qualname__
+        return self.plugin is other.plugin or (self.file == other.file and same_name)
 
     @property
     def summary(self) -> str:
@@ -79,7 +81,7 @@ class Registered:
 
 
 _ENTRIES: dict[tuple[str, str], Registered] = {}
-_CLASHES: dict[tuple[str, str], str] = {}
+_CLASHES: dict[tuple[str, str], Registered] = {}  # the plugin that was refused
 
 
 def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
@@ -103,12 +105,11 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
 def _add(new: Registered) -> None:
     """Add an entry; raises ConfigError if another plugin has its name."""
     place = new.kind, new.name
-    known = _ENTRIES.setdefault(place, new)
-    if not new.is_same(known):
-        both = f"{new.kind} {new.name!r} is defined twice: {known.where} and {new.where}"
-        _CLASHES[place] = f"{both}; rename one of them"
-        raise ConfigError(_CLASHES[place])
+    if not new.is_same(_ENTRIES.setdefault(place, new)):
+        _CLASHES[place] = new
+        raise ConfigError(clash(*place))
     _ENTRIES[place] = new
+    _CLASHES.pop(place, None)
 
 
 def policy(name: str, **denoising: Any) -> Callable[[T], T]:
@@ -219,7 +220,10 @@ def entry(kind: str, name: str) -> Registered:
 
 def clash(kind: str, name: str) -> str | None:
     """Return the message about a second plugin of this name, or None if there is no second."""
-    return _CLASHES.get((kind, name))
+    if (refused := _CLASHES.get((kind, name))) is None:
+        return None
+    both = f"{_ENTRIES[kind, name].where} and {refused.where}"
+    return f"{kind} {name!r} is defined twice: {both}; rename one of them"
 
 
 def names(kind: str) -> list[str]:
@@ -233,9 +237,11 @@ def entries() -> tuple[Registered, ...]:
 
 
 def forget(files: Iterable[Path]) -> None:
-    """Remove the plugins that these files define, so that the files can be imported again."""
+    """Remove the plugins that these plugin files define, so that they can be imported again."""
     gone = {str(path) for path in files}
-    for key in [key for key, known in _ENTRIES.items() if known.file in gone]:
+    for key in [key for key, refused in _CLASHES.items() if refused.file in gone]:
+        del _CLASHES[key]
+    for key in [key for key, known in _ENTRIES.items() if known.file in gone and not known.code]:
         del _ENTRIES[key]
         _CLASHES.pop(key, None)
         if key[0] == "metric":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -207,3 +208,26 @@ def test_a_plugin_file_that_is_imported_after_an_edit_is_in_keys_as_edited(tmp_p
     entry = registry.entry("policy", "both")
     assert entry.plugin is made and discovery.code_digests(entry).keys() == before.keys()
     assert discovery.code_digests(entry) != before
+
+
+def test_a_policy_may_be_defined_again_and_a_clash_ends_with_its_file(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path, text = Path("reloaded.py"), small.POLICY.format(name="again")
+    path.write_text(text)
+    module = __import__("reloaded")
+    path.write_text("import os\n" + text.replace("count: int = 1", "count: int = 22"))
+    importlib.reload(module)
+    discovery.load_files([path], fresh=True)  # the lines of the first import are no other place
+    path.write_text(f"{path.read_text()}X = 1\n")
+    discovery.load_files([], fresh=True)
+    importlib.reload(module)
+    assert discovery.find_plugin("policy", "again").plugin is module.Mine
+    other = Path("other.py")
+    other.write_text(text)
+    with pytest.raises(ConfigError, match=r"reloaded.py:8 and .*other.py:7; rename one of them"):
+        discovery.load_files([other], fresh=True)
+    assert discovery.find_plugin("policy", "again").plugin is module.Mine
+    for name in ("First", "Second"):  # two cells of a notebook
+        cell = {"__module__": "a_cell", "select": lambda self, passage, rng: passage.words[:1]}
+        typed = registry.policy("a cell's")(type(name, (), cell))
+    assert discovery.find_plugin("policy", "a cell's").plugin is typed
