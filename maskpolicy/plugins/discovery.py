@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -153,7 +154,13 @@ def load_builtin(kind: str) -> None:
 
 
 def load_entry_points() -> list[str]:
-    """Import the plugins of other installed packages; return a line for each that fails."""
+    """Import the plugins of other installed packages; return a line for each that fails.
+
+    Plugins that the command's own process has imported are imported, too.
+    """
+    for name in sorted(isolation.IMPORTED):
+        with suppress(Exception):  # the name that is missed stays unknown
+            importlib.import_module(name)
     broken = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         before = registry.entries()

@@ -27,6 +27,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import sha256
 
 PREFIX = "maskpolicy_plugin_"
+IMPORTED: set[str] = set()  # modules with plugins that others imported, here or in the command
 _HOMES: dict[str, Home] = {}  # by package
 _OPENED: dict[Path, Path | None] = {}  # a file: the plugin's folder; None: not to be reported
 _UNREPORTED = re.compile(  # installed packages, devices, and files with the name of their digest
@@ -224,18 +225,21 @@ class State:
     roots: tuple[Path, ...]
     keyed: Mapping[Path, str]
     reported: frozenset[Path] = frozenset()  # files that were reported already
+    modules: tuple[str, ...] = ()  # IMPORTED
 
 
 def state() -> State:
     """Return the state for `take` in another process."""
     roots = tuple(path for home in _HOMES.values() for path in home.roots)
     keyed = {path: digest for home in _HOMES.values() for path, digest in home.keyed.items()}
-    return State(roots, keyed, frozenset(path for path in _OPENED if _OPENED[path] is None))
+    reported = frozenset(path for path in _OPENED if _OPENED[path] is None)
+    return State(roots, keyed, reported, (*IMPORTED,))
 
 
 def take(state: State) -> None:
     """Record the digests of another process's plugin files; importing other code is an error."""
     _OPENED.update(dict.fromkeys(state.reported))
+    IMPORTED.update(state.modules)
     for root in state.roots:
         home = home_of(root.parent)
         home.keyed |= {

@@ -268,6 +268,7 @@ def _entry(
         file, line = f"<{plugin.__module__}>", 0
     is_known = is_builtin(plugin) or str(plugin.__module__).startswith(isolation.PREFIX)
     code = "" if is_known or not Path(file).is_file() else isolation.code_digest(Path(file))
+    isolation.IMPORTED |= {str(plugin.__module__)} if code else set()
     return Registered(kind, name, plugin, facts, file, line, code)
 
 

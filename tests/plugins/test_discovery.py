@@ -231,3 +231,15 @@ def test_a_policy_may_be_defined_again_and_a_clash_ends_with_its_file(tmp_path, 
         cell = {"__module__": "a_cell", "select": lambda self, passage, rng: passage.words[:1]}
         typed = registry.policy("a cell's")(type(name, (), cell))
     assert discovery.find_plugin("policy", "a cell's").plugin is typed
+
+
+def test_further_processes_import_the_plugins_that_were_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(isolation, "IMPORTED", {*isolation.IMPORTED, "not_on_this_host"})
+    Path("by_import.py").write_text(small.POLICY.format(name="by-import"))
+    __import__("by_import")
+    state = isolation.state()
+    del sys.modules["by_import"], registry._ENTRIES["policy", "by-import"]
+    monkeypatch.setattr(isolation, "IMPORTED", set())
+    isolation.take(state)
+    assert discovery.find_plugin("policy", "by-import").plugin.__module__ == "by_import"
