@@ -86,7 +86,7 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
         try:
             return function(*args, **kwargs)
         except MaskpolicyError as error:
-            text = translated(str(error))
+            text = translated(str(error), loads="plugins" in signature.parameters)
             if text == str(error):
                 raise
             raise type(error)(text) from error
@@ -94,11 +94,16 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
     return called
 
 
-def translated(message: str) -> str:
-    """Return a message with keyword arguments instead of options, such as jobs=2 for --jobs 2."""
+def translated(message: str, *, loads: bool = True) -> str:
+    """Return a message with keyword arguments instead of options, such as jobs=2 for --jobs 2.
+
+    A function that `loads` no plugin files knows those that the user imports.
+    """
 
     def keyword(option: re.Match[str]) -> str:
         name, value = _NAMES[option[1]], option[2]
+        if name == "plugins" and not loads:
+            return "`import FILE`"
         return name if value is None else f"{name}={value}"
 
     return _OPTION.sub(keyword, message)

@@ -270,3 +270,8 @@ def test_a_name_is_no_markup_in_the_table_of_text():
     lines = [(name, "t [i]", n, n % 2) for name in names for n in range(4)]
     board = mp.board(pd.DataFrame(lines, columns=["system", "task", "example", "score"]))
     assert all(name in repr(board) for name in (*names, "t [i]"))
+
+
+def test_a_function_without_plugins_says_to_import_the_file():
+    with pytest.raises(mp.ConfigError, match="one of your own is found by `import FILE`$"):
+        mp.mask("Ada wrote.", "sentence-end", store="memory://")
