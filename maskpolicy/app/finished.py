@@ -95,14 +95,11 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
 
 
 def translated(message: str, *, loads: bool = True) -> str:
-    """Return a message with keyword arguments instead of options, such as jobs=2 for --jobs 2.
-
-    A function that `loads` no plugin files knows those that the user imports.
-    """
+    """Return a message with keyword arguments instead of options, such as jobs=2 for --jobs 2."""
 
     def keyword(option: re.Match[str]) -> str:
         name, value = _NAMES[option[1]], option[2]
-        if name == "plugins" and not loads:
+        if name == "plugins" and not loads:  # the function knows what was imported
             return "`import FILE`"
         return name if value is None else f"{name}={value}"
 

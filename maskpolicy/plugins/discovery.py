@@ -154,12 +154,9 @@ def load_builtin(kind: str) -> None:
 
 
 def load_entry_points() -> list[str]:
-    """Import the plugins of other installed packages; return a line for each that fails.
-
-    Plugins that the command's own process has imported are imported, too.
-    """
-    for name in sorted(isolation.IMPORTED):
-        with suppress(Exception):  # the name that is missed stays unknown
+    """Import the plugins of other installed packages; return a line for each that fails."""
+    for name in sorted(isolation.IMPORTED):  # in the process of the command
+        with suppress(Exception):
             importlib.import_module(name)
     broken = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
@@ -178,8 +175,7 @@ def load_entry_points() -> list[str]:
 def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
     """Import plugin files of the user, each once.
 
-    With `fresh`, files in these folders whose code has changed since are imported again, and such
-    files in other folders are forgotten: further processes would refuse them.
+    With `fresh`, files whose code has changed since are imported again, or forgotten elsewhere.
     """
     files = [Path(path).resolve() for path in paths]
     folders = {path.parent for path in files}
@@ -217,12 +213,14 @@ def load_file(path: Path) -> ModuleType:
     try:
         module = home.load(path)
         evaluate_metrics.register_from(module, path)
-        if not _registers(module, before):
+        entries = registry.entries()
+        news = [entry for entry in entries if entry not in before]
+        held = {id(value) for value in vars(module).values()}  # perhaps from a module beside it
+        if not news and not any(e.file == module.__file__ or id(e.plugin) in held for e in entries):
             raise ConfigError(
                 f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
                 "@analysis(NAME) above its class, or @metric(NAME) above its function"
             )
-        news = [entry for entry in registry.entries() if entry not in before]
         _ROOTS.update({(new.kind, new.name): path for new in news})
     except BaseException as error:
         home.drop(path)
@@ -235,15 +233,6 @@ def load_file(path: Path) -> ModuleType:
             why += f"; write `import {missing}`: importlib would hide it from the plugin's key"
         raise ConfigError(f"plugin {path} failed: {why}") from error
     return module
-
-
-def _registers(module: ModuleType, before: Sequence[Registered]) -> bool:
-    """Return whether a file defines a plugin, or imports one from a module in its folder."""
-    held = {id(value) for value in vars(module).values()}
-    return any(
-        entry not in before or entry.file == module.__file__ or id(entry.plugin) in held
-        for entry in registry.entries()
-    )
 
 
 def code_digests(entry: Registered) -> dict[str, str]:
@@ -303,13 +292,9 @@ def digest_of(entry: Registered, path: Path) -> tuple[str, str]:
     module that is imported later is compared with the key then. When a data file, or a module of
     an installed package, was read is unknown: these are in use as they are on disk.
     """
-    home = _home(entry)
-    if path in _files(entry):
-        home, digest = None, sha256
-    else:
-        digest = isolation.code_digest
-    now = digest(path) if path.is_file() else ""
-    return now, now if home is None else home.code.get(path, home.keyed.get(path, now))
+    is_data, home = path in _files(entry), _home(entry)
+    now = (sha256 if is_data else isolation.code_digest)(path) if path.is_file() else ""
+    return now, now if is_data or home is None else home.code.get(path, home.keyed.get(path, now))
 
 
 def changed_since(entry: Registered, recorded: Mapping[str, str]) -> list[str]:

@@ -67,10 +67,7 @@ class Registered:
         return f"{self.file}:{self.line}"
 
     def is_same(self, other: Registered) -> bool:
-        """Return whether two entries have the same definition, in a file imported again.
-
-        What is typed into an interpreter replaces what was typed before.
-        """
+        """Return whether two entries have the same definition, imported or typed again."""
         same_name = not self.line or self.plugin.__qualname__ == other.plugin.__qualname__
         return self.plugin is other.plugin or (self.file == other.file and same_name)
 
@@ -239,13 +236,11 @@ def entries() -> tuple[Registered, ...]:
 def forget(files: Iterable[Path]) -> None:
     """Remove the plugins that these plugin files define, so that they can be imported again."""
     gone = {str(path) for path in files}
-    for key in [key for key, refused in _CLASHES.items() if refused.file in gone]:
-        del _CLASHES[key]
-    for key in [key for key, known in _ENTRIES.items() if known.file in gone and not known.code]:
-        del _ENTRIES[key]
-        _CLASHES.pop(key, None)
-        if key[0] == "metric":
-            METRICS.pop(key[1], None)
+    for table in (_CLASHES, _ENTRIES):
+        for key in [key for key, each in table.items() if each.file in gone and not each.code]:
+            del table[key]
+            if key[0] == "metric" and table is _ENTRIES:
+                METRICS.pop(key[1], None)
 
 
 def is_builtin(plugin: Any) -> bool:
