@@ -273,5 +273,5 @@ def test_a_name_is_no_markup_in_the_table_of_text():
 
 
 def test_a_function_without_plugins_says_to_import_the_file():
-    with pytest.raises(mp.ConfigError, match="one of your own is found by `import FILE`$"):
+    with pytest.raises(mp.ConfigError, match=r"one of your own is found by `import FILE`$"):
         mp.mask("Ada wrote.", "sentence-end", store="memory://")
