@@ -277,7 +277,9 @@ def reannotated(
     if not named(policy, set(columns), passages):
         raise policy_fault(policy, "reannotate returned no column: return one at least")
     for key, value in current.state.items():
-        if not isinstance(value, np.ndarray):
-            kind = type(value).__name__
-            raise policy_fault(policy, f"current.state[{key!r}] must be a NumPy array, not {kind}")
+        is_array = isinstance(value, np.ndarray)
+        if not is_array or value.dtype.kind not in "biuf":
+            kind = f"of {value.dtype}" if is_array else type(value).__name__
+            fault = f"current.state[{key!r}] must be a NumPy array of numbers, not {kind}"
+            raise policy_fault(policy, fault)
     return columns

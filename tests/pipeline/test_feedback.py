@@ -58,7 +58,7 @@ class Again(Highest):
     def reannotate(self, passages, current):
         current.guess(passages[:3])
         calls = current.state.get("calls", np.zeros(0, np.int64))
-        current.state["calls"] = np.append(calls, current.steps)
+        current.state["calls"] = np.append(current.steps, calls[::-1])[::-1]  # a view
         return {"scores": scores(passages)}
 
 
@@ -80,8 +80,11 @@ BAD = {
     "reannotate returned no column": "{}",
     "its column 'words' has the name of an array": '{"words": scores(passages)}',
     "reannotate after 0 steps failed: ZeroDivisionError": "1 / 0",
-    "current.state['a'] must be a NumPy array, not int": (
+    "current.state['a'] must be a NumPy array of numbers, not int": (
         '[current.state.update(a=1), {"x": scores(passages)}][1]'
+    ),
+    "current.state['b'] must be a NumPy array of numbers, not of <U1": (
+        '[current.state.update(b=np.array(["w"])), {"x": scores(passages)}][1]'
     ),
 }
 

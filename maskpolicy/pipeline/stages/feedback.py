@@ -77,7 +77,8 @@ def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) 
     rows = (next(filled) if place in computed else empty for place in range(len(passages)))
     write_passages(out / PASSAGES_FILE, (dict(zip(columns, row, strict=True)) for row in rows))
     if current.state:
-        save_file(dict(sorted(current.state.items())), out / STATE)
+        whole = {name: np.asarray(each, order="C") for name, each in current.state.items()}
+        save_file(dict(sorted(whole.items())), out / STATE)  # which ignores strides
     work = {"feedback_tokens": current.tokens} if current.tokens else {}
     (out / WORK).write_text(json.dumps(work))
 
