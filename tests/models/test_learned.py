@@ -23,7 +23,10 @@ from maskpolicy.models.learned import extractor, hits, tagger, windows
 from maskpolicy.models.learned.extractor import best, span_scores
 from maskpolicy.models.learned.fit_tools import Context, Contexts
 from maskpolicy.models.learned.windows import Window, WindowSteps, candidates, collate, cut, read
+from maskpolicy.models.training.batching import Step
 from maskpolicy.models.training.optimization import in_bf16
+from maskpolicy.pipeline.graph.nodes import StageRun
+from maskpolicy.pipeline.store.artifacts import Store
 from tests.models import test_loop
 from tests.models.test_waits import Waits
 
@@ -356,3 +359,20 @@ def test_a_random_span_is_an_answer_by_its_normalised_text_too():
     share = sum(hits.rank(one, as_spans([span])) == 0 for span in spans) / len(spans)
     found = hits.report([Contexts("mine", (), (one,), {})], [[as_spans([])]])["mine"]["random"]
     assert found["hits"]["1"] == found["precision"]["1"] == pytest.approx(share)
+
+
+def test_a_second_training_of_a_fit_does_not_resume_the_first(tmp_path):
+    run = StageRun(Store(tmp_path).checkpoints("a" * 64))
+    spec = Training(steps=9, lr=0.1, warmup=0, precision="fp32", checkpoint_every=1e-9)
+    ends = []
+    for wanted in (1.0, -1.0):
+        module = torch.nn.Linear(1, 1)
+        torch.nn.init.zeros_(module.weight)
+        run.train(
+            module,
+            lambda number: Step([torch.ones(1, 1)], 1),
+            lambda module, _, wanted=wanted: ((module.weight - wanted).square().sum(), 1),
+            spec,
+        )
+        ends.append(module.weight.item())
+    assert ends[0] == -ends[1] > 0

@@ -15,6 +15,7 @@ from copy import copy
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 from maskpolicy.core.errors import ConfigError, StoreError, unknown
@@ -94,14 +95,18 @@ class StageRun:
     ) -> dict[str, Any]:
         """Train `module` in place with this stage's checkpoints, progress and tracker.
 
-        Returns the result of `training.loop.train`. Records threads, loss and a reduction of
-        micro-batches in `facts`.
+        A second training of the stage has no checkpoints: those are of the first one. Returns the
+        result of `training.loop.train`. Records threads, loss and a reduction of micro-batches in
+        `facts`.
         """
         import torch
 
         from maskpolicy.core import hardware
         from maskpolicy.models.training.loop import tracked, train
 
+        checkpoints: Any = self.checkpoints
+        if "loss" in self.facts:
+            checkpoints = SimpleNamespace(latest=lambda: None, save=lambda step, write: None)
         self.facts["threads"] = torch.get_num_threads()
         on_cpu = hardware.device().type == "cpu"
         with tracked(self.local.tracker, self.logs, slug(self.name), on_cpu) as log:
@@ -110,7 +115,7 @@ class StageRun:
                 steps,
                 loss,
                 spec,
-                self.checkpoints,
+                checkpoints,
                 self.progress,
                 workers=workers,
                 log=log,
