@@ -339,3 +339,27 @@ def test_an_error_in_a_users_evidence_is_one_line(tmp_path, capitals):
     for call in (examples.read_split, examples.files):
         match = "'looks' failed: ZeroDivisionError"
         refused(call, block("looks"), "test", tmp_path, error=DataError, match=match)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "says"),
+    [
+        ("span", '("b",), context="a b"', "has no start, the character .* at which 'b' begins"),
+        ("text", "(), answerable=False", "has no target: answerable=False is for span tasks"),
+        ("label", '("1",)', "has no choices, so its target is a number, which accuracy does not"),
+    ],
+)
+def test_what_would_train_on_nothing_or_on_numbers_is_one_line(tmp_path, kind, given, says):
+    changes = {
+        "of mine": "without",
+        '{"test": "b.jsonl"}': '{"train": "b.jsonl", "test": "b.jsonl"}',
+        '(target,), "a b", tuple(choices), start=2': given,
+    }
+    code = KINDS.format(kind=kind)
+    for before, after in changes.items():
+        code = code.replace(before, after)
+    (tmp_path / "own.py").write_text(code)
+    discovery.load_file(tmp_path / "own.py")
+    path = write(tmp_path / "b.jsonl", {"o": "a"}, {"o": "b"})
+    match = f"{path}, line 1: task '{kind} without': .*{says}"
+    refused(read, f"{kind} without", tmp_path, "train", error=DataError, match=match)

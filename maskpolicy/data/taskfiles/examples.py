@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from maskpolicy.core.errors import DataError, MaskpolicyError
+from maskpolicy.core.metrics import METRICS
 from maskpolicy.core.types import Example
 from maskpolicy.data.datafiles import fields
 from maskpolicy.data.datafiles.fields import alike
@@ -282,7 +283,7 @@ def _mapped(task: sources.Task, row: Row, official: str) -> list[Example]:
             )
     whole = [_whole(example, f"{row.file or official}-{row.number}") for example in examples]
     for one in whole:
-        if misfit := _misfit(one, task.facts.kind):
+        if misfit := _misfit(one, task, official):
             raise DataError(f"task {task.name!r}: {misfit}")
     return whole
 
@@ -327,16 +328,26 @@ def _fault(example: Any) -> str:
     return ""
 
 
-def _misfit(example: Example, kind: str) -> str:
-    """Return why an example does not fit its kind of task, or ""."""
-    choices, targets = example.choices, example.targets
+def _misfit(example: Example, task: sources.Task, official: str) -> str:
+    """Return why an example of an official split does not fit its task, or ""."""
+    choices, targets, kind = example.choices, example.targets, task.facts.kind
+    if kind != SPAN and not (targets or example.answerable):
+        return "has no target: answerable=False is for span tasks alone"
     if kind == TAGS and targets:
         words, tags = len(example.source.split(" ")), len(targets[0].split())
         return "" if words == tags else f"has {words} words and {tags} tags: give each word a tag"
-    if kind == SPAN and example.start is not None:
-        said, at = "".join(targets[:1]), example.start
+    if kind == SPAN and targets:
+        said, at = targets[0], example.start
+        if at is None:  # which only training needs
+            lacks = f"has no start, the character of its context at which {said!r} begins: give one"
+            return lacks if official == "train" else ""
         is_there = (example.context or "").startswith(said, at)
         return "" if is_there else f"{said!r} does not start at character {at} of its context"
+    metric = METRICS.get(task.own_metric)
+    is_of_texts = metric is not None and not metric.numbers and isinstance(metric.version, int)
+    if kind == LABEL and not choices and is_of_texts:
+        what = f"so its target is a number, which {task.own_metric} does not compare"
+        return f"its Example has no choices, {what}: give all labels as choices"
     most = {PAIRS: 2, LABEL: len(choices)}.get(kind)
     if not most or len({*choices, *targets}) == len(choices) == most:
         return ""
