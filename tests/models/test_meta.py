@@ -309,3 +309,13 @@ def test_the_model_keeps_its_weights_and_has_no_gradient(name):
     backend(name)(fixed, lesson(), SOFT.clone().requires_grad_(), Inner()).backward()
     assert all(torch.equal(a, b) for a, b in zip(before, fixed.parameters(), strict=True))
     assert all(p.grad is None for p in fixed.parameters())
+
+
+def test_questions_without_an_answer_are_left_out():
+    answers = np.array([[0, 1]], np.int32)
+    asked = [
+        Context(name, "", "Who?", targets, small.passage(small.TEXTS[0]), answers)
+        for name, targets in (("none", ()), ("one", ("Anna",)))
+    ]
+    found = asked_about(asked, "squad_v2", small.tokenizer(), SPECIALS, SPEC, Denoising())
+    assert [one.id for one in found] == ["one"]

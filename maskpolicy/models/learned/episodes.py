@@ -163,8 +163,10 @@ def questions(
 ) -> list[Question]:
     """Return the questions of a task's contexts, with the (source, target) pairs of fine-tuning.
 
-    Contexts are cut to as many of their first words as a denoising pair holds.
+    Contexts are cut to as many of their first words as a denoising pair holds; those of questions
+    without an answer (SQuAD v2.0) are left out.
     """
+    contexts = [one for one in contexts if one.targets]
     keep = sources.facts(find_plugin("task", task)).keep
     examples = [Example(one.id, one.group, one.source, one.targets) for one in contexts]
     pairs = ExampleSteps.of(examples, tokenizer, specials, spec, keep).pairs
