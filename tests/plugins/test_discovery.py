@@ -134,6 +134,7 @@ class Mine:
         ("files=", 'folders="sub", files=', "folders: must be a list, not text 'sub': write [sub]"),
         ("files=", 'hub="own/name", files=', "hub: must be a Hub: write Hub('own/name')"),
         ("files=", 'kind="labels", files=', "@task('mine'): unknown kind 'labels': did you mean"),
+        ("files=", 'kind="tags", keep="end", files=', "@task('mine'): keep='end' is for text"),
     ],
 )
 def test_a_task_that_cannot_be_used_is_one_line_with_its_file(refused, tmp_path, old, new, says):

@@ -57,7 +57,7 @@ class TaskFacts:
     unanswerable: bool = False  # span tasks: some contexts hold no answer
     columns: tuple[str, ...] = ()  # names of the columns of a .tsv file without a header
     hub: Hub | None = None
-    keep: Literal["start", "end"] = "start"  # the side of a long source that truncation keeps
+    keep: Literal["start", "end"] = "start"  # text tasks: the side of a long source that stays
     linked: bool = False  # examples that share a text, also through others, form one group
     dev_share: Share = 0.1  # share of train's groups in a dev split that is carved from train
     retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
@@ -185,6 +185,8 @@ def facts(entry: Registered) -> TaskFacts:
             find_metric(str(name))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+    if stated.keep != "start" and stated.kind != TEXT:
+        raise ConfigError(f"{where}: keep={stated.keep!r} is for text tasks: leave it out")
     strange = sorted(set(stated.files) - set(SPLITS))
     if strange or not {"dev", "test"} & set(stated.files):
         raise ConfigError(
