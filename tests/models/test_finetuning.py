@@ -454,3 +454,16 @@ def test_labels_may_have_another_order_in_each_example(folder):
     assert head.answer(model, small.tokenizer(), turned, PARAMS, SPEC) == ["1", "0"]
     both = (head.steps(model, small.tokenizer(), ones, SPEC, PARAMS) for ones in (examples, turned))
     assert len({str(steps.pairs.targets.flat) for steps in both}) == 1
+
+
+def test_a_model_whose_encoder_has_an_output_of_its_own_class_chooses_answers():
+    from transformers import AutoModelForSeq2SeqLM, SwitchTransformersConfig
+
+    tokenizer = small.tokenizer()
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_heads": 2, "num_experts": 2}
+    config = SwitchTransformersConfig(
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, num_layers=2, **sizes
+    )
+    made = AutoModelForSeq2SeqLM.from_config(config).eval()
+    found = answer(made, tokenizer, examples(), LIKELIEST, replace(SPEC, precision="fp32"))
+    assert all(one in given for one, given in zip(found, CHOICES, strict=True))

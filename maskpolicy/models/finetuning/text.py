@@ -188,16 +188,15 @@ def _mean_log_likelihoods(model: Any, batch: Batch, owners: NDArray[np.int64]) -
     """
     import torch
     from torch.nn.functional import cross_entropy
-    from transformers.modeling_outputs import BaseModelOutput
 
     found = np.unique(owners, return_index=True, return_inverse=True)[1:]
     first, own = (torch.from_numpy(each).to(batch.source.device) for each in found)
-    states = model.get_encoder()(
-        input_ids=batch.source[first], attention_mask=batch.seen[first]
-    ).last_hidden_state
+    seen = batch.seen.long()  # see `label_logits`
+    read = model.get_encoder()(input_ids=batch.source[first], attention_mask=seen[first])
+    read["last_hidden_state"] = read.last_hidden_state[own]
     logits = model(
-        encoder_outputs=BaseModelOutput(last_hidden_state=states[own]),
-        attention_mask=batch.seen,
+        encoder_outputs=read,
+        attention_mask=seen,
         decoder_input_ids=batch.decoder,
         use_cache=False,
     ).logits.float()
