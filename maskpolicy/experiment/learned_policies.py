@@ -36,6 +36,9 @@ def tasks(
     """
     found = []
     names = block.fields.get(TRAIN_ON, ())
+    if isinstance(names, str):
+        what = "a list of tasks (tuple[str, ...] in the policy's class)"
+        raise schema.wrong(names, what, f"{where or block.label}.{TRAIN_ON}")
     for index, name in enumerate(names):
         place = f"{where or block.label}.{TRAIN_ON}[{index}]"
         if name in names[:index]:

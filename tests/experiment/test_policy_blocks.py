@@ -140,3 +140,10 @@ def test_a_row_learns_from_its_tasks_and_those_of_its_start(load_rows):
 def test_what_only_select_reads_is_in_no_fit(load_rows):
     block = load_rows("{name: starts-from, train_on: [wow], shown: 3}").policies[1]
     assert learned_policies.fitted_fields(block) == {"train_on": ["wow"], "init": None}
+
+
+def test_a_class_that_types_train_on_as_text_is_told_the_type(folder, load_rows):
+    path = folder / "of_text.py"
+    path.write_text(plugin("of-text", "train_on: str = 'wow'", *FITTED[1:]))
+    discovery.load_file(path)
+    assert "train_on: must be a list of tasks (tuple[str, ...] in" in refused(load_rows, "of-text")
