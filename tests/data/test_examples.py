@@ -363,3 +363,25 @@ def test_what_would_train_on_nothing_or_on_numbers_is_one_line(tmp_path, kind, g
     path = write(tmp_path / "b.jsonl", {"o": "a"}, {"o": "b"})
     match = f"{path}, line 1: task '{kind} without': .*{says}"
     refused(read, f"{kind} without", tmp_path, "train", error=DataError, match=match)
+
+
+LOOKED_UP = """
+    def evidence(self, rows, beside, split):
+        return lambda row, example: "page of " + row["o"]
+
+    def evidence_files(self, rows, beside, split):
+        return [beside[0] / "pages.txt"]
+"""
+
+
+def test_the_second_text_of_a_label_task_may_lie_outside_the_rows(tmp_path):
+    code = KINDS.format(kind="label").replace("of mine", "looked up").replace(', "a b", tuple', "@")
+    code = code.replace("@(choices), start=2", ', choices=("a", "b")')
+    (tmp_path / "own.py").write_text(code + LOOKED_UP)
+    discovery.load_file(tmp_path / "own.py")
+    path = write(tmp_path / "b.jsonl", {"o": "a"}, {"o": "b"})
+    made = block("label looked up")
+    found = examples.read_split(made, "test", tmp_path, contexts=False).examples
+    assert [one.context for one in found] == ["page of a", "page of b"]
+    files = examples.files(made, "test", tmp_path, contexts=False)
+    assert files == [path, tmp_path / "pages.txt"]

@@ -22,7 +22,7 @@ from maskpolicy.data.datafiles.fields import alike
 from maskpolicy.data.datafiles.rows import Malformed, Row
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import TaskBlock
-from maskpolicy.experiment.task_kinds import LABEL, PAIRS, SPAN, TAGS
+from maskpolicy.experiment.task_kinds import LABEL, PAIRS, SPAN, TAGS, TASK_KINDS
 from maskpolicy.plugins import hooks, registry
 
 T = TypeVar("T")
@@ -66,12 +66,12 @@ class Reading:
 def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> Split:
     """Read train, dev or test of a task in file order, from files in `folder` or the Hub.
 
-    With `contexts=False`, contexts outside the rows are read only if the block has `context: true`.
-    Raises DataError for a missing file, a malformed row (unless the block has `on_error: skip`) and
-    a split without examples.
+    With `contexts=False`, contexts outside the rows are read only if the block has `context: true`
+    or the task's kind always reads them. Raises DataError for a missing file, a malformed row
+    (unless the block has `on_error: skip`) and a split without examples.
     """
     reading = opened(block, split, folder)
-    if contexts or block.context:
+    if contexts or block.context or TASK_KINDS[reading.task.facts.kind].reads_context:
         look_up(reading)
     examples = [example for _, example in reading.kept]
     if block.context:
@@ -133,7 +133,8 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     task = sources.task(block)
     source = sources.find_split(task, split, folder)
     companions = hooks.EVIDENCE_FILES.of(task.plugin)
-    if companions is None or not (contexts or block.context):
+    contexts = contexts or block.context or TASK_KINDS[task.facts.kind].reads_context
+    if companions is None or not contexts:
         return list(source.files)
     reading = Reading(task, source, Malformed("", skip=True))
     _map(reading)
