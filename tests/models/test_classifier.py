@@ -432,3 +432,10 @@ def test_an_answer_to_read_is_in_a_tuple_because_its_letters_would_be_answers(tm
     write_rows(tmp_path / "a.jsonl", *({"q": f"where {n}"} for n in range(9)))
     with pytest.raises(DataError, match=r"a\.jsonl, line \d: reading: give 'Ulm' in a tuple"):
         contexts.find_contexts(TaskBlock("reads", "reads"), "train", tmp_path)
+
+
+def test_one_blank_is_between_a_prefix_and_its_text():
+    model, tokenizer = encoders.model("roberta"), encoders.tokenizer("roberta")
+    texts = [(before, small.TEXTS[6]) for before in ("Boats.", "Boats. ", "Boats.\n")]
+    found = pair_scores.scores(model, tokenizer, texts, "pll", PAIR_SPEC)
+    assert found == pytest.approx(found[:1].repeat(3), abs=1e-4)

@@ -78,13 +78,13 @@ def scores(
 ) -> NDArray[np.float64]:
     """Return the log-likelihood of each text given its prefix, (n,), in nats.
 
-    `texts` are (prefix, text), and `choose` is one of task_kinds.PAIR_SCORES. A batch has
-    `spec.batch_tokens` tokens of texts of equal length. Raises DataError for a text without tokens,
-    or with more than the model reads.
+    `texts` are (prefix, text), with one blank between them, and `choose` is one of
+    task_kinds.PAIR_SCORES. A batch has `spec.batch_tokens` tokens of texts of equal length. Raises
+    DataError for a text without tokens, or with more than the model reads.
     """
     import torch
 
-    pairs = _Texts(model, tokenizer, texts, spec)
+    pairs = _Texts(model, tokenizer, [(prefix.rstrip(), text) for prefix, text in texts], spec)
     device, module = next(model.parameters()).device, model.eval()
     logits: Callable[..., torch.Tensor] = text_to_text.label_logits
     if not model.config.is_encoder_decoder:
