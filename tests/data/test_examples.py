@@ -347,11 +347,17 @@ def test_an_error_in_a_users_evidence_is_one_line(tmp_path, capitals):
         ("span", '("b",), context="a b"', "has no start, the character .* at which 'b' begins"),
         ("text", "(), answerable=False", "has no target: answerable=False is for span tasks"),
         ("label", '("1",)', "has no choices, so its target is a number, which accuracy does not"),
+        (
+            "label",
+            '("a", "b"), choices=("a", "b")',
+            "has 2 targets, and an example of a label task",
+        ),
     ],
 )
 def test_what_would_train_on_nothing_or_on_numbers_is_one_line(tmp_path, kind, given, says):
+    name = f"{kind} without {len(given)}"
     changes = {
-        "of mine": "without",
+        f"{kind} of mine": name,
         '{"test": "b.jsonl"}': '{"train": "b.jsonl", "test": "b.jsonl"}',
         '(target,), "a b", tuple(choices), start=2': given,
     }
@@ -361,8 +367,8 @@ def test_what_would_train_on_nothing_or_on_numbers_is_one_line(tmp_path, kind, g
     (tmp_path / "own.py").write_text(code)
     discovery.load_file(tmp_path / "own.py")
     path = write(tmp_path / "b.jsonl", {"o": "a"}, {"o": "b"})
-    match = f"{path}, line 1: task '{kind} without': .*{says}"
-    refused(read, f"{kind} without", tmp_path, "train", error=DataError, match=match)
+    match = f"{path}, line 1: task '{name}': .*{says}"
+    refused(read, name, tmp_path, "train", error=DataError, match=match)
 
 
 LOOKED_UP = """

@@ -22,7 +22,7 @@ from maskpolicy.data.datafiles.fields import alike
 from maskpolicy.data.datafiles.rows import Malformed, Row
 from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import TaskBlock
-from maskpolicy.experiment.task_kinds import LABEL, PAIRS, SPAN, TAGS, TASK_KINDS
+from maskpolicy.experiment.task_kinds import LABEL, PAIRS, SPAN, TAGS, TASK_KINDS, TEXT
 from maskpolicy.plugins import hooks, registry
 
 T = TypeVar("T")
@@ -334,6 +334,8 @@ def _misfit(example: Example, task: sources.Task, official: str) -> str:
     choices, targets, kind = example.choices, example.targets, task.facts.kind
     if kind != SPAN and not (targets or example.answerable):
         return "has no target: answerable=False is for span tasks alone"
+    if len(targets) > 1 and kind not in (TEXT, SPAN):
+        return f"has {len(targets)} targets, and an example of a {kind} task has one: give one"
     if kind == TAGS and targets:
         words, tags = len(example.source.split(" ")), len(targets[0].split())
         return "" if words == tags else f"has {words} words and {tags} tags: give each word a tag"
