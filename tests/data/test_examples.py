@@ -391,3 +391,15 @@ def test_the_second_text_of_a_label_task_may_lie_outside_the_rows(tmp_path):
     assert [one.context for one in found] == ["page of a", "page of b"]
     files = examples.files(made, "test", tmp_path, contexts=False)
     assert files == [path, tmp_path / "pages.txt"]
+
+
+def test_a_target_without_choices_is_a_finite_number(tmp_path):
+    code = KINDS.format(kind="label").replace("of mine", "of numbers")
+    (tmp_path / "own.py").write_text(code.replace("accuracy", "correlation"))
+    discovery.load_file(tmp_path / "own.py")
+    path = write(tmp_path / "b.jsonl", {"o": "0.5"}, {"o": "-1e3"})
+    assert [one.targets for one in read("label of numbers", tmp_path)] == [("0.5",), ("-1e3",)]
+    for text in ("half", "nan", "inf"):
+        write(path, {"o": "0.5"}, {"o": text})
+        match = f"{path}, line 2: .*no choices, and its target '{text}' is not a number"
+        refused(read, "label of numbers", tmp_path, error=DataError, match=match)

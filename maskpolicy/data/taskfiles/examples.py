@@ -7,9 +7,10 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count, dropwhile, islice
+from math import isfinite
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
@@ -348,9 +349,11 @@ def _misfit(example: Example, task: sources.Task, official: str) -> str:
         return "" if is_there else f"{said!r} does not start at character {at} of its context"
     metric = METRICS.get(task.own_metric)
     is_of_texts = metric is not None and not metric.numbers and isinstance(metric.version, int)
-    if kind == LABEL and not choices and is_of_texts:
+    if kind == LABEL and targets and not choices and is_of_texts:
         what = f"so its target is a number, which {task.own_metric} does not compare"
         return f"its Example has no choices, {what}: give all labels as choices"
+    if kind == LABEL and targets and not choices and not _is_number(targets[0]):
+        return f"its Example has no choices, and its target {targets[0]!r} is not a number"
     most = {PAIRS: 2, LABEL: len(choices)}.get(kind)
     if not most or len({*choices, *targets}) == len(choices) == most:
         return ""
@@ -359,6 +362,12 @@ def _misfit(example: Example, task: sources.Task, official: str) -> str:
         f"choices of its Example must be {what}, each once and one of them the target, not "
         f"{choices!r:.60}"
     )
+
+
+def _is_number(text: str) -> bool:
+    with suppress(ValueError):
+        return isfinite(float(text))
+    return False
 
 
 def _whole(example: Example, default: str) -> Example:
