@@ -28,7 +28,7 @@ from maskpolicy.experiment.budgets import resolve_auto
 from maskpolicy.models.learned import extractor, windows
 from maskpolicy.models.text_to_text import training_loss
 from maskpolicy.models.training.loop import WORKERS_ON_GPU, Feed, train
-from maskpolicy.models.training.optimization import Optimization, Start
+from maskpolicy.models.training.optimization import NoCheckpoints, Optimization, Start
 from maskpolicy.pipeline.graph.preflight import BART, CARDS
 
 _OURS = training.OURS
@@ -222,7 +222,7 @@ def _trained(setting: Setting, **parts: Any) -> Any:
     if "state" in parts:
         parts["state"].mkdir()
     steps = setting.masked(spec)
-    train(module, steps, training_loss(), spec, training.NoCheckpoints(), training.silent, **parts)
+    train(module, steps, training_loss(), spec, NoCheckpoints(), training.silent, **parts)
     return module.cpu()
 
 

@@ -31,6 +31,7 @@ from maskpolicy.experiment.task_kinds import AnswerParams
 from maskpolicy.models.finetuning.encoder_tasks import LabelTask
 from maskpolicy.models.loading import load_tokenizer, set_dropout
 from maskpolicy.models.training.loop import train
+from maskpolicy.models.training.optimization import NoCheckpoints
 from maskpolicy.pipeline.stages.evaluation import score
 
 Splits: TypeAlias = Mapping[str, Sequence[Example]]
@@ -66,7 +67,7 @@ def ours(model: Any, folder: Path, splits: Splits, spec: Training) -> NDArray[np
     steps = LABEL.steps(model, tokenizer, splits["train"], spec, PARAMS)
     set_dropout(model, spec.dropout)
     model.set_attn_implementation(spec.attention)
-    train(model, steps, LABEL.training_loss(), spec, _NoCheckpoints(), lambda *_: None)
+    train(model, steps, LABEL.training_loss(), spec, NoCheckpoints(), lambda *_: None)
     return np.stack(LABEL.scores(model, tokenizer, splits["test"], spec))
 
 
@@ -143,14 +144,6 @@ def report(glue: Path, seeds: int, spec: Training) -> str:
     if seeds > 1:
         lines.append(["std", *(f"{statistics.stdev(column):.1f}" for column in columns)])
     return markdown.table(["seed", "maskpolicy", "Trainer"], lines, numbers=True)
-
-
-class _NoCheckpoints:
-    def save(self, step: int, write: Callable[[Path], None]) -> None:
-        """Keep nothing: a benchmark is not resumed."""
-
-    def latest(self) -> None:
-        """There is never one."""
 
 
 @one_line_of_error()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison import Setting, noted
@@ -16,6 +15,7 @@ from maskpolicy.models.loading import set_dropout
 from maskpolicy.models.text_to_text import token_loss, training_loss
 from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.loop import train
+from maskpolicy.models.training.optimization import NoCheckpoints
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"
 _PEAK = "product of two matrices"
@@ -169,16 +169,6 @@ def per_token(setting: Setting) -> float:
             token_loss(model, batch)[0].backward()
     operations = int(counter.get_total_flops())
     return operations / (step.work["source_tokens"] + step.work["target_tokens"])
-
-
-class NoCheckpoints:
-    """No checkpoints."""
-
-    def save(self, step: int, write: Callable[[Path], None]) -> None:
-        """Keep nothing: a benchmark is not resumed."""
-
-    def latest(self) -> None:
-        """There is never one."""
 
 
 def silent(done: int, total: int, note: str) -> None:

@@ -39,6 +39,16 @@ class StepCheckpoints(Protocol):
     def latest(self) -> tuple[int, Path] | None: ...  # noqa: D102
 
 
+class NoCheckpoints:
+    """Those of a training that begins anew if it was stopped."""
+
+    def save(self, step: int, write: Callable[[Path], None]) -> None:
+        """Save nothing."""
+
+    def latest(self) -> None:
+        """Return None: there is never one."""
+
+
 class Optimization:
     """The state of a training: weights, optimizer, counts, and the best weights so far."""
 

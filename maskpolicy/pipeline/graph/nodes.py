@@ -15,7 +15,6 @@ from copy import copy
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 from maskpolicy.core.errors import ConfigError, StoreError, unknown
@@ -103,10 +102,9 @@ class StageRun:
 
         from maskpolicy.core import hardware
         from maskpolicy.models.training.loop import tracked, train
+        from maskpolicy.models.training.optimization import NoCheckpoints
 
-        checkpoints: Any = self.checkpoints
-        if "loss" in self.facts:
-            checkpoints = SimpleNamespace(latest=lambda: None, save=lambda step, write: None)
+        checkpoints = NoCheckpoints() if "loss" in self.facts else self.checkpoints
         self.facts["threads"] = torch.get_num_threads()
         on_cpu = hardware.device().type == "cpu"
         with tracked(self.local.tracker, self.logs, slug(self.name), on_cpu) as log:
