@@ -391,7 +391,7 @@ def finetune(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) 
     _finetune(params, splits, inputs, out, run)
 
 
-@stage("finetune-classifier", version=5)
+@stage("finetune-classifier", version=6)
 def finetune_classifier(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fine-tune on a label task for a learned policy, without its test examples.
 
