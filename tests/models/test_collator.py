@@ -12,6 +12,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import encoders
+import numpy as np
 import pytest
 import small
 import torch
@@ -449,3 +450,10 @@ def test_offsets_of_a_pair_are_not_those_of_its_first_text():
     rows = [{**pair, "text": "He died in 1893."}, {"input_ids": pair["input_ids"]}]
     made = [full._tokens(row)[2].tolist() for row in rows]
     assert made[0] == made[1]
+
+
+def test_spans_may_be_arrays_of_any_nesting():
+    for spans in ([np.array([0, 2])], [(np.int64(0), np.int64(2))], [torch.tensor([0, 2])]):
+        rows = [{**ROWS[0], "facts": spans}]
+        [labels] = collator(Column("facts"), columns="facts")(rows)["labels"]
+        assert words(labels)

@@ -57,9 +57,9 @@ def spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
     """Return the [start, end) characters in a column; null is [], further items are ignored."""
     if name not in row:
         raise DataError(f"key {name!r} is missing")
-    value = getattr(row[name], "tolist", lambda: row[name])()  # arrays in rows of a collator
-    items = [] if value is None else value if isinstance(value, list | tuple) else [value]
-    bounds = [[*item[:2]] if isinstance(item, list | tuple) else [] for item in items]
+    value = _plain(row[name])
+    items = [] if value is None else value if isinstance(value, list) else [value]
+    bounds = [item[:2] if isinstance(item, list) else [] for item in items]
     if any([type(bound) for bound in each] != [int, int] for each in bounds):
         raise DataError(f"key {name!r} must be a list of [start, end] characters")
     for begin, end in bounds:
@@ -119,3 +119,9 @@ def _of_kind(
     if not isinstance(value, kind) or (item and not all(isinstance(each, item) for each in value)):
         raise DataError(f"key {keys[0]!r} must be {words}, not {shown(value)}")
     return value
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with lists for tuples and arrays, which rows of a collator may have."""
+    value = getattr(value, "tolist", lambda: value)()
+    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
