@@ -242,7 +242,7 @@ def _table(
             yield row
         elif not names:
             names = row.value
-            check_keys(f"{path}, line {row.number}", layout.keys, names)
+            check_keys(f"{path}, line {row.number}", layout.keys or filter(None, names), names)
         elif len(row.value) != len(names):
             reason = f"has {len(row.value)} cells, not {len(names)} ({', '.join(names)})"
             yield Row(row.place, row.number, error=reason)
@@ -448,7 +448,8 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
             stream = unpacked
         try:
             file = ParquetFile(stream)
-            check_keys(str(path), layout.keys, file.schema_arrow.names)
+            names = file.schema_arrow.names
+            check_keys(str(path), layout.keys or names, names)
             part, columns = layout.part, list(layout.keys) or None
             groups = range(part.begin, file.num_row_groups if part.end is None else part.end)
             number = part.before
