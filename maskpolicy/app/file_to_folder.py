@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from maskpolicy.app import progress
 from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.progress import StageSummary
+from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
 from maskpolicy.core.version import VERSION
 from maskpolicy.data.corpus.passages import Passages
@@ -42,7 +43,8 @@ from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.stages import Graph
-from maskpolicy.pipeline.stages.evaluation import read_examples
+from maskpolicy.pipeline.stages.evaluation import WINDOWS, read_examples
+from maskpolicy.pipeline.stages.params import WindowsParams
 from maskpolicy.pipeline.stages.preparation import SIZE_FACT
 from maskpolicy.pipeline.store.artifacts import Store, available
 from maskpolicy.pipeline.store.opening import open_store
@@ -132,23 +134,22 @@ class StoreCounter:
 
         Raises the error of a stage that fails.
         """
-        stage = stages.train_examples(experiment, task, self.store.hash_file)
-        examples = read_examples(self._computed(stage)[0], "train")
+        read = stages.train_examples(experiment, task, self.store.hash_file)
         if kind_of(find_plugin("task", task.name)) != SPAN:
-            return len(examples)
+            return len(read_examples(self._computed(read)[0], "train"))
         from transformers import AutoConfig
 
         from maskpolicy.models import families, loading, scratch
-        from maskpolicy.models.finetuning.encoder_tasks import windows
 
-        model, stage = experiment.model, stages.tokenizer(experiment, self.store.hash_file)
-        tokenizer = loading.load_tokenizer(str(self._computed(stage)[0]))
+        model, tokenizer = experiment.model, stages.tokenizer(experiment, self.store.hash_file)
         if model.is_scratch:
             most: tuple[int | None, int | None] = scratch.preset(model).positions, None
         else:
             most = families.limits(loading.load_weights(AutoConfig, model.name, model.revision))
-        spec = experiment.budget("finetune", experiment.policies[0], task)
-        return len(windows(examples, tokenizer, families.within(spec, most)))
+        spec = families.within(experiment.budget("finetune", experiment.policies[0], task), most)
+        inputs = {"examples": read, "tokenizer": tokenizer}
+        counted = Stage("windows", task.label, WindowsParams(spec.max_source), inputs)
+        return int(read_json(self._computed(counted)[0] / WINDOWS))
 
     def _computed(self, stage: Stage) -> tuple[Path, Json]:
         [folder] = computed([stage], self.store)

@@ -105,5 +105,8 @@ def test_an_epoch_of_a_span_task_reads_every_window_of_its_contexts():
     for room, steps in ((512, 4), (64, 8)):  # of 3 examples 1 becomes dev; the others have 60 words
         tuned = f"finetune={{epochs: 2, batch_size: 1, max_source: {room}}}"
         task = "tasks=[{name: squad, data: tables}]"
-        made = load(model, ONE, task, tuned, "intermediate={steps: 1}").experiment
+        found = load(model, ONE, task, tuned, "intermediate={steps: 1}")
+        made = found.experiment
         assert made.budget("finetune", made.policies[0], made.tasks[0]).steps == steps
+    # counted once: every further command reads the number
+    assert sum(each["record"]["kind"] == "windows" for each in found.store.records()) == 2

@@ -19,6 +19,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models.families import bounded, limits, within
 from maskpolicy.models.finetuning import ANSWERING, TASK_HEADS
+from maskpolicy.models.finetuning.encoder_tasks import windows
 from maskpolicy.models.loading import load_tokenizer, load_weights, set_attention
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
@@ -26,10 +27,11 @@ from maskpolicy.pipeline.stages.params import (
     EvaluateParams,
     MajorityParams,
     TaskParams,
+    WindowsParams,
 )
 from maskpolicy.plugins import discovery as plugin_files
 
-AUDIT = "audit.json"
+AUDIT, WINDOWS = "audit.json", "windows.json"
 RESULT, PREDICTIONS = "result.json", "predictions.jsonl"
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,14 @@ def audit(params: AuditParams, inputs: Folders, out: Path, run: StageRun) -> Non
     (out / AUDIT).write_text(json.dumps(found, indent=1, sort_keys=True), encoding="utf-8")
     for line in audits.notes(run.name, found):
         log.warning("%s", line)
+
+
+@stage("windows")
+def count_windows(params: WindowsParams, inputs: Folders, out: Path, run: StageRun) -> None:
+    """Count the windows in which training reads the examples of a span task."""
+    examples, spec = read_examples(inputs["examples"], "train"), Training(**vars(params))
+    cuts = windows(examples, load_tokenizer(str(inputs["tokenizer"])), spec)
+    (out / WINDOWS).write_text(str(len(cuts)), encoding="utf-8")
 
 
 def read_examples(folder: Path, split: str) -> list[Example]:

@@ -95,6 +95,13 @@ class AuditParams(HeadParams):
     positions: int | None
 
 
+@dataclass(frozen=True)
+class WindowsParams:
+    """The limit on a span task's windows."""
+
+    max_source: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class MajorityParams:
     """A task whose answers are guessed without a model."""
