@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from maskpolicy.core.errors import DataError, StoreError
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.files import PART, check_folder, read_json, sha256, write_file
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
@@ -32,6 +32,15 @@ def check(folder: Path) -> None:
     check_folder(folder, (FILE,))
     if folder.is_dir() and any(folder.iterdir()) and not is_board(folder):
         raise StoreError(f"{folder}: holds the results of a run: choose another --out")
+
+
+def check_other(path: Path, option: str) -> None:
+    """Raise ConfigError for a folder or page that holds a run's board, or one of given scores."""
+    folder = path.absolute().parent if path.name == "leaderboard.html" else path
+    what = "a run" if (folder / "results").is_dir() else "given scores"
+    if what == "a run" or (folder / manifest.NAME).is_file():
+        why = f"holds {what}, whose own board would be lost"
+        raise ConfigError(f"{option} {path}: {why}: name another")
 
 
 def seal(folder: Path) -> None:

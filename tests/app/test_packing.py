@@ -13,7 +13,7 @@ import pytest
 
 import maskpolicy as mp
 from maskpolicy.app import packing
-from maskpolicy.core.errors import DataError
+from maskpolicy.core.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -119,3 +119,16 @@ def test_a_joined_board_does_not_replace_the_board_of_a_run(call, refused, run):
     assert not (run / "leaderboard.json").exists()
     assert call("leaderboard", run, other, "--out", "both")[0] == 0
     assert call("leaderboard", run, other, "--out", "both")[0] == 0
+
+
+def test_a_page_of_several_runs_replaces_neither_that_of_a_run_nor_given_scores(refused, call, run):
+    other = folders.write(Path("other"), {"none": 0.2, "span": 0.4}, n=12)
+    page = run / "leaderboard.html"
+    assert f"--html {page}: holds a run" in refused("leaderboard", run, other, "--html", page)
+    both = mp.load(run, other)
+    for save, path in ((both.page, page), (both.save, run)):
+        with pytest.raises(ConfigError, match=f"{path}: holds a run, whose own board"):
+            save(path)
+    Path("it.csv").write_text("system,example,score\na,1,0\na,2,1\nb,1,1\nb,2,0\n")
+    assert call("board", "it.csv", "--out", "given")[0] == 0
+    assert "given: holds given scores" in refused("leaderboard", run, "--out", "given")

@@ -49,14 +49,15 @@ def leaderboard(
 ) -> None:
     """Join the results of runs into one leaderboard."""
     from maskpolicy.app import packing
-    from maskpolicy.leaderboard import report
+    from maskpolicy.leaderboard import report, stored_board
     from maskpolicy.leaderboard.build import build_leaderboard
     from maskpolicy.leaderboard.page import save_page
     from maskpolicy.leaderboard.report import save_report
     from maskpolicy.leaderboard.results.cell import read_run
 
-    if out is not None and (out / "results").is_dir():
-        raise ConfigError(f"--out {out}: holds a run, whose own board would be lost: name another")
+    for option, path in (("--out", out), ("--html", html if len(runs) > 1 else None)):
+        if path is not None:
+            stored_board.check_other(path, option)
     with packing.opened(runs) as opened:
         read = [read_run(folder) for folder in opened.folders]
         board = build_leaderboard(read, baseline=baseline, mixed=mixed)
