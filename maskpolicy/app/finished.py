@@ -73,18 +73,20 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
     @wraps(function)
     def called(*args: Params.args, **kwargs: Params.kwargs) -> Returned:
         try:
-            passed = signature.bind(*args, **kwargs).arguments
+            passed = signature.bind(*args, **kwargs)
         except TypeError as error:
             names = ", ".join(name for name in signature.parameters if name != "self")
             raise ConfigError(f"{function.__name__}: {error}: its arguments are {names}") from None
-        for name, value in passed.items():
+        for name, value in passed.arguments.items():
             parameter = signature.parameters[name]
             kinds = str(parameter.annotation)
             is_one = kinds in _TEXTS and parameter.kind is not parameter.VAR_POSITIONAL
             if is_one and not isinstance(value, _TEXTS[kinds]):
                 raise ConfigError(f"{name}: must be {kinds}, not {type(value).__name__}")
+            if "Path" in kinds and isinstance(value, _PATH) and str(value).startswith("~/"):
+                passed.arguments[name] = Path(value).expanduser()
         try:
-            return function(*args, **kwargs)
+            return function(*passed.args, **passed.kwargs)
         except MaskpolicyError as error:
             text = translated(str(error), loads="plugins" in signature.parameters)
             if text == str(error):

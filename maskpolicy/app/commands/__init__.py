@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -55,7 +56,7 @@ class Commands(TyperGroup):
         """Run one command; with `--debug`, at any position, raise errors instead."""
         words = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in words
-        words = [word for word in words if word != "--debug"] or ["--help"]
+        words = [_at_home(word) for word in words if word != "--debug"] or ["--help"]
         try:
             _check_alone()
             with _orderly_end():
@@ -84,6 +85,13 @@ class Commands(TyperGroup):
             if args[0].endswith((".yaml", ".yml")) or args[0] in names:
                 ctx.fail(f"{args[0]!r} is an experiment: write `maskpolicy run {args[0]}`")
         return super().resolve_command(ctx, args)
+
+
+def _at_home(word: str) -> str:
+    """Return --option=~/path with the home folder, which a shell does not fill in there."""
+    option, _, value = word.partition("=")
+    is_path = option.startswith("--") and value.startswith("~/")
+    return f"{option}={Path(value).expanduser()}" if is_path else word
 
 
 def _check_alone() -> None:
