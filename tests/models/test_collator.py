@@ -457,3 +457,16 @@ def test_spans_may_be_arrays_of_any_nesting():
         rows = [{**ROWS[0], "facts": spans}]
         [labels] = collator(Column("facts"), columns="facts")(rows)["labels"]
         assert words(labels)
+
+
+def test_masks_are_the_same_whatever_holds_the_numbers_of_a_row():
+    text = "Ada Lovelace was born near the old park in the town of Ulm in 1893. " * 3
+    row = {**encoded(text), "text": text, "facts": [(0, 3), (4, 12)]}
+    lists = {
+        **row,
+        "offset_mapping": [*map(list, row["offset_mapping"])],
+        "facts": [[0, 3], [4, 12]],
+    }
+    arrays = {**lists, **{name: np.asarray(lists[name]) for name in ("input_ids", "facts")}}
+    made = [collator(columns="facts")([each]) for each in (row, lists, arrays)]
+    assert same(made[0], made[1]) and same(made[1], made[2])

@@ -57,7 +57,7 @@ def spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
     """Return the [start, end) characters in a column; null is [], further items are ignored."""
     if name not in row:
         raise DataError(f"key {name!r} is missing")
-    value = _plain(row[name])
+    value = plain(row[name])
     items = [] if value is None else value if isinstance(value, list) else [value]
     bounds = [item[:2] if isinstance(item, list) else [] for item in items]
     if any([type(bound) for bound in each] != [int, int] for each in bounds):
@@ -121,7 +121,7 @@ def _of_kind(
     return value
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value with lists for tuples and arrays, which rows of a collator may have."""
     value = getattr(value, "tolist", lambda: value)()
-    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
+    return [*map(plain, value)] if isinstance(value, list | tuple) else value

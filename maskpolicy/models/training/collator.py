@@ -268,8 +268,9 @@ class MaskingCollator:
         ]
 
     def _key(self, row: Mapping[str, Any]) -> str:
-        arrays = (row.get(name) for name in ("input_ids", "offset_mapping", *self.columns))
-        content = [getattr(value, "tolist", lambda value=value: value)() for value in arrays]
+        arrays = (row.get(name) for name in ("input_ids", "offset_mapping"))
+        content = [None if value is None else np.asarray(value).tolist() for value in arrays]
+        content += [fields.plain(row.get(name)) for name in self.columns]
         text = repr((row.get("id"), row.get("text"), content))
         return blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
 
