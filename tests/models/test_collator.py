@@ -470,3 +470,11 @@ def test_masks_are_the_same_whatever_holds_the_numbers_of_a_row():
     arrays = {**lists, **{name: np.asarray(lists[name]) for name in ("input_ids", "facts")}}
     made = [collator(columns="facts")([each]) for each in (row, lists, arrays)]
     assert same(made[0], made[1]) and same(made[1], made[2])
+
+
+@pytest.mark.parametrize("second", ["The old park.", "by"])
+def test_offsets_of_a_pair_are_known_by_its_second_text_if_the_first_is_one_token(second):
+    pair = encoded("the", text_pair=second)
+    rows = [{**pair, "text": "the"}, {"input_ids": pair["input_ids"]}]
+    made = [collator()._tokens(row)[0] for row in rows]
+    assert made[0] == made[1]

@@ -291,7 +291,7 @@ class MaskingCollator:
             ids = np.asarray(ids, np.int32)
             plain = ~np.isin(ids, self._removed)
             own = as_spans([] if offsets is None else np.asarray(offsets))
-            if text is None or offsets is None or (np.diff(own[plain, 0]) < 0).any():  # of a pair
+            if text is None or offsets is None or not _are_of(text, own[plain]):
                 return self._decoded(ids[plain], text)
             if counts_blanks(self.tokenizer):
                 own = as_spans(without_blanks(own.tolist(), text))
@@ -360,6 +360,11 @@ class StepCollator:
         step = self.first + number // self.batches
         progress = min(step, self.steps - 1) / self.steps
         return self.collator._batch(rows, self.collator.seed, [step] * len(rows), progress)
+
+
+def _are_of(text: str, offsets: Spans) -> bool:
+    """Return whether offsets (t, 2) are those of one text, and not of a pair of texts."""
+    return offsets.max(initial=0) <= len(text) and not (np.diff(offsets, axis=0) < 0).any()
 
 
 def _check_number(name: str, number: Any, allowed: Any) -> None:
