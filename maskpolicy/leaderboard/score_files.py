@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from maskpolicy.core.errors import ConfigError, DataError, cause
 from maskpolicy.core.files import read_json
@@ -140,8 +138,8 @@ def _scored(frame: DataFrame, metric: str, where: str) -> list[float]:
         )
     found = []
     for number, (one, many) in enumerate(zip(frame[PREDICTION], frame[REFERENCE], strict=True), 1):
-        several = many if isinstance(many, list | tuple | np.ndarray) else [many]
-        if any(text is None or text != text for text in (one, *several)) or not len(several):
+        several = [*many] if isinstance(many, Iterable) and not isinstance(many, str) else [many]
+        if any(text is None or text != text for text in (one, *several)) or not several:
             raise DataError(f"{where}line {number} of the table has no prediction or no reference")
         found.append(known.score(str(one), [*map(str, several)]))
     return found

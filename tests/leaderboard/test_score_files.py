@@ -277,3 +277,15 @@ def test_the_newest_log_of_inspect_ai_counts_whatever_its_folder(tmp_path, monke
     frame, notes = read_scores([tmp_path])
     assert [*frame["score"]] == ["1"]
     assert notes == ["older logs of a system and task are left out: 2024-01-01_qa.eval"]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, frozenset, pd.Index, pd.Series])
+def test_references_may_be_in_any_collection(kind):
+    row = {
+        "system": "a",
+        "task": "t",
+        "example": 1,
+        "prediction": "x",
+        "reference": kind(["x", "y"]),
+    }
+    assert score_files.named(pd.DataFrame([row]), {})["score"].tolist() == [1.0]
