@@ -46,6 +46,7 @@ _LARGEST = sys.float_info.max
 _SIMILAR = 0.8  # difflib's ratio from which a name counts as a misspelt hook
 Scorer: TypeAlias = Callable[[str, Sequence[str]], float]
 """(prediction, the acceptable answers of its example) -> a score from 0 to 1."""
+_FIELDS = "__dataclass_fields__"  # in the dictionary of a class that @dataclass has seen
 OWN_NAMES = {"policy": "none", "analysis": "all"}  # names with a meaning of their own
 
 
@@ -327,16 +328,25 @@ def check_hooks(kind: str, plugin: type, what: str) -> None:
 
 def _check_defaults(plugin: type, own: set[str], what: str) -> None:
     """Raise ConfigError for a subclass of a dataclass with fields that `dataclass` did not see."""
-    typed = {n for n, t in inspect.get_annotations(plugin).items() if "ClassVar" not in str(t)}
-    plain = {n for n, value in vars(plugin).items() if not hasattr(value, "__get__")}
-    unseen = own & plain - typed
-    if own and "__dataclass_fields__" not in vars(plugin):
-        unseen |= typed
-    for name in sorted(unseen):
+    types = {} if not own or _FIELDS in vars(plugin) else inspect.get_annotations(plugin)
+    typed = {
+        n for n, t in types.items() if not (n[0] == "_" or n.isupper() or "ClassVar" in str(t))
+    }
+    for name in sorted({name for name in own if _is_unseen(plugin, name)} | typed):
         raise ConfigError(
             f"{what}: `{name}` has no effect in this subclass: write `{name}: TYPE = ..`, and "
             "@dataclass(frozen=True) above the class"
         )
+
+
+def _is_unseen(plugin: type, field: str) -> bool:
+    """Return whether a class, or one before that of the field, has another default for it."""
+    for each in plugin.__mro__:
+        if _FIELDS in vars(each) and field in inspect.get_annotations(each):
+            break
+        if field in vars(each):
+            return not hasattr(vars(each)[field], "__get__")
+    return False
 
 
 def _check_form(hook: hooks.Hook[Any], plugin: type, is_field: bool, what: str) -> None:

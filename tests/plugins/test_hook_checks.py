@@ -226,3 +226,13 @@ def test_a_method_with_more_has_the_parameters_of_the_one_that_it_overrides():
     assert hooks.SELECT.extra(others) == hooks.SELECT.extra(others()) == {"example"}
     assert hooks.SELECT.extra(plain()) == set()
     assert hooks.SELECT.extra(type("Own", (), {"select": lambda self, *two, **more: 0})) == set()
+
+
+def test_a_default_of_a_class_in_between_is_refused_and_helpers_of_a_class_are_not():
+    between = type("Between", (made(),), {"ratio": 0.4})
+    mixed = dataclass(type("Mixed", (type("Mixin", (), {"ratio": 0.4}), made()), {}))
+    for plugin in (type("Last", (between,), {}), mixed):
+        assert plugin().ratio == 0.5
+        refused(check, "policy", plugin, "it", match="`ratio` has no effect in this subclass")
+    helpers = {"__annotations__": {"_seen": "dict", "LIMIT": "int"}, "_seen": {}, "LIMIT": 3}
+    check("policy", type("Helped", (made(),), helpers), "it")
