@@ -157,7 +157,7 @@ def test_sentences_are_read_with_tags_in_one_scheme(conll, tmp_path):
     [
         ("Peter PER", {}, r"test\.txt, line 1: the tag 'PER' of 'Peter' is neither O nor like B-P"),
         ("Peter", {"tag": 3}, r"line 1: 'Peter' has no column 3"),
-        ("10\xa0000 O", {}, r"line 1: the word '10\\xa0000' is empty or holds a blank"),
+        ("10 000\tO", {}, r"line 1: the word '10 000' is empty or holds a blank: write _"),
         ("\xa0 O", {}, "line 1: 'O' has no column 1"),
         ("Jan\tO\n\xa0\tO", {}, r"line 1: the word '\\xa0' is empty or holds a blank"),
     ],
@@ -195,3 +195,10 @@ def test_comments_have_any_number_of_cells(tmp_path, comment):
     (tmp_path / "test.txt").write_text(f"{comment}\n1\tAda\tx\tB-PER\n2\tspoke\tx\tO\n")
     (one,) = read("ner", tmp_path, fields={"word": 1, "tag": 3})
     assert (one.source, one.targets) == ("Ada spoke", ("B-PER O",))
+
+
+def test_a_word_may_hold_a_no_break_space(conll):
+    (conll / "test.txt").write_text("10\xa0000 B-QTY\nm O\n")
+    assert [(one.source, one.targets[0]) for one in read("ner", conll)] == [
+        ("10\xa0000 m", "B-QTY O")
+    ]
