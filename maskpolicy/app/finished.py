@@ -19,7 +19,7 @@ from maskpolicy.analyses.plots import drawing
 from maskpolicy.analyses.plots.plot_data import Bars, Marked, Plot, Series
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, unknown
 from maskpolicy.core.types import Json
-from maskpolicy.leaderboard import report, stored_board
+from maskpolicy.leaderboard import report
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_forms, save_page
@@ -263,16 +263,12 @@ class Runs:
     @_method
     def page(self, path: str | Path) -> Path:
         """Write the leaderboard as one HTML page and return its path; raises StoreError."""
-        if len(self.runs) > 1:
-            stored_board.check_other(Path(path), "path")
         save_page(self.board, Path(path).absolute(), "path")
         return Path(path)
 
     @_method
     def save(self, folder: str | Path) -> Path:
         """Write the page, JSON, Markdown, CSV and LaTeX to a folder; raises StoreError."""
-        if len(self.runs) > 1:
-            stored_board.check_other(Path(folder), "folder")
         save_forms(self.board, Path(folder))
         return Path(folder)
 

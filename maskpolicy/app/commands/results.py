@@ -55,9 +55,8 @@ def leaderboard(
     from maskpolicy.leaderboard.report import save_report
     from maskpolicy.leaderboard.results.cell import read_run
 
-    for option, path in (("--out", out), ("--html", html if len(runs) > 1 else None)):
-        if path is not None:
-            stored_board.check_other(path, option)
+    if out is not None:
+        stored_board.check_other(out, "--out")
     with packing.opened(runs) as opened:
         read = [read_run(folder) for folder in opened.folders]
         board = build_leaderboard(read, baseline=baseline, mixed=mixed)

@@ -33,7 +33,9 @@ _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
 
 
 def save_page(board: Board, path: Path, option: str = "--out", home: str = "") -> None:
-    """Write the page of a leaderboard atomically; a StoreError names the `option`."""
+    """Write the page of a leaderboard atomically; errors name the `option`."""
+    if len(board.runs) > 1:
+        stored_board.check_other(path, option)
     write_file(path, render(board, home).encode("utf-8", "replace"), option)
 
 
@@ -44,8 +46,8 @@ def save_forms(board: Board, out: Path, home: str = "") -> None:
     """
     if board.given is not None:
         stored_board.check(out)
-    report.save_report(board, out)
     save_page(board, out / "leaderboard.html", home=home)
+    report.save_report(board, out)
     if board.given is not None:
         stored_board.seal(out)
 
