@@ -256,7 +256,7 @@ def locate(text: str, folders: Sequence[Path]) -> Path | None:
 def _without_links(path: Path) -> Path:
     """Return the resolved path; of a link whose own ending says the format, only its folder's."""
     real = path.resolve()
-    is_named = real.is_dir() or real.suffix == path.suffix  # unlike a blob of the Hub's cache
+    is_named = real.is_dir() or real.suffix in (path.suffix, ".gz")  # unlike a blob of the Hub
     return real if is_named else path.parent.resolve() / path.name
 
 

@@ -155,3 +155,9 @@ def test_a_number_sign_begins_no_comment_on_the_command_line():
     assert values("a: 1", "", ["b=#1 it's", "c= #", "d=1 # one"]) == dict(
         a=1, b="#1 it's", c="#", d=1
     )
+
+
+def test_a_link_without_gz_names_its_gzipped_target(tmp_path):
+    (tmp_path / "real.jsonl.gz").write_bytes(b"")
+    (tmp_path / "a.jsonl").symlink_to("real.jsonl.gz")
+    assert [path.name for path in matches("a.jsonl", [tmp_path])] == ["real.jsonl.gz"]
