@@ -229,3 +229,10 @@ def test_a_status_estimates_the_time_from_other_experiments_as_a_plan_does(store
     execute([node("other", 1, pause=0.02)], store)
     found = status(store, node("mine", 2))
     assert (found.left, found.unknown) == (1, ()) and found.seconds
+
+
+def test_a_stage_whose_artifact_was_removed_is_left_and_did_not_fail(store):
+    execute([node("a", 1)], store)
+    store.drop(node("a", 1).key)
+    found = status(store, node("a", 1))
+    assert (found.failed, found.left) == ((), 1)

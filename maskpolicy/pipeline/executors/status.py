@@ -62,7 +62,8 @@ def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) ->
     lines, is_running = read_events(store.events(plan))
     latest = {line["key"]: line for line in lines if line.get("key") in missing}
     began = {line["key"]: line for line in lines if line["what"] == "started"}
-    failures = {key: line for key, line in latest.items() if line["what"] == "finished"}
+    # a stage that was computed, and whose artifact was removed since, is no failure
+    failures = {key: line for key, line in latest.items() if line.get("error") is not None}
     blocked = _dependents(failures, order) & missing - failures.keys()
     busy = {
         key: line
