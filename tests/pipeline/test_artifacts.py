@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from stores import KEY, OTHER, RECORDS, THIRD, commit, flip, names, save, text_of
 
 from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreError
@@ -244,3 +247,13 @@ def test_a_manifest_names_threads_and_instructions(monkeypatch):
     machine = manifest.surroundings.__wrapped__()["machine"]
     assert machine["threads"] == "3"
     assert machine["settings"]["ATEN_CPU_CAPABILITY"] == "avx2"
+
+
+def test_others_may_read_what_a_library_wrote_for_its_user_alone(store):
+    before = os.umask(0o002)
+    try:
+        with store.write(KEY, {}) as out:
+            save_file({"weights": np.zeros(2)}, out / "model.safetensors")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in store.path(KEY).iterdir()} == {0o664}

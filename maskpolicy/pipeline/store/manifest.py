@@ -58,12 +58,17 @@ def seal(
     if (folder / NAME).exists():
         raise StageError(f"a stage must not write {NAME}: choose another name for that file")
     files, folders = list[Path](), [folder]
+    allowed = folder.stat().st_mode & 0o666  # by the user's umask; safetensors ignores it
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise StageError(f"{path.relative_to(folder)}: a stage may write only plain files")
         if path.is_dir():
             folders.append(path)
             continue
+        mode = path.stat().st_mode
+        if mode & allowed != allowed:
+            with suppress(PermissionError):  # a link to a file of another user
+                path.chmod(mode | allowed)
         sync(path)
         files.append(path)
     for path in folders:
