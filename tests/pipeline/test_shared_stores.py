@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from stores import KEY, OTHER, RECORDS, commit, ended, flip, names, start, text_
 
 from maskpolicy.analyses.cache import derive
 from maskpolicy.core.errors import StoreError
+from maskpolicy.pipeline.graph.calls import answer_elsewhere, call_of
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
@@ -192,6 +193,17 @@ def test_a_read_only_store_can_be_read_and_says_that_it_cannot_be_written(small_
     assert all(outcome.hit for outcome in execute(tiny.diamond(), Store(root)).values())
     says = "Read-only file system.*--store"
     refused(execute, tiny.diamond(steps=7), Store(root), error=StoreError, match=says)
+
+
+@pytest.mark.parametrize(("options", "says"), [("ro,", "Read-only"), ("", "No space left")])
+def test_other_processes_say_why_a_store_cannot_be_written(small_disk, options, says):
+    store = Store(small_disk("size=64k") / "store")
+    commit(store)
+    with suppress(OSError):
+        (store.root / "ballast").write_bytes(bytes(1 << 16))
+    small_disk(f"remount,{options}size=64k")
+    call = call_of(tiny.node("a"), store, {}, run="0" * 64)
+    refused(answer_elsewhere, call, None, print, error=StoreError, match=f"{says}.*--store")
 
 
 def compute(root, graph, settings):

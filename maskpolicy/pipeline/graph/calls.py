@@ -209,6 +209,9 @@ def answer_elsewhere(call: Call, group: Group, report: Report) -> Answer:
     """
     store = _arrive(call)
     if not store.knows_run(call.run):
+        if store.root.is_dir():  # the command may have failed to note its run on a full disk
+            with store.disk.temporary(call.key, ours=True) as folder:
+                (folder / "probe").write_bytes(b"room")
         raise ConfigError(
             f"the store {store.place} is another one on {platform.node()}: put it on a file system "
             "that all hosts share, or in a bucket (--store s3://..)"
