@@ -163,3 +163,11 @@ def test_a_file_that_no_run_wrote_is_named(tmp_path, text):
     for reads in (run_folder.read_record, run_folder.store_of):
         with pytest.raises(DataError, match=r"run.json: not .*: .*remove it"):
             reads(tmp_path)
+
+
+def test_the_store_of_a_run_below_a_link_is_found(tmp_path):
+    (tmp_path / "scratch" / "deep").mkdir(parents=True)
+    (tmp_path / "here" / "store").mkdir(parents=True)
+    (tmp_path / "here" / "runs").symlink_to(tmp_path / "scratch" / "deep")
+    folder = saved(tmp_path / "here" / "runs" / "it", tmp_path / "here" / "store")
+    assert run_folder.store_of(folder) == str(tmp_path / "here" / "store")

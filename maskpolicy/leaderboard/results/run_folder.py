@@ -153,11 +153,16 @@ def save_record(
     from maskpolicy.core import hardware
 
     here = manifest.surroundings()
+    place = store.place
+    if not is_url(place):
+        place = os.path.relpath(place, folder)
+        if (folder / place).resolve() != (root := Path(store.place).resolve()):
+            place = os.path.relpath(root, folder.resolve())  # a link above the folder leads away
     record = {
         "experiment": experiment,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         **timing,
-        "store": store.place if is_url(store.place) else os.path.relpath(store.place, folder),
+        "store": place,
         "hardware": hardware.describe(),
         **here,
         **({"tuned": list(tuned)} if tuned else {}),
