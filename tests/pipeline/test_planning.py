@@ -236,3 +236,15 @@ def test_a_stage_whose_artifact_was_removed_is_left_and_did_not_fail(store):
     store.drop(node("a", 1).key)
     found = status(store, node("a", 1))
     assert (found.failed, found.left) == ((), 1)
+
+
+def test_the_time_left_of_a_resumed_stage_counts_only_the_steps_since(store, monkeypatch):
+    monkeypatch.setattr(events, "_INTERVAL", 0.0)
+    execute([node("a", 1)], store)
+    b = node("b", 2)
+    with running(store, b) as listen:
+        listen(Event("started", b))
+        listen(Event("advanced", b, 800, 1000))
+        begin(store, [b], 1000)
+        listen(Event("advanced", b, 850, 1000))
+        assert status(store, b).seconds == pytest.approx(3000, rel=0.01)

@@ -61,7 +61,13 @@ def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) ->
     perhaps = undecided(order, missing, store)  # one of each set of candidates is computed
     lines, is_running = read_events(store.events(plan))
     latest = {line["key"]: line for line in lines if line.get("key") in missing}
-    began = {line["key"]: line for line in lines if line["what"] == "started"}
+    began, first = dict[str, Json](), dict[str, Json]()
+    for line in lines:
+        if line["what"] == "started":
+            began[line["key"]] = line
+            first.pop(line["key"], None)
+        elif line.get("done") and first.get(line["key"], {}).get("total") != line["total"]:
+            first[line["key"]] = line  # a resumed stage begins at a later step
     # a stage that was computed, and whose artifact was removed since, is no failure
     failures = {key: line for key, line in latest.items() if line.get("error") is not None}
     blocked = _dependents(failures, order) & missing - failures.keys()
@@ -75,7 +81,8 @@ def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) ->
     unknown = costs.unknown(rest)
     needs = {each.key: cost.seconds for each in rest if (cost := costs.of(each)) is not None}
     for key, line in busy.items():
-        needs[key] = _seconds_left(line, began.get(key, line), needs.get(key, 0.0))
+        since = first[key] if line != first.get(key, line) else began.get(key, line)
+        needs[key] = _seconds_left(line, since, needs.get(key, 0.0))
     return Status(
         plan=plan,
         is_running=is_running,
@@ -113,8 +120,8 @@ def _dependents(failed: Collection[str], order: Sequence[Stage]) -> set[str]:
     return keys
 
 
-def _seconds_left(line: Mapping[str, Json], began: Mapping[str, Json], typical: float) -> float:
-    """Return the seconds left of a stage, by its last report or else its `typical` seconds."""
-    spent = (datetime.now(UTC) - datetime.fromisoformat(began["time"])).total_seconds()
-    done, total = line["done"], line["total"]
-    return max(0.0, (spent * total / done if done and total else typical) - spent)
+def _seconds_left(line: Mapping[str, Json], since: Mapping[str, Json], typical: float) -> float:
+    """Return the seconds left of a stage, by its progress `since` or else its `typical` seconds."""
+    spent = (datetime.now(UTC) - datetime.fromisoformat(since["time"])).total_seconds()
+    done, rest = line["done"] - since["done"], line["total"] - since["done"]
+    return max(0.0, (spent * rest / done if done and line["total"] else typical) - spent)
