@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -248,3 +249,12 @@ def test_the_time_left_of_a_resumed_stage_counts_only_the_steps_since(store, mon
         begin(store, [b], 1000)
         listen(Event("advanced", b, 850, 1000))
         assert status(store, b).seconds == pytest.approx(3000, rel=0.01)
+
+
+def test_a_second_run_is_shown_after_the_first_has_ended(store):
+    with ExitStack() as first:
+        first.enter_context(running(store, node("a", 1)))
+        with running(store, node("a", 1)) as listen:
+            first.close()
+            listen(Event("started", node("a", 1)))
+            assert [each.stage for each in status(store, node("a", 1)).under_way] == ["tiny-walk a"]

@@ -80,19 +80,18 @@ def plan_digest(order: Iterable[Stage]) -> str:
 def recorded(path: Path, listener: Listener) -> Iterator[Listener]:
     """Yield a listener that also writes events to a file of JSON lines, which `status` reads.
 
-    A lock beside the file shows that the run continues. A second run of the same plan, and a run
-    with a read-only store, write no events.
+    A lock beside the file shows that the run continues. A second run of the same plan writes events
+    once the first has ended, and a run with a read-only store none.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(f"{path}.lock", fallback_to_soft=False, thread_local=False)
-        lock.acquire(blocking=False)
-        path.write_text("")
-    except (OSError, Timeout):
-        yield listener
-        return
+    lock = FileLock(f"{path}.lock", fallback_to_soft=False, thread_local=False)
     author = {"host": platform.node(), "pid": os.getpid()}
     latest: dict[str, float] = {}
+
+    def take_file() -> None:
+        with suppress(OSError, Timeout):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
+            path.write_text("")
 
     def listen(event: Event) -> None:
         listener(event)
@@ -100,7 +99,10 @@ def recorded(path: Path, listener: Listener) -> Iterator[Listener]:
         if event.what == "advanced" and now - latest.get(event.stage.key, 0.0) < _INTERVAL:
             return
         latest[event.stage.key] = now
-        if outcome is not None and not outcome.here:  # the stage was found or not run
+        if not lock.is_locked:
+            take_file()
+        is_unknown = outcome is not None and not outcome.here  # the stage was found or not run
+        if is_unknown or not lock.is_locked:
             return
         line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **author}
         line |= {"what": event.what, "key": event.stage.key, "stage": event.stage.name}
@@ -111,6 +113,7 @@ def recorded(path: Path, listener: Listener) -> Iterator[Listener]:
         with suppress(OSError), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
+    take_file()
     try:
         yield listen
     finally:
