@@ -198,3 +198,12 @@ def test_a_bucket_that_cannot_be_written_is_one_line_before_any_work(place, serv
     server.denied = {"PUT"}
     line = refused("run", "tiny.yaml", "--store", f"s3://{server.name}/other")
     assert "no permission: check AWS_ACCESS_KEY_ID" in line
+
+
+@pytest.mark.parametrize("place", ["folder", "url"])
+def test_an_artifact_that_a_run_drops_while_a_store_is_verified_is_not_damaged(folder, url, place):
+    store = open_store({"folder": str(folder), "url": url}[place])
+    commit(store, KEY, "text")
+    assert KEY in store.committed()
+    store.drop(KEY)
+    assert store.verify(KEY) is None

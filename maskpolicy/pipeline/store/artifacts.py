@@ -153,7 +153,7 @@ class Store:
     def verify(self, key: str) -> str | None:
         """Read all files of an artifact again; return a text about the damage, or None.
 
-        Known digests are ignored, and nothing is moved.
+        Known digests are ignored, and nothing is moved. A removed artifact is not damaged.
         """
         if self.mirror:
             return self.mirror.damage(key)
@@ -163,7 +163,7 @@ class Store:
                 manifest.compare_key(sealed, str(self.path(key)))
                 self.digests.check(self.path(key), sealed, afresh=True)
         except manifest.Damaged as damage:
-            return str(damage)
+            return str(damage) if self.path(key).exists() else None
         return None
 
     def peek(self, key: str) -> Json | None:

@@ -116,8 +116,10 @@ class Mirror:
     def damage(self, key: str) -> str | None:
         """Read all files of an artifact in the bucket; return a text about damage, or None."""
         name = f"artifacts/{key}.json"
+        if (content := self.bucket.read(name)) is None:  # another machine has just removed it
+            return None
         try:
-            sealed = self._decode(name, self.bucket.read(name), key=key)
+            sealed = self._decode(name, content, key=key)
             manifest.compare_key(sealed, f"{self.bucket.url}/{name}")
         except manifest.Damaged as damage:
             return str(damage)
