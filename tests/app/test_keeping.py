@@ -207,3 +207,10 @@ def test_an_artifact_that_a_run_drops_while_a_store_is_verified_is_not_damaged(f
     assert KEY in store.committed()
     store.drop(KEY)
     assert store.verify(KEY) is None
+
+
+def test_the_folder_of_a_bucket_is_no_store(call, refused, folder, url):
+    call("store", "copy", folder, url)
+    place = url.removeprefix("file://")
+    said = refused("store", "copy", folder, place)
+    assert said == f"error: store {place}: holds a bucket: name its URL, {url} here\n"

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.files import slug
 from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.bucket import MARKER, open_bucket
 from maskpolicy.pipeline.store.mirror import Mirror
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:// is a folder
@@ -41,9 +42,10 @@ def open_store(
         if half := _HALF_URL.match(str(place)):
             rest = str(place)[half.end() :].lstrip("/")
             raise StoreError(f"store {place}: write {half[1]}://{rest} for a bucket")
-        return Store(Path(place).expanduser())  # a shell leaves the ~ of --store=~/x
-    from maskpolicy.pipeline.store.bucket import open_bucket
-
+        folder = Path(place).expanduser().absolute()  # a shell leaves the ~ of --store=~/x
+        if (folder / MARKER).is_file():
+            raise StoreError(f"store {place}: holds a bucket: name its URL, {folder.as_uri()} here")
+        return Store(folder)
     bucket = open_bucket(place.rstrip("/"), is_known=is_known)
     folder = (Path(cache) if cache else _default_cache()) / slug(place.rstrip("/"))
     try:
