@@ -97,7 +97,7 @@ def prepare(
     experiment = experiment_of(written, asked.file, StoreCounter(store))
     folder = out or _default_folder(written)
     if not is_dry:
-        run_folder.check(folder, written)
+        run_folder.check(folder, written, store.root)
         for blocks in (experiment.policies, experiment.tasks):
             run_folder.check_labels(folder, [block.label for block in blocks])
     whole = stages.build(experiment, store.hash_file, store.cut_file)

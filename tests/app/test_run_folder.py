@@ -78,3 +78,12 @@ def test_the_experiment_is_of_the_command_that_wrote_the_rest(monkeypatch):
     write(first, {}, 0.0, 1)
     kept = verbatim.read_experiment(first.folder / verbatim.WRITTEN)
     assert kept.keys == ("seeds=[1]",)
+
+
+@pytest.mark.usefixtures("two")
+def test_a_store_inside_the_folder_of_a_run_may_be_there_before_the_run():
+    Path("runs/it/store/artifacts").mkdir(parents=True)
+    asked = ExperimentOptions(Path("a/it.yaml"), store="runs/it/store")
+    assert prepare(asked).folder == Path("runs/it")
+    with pytest.raises(StoreError, match="runs/it: holds other files"):
+        prepare(ExperimentOptions(Path("a/it.yaml"), store="store"))

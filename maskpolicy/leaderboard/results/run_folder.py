@@ -41,18 +41,19 @@ NAMES = (  # of all that a run leaves in its folder, as patterns
 _TEXT = b"`maskpolicy run` was writing this folder; the same command writes it again.\n"
 
 
-def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
+def check(folder: Path, asked: WrittenExperiment | None = None, store: Path | None = None) -> None:
     """Raise StoreError unless a run can write to a folder; creates nothing.
 
-    A run writes and removes files by name. It therefore cannot use a folder with other files, or
-    with the results of another experiment than the one that is `asked`. It can use a run's folder
-    whose experiment was lost in a power failure, whichever experiment that was.
+    A run writes and removes files by name. It therefore cannot use a folder with files beside its
+    `store`, or with the results of another experiment than the one that is `asked`. It can use a
+    run's folder whose experiment was lost in a power failure, whichever experiment that was.
     """
     check_folder(folder)
     if not folder.is_dir():
         return
-    others = any(not path.name.endswith(PART) for path in folder.iterdir())
-    if others and not _is_of_run(folder):
+    homes = (store, *store.parents) if store is not None else ()
+    files = (path.absolute() for path in folder.iterdir() if not path.name.endswith(PART))
+    if any(path not in homes for path in files) and not _is_of_run(folder):
         raise StoreError(f"{folder}: holds other files: choose another --out")
     if asked is not None:
         check_owner(folder, asked)
