@@ -94,12 +94,12 @@ class Display:
         if self._printer.is_alive():
             self._printer.join()
 
-    def begin(self, key: str, name: str) -> None:
-        """Show a part, unless it is shown already."""
+    def begin(self, key: str, name: str, how: str = "started") -> None:
+        """Show a part, unless it is shown already; a file says `how` it has begun."""
         with self._changes:
             if key not in self._parts:
                 self._bars.add_task(name, total=None, key=key, words=words, note="")
-                self.say(f"… {name}: started", "verbose" if self._has_bars else "normal")
+                self.say(f"… {name}: {how}", "verbose" if self._has_bars else "normal")
 
     def report(self, key: str, done: int, total: int, note: str) -> None:
         """Show that `done` of `total` units of a part are finished; 0: the total is unknown."""
@@ -255,7 +255,7 @@ class RunProgress(Display):
             self.end(stage.key)
             self._print(stage, event.outcome)
             return
-        self.begin(stage.key, stage.name)
+        self.begin(stage.key, stage.name, event.note if event.what == "waits" else "started")
         if event.what != "started":
             self.report(stage.key, event.done, event.total, event.note)
 

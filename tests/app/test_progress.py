@@ -14,6 +14,7 @@ from maskpolicy.app import progress
 from maskpolicy.app.progress import Detail, Display, Forecast, RunProgress
 from maskpolicy.core.types import Json
 from maskpolicy.pipeline.graph.costs import Costs
+from maskpolicy.pipeline.graph.events import Event
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
@@ -112,3 +113,10 @@ def test_a_quiet_run_prints_failures_and_each_cause_once(tmp_path):
             "✗ tiny-fail other: as tiny-fail bad",
         ]
     assert lines_of(Store(tmp_path), *stages, detail="quiet", failures=False) == []
+
+
+def test_a_stage_of_another_command_is_not_called_started(tmp_path):
+    text, a = io.StringIO(), node("a")
+    with RunProgress(Console(file=text, width=120), [a], Store(tmp_path)) as shown:
+        shown(Event("waits", a, note="another command computes it"))
+    assert text.getvalue() == "… tiny-walk a: another command computes it\n"
