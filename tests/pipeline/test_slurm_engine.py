@@ -152,3 +152,8 @@ def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, 
     assert raylets.artifacts(tmp_path / "store") == artifacts
     said = [path.read_text() for path in (tmp_path / "out" / "logs").rglob("*_log.*")]
     assert any("Requeued job" in text for text in said)
+
+
+def test_a_number_of_jobs_from_the_environment_is_named(file, refused, monkeypatch):
+    monkeypatch.setenv("MASKPOLICY_JOBS", "2")
+    assert "unset $MASKPOLICY_JOBS" in refused("run", file, "--executor", "slurm")

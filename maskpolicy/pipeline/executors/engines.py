@@ -124,7 +124,8 @@ def parsed(executor: str, jobs: int | None) -> Executor:
     if name == LOCAL:
         return Executor()
     if jobs is not None and jobs > 1:
-        raise ConfigError(f"--jobs {jobs}: {name} decides how many run at a time: leave it out")
+        said = f"--jobs {jobs}: {name} decides how many run at a time"
+        raise ConfigError(f"{said}: leave it out, and unset $MASKPOLICY_JOBS")
     return Executor(name, address)
 
 
