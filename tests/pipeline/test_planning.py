@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import small
 import tiny
-from stores import tree
+from stores import save, tree
 from tiny import diamond, node
 
 from maskpolicy.core.errors import ConfigError
@@ -258,3 +258,13 @@ def test_a_second_run_is_shown_after_the_first_has_ended(store):
             first.close()
             listen(Event("started", node("a", 1)))
             assert [each.stage for each in status(store, node("a", 1)).under_way] == ["tiny-walk a"]
+
+
+def test_a_training_with_a_checkpoint_takes_the_time_of_its_later_steps(store, tmp_path):
+    (tmp_path / "it.yaml").write_text(small.EXPERIMENT)
+    order = topological(stages_of.build(load_experiment(tmp_path / "it.yaml")).stages)
+    general = next(each for each in order if each.kind == "general")
+    save(store, general.key, 1)
+    costs = known_costs(order, {each.key for each in order}, store)
+    costs.learn("general", general.keyed, 100.0)
+    assert (general.keyed["spec"]["steps"], costs.of(general).seconds) == (2, 50)

@@ -30,6 +30,7 @@ class Costs:
         # the newest of each kind, with the seconds of one unit of work
         self._known: dict[str, deque[Cost]] = defaultdict(lambda: deque(maxlen=_SAMPLE))
         self.foreign: set[str] = set()  # kinds that only other experiments have computed
+        self.rests: dict[str, float] = {}  # of resumed trainings: the share that is left, by key
 
     def learn(self, kind: str, params: Json, seconds: float, size: int = 0) -> None:
         """Add a finished stage of this experiment, instead of those of other experiments."""
@@ -49,6 +50,7 @@ class Costs:
         if not known:
             return None
         seconds = mean(each.seconds for each in known) * _work(stage.kind, stage.keyed)
+        seconds *= self.rests.get(stage.key, 1.0)
         return Cost(seconds, round(mean(each.size for each in known)))
 
     def unknown(self, stages: Iterable[Stage]) -> set[str]:
@@ -65,8 +67,11 @@ def _work(kind: str, params: Json) -> float:
     spec = params.get("spec") if isinstance(params, Mapping) else None
     if not isinstance(spec, Mapping) or kind == "evaluate":  # its budget is that of fine-tuning
         return 1.0
-    steps = (params.get("until") or spec.get("steps") or 1) - params.get("first", 0)
-    return float(steps) * float(spec.get("batch_size") or 1)
+    return float(_steps(params)) * float(spec.get("batch_size") or 1)
+
+
+def _steps(params: Json) -> int:
+    return int((params.get("until") or params["spec"].get("steps") or 1) - params.get("first", 0))
 
 
 def on_their_own(stages: Sequence[Stage]) -> list[Stage]:
@@ -91,6 +96,11 @@ def known_costs(
     costs = Costs()
     rest = [stage for stage in order if stage.key in missing]
     room = {stage.kind: _SAMPLE for stage in rest}
+    for stage in rest:
+        steps = store.checkpoints(stage.key).steps()
+        if steps and _work(stage.kind, stage.keyed) != 1.0:
+            done = (steps[-1] - stage.keyed.get("first", 0)) / _steps(stage.keyed)
+            costs.rests[stage.key] = min(1.0, max(0.0, 1.0 - done))
     for stage in on_their_own(order):
         wanted = stage.key not in missing and room.get(stage.kind)
         if wanted and (known := store.recall(stage.key)) is not None:
