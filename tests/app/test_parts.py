@@ -10,6 +10,7 @@ import pytest
 import small
 
 from maskpolicy.app.commands import app
+from maskpolicy.core import hardware
 from maskpolicy.leaderboard.results.cell import read_run
 
 FINETUNE = {"steps": 2, "warmup": 1, "batch_size": 4, "max_source": 24}
@@ -107,3 +108,11 @@ def test_a_plan_of_a_part_lists_nothing_else(call, parted):
         n for n, line in enumerate(lines) if line.split()[:3] == ["task", "test", "examples"]
     )
     assert [line.split()[0] for line in lines[table + 1 :]] == ["wow"]
+
+
+def test_a_plan_counts_as_many_jobs_as_the_run_will_have(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "small_processes", lambda: 8)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    words = ("plan", tmp_path / "tiny.yaml", "--store", tmp_path / "store", "--json")
+    found = json.loads(call(*words, "--only", "none/wow")[1])
+    assert found["expected"]["workers"] == 3  # evaluation, majority and audit

@@ -61,7 +61,8 @@ def plan(
     planned = planning.plan(targets, artifacts, targets=targets, records=records)
     past = costs.known_costs(order, missing, artifacts, elsewhere=lambda: records)
     rest = [stage for stage in order if stage.key in missing]
-    takes = costs.expected(rest, past, default_jobs(resolved, missing))
+    lacking = missing & {stage.key for stage in targets}  # `run` has a job for each at most
+    takes = costs.expected(rest, past, default_jobs(resolved, lacking))
     named = {task for _, task, _ in cells}
     corpora = _corpora(resolved, {row for row, _, _ in cells})
     differences = power.plan(resolved, prepared.whole, artifacts)
