@@ -42,7 +42,7 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a run would compute, and which differences its tests would find; compute nothing.
+    """Print what a run would compute, and which differences its tests would find; train nothing.
 
     Each stage is done, to do, begun, or outdated (computed before with other settings).
     """
