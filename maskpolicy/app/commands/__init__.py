@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import wraps
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -56,7 +55,7 @@ class Commands(TyperGroup):
         """Run one command; with `--debug`, at any position, raise errors instead."""
         words = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in words
-        words = [_at_home(word) for word in words if word != "--debug"] or ["--help"]
+        words = [_with_home(word) for word in words if word != "--debug"] or ["--help"]
         try:
             _check_alone()
             with _orderly_end():
@@ -87,11 +86,12 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _at_home(word: str) -> str:
-    """Return --option=~/path with the home folder, which a shell does not fill in there."""
-    option, _, value = word.partition("=")
-    is_path = option.startswith("--") and value.startswith("~/")
-    return f"{option}={Path(value).expanduser()}" if is_path else word
+def _with_home(word: str) -> str:
+    """Return --OPTION=~/PATH with the user's folder, because shells leave this ~ as it is."""
+    option, sign, value = word.partition("=")
+    if not option.startswith("--") or not value.startswith("~/"):
+        return word
+    return f"{option}{sign}{os.path.expanduser(value)}"  # noqa: PTH111 - there may be no home
 
 
 def _check_alone() -> None:

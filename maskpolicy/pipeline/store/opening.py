@@ -47,7 +47,7 @@ def open_store(
             raise StoreError(f"store {place}: holds a bucket: name its URL, {folder.as_uri()} here")
         return Store(folder)
     bucket = open_bucket(place.rstrip("/"), is_known=is_known)
-    folder = (Path(cache) if cache else _default_cache()) / slug(place.rstrip("/"))
+    folder = (Path(cache).expanduser() if cache else _default_cache()) / slug(place.rstrip("/"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "CACHEDIR.TAG").write_text(_TAG)
