@@ -157,3 +157,20 @@ def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, 
 def test_a_number_of_jobs_from_the_environment_is_named(file, refused, monkeypatch):
     monkeypatch.setenv("MASKPOLICY_JOBS", "2")
     assert "unset $MASKPOLICY_JOBS" in refused("run", file, "--executor", "slurm")
+
+
+def test_no_array_is_larger_than_slurm_allows(experiment, store, tmp_path, monkeypatch):
+    for name in ("sbatch", "srun"):
+        script = f"#!/bin/sh\ngrep -e --array $1 >> {tmp_path}/arrays; echo job 7"
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm_engine, "_MOST", 3, raising=False)
+    with slurm_engine.SlurmEngine(experiment, tmp_path / "logs") as engine:
+        for seed in range(5):
+            last = engine.submit(call_of(tiny.node("a", seed), store, {}), print)
+        clusters.until(lambda: last.done() or len(engine._jobs) == 5)
+    assert (tmp_path / "arrays").read_text().split() == [
+        *("#SBATCH", "--array=0-2%2"),
+        *("#SBATCH", "--array=0-1%2"),
+    ]

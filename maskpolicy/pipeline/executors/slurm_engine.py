@@ -28,6 +28,7 @@ from maskpolicy.pipeline.graph.nodes import Stage
 _GATHER = 0.5  # seconds in which stages are collected for one array
 _POLL = 10.0  # seconds between two checks of the jobs
 _APART = 12.0  # seconds between two reports of one stage
+_MOST = 1000  # jobs of an array, as Slurm's default MaxArraySize is 1001
 _GRACE = 120  # seconds between the signal of preemption or time-out and the end of a task
 SLURM, LOCAL = "slurm", "local"  # names of submitit's clusters
 
@@ -96,7 +97,8 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
             for job in waiting:
                 arrays[room_of(resources, job.call.kind, has_gpus)].append(job)
             for room, array in arrays.items():
-                self._submit(room, array)
+                for begin in range(0, len(array), _MOST):
+                    self._submit(room, array[begin : begin + _MOST])
             if time.monotonic() - checked > (_POLL if self._cluster == SLURM else _GATHER):
                 self._jobs = [job for job in self._jobs if not self._settle(job)]
                 checked = time.monotonic()
