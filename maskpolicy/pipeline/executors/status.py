@@ -68,7 +68,7 @@ def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) ->
             first.pop(line["key"], None)
         elif line.get("done") and first.get(line["key"], {}).get("total") != line["total"]:
             first[line["key"]] = line  # a resumed stage begins at a later step
-    # a stage that was computed, and whose artifact was removed since, is no failure
+    # a finished stage without an error, whose artifact was removed later, did not fail
     failures = {key: line for key, line in latest.items() if line.get("error") is not None}
     blocked = _dependents(failures, order) & missing - failures.keys()
     busy = {
