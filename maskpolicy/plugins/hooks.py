@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.core import markdown, schema
+from maskpolicy.core.errors import MaskpolicyError, PluginError, cause
 from maskpolicy.core.types import Example, Json, Passage, Spans
 
 _Columns: TypeAlias = dict[str, list[NDArray[Any]]]
@@ -50,11 +51,22 @@ class Hook(Generic[T]):
         """Return what a plugin, its class or an instance, defines under this name, or the default.
 
         For an instance, that is a bound method or the value of an attribute. A field with the name
-        of a class variable is a setting of the plugin's own.
+        of a class variable is a setting of the plugin's own. Raises PluginError for a property that
+        fails.
         """
         if self.form == "class variable" and self.name in field_names(plugin):
             return self.default
-        return getattr(plugin, self.name, self.default)
+        try:
+            value: T = getattr(plugin, self.name)
+        except Exception as error:
+            kind = type(plugin)
+            if isinstance(error, AttributeError) and not hasattr(kind, self.name):
+                return self.default
+            if isinstance(error, MaskpolicyError):
+                raise
+            what = f"{kind.__name__}: `{self.name}` failed: {cause(error)}"
+            raise PluginError(what) from error
+        return value
 
     def extra(self, plugin: Any) -> set[str]:
         """Return which of the parameters `may_take` the method of a plugin has.

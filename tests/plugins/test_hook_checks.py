@@ -236,3 +236,12 @@ def test_a_default_of_a_class_in_between_is_refused_and_helpers_of_a_class_are_n
         refused(check, "policy", plugin, "it", match="`ratio` has no effect in this subclass")
     helpers = {"__annotations__": {"_seen": "dict", "LIMIT": "int"}, "_seen": {}, "LIMIT": 3}
     check("policy", type("Helped", (made(),), helpers), "it")
+
+
+def test_a_property_that_fails_is_an_error_and_not_the_default():
+    failing = property(lambda self: self.nrm)
+    task = type("Task", (), {"metric": failing, "choose": property(lambda self: {}["a"])})
+    for hook, why in ((hooks.METRIC, "AttributeError: .* 'nrm'"), (hooks.CHOOSE, "KeyError: 'a'")):
+        with pytest.raises(ConfigError, match=f"^Task: `{hook.name}` failed: {why}"):
+            hook.of(task())
+    assert hooks.EDITION.of(task()) == "auto"
