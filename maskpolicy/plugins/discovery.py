@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -16,7 +16,7 @@ from typing import Any
 
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, cause_at, unknown
-from maskpolicy.core.files import files_below, sha256
+from maskpolicy.core.files import file_times, files_below, sha256
 from maskpolicy.core.metrics import METRICS, Metric
 from maskpolicy.plugins import evaluate_metrics, hooks, isolation, registry
 from maskpolicy.plugins.registry import Registered
@@ -49,7 +49,6 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {  # of papers, for the plugins t
 GROUP = "maskpolicy.plugins"
 NOT_LOADED = "a plugin that only a run names is not loaded"
 _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
-_INSTALLED: dict[Any, dict[str, str]] = {}  # of a package's plugin: digests of its files, by name
 
 
 def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "") -> Registered:
@@ -253,18 +252,11 @@ def code_digests(entry: Registered) -> dict[str, str]:
         )
     home = _home(entry)
     if home is None:  # imported by others: the digests of what was imported
-        if entry.plugin not in _INSTALLED:
-            if isolation.code_digest(path) != entry.code:
-                raise ConfigError(f"{path}: was edited since it was imported: start Python again")
-            base = folder_of(entry)
-            modules = isolation.closure(path, base)
-            if {"site-packages", "dist-packages"} & {*base.parts}:  # with other packages
-                top = base / entry.plugin.__module__.partition(".")[0]
-                modules = {m for m in modules if top in (m, *m.parents)} | {path}
-            files = {module: isolation.code_digest(module) for module in modules}
-            files |= {data: sha256(data) for data in _files(entry)}
-            _INSTALLED[entry.plugin] = _named(files, base)
-        return _INSTALLED[entry.plugin]
+        for file, imported in entry.code.items():
+            if not file.is_file() or _digest(isolation.code_digest, file) != imported:
+                raise ConfigError(f"{file}: was edited since it was imported: start Python again")
+        data = {file: _digest(sha256, file) for file in _files(entry)}
+        return _named({**entry.code, **data}, entry.base)
     root = _ROOTS.get((entry.kind, entry.name), path)
     modules = isolation.closure(path, home.folder)
     if path not in home.roots:
@@ -278,6 +270,16 @@ def code_digests(entry: Registered) -> dict[str, str]:
 def _home(entry: Registered) -> isolation.Home | None:
     """Return the home that imported a plugin's file; None if others did, perhaps later."""
     return None if entry.code else isolation.home_with(Path(entry.file))
+
+
+def _digest(of: Callable[[Path], str], path: Path) -> str:
+    """Return a digest of a file, which is computed again if the file is written."""
+    return _digest_at(of, path, file_times([path]))
+
+
+@cache
+def _digest_at(of: Callable[[Path], str], path: Path, times: tuple[int, ...]) -> str:
+    return of(path)
 
 
 def _named(files: Mapping[Path, str], folder: Path) -> dict[str, str]:
@@ -305,9 +307,8 @@ def changed_since(entry: Registered, recorded: Mapping[str, str]) -> list[str]:
 
 def folder_of(entry: Registered) -> Path:
     """Return the folder that the names in `code_digests` are relative to."""
-    path, home = Path(entry.file), _home(entry)
-    above = str(entry.plugin.__module__).count(".") + (path.name == "__init__.py")
-    return home.folder if home else path.parents[above]
+    home = _home(entry)
+    return home.folder if home else entry.base
 
 
 def file_of(plugin: Any, name: str) -> Path:

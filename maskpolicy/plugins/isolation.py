@@ -354,20 +354,31 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def closure(path: Path, base: Path) -> set[Path]:
+def closure(path: Path, base: Path, within: Path | None = None) -> set[Path]:
     """Return a Python file and all modules below the folder `base` that it imports, at any depth.
 
     Imports inside functions count. A name of Python's standard library never means a module below
-    `base`.
+    `base`. Modules outside of the folder `within` (default: `base`) are not followed: other
+    packages, such as torch, have thousands.
     """
     reached: set[Path] = set()
     waiting = [path]
     while waiting:
         module = waiting.pop()
-        if module not in reached:
+        if module not in reached and (module == path or (within or base) in module.parents):
             reached.add(module)
             waiting += _imported(module, base)
     return reached
+
+
+def imported_code(path: Path, base: Path, package: str) -> dict[Path, str]:
+    """Return the digests of a module that others imported, and of those that it imports below base.
+
+    If `base` holds other packages too, only those of its own `package` count.
+    """
+    is_shared = {"site-packages", "dist-packages"} & {*base.parts}
+    files = closure(path, base, base / package if is_shared else base)
+    return {file: code_digest(file) for file in files}
 
 
 def _imported(path: Path, base: Path) -> Iterator[Path]:

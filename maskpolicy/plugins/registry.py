@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
@@ -60,7 +60,9 @@ class Registered:
     facts: dict[str, Any]
     file: str
     line: int
-    code: str = ""  # digest of its file's code; "" for built-in plugins and those of plugin files
+    # digests of its file and of the modules that it imports; {} for built-in plugins and those of
+    # plugin files
+    code: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -71,6 +73,12 @@ class Registered:
         """Return whether two entries have the same definition, imported or typed again."""
         same_name = not self.line or self.plugin.__qualname__ == other.plugin.__qualname__
         return self.plugin is other.plugin or (self.file == other.file and same_name)
+
+    @property
+    def base(self) -> Path:
+        """The folder from which its module was imported."""
+        path, module = Path(self.file), str(self.plugin.__module__)
+        return path.parents[module.count(".") + (path.name == "__init__.py")]
 
     @property
     def summary(self) -> str:
@@ -262,10 +270,13 @@ def _entry(
             line = inspect.getsourcelines(plugin)[1]
     except (OSError, TypeError):  # typed into an interpreter
         file, line = f"<{plugin.__module__}>", 0
+    new, path = Registered(kind, name, plugin, facts, file, line), Path(file)
     is_known = is_builtin(plugin) or str(plugin.__module__).startswith(isolation.PREFIX)
-    code = "" if is_known or not Path(file).is_file() else isolation.code_digest(Path(file))
-    isolation.IMPORTED |= {str(plugin.__module__)} if code else set()
-    return Registered(kind, name, plugin, facts, file, line, code)
+    if is_known or not path.is_file():
+        return new
+    isolation.IMPORTED.add(str(plugin.__module__))
+    package = str(plugin.__module__).partition(".")[0]
+    return replace(new, code=isolation.imported_code(path, new.base, package))
 
 
 def _check(new: Registered) -> None:

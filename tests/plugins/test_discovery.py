@@ -165,6 +165,12 @@ def test_a_policy_that_an_import_alone_knows_is_in_keys_as_it_was_imported(tmp_p
         discovery.code_digests(entry)
     Path("imported.py").write_text(f"{text}# a comment\n")
     assert set(discovery.code_digests(entry)) == {"imported.py", "beside_mine.py"}
+    for name, more in (("beside_mine.py", "N = 2\n"), ("imported.py", f"{text}X = 2\n")):
+        before = Path(name).read_text()
+        Path(name).write_text(more)  # after a first run
+        with pytest.raises(ConfigError, match=rf"{name}: was edited since it was imported"):
+            discovery.code_digests(entry)
+        Path(name).write_text(before)
     typed = {"__module__": "a_cell", "select": lambda self, passage, rng: passage.words[:1]}
     registry.policy("typed")(type("Typed", (), typed))
     with pytest.raises(ConfigError, match=r"policy 'typed': is in no file"):
@@ -244,3 +250,13 @@ def test_further_processes_import_the_plugins_that_were_imported(tmp_path, monke
     monkeypatch.setattr(isolation, "IMPORTED", set())
     isolation.take(state)
     assert discovery.find_plugin("policy", "by-import").plugin.__module__ == "by_import"
+
+
+def test_a_package_is_read_without_the_packages_that_it_imports(tmp_path):
+    site = tmp_path / "site-packages"
+    for name, text in (("mine/a.py", "import torch\nfrom mine import b"), ("mine/b.py", "x = 1")):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    (site / "torch.py").write_text("import mine.b\n")
+    found = isolation.imported_code(site / "mine" / "a.py", site, "mine")
+    assert found.keys() == {site / "mine" / "a.py", site / "mine" / "b.py"}
