@@ -117,7 +117,7 @@ def _text(row: Json, column: str, field: str) -> str:
 
 def _written(value: Json, column: str) -> str:
     """Return a text, number or boolean as text; "" for null and NaN."""
-    if isinstance(value, dict | list | tuple):
+    if isinstance(value, dict | list | tuple | bytes):
         raise DataError(f"column {column!r} must hold text, not {value!r:.60}: write it as text")
     return "" if value is None or value != value else str(value).strip()
 

@@ -70,6 +70,10 @@ def test_labels_are_those_that_are_named(tmp_path):
 def test_a_cell_that_is_no_text_is_named(tmp_path, answer):
     folder = write(tmp_path, "jsonl", [{"question": "Who?", "answer": answer}])
     assert "column 'answer' must hold text, not" in refused(table, folder, error=DataError)
+    pq.write_table(pa.table({"question": ["Who?"], "answer": [b"Ada"]}), folder / "x")
+    (folder / "binary").mkdir()
+    (folder / "x").rename(folder / "binary" / "test.parquet")
+    assert "not b'Ada': write" in refused(table, folder / "binary", error=DataError)
     pq.write_table(pa.table({"text": [float("nan"), 2.5], "label": ["a", "b"]}), tmp_path / "x")
     (tmp_path / "x").rename(folder / "test.parquet")
     with pytest.raises(DataError, match="row 0: column 'text' is empty"):
