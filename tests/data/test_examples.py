@@ -345,7 +345,7 @@ def test_an_error_in_a_users_evidence_is_one_line(tmp_path, capitals):
     ("kind", "given", "says"),
     [
         ("span", '("b",), context="a b"', "has no start, the character .* at which 'b' begins"),
-        ("text", "(), answerable=False", "has no target: answerable=False is for span tasks"),
+        ("text", "(), answerable=False", "answerable=False is for an Example without"),
         ("label", '("1",)', "has no choices, so its target is a number, which accuracy does not"),
         (
             "label",
@@ -401,5 +401,43 @@ def test_a_target_without_choices_is_a_finite_number(tmp_path):
     assert [one.targets for one in read("label of numbers", tmp_path)] == [("0.5",), ("-1e3",)]
     for text in ("half", "nan", "inf"):
         write(path, {"o": "0.5"}, {"o": text})
-        match = f"{path}, line 2: .*no choices, and its target '{text}' is not a number"
+        match = f"{path}, line 2: .*no choices, and its target '{text}' is no number"
         refused(read, "label of numbers", tmp_path, error=DataError, match=match)
+
+
+LOOSE = """
+from dataclasses import dataclass
+from maskpolicy import Example, task
+
+@dataclass(frozen=True)
+class More(Example):
+    url: str = ""
+
+def example(self, row):
+    return More("", "", "q", tuple(row.pop("targets", ["b"])), "b, b", url="x", **row)
+
+FACTS = {"group": "own", "metric": "accuracy", "files": {"train": "a.jsonl", "test": "b.jsonl"}}
+for kind in ("span", "label", "text"):
+    task(f"loose {kind}", kind=kind, **FACTS)(type("Loose", (), {"example": example}))
+"""
+
+
+def test_examples_that_would_teach_no_answer_or_no_number_are_refused(tmp_path):
+    (tmp_path / "loose.py").write_text(LOOSE)
+    discovery.load_file(tmp_path / "loose.py")
+    for name in ("a.jsonl", "b.jsonl"):
+        path = write(tmp_path / name, {})
+    found = read("loose text", tmp_path)
+    examples.write_rows(tmp_path / "rows", found)
+    assert examples.read_rows(tmp_path / "rows") == found and type(found[0]) is Example
+    assert read("loose span", tmp_path)[0].start is None  # of test, which only has to be scored
+    match = "has no start, the character of its context at which 'b' begins"
+    refused(split, "loose span", tmp_path, "train", error=DataError, match=match)
+    for kind, change, says in (
+        ("span", {"start": -1}, "'b' does not start at character -1 of its context"),
+        ("span", {"targets": [], "answerable": False}, "and unanswerable=True"),
+        ("text", {"targets": [], "answerable": False}, "answerable=False is for an Example"),
+        ("label", {"targets": ["nan"]}, "has no choices, and its target 'nan' is no number"),
+    ):
+        write(path, change)
+        refused(read, f"loose {kind}", tmp_path, error=DataError, match=f"line 1: .*{says}")

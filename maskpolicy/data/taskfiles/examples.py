@@ -333,8 +333,11 @@ def _fault(example: Any) -> str:
 def _misfit(example: Example, task: sources.Task, official: str) -> str:
     """Return why an example of an official split does not fit its task, or ""."""
     choices, targets, kind = example.choices, example.targets, task.facts.kind
-    if kind != SPAN and not (targets or example.answerable):
-        return "has no target: answerable=False is for span tasks alone"
+    if not example.answerable and (targets or kind != SPAN or not task.facts.unanswerable):
+        return (
+            "answerable=False is for an Example without targets, of a task that states "
+            'kind="span" and unanswerable=True'
+        )
     if len(targets) > 1 and kind not in (TEXT, SPAN):
         return f"has {len(targets)} targets, and an example of a {kind} task has one: give one"
     if kind == TAGS and targets:
@@ -345,7 +348,7 @@ def _misfit(example: Example, task: sources.Task, official: str) -> str:
         if at is None:  # which only training needs
             lacks = f"has no start, the character of its context at which {said!r} begins: give one"
             return lacks if official == "train" else ""
-        is_there = (example.context or "").startswith(said, at)
+        is_there = at >= 0 and (example.context or "").startswith(said, at)
         return "" if is_there else f"{said!r} does not start at character {at} of its context"
     metric = METRICS.get(task.own_metric)
     is_of_texts = metric is not None and not metric.numbers and isinstance(metric.version, int)
@@ -353,7 +356,7 @@ def _misfit(example: Example, task: sources.Task, official: str) -> str:
         what = f"so its target is a number, which {task.own_metric} does not compare"
         return f"its Example has no choices, {what}: give all labels as choices"
     if kind == LABEL and targets and not choices and not _is_number(targets[0]):
-        return f"its Example has no choices, and its target {targets[0]!r} is not a number"
+        return f"has no choices, and its target {targets[0]!r:.60} is no number: list all labels"
     most = {PAIRS: 2, LABEL: len(choices)}.get(kind)
     if not most or len({*choices, *targets}) == len(choices) == most:
         return ""
@@ -379,8 +382,9 @@ def _whole(example: Example, default: str) -> Example:
         fields.check(value, f"the text {value[:20]!r}")
     choices = tuple(choice.strip() for choice in example.choices)
     group = example.group or identity
+    own = {name: getattr(example, name) for name in Example.__dataclass_fields__}  # of a subclass
     return replace(
-        example,
+        Example(**own),
         id=identity,
         group=group,
         targets=targets,
