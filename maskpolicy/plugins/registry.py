@@ -263,11 +263,12 @@ def _entry(
     """Return a plugin's entry; its line is that of the decorator, whose frame is `decorator`."""
     caller = decorator.f_back if decorator else None
     try:
-        file = inspect.getsourcefile(plugin) or "<unknown>"
+        own = inspect.unwrap(plugin)  # of a decorator from another file, such as lru_cache
+        file = inspect.getsourcefile(own) or "<unknown>"
         if caller is not None and caller.f_code.co_filename == file:
             line = caller.f_lineno
         else:  # decorated in another file; slower, because this parses the file
-            line = inspect.getsourcelines(plugin)[1]
+            line = inspect.getsourcelines(own)[1]
     except (OSError, TypeError):  # typed into an interpreter
         file, line = f"<{plugin.__module__}>", 0
     new, path = Registered(kind, name, plugin, facts, file, line), Path(file)
@@ -284,9 +285,9 @@ def _check(new: Registered) -> None:
     what = f"{new.where}: {new.kind} {new.name!r}"
     if not isinstance(new.name, str) or not new.name.strip():
         raise ConfigError(f'{new.where}: @{new.kind} needs a name first, as in @{new.kind}("mine")')
-    wanted = "a function" if new.kind == "metric" else "a class"
-    if inspect.isclass(new.plugin) != (wanted == "a class"):
-        raise ConfigError(f"{what} must be {wanted}")
+    own, is_metric = inspect.unwrap(new.plugin), new.kind == "metric"
+    if not (inspect.isroutine(own) if is_metric else inspect.isclass(own)):
+        raise ConfigError(f"{what} must be {'a function' if is_metric else 'a class'}")
     if new.name == OWN_NAMES.get(new.kind):
         raise ConfigError(f"{what} is a name of maskpolicy's own: rename it")
     reserved = sorted(hooks.field_names(new.plugin) & RESERVED[new.kind])

@@ -298,3 +298,22 @@ def test_figures_of_all_predictions_are_checked_as_scores_are(tmp_path, kind, va
     else:
         found = metrics.total(*call)
         assert float(value) in (found.score, found.parts.get("figure"))
+
+
+def test_a_metric_below_a_decorator_of_another_file_is_in_its_own(tmp_path):
+    path = tmp_path / "decorated.py"
+    path.write_text(
+        "import contextlib, functools\nfrom maskpolicy import metric\n\n"
+        '@metric("remembered")\n@functools.lru_cache\ndef one(prediction, answers):\n    return 1\n'
+        '@metric("within")\n@contextlib.contextmanager(lambda: (yield))()\n'
+        "def two(prediction, answers):\n    return 1\n"
+    )
+    discovery.load_file(path)
+    for name in ("remembered", "within"):
+        assert {*discovery.code_digests(registry.entry("metric", name))} == {"decorated.py"}
+    (tmp_path / "called.py").write_text(
+        "import functools\nfrom maskpolicy import metric\n"
+        'metric("called")(functools.partial(lambda prediction, answers: 1))\n'
+    )
+    match = "metric 'called' must be a function"
+    refused(discovery.load_file, tmp_path / "called.py", match=match)
