@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 from maskpolicy.core import schema
@@ -54,6 +55,8 @@ def plain(value: Json, where: str = "") -> Json:
     Raises ConfigError, with the place, for values that JSON cannot represent exactly: NaN and
     infinities, lone surrogates, keys that are not strings, sets, paths, arrays.
     """
+    if isinstance(value, Enum):
+        value = value.value
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

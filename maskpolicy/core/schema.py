@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -160,12 +161,21 @@ def fields_of(plugin: Any) -> dict[str, Field]:
         raise ConfigError(f"{name}: a field's annotation cannot be read: {error}") from error
     return {
         each.name: Field(
-            hints[each.name],
+            _or_null(hints[each.name]) if each.default is None else hints[each.name],
             each.default if each.default_factory is MISSING else each.default_factory(),
         )
         for each in dataclasses.fields(plugin)
         if each.init
     }
+
+
+def _or_null(annotation: Any) -> Any:
+    """Return the annotation of a field whose default is None, which its type may not mention."""
+    try:
+        check(None, annotation, "")
+    except ConfigError:
+        return annotation | None
+    return annotation
 
 
 @lru_cache(maxsize=256)  # the rows of an experiment have the same classes
@@ -228,9 +238,8 @@ def block(
         elif default is MISSING:
             wanted = words(field.annotation)
             raise ConfigError(f"{at(where, name)}: missing; it has no default: give {wanted}")
-        else:
-            if isinstance(default, int | float):  # a user's class may contradict its own types
-                check(default, field.annotation, f"{at(where, name)} (the default)")
+        else:  # a user's class may contradict its own types
+            check(default, field.annotation, f"{at(where, name)} (the default)")
             values[name] = default
     return values
 
@@ -256,6 +265,8 @@ def check(value: Any, annotation: Any, where: str) -> Any:
         kind = args[0]
         if isinstance(value, Mapping) and Schedule in args[1:]:
             kind = Distribution if Distribution in args and "distribution" in value else Schedule
+        elif type(value) in args[1:]:  # a default
+            kind = type(value)
         if isinstance(value, bool) and kind in (int, float):
             raise wrong(value, words(annotation), where)
         checked = check(value, kind, where)
@@ -272,6 +283,8 @@ def check(value: Any, annotation: Any, where: str) -> Any:
             raise ConfigError(f"{where}: {unknown('value', str(value), map(str, args))}")
         return value
     if dataclasses.is_dataclass(annotation):
+        if isinstance(annotation, type) and isinstance(value, annotation):  # a default
+            return value
         if isinstance(value, Mapping):  # keys of stages have old names
             names = {old_name(field): field.name for field in dataclasses.fields(annotation)}
             value = {names.get(key, key): item for key, item in value.items()}
@@ -279,9 +292,15 @@ def check(value: Any, annotation: Any, where: str) -> Any:
     kind = origin or annotation
     if kind in (tuple, list) or kind is Sequence:
         return _sequence(value, kind, args, where)
-    if kind is dict or kind is Mapping:
+    if kind is dict or kind is Mapping or typing.is_typeddict(kind):
         return _mapping(value, args, where)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(check(value.value if isinstance(value, kind) else value, _choices(kind), where))
     return _scalar(value, kind, where)
+
+
+def _choices(kind: type[Enum]) -> Any:
+    return Literal[tuple(member.value for member in kind)]
 
 
 def _made(kind: Any, values: Mapping[str, Any], where: str) -> Any:
@@ -308,6 +327,8 @@ def words(annotation: Any) -> str:
         return " or ".join(map(words, args))
     if origin in (tuple, list) and args:
         return f"a list, of {words(args[0])}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return words(_choices(annotation))
     kind = dict if dataclasses.is_dataclass(annotation) else origin or annotation
     return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypedDict
 
 import pytest
 import small
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskpolicy.core import schema
+from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, DataError, StageError, cause, unknown
 
 
@@ -151,3 +153,34 @@ def test_a_default_that_the_type_of_its_field_forbids_is_an_error():
     with pytest.raises(ConfigError, match=said):
         schema.block(Percent, {}, "row")
     assert schema.block(Percent, {"ratio": 0.1}, "row") == {"ratio": 0.1}
+
+
+class Side(StrEnum):
+    LEFT, RIGHT = "left", "right"
+
+
+class Pair(TypedDict):
+    one: int
+
+
+@dataclass(frozen=True)
+class Typed:
+    share: schema.Share = None  # type: ignore[assignment]
+    side: Side = Side.LEFT
+    rates: tuple[schema.Rate, ...] = (schema.Schedule(0, 1),)  # type: ignore[assignment]
+    pair: Pair | None = None
+    word: str = "a"
+
+
+def test_values_of_an_enum_and_a_default_of_null_come_back_from_a_key():
+    changes: tuple[dict[str, Any], ...] = ({}, {"side": "right", "share": 0.5, "pair": {"one": 1}})
+    for change in changes:
+        made = Typed(**schema.block(Typed, change, "row"))
+        assert type(made.side) is Side and made.side == change.get("side", "left")
+        assert Typed(**schema.block(Typed, keys.to_json(made), "row")) == made
+    assert schema.words(Side) == "left | right"
+    with pytest.raises(ConfigError, match=r"row\.side: unknown value 'lft': did you mean 'left'"):
+        schema.block(Typed, {"side": "lft"}, "row")
+    wrong = type("Wrong", (Typed,), {"word": 5, "__annotations__": {"word": "str"}})
+    with pytest.raises(ConfigError, match=r"row\.word \(the default\): must be text, not a whole"):
+        schema.block(dataclass(frozen=True)(wrong), {}, "row")
