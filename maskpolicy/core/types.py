@@ -28,7 +28,7 @@ def as_spans(ranges: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
 
     Raises ConfigError for other shapes, and for numbers that are not whole.
     """
-    found = np.asarray(ranges if isinstance(ranges, np.ndarray) else list(ranges))
+    found = np.asarray(ranges if hasattr(ranges, "__array__") else list(ranges))  # also of pandas
     if not found.size:
         return np.zeros((0, 2), np.int32)
     if found.shape[1:] != (2,) or found.dtype.kind not in "iu":

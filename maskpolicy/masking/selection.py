@@ -264,9 +264,10 @@ def _are_spans(batch: Sequence[Any]) -> bool:
 
 
 def _what(spans: Any) -> str:
-    if not isinstance(spans, np.ndarray) or spans.ndim != 2 or spans.shape[1] != 2:
-        shape = getattr(spans, "shape", type(spans).__name__)
-        return f"are not an array of shape (n, 2) but {shape}"
+    if type(spans) is not np.ndarray:
+        return f"are not a NumPy array but a {type(spans).__name__} (`as_spans` makes one of it)"
+    if spans.ndim != 2 or spans.shape[1] != 2:
+        return f"are not an array of shape (n, 2) but {spans.shape}"
     return f"are not signed integers but {spans.dtype}"
 
 

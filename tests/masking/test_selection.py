@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import small
 from hypothesis import given
@@ -38,8 +39,10 @@ class Fixed:
 @pytest.mark.parametrize(
     ("spans", "says"),
     [
-        ([[0, 1]], "not an array of shape (n, 2) but list"),
-        (None, "not an array of shape (n, 2) but NoneType"),
+        ([[0, 1]], "not a NumPy array but a list (`as_spans` makes one of it)"),
+        (None, "not a NumPy array but a NoneType"),
+        (pandas.DataFrame([[0, 1]]), "not a NumPy array but a DataFrame"),
+        (np.matrix([[0, 1]]), "not a NumPy array but a matrix"),
         (np.zeros(4, np.int32), "not an array of shape (n, 2) but (4,)"),
         (np.zeros((1, 3), np.int32), "not an array of shape (n, 2) but (1, 3)"),
         (np.zeros((1, 2)), "not signed integers but float64"),
@@ -223,3 +226,7 @@ def test_the_highest_unsigned_scores_are_drawn(kind) -> None:
 @pytest.mark.parametrize("wrong", [[3, 5, 8, 9], [(0, 1, 7), (2, 3, 7)], np.asarray([[0.5, 2.9]])])
 def test_numbers_that_are_no_pairs_do_not_become_spans(wrong) -> None:
     refused(as_spans, wrong, match=r"pairs of whole numbers \(first, end\), not a .* of shape")
+
+
+def test_spans_of_a_frame_are_its_rows():
+    assert as_spans(pandas.DataFrame({"first": [0, 3], "end": [2, 4]})).tolist() == [[0, 2], [3, 4]]
