@@ -42,7 +42,7 @@ class Fixed:
         ([[0, 1]], "not a NumPy array but a list (`as_spans` makes one of it)"),
         (None, "not a NumPy array but a NoneType"),
         (pandas.DataFrame([[0, 1]]), "not a NumPy array but a DataFrame"),
-        (np.matrix([[0, 1]]), "not a NumPy array but a matrix"),
+        (np.ma.array([[0, 1]]), "not a NumPy array but a MaskedArray"),
         (np.zeros(4, np.int32), "not an array of shape (n, 2) but (4,)"),
         (np.zeros((1, 3), np.int32), "not an array of shape (n, 2) but (1, 3)"),
         (np.zeros((1, 2)), "not signed integers but float64"),
