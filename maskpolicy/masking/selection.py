@@ -223,11 +223,11 @@ def _of_objective(kind: LossWeight, policy: Any, drawn: Any) -> float:
 
 
 def unrepeatable(policy: Policy) -> ConfigError:
-    """Return the error for a policy whose `select` gives different spans for equal arguments."""
+    """Return the error for a policy that gives other spans or weights for equal arguments."""
     return ConfigError(
         f"{policy_name(policy)}: `select` masks other tokens when it is called again "
-        "with the same passage and rng: draw from `rng` alone, not from NumPy's or Python's global "
-        "generator, and keep no state"
+        "with the same passage and rng, or `weigh` gives other weights: draw from `rng` alone, not "
+        "from NumPy's or Python's global generator, and keep no state"
     )
 
 

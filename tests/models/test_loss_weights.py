@@ -146,3 +146,17 @@ def test_a_collator_takes_drawn_rates_but_no_weights():
     assert (batch["labels"] != IGNORE).any()
     with pytest.raises(ConfigError, match="ByToken weighs the losses"):
         MaskingCollator(ByToken(), small.tokenizer())
+
+
+class ByChance(ByPassage):
+    """Weigh each passage by chance, which a resumed training would not repeat."""
+
+    def weigh(self, passage, spans):
+        return np.random.default_rng().random()
+
+
+def test_weights_that_are_all_zero_or_change_stop_a_training():
+    assert steps(ByPassage(given=0.0)).masks_nothing(2)
+    assert not steps(ByPassage()).masks_nothing(2)
+    assert steps(ByPassage()).masks_again(2) and steps(ByToken()).masks_again(2)
+    assert not steps(ByChance()).masks_again(2)

@@ -190,20 +190,22 @@ class MaskedSteps:
     def masks_nothing(self, steps: int) -> bool:
         """Return True if no token is masked in the first `steps`: there is nothing to learn.
 
-        Stops at the first masked token, so that the check is cheap for a policy that masks any.
+        Tokens of weight 0 do not count. Stops at the first masked token, so that the check is cheap
+        for a policy that masks any.
         """
-        return not any(
-            len(spans) for number in range(steps) for spans in self._selected(number).spans
-        )
+        selected = map(self._selected, range(steps))
+        pairs = (pair for each in selected for pair in zip(each.spans, each.weights, strict=True))
+        return not any(len(spans) and np.any(weight) for spans, weight in pairs)
 
     def masks_again(self, steps: int) -> bool:
-        """Return whether the first and the last of `steps` mask the same tokens a second time.
+        """Return whether the first and the last of `steps` mask and weigh alike a second time.
 
         A policy whose rate rises from 0 masks nothing in the first step.
         """
         for number in {0, steps - 1}:
             first, again = self._selected(number), self._selected(number)
-            if not all(map(np.array_equal, first.spans, again.spans)):
+            one, other = ([*each.spans, *each.weights] for each in (first, again))
+            if not all(map(np.array_equal, one, other)):
                 return False
         return True
 

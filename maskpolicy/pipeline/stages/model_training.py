@@ -178,8 +178,8 @@ def _check_steps(
 ) -> None:
     """Check the first `count` steps before a training, and warn of repeated or truncated text.
 
-    Raises ConfigError if the policy masks other tokens when it is called again, and DataError if
-    the steps mask nothing or everything.
+    Raises ConfigError if the policy masks or weighs otherwise when it is called again, and DataError
+    if the steps mask nothing or everything.
     """
     _check_room(steps.specials, steps.spec, run)
     if not steps.masks_again(count):
@@ -199,8 +199,9 @@ def _check_room(specials: Specials, spec: Training, run: StageRun) -> None:
 def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> None:
     """Raise DataError if the steps mask nothing; warn, or raise it, if they mask everything."""
     if steps.masks_nothing(count):
+        weighed = " with a weight above 0" if steps.masker.weighs else ""
         raise DataError(
-            f"policy {policy}: masks nothing in the {count} steps of its training: "
+            f"policy {policy}: masks nothing{weighed} in the {count} steps of its training: "
             "change its fields, or use a corpus in which it masks something"
         )
     if not steps.masks_everything(count):
