@@ -85,6 +85,7 @@ def test_a_cell_that_is_no_text_is_named(tmp_path, answer):
     [
         ("table", "question,answer\nWho?,b\n", {"question": "q"}, r"has no column 'q' \(it has"),
         ("table", "question;answer\nWho?;Ada\n", {}, r"`answers: COLUMN` \(commas separate col"),
+        ("table", "question,,,answer,answer\nWho?,,,a,b\n", {}, "two columns are called 'answer'"),
         ("table", "question,answer\nWho?,a\n ,b\n", {}, "line 3: column 'question' is empty"),
         ("labelled-table", "text,label\n,yes\n", LABELS, "line 2: column 'text' is empty"),
     ],

@@ -178,8 +178,8 @@ def _check_steps(
 ) -> None:
     """Check the first `count` steps before a training, and warn of repeated or truncated text.
 
-    Raises ConfigError if the policy masks or weighs otherwise when it is called again, and DataError
-    if the steps mask nothing or everything.
+    Raises ConfigError if the policy masks or weighs otherwise when it is called again, and
+    DataError if the steps mask nothing or everything.
     """
     _check_room(steps.specials, steps.spec, run)
     if not steps.masks_again(count):
