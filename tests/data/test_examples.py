@@ -441,3 +441,9 @@ def test_examples_that_would_teach_no_answer_or_no_number_are_refused(tmp_path):
     ):
         write(path, change)
         refused(read, f"loose {kind}", tmp_path, error=DataError, match=f"line 1: .*{says}")
+
+
+def test_a_misspelt_way_to_choose_is_refused(tmp_path, capitals):
+    write(tmp_path / "b.jsonl", NORWAY)
+    match = "'capitals': choose: unknown value 'likelihod': did you mean 'likelihood'"
+    refused(read, "capitals", tmp_path, fields={"choose": "likelihod"}, match=match)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from maskpolicy.core.errors import ConfigError, DataError, unknown
 from maskpolicy.core.metrics import Metric
@@ -14,7 +14,7 @@ from maskpolicy.core.schema import SYNONYMS, Share, check, fields_of
 from maskpolicy.data.datafiles import readers
 from maskpolicy.data.datafiles.rows import Layout, Row, matching, ungzipped
 from maskpolicy.experiment.definition import TaskBlock
-from maskpolicy.experiment.task_kinds import TEXT, kind_of
+from maskpolicy.experiment.task_kinds import TEXT, Choose, kind_of
 from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import find_metric, find_plugin
 from maskpolicy.plugins.registry import Registered
@@ -118,7 +118,7 @@ class Task:
     @property
     def own_metric(self) -> str:
         """The metric that the task's fields choose (attribute `metric`), else that of its facts."""
-        return hooks.METRIC.of(self.plugin) or self.facts.metric
+        return str(hooks.METRIC.of(self.plugin) or self.facts.metric)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -150,6 +150,10 @@ def task(block: TaskBlock) -> Task:
     edition, stated = hooks.EDITION.of(plugin), facts(find_plugin("task", block.name))
     if edition != "auto" and edition not in stated.editions:
         raise ConfigError(f"task {block.name!r}: {unknown('edition', edition, stated.editions)}")
+    if (how := hooks.CHOOSE.of(plugin)) not in get_args(Choose):
+        raise ConfigError(
+            f"task {block.name!r}: choose: {unknown('value', str(how), get_args(Choose))}"
+        )
     chosen = "" if edition == "auto" else edition
     return Task(block.name, stated, plugin, chosen, block.metrics)
 
