@@ -59,7 +59,9 @@ class Passage:
     def pieces(self) -> Spans:
         """Each token as a range of its own, shape (t, 2)."""
         start = np.arange(len(self.tokens), dtype=np.int32)
-        return np.stack([start, start + 1], axis=1)
+        pieces = np.stack([start, start + 1], axis=1)
+        pieces.setflags(write=False)  # as the other arrays, which a policy cannot shuffle either
+        return pieces
 
     def characters(self, units: Spans) -> list[tuple[int, int]]:
         """Return (first character, end) of each range of tokens, (n, 2), without blanks around it.
