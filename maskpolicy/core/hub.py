@@ -159,15 +159,18 @@ def dataset(
 
 @contextmanager
 def explained(where: str, advice: str) -> Iterator[None]:
-    """Raise a DataError of one line for errors of the Hub's libraries about a dataset."""
+    """Raise a DataError of one line for errors of the Hub's libraries about a dataset.
+
+    Without `advice`, it is a local folder.
+    """
     import datasets
 
     try:
         yield
     except (*failures(), datasets.exceptions.DatasetsError) as error:
-        raise DataError(
-            f"{where}: cannot be loaded from the Hub: {reason(error)} (without a network, {advice})"
-        ) from error
+        told = f"from the Hub: {reason(error)} (without a network, {advice})"
+        told = told if advice else f"as a dataset of files: {reason(error)}"
+        raise DataError(f"{where}: cannot be loaded {told}") from error
 
 
 def failures() -> tuple[type[Exception], ...]:

@@ -206,7 +206,9 @@ def test_a_hub_dataset_is_read_whole_or_streamed(tmp_path, monkeypatch, stream):
     ]
     with pytest.raises(DataError, match=r"split train: no column 'body'; there are"):
         list(readers.hub_rows(str(folder), ["body"], stream=stream))
-    with pytest.raises(DataError, match=r"split dev: cannot be loaded from the Hub: .*dev"):
+    with pytest.raises(
+        DataError, match=r"split dev: cannot be loaded as a dataset of files: .*dev"
+    ):
         list(readers.hub_rows(str(folder), ["text"], split="dev", stream=stream))
 
 

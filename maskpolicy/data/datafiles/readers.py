@@ -293,7 +293,7 @@ def hub_rows(
     """
     where = f"{name}{f' ({subset})' if subset else ''}, split {split}"
     read = hub.dataset(name, subset, split, revision, stream)
-    with hub.explained(where, instead), read as loaded:
+    with hub.explained(where, "" if Path(name).is_dir() else instead), read as loaded:
         if keys and loaded.column_names is not None:
             check_keys(where, keys, loaded.column_names)
             rows = loaded.select_columns(list(keys))
