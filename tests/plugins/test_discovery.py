@@ -133,6 +133,7 @@ class Mine:
         ("files=", "dev_share=10, files=", "dev_share: must be >= 0 and <= 1, not 10.0: write 0.1"),
         ("files=", 'folders="sub", files=', "folders: must be a list, not text 'sub': write [sub]"),
         ("files=", 'hub="own/name", files=', "hub: must be a Hub: write Hub('own/name')"),
+        ("dev.jsonl", "d{ev.jsonl", "@task('mine'): files: only {edition} may stand in braces"),
         ("files=", 'kind="labels", files=', "@task('mine'): unknown kind 'labels': did you mean"),
         ("files=", 'kind="tags", keep="end", files=', "@task('mine'): keep='end' is for text"),
     ],

@@ -191,6 +191,10 @@ def facts(entry: Registered) -> TaskFacts:
         raise ConfigError(f"{where}: {error}") from None
     if stated.keep != "start" and stated.kind != TEXT:
         raise ConfigError(f"{where}: keep={stated.keep!r} is for text tasks: leave it out")
+    try:
+        stated.names("")
+    except (LookupError, ValueError):
+        raise ConfigError(f"{where}: files: only {{edition}} may stand in braces") from None
     strange = sorted(set(stated.files) - set(SPLITS))
     if strange or not {"dev", "test"} & set(stated.files):
         raise ConfigError(
