@@ -159,7 +159,7 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
     If the policy is not learned, the latter have their defaults instead, so rows that differ only
     in them share one annotation.
     """
-    drawn = hooks.ONLY_SELECT.of(block.policy)
+    drawn = hooks.only_select(block.policy)
     keyed = without_omitted(type(block.policy), block.fields)
     kept = {name: value for name, value in keyed.items() if name not in drawn}
     if is_learned(block):

@@ -292,7 +292,7 @@ def _check_schedules(policy: Any, where: str) -> None:
         return
     read = "before the training" if hooks.REANNOTATE.of(policy) is None else "by reannotate"
     for name in schema.fields_of(type(policy)):
-        if name in hooks.ONLY_SELECT.of(policy):
+        if name in hooks.only_select(policy):
             continue
         if is_scheduled(getattr(policy, name)) or name in drawn_fields(policy):
             raise ConfigError(

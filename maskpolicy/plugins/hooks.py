@@ -229,7 +229,7 @@ ONLY_SELECT: Hook[Sequence[str]] = Hook(
     "only_select",
     (),
     "names of fields that `select` alone reads: rows that differ in these share what is fitted and "
-    "annotated",
+    "annotated. A subclass with its own `annotate`, `count` or `fit` states them again",
     form="class variable",
     annotation=tuple[str, ...],
 )
@@ -413,6 +413,16 @@ HOOKS: dict[str, tuple[Hook[Any], ...]] = {
 def field_names(plugin: Any) -> set[str]:
     """Return the names of a dataclass's fields, class variables not among them."""
     return {field.name for field in fields(plugin)} if is_dataclass(plugin) else set()
+
+
+def only_select(policy: Any) -> Sequence[str]:
+    """Return `ONLY_SELECT` of a policy, () if a subclass of the class that states it reads more."""
+    for kind in type(policy).__mro__:
+        if ONLY_SELECT.name in vars(kind):
+            return ONLY_SELECT.of(policy)
+        if any(hook.name in vars(kind) for hook in (ANNOTATE, REANNOTATE, COUNT, CONDENSE, FIT)):
+            break
+    return ()
 
 
 def reads_statistics(plugin: Any) -> bool:

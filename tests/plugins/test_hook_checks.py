@@ -245,3 +245,12 @@ def test_a_property_that_fails_is_an_error_and_not_the_default():
         with pytest.raises(ConfigError, match=f"^Task: `{hook.name}` failed: {why}"):
             hook.of(task())
     assert hooks.EDITION.of(task()) == "auto"
+
+
+def test_a_subclass_that_annotates_itself_states_again_which_fields_only_select_reads():
+    own = type("Own", (salient_span.SalientSpan,), {"annotate": annotate})
+    again = type("Again", (own,), {"only_select": ("spans",)})
+    others = type("Others", (salient_span.SalientSpan,), {"select": select})
+    names = salient_span.SalientSpan.only_select
+    found = [hooks.only_select(kind()) for kind in (own, again, others, salient_span.SalientFirst)]
+    assert found == [(), ("spans",), names, ("ratio",)]
