@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -165,6 +166,7 @@ def load_entry_points() -> list[str]:
             for entry in registry.entries():
                 if entry not in before:
                     code_digests(entry)
+                    vars(sys.modules[entry.plugin.__module__])["print"] = isolation.print_aside
         except (Exception, SystemExit) as error:  # noqa: BLE001 - others must still be found
             package = f" of {point.dist.name}" if point.dist else ""
             broken.append(f"plugin {point.name!r}{package} ({point.value}): {cause(error)}")

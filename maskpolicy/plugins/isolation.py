@@ -149,11 +149,11 @@ class _Loader(SourceFileLoader):
         return home.compile(Path(self.path), data)
 
     def exec_module(self, module: ModuleType) -> None:
-        vars(module)["print"] = _print
+        vars(module)["print"] = print_aside
         super().exec_module(module)
 
 
-def _print(*values: object, file: Any = None, **more: Any) -> None:
+def print_aside(*values: object, file: Any = None, **more: Any) -> None:
     """Replace `print` in plugins, because the command writes its standard output, e.g. JSON."""
     print(*values, file=sys.stderr if file is None else file, **more)
 

@@ -261,3 +261,10 @@ def test_a_package_is_read_without_the_packages_that_it_imports(tmp_path):
     (site / "torch.py").write_text("import mine.b\n")
     found = isolation.imported_code(site / "mine" / "a.py", site, "mine")
     assert found.keys() == {site / "mine" / "a.py", site / "mine" / "b.py"}
+
+
+def test_what_an_installed_plugin_prints_is_not_in_the_output_of_a_command(package, capsys):
+    package("talks", f"{small.POLICY.format(name='talks')}\n\ndef say():\n    print('hello')\n")
+    entry = discovery.find_plugin("policy", "talks")
+    sys.modules[entry.plugin.__module__].say()
+    assert capsys.readouterr() == ("", "hello\n")
