@@ -165,9 +165,9 @@ class Pair(TypedDict):
 
 @dataclass(frozen=True)
 class Typed:
-    share: schema.Share = None  # type: ignore[assignment]
+    share: schema.Share = None
     side: Side = Side.LEFT
-    rates: tuple[schema.Rate, ...] = (schema.Schedule(0, 1),)  # type: ignore[assignment]
+    rates: tuple[schema.Rate, ...] = (schema.Schedule(0, 1),)
     pair: Pair | None = None
     word: str = "a"
 

@@ -401,7 +401,7 @@ def test_a_target_without_choices_is_a_finite_number(tmp_path):
     assert [one.targets for one in read("label of numbers", tmp_path)] == [("0.5",), ("-1e3",)]
     for text in ("half", "nan", "inf"):
         write(path, {"o": "0.5"}, {"o": text})
-        match = f"{path}, line 2: .*no choices, and its target '{text}' is no number"
+        match = f"{path}, line 2: .*no choices, and its target '{text}' is not a number"
         refused(read, "label of numbers", tmp_path, error=DataError, match=match)
 
 
@@ -437,7 +437,7 @@ def test_examples_that_would_teach_no_answer_or_no_number_are_refused(tmp_path):
         ("span", {"start": -1}, "'b' does not start at character -1 of its context"),
         ("span", {"targets": [], "answerable": False}, "and unanswerable=True"),
         ("text", {"targets": [], "answerable": False}, "answerable=False is for an Example"),
-        ("label", {"targets": ["nan"]}, "has no choices, and its target 'nan' is no number"),
+        ("label", {"targets": ["nan"]}, "has no choices, and its target 'nan' is not a number"),
     ):
         write(path, change)
         refused(read, f"loose {kind}", tmp_path, error=DataError, match=f"line 1: .*{says}")

@@ -350,13 +350,13 @@ def _misfit(example: Example, task: sources.Task, official: str) -> str:
             return lacks if official == "train" else ""
         is_there = at >= 0 and (example.context or "").startswith(said, at)
         return "" if is_there else f"{said!r} does not start at character {at} of its context"
-    metric = METRICS.get(task.own_metric)
-    is_of_texts = metric is not None and not metric.numbers and isinstance(metric.version, int)
-    if kind == LABEL and targets and not choices and is_of_texts:
-        what = f"so its target is a number, which {task.own_metric} does not compare"
-        return f"its Example has no choices, {what}: give all labels as choices"
-    if kind == LABEL and targets and not choices and not _is_number(targets[0]):
-        return f"has no choices, and its target {targets[0]!r:.60} is no number: list all labels"
+    if kind == LABEL and targets and not choices:
+        metric = METRICS.get(task.own_metric)
+        if not _is_number(targets[0]):
+            return f"has no choices, and its target {targets[0]!r:.60} is not a number: list all labels"
+        if metric is not None and not metric.numbers and isinstance(metric.version, int):
+            what = f"so its target is a number, which {task.own_metric} does not compare"
+            return f"its Example has no choices, {what}: give all labels as choices"
     most = {PAIRS: 2, LABEL: len(choices)}.get(kind)
     if not most or len({*choices, *targets}) == len(choices) == most:
         return ""
