@@ -247,11 +247,7 @@ def _table(
             reason = f"has {len(row.value)} cells, not {len(names)} ({', '.join(names)})"
             yield Row(row.place, row.number, error=reason)
         else:
-            value, twice = dict(zip(names, row.value, strict=True)), ""
-            if len(value) < len(names) and not layout.keys:  # else `check_keys` has compared them
-                twice = next((name for name in value if name and names.count(name) > 1), "")
-            reason = f"two columns are called {twice!r}: rename one of them" if twice else ""
-            yield Row(row.place, row.number, None if twice else value, reason)
+            yield Row(row.place, row.number, dict(zip(names, row.value, strict=True)))
 
 
 _BLOCK = 1 << 20  # characters; a longer block of plain text is split after a line

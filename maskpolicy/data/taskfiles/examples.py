@@ -353,7 +353,8 @@ def _misfit(example: Example, task: sources.Task, official: str) -> str:
     if kind == LABEL and targets and not choices:
         metric = METRICS.get(task.own_metric)
         if not _is_number(targets[0]):
-            return f"has no choices, and its target {targets[0]!r:.60} is not a number: list all labels"
+            what = f"its target {targets[0]!r:.60} is not a number"
+            return f"has no choices, and {what}: list all labels"
         if metric is not None and not metric.numbers and isinstance(metric.version, int):
             what = f"so its target is a number, which {task.own_metric} does not compare"
             return f"its Example has no choices, {what}: give all labels as choices"
