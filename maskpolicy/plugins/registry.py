@@ -228,8 +228,8 @@ def clash(kind: str, name: str) -> str | None:
     """Return the message about a second plugin of this name, or None if there is no second."""
     if (refused := _CLASHES.get((kind, name))) is None:
         return None
-    both = f"{_ENTRIES[kind, name].where} and {refused.where}"
-    return f"{kind} {name!r} is defined twice: {both}; rename one of them"
+    where = f"{_ENTRIES[kind, name].where} and {refused.where}"
+    return f"{kind} {name!r} is defined twice: {where}; rename one of them"
 
 
 def names(kind: str) -> list[str]:
