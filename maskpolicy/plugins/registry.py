@@ -87,7 +87,7 @@ class Registered:
 
 
 _ENTRIES: dict[tuple[str, str], Registered] = {}
-_CLASHES: dict[tuple[str, str], Registered] = {}  # the plugin that was refused
+_CLASHES: dict[tuple[str, str], Registered] = {}  # the second plugin of each name
 
 
 def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
@@ -226,9 +226,9 @@ def entry(kind: str, name: str) -> Registered:
 
 def clash(kind: str, name: str) -> str | None:
     """Return the message about a second plugin of this name, or None if there is no second."""
-    if (refused := _CLASHES.get((kind, name))) is None:
+    if (second := _CLASHES.get((kind, name))) is None:
         return None
-    where = f"{_ENTRIES[kind, name].where} and {refused.where}"
+    where = f"{_ENTRIES[kind, name].where} and {second.where}"
     return f"{kind} {name!r} is defined twice: {where}; rename one of them"
 
 
