@@ -18,6 +18,7 @@ from maskpolicy.analyses.masked_sample import intermediate_stages, sample
 from maskpolicy.analyses.plots import drawing
 from maskpolicy.analyses.plots.plot_data import Bars, Marked, Plot, Series
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, unknown
+from maskpolicy.core.files import with_home
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import report
 from maskpolicy.leaderboard.board import Board, BoardRow
@@ -84,7 +85,7 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
             if is_one and not isinstance(value, _TEXTS[kinds]):
                 raise ConfigError(f"{name}: must be {kinds}, not {type(value).__name__}")
             if "Path" in kinds and isinstance(value, _PATH) and str(value).startswith("~/"):
-                passed.arguments[name] = Path(value).expanduser()
+                passed.arguments[name] = Path(with_home(value))
         try:
             return function(*passed.args, **passed.kwargs)
         except MaskpolicyError as error:

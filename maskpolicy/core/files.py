@@ -30,6 +30,11 @@ _NOTHING_LEFT = 1 << 16  # bytes; a disk with less free space counts as full
 _ABSOLUTE = re.compile(r"(?:file://|(?<![\w./~:<-]))(?:/[^\s/'\"`:;,()\[\]{}<>]+){2,}")
 
 
+def with_home(path: str | os.PathLike[str]) -> str:
+    """Return a path whose ~ is the user's folder; as it is if the user has none."""
+    return os.path.expanduser(path)  # noqa: PTH111 - Path raises an error then
+
+
 def sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes, as 64 hexadecimal digits."""
     with path.open("rb") as file:

@@ -23,17 +23,23 @@ Json: TypeAlias = Any
 """What json.dumps accepts: None, bool, int, float, str, lists and string-keyed dicts of these."""
 
 
+_PAIRS = "pairs of whole numbers (first, end)"
+
+
 def as_spans(ranges: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
     """Return `ranges` as an int32 array of shape (n, 2), (0, 2) if there are none.
 
     Raises ConfigError for other shapes, and for numbers that are not whole.
     """
-    found = np.asarray(ranges if hasattr(ranges, "__array__") else list(ranges))  # also of pandas
+    try:
+        found = np.asarray(ranges if hasattr(ranges, "__array__") else list(ranges))  # or of pandas
+    except ValueError as error:  # of different lengths
+        raise ConfigError(f"as_spans: must get {_PAIRS}: {error}") from None
     if not found.size:
         return np.zeros((0, 2), np.int32)
     if found.shape[1:] != (2,) or found.dtype.kind not in "iu":
         what = f"a {found.dtype} array of shape {found.shape}"
-        raise ConfigError(f"as_spans: must get pairs of whole numbers (first, end), not {what}")
+        raise ConfigError(f"as_spans: must get {_PAIRS}, not {what}")
     return found.astype(np.int32, copy=False)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import io
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import with_home
 from maskpolicy.core.schema import at, wrong
 
 _BYTES = 1_000_000  # of a file; ours have at most some thousand
@@ -265,7 +265,7 @@ def matches(pattern: str, folders: Sequence[Path]) -> list[Path]:
     found = locate(pattern, folders)
     if found is not None:
         return [found] if found.is_file() else []
-    pattern = os.path.expanduser(pattern)  # noqa: PTH111 - Path would drop a leading ./
+    pattern = with_home(pattern)
     for start in (*folders, Path.cwd()):
         # not Path.glob: it raises an error for absolute patterns
         hits = glob.glob(pattern, root_dir=start, recursive=True)  # noqa: PTH207

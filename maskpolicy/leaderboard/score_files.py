@@ -130,6 +130,8 @@ def named(
 
 def _scored(frame: DataFrame, metric: str, where: str) -> list[float]:
     """Return the scores of predictions; raises ConfigError and DataError."""
+    from pandas import NA
+
     known = find_metric(metric)
     if known.parts:
         raise ConfigError(
@@ -139,8 +141,13 @@ def _scored(frame: DataFrame, metric: str, where: str) -> list[float]:
     found = []
     for number, (one, many) in enumerate(zip(frame[PREDICTION], frame[REFERENCE], strict=True), 1):
         several = [*many] if isinstance(many, Iterable) and not isinstance(many, str) else [many]
-        if any(text is None or text != text for text in (one, *several)) or not several:
-            raise DataError(f"{where}line {number} of the table has no prediction or no reference")
+        place = f"{where}line {number} of the table"
+        if isinstance(many, Mapping | bytes):
+            kind = type(many).__name__
+            raise DataError(f"{place} has a {kind} as reference: give its texts in a list")
+        missing = [text for text in (one, *several) if text is None or text is NA or text != text]
+        if missing or not several:
+            raise DataError(f"{place} has no prediction or no reference")
         found.append(known.score(str(one), [*map(str, several)]))
     return found
 

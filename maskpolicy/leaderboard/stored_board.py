@@ -14,7 +14,7 @@ from maskpolicy.leaderboard.comparisons import Comparison, Estimate, Versus
 from maskpolicy.leaderboard.given_scores import NOWHERE, UNPRINTED
 from maskpolicy.leaderboard.given_tests import ALL
 from maskpolicy.leaderboard.joined_rows import ABSENT, Gap
-from maskpolicy.leaderboard.results.cell import Result, Run
+from maskpolicy.leaderboard.results.cell import SETTINGS, Result, Run
 from maskpolicy.pipeline.store import manifest
 
 FILE = "leaderboard.json"
@@ -37,8 +37,9 @@ def check(folder: Path) -> None:
 def check_other(path: Path, option: str) -> None:
     """Raise ConfigError for a folder or page that holds a run's board, or one of given scores."""
     folder = path.absolute().parent if path.name == "leaderboard.html" else path
-    what = "a run" if (folder / "results").is_dir() else "given scores"
-    if what == "a run" or (folder / manifest.NAME).is_file():
+    is_run = (folder / "results").is_dir() and (folder / SETTINGS).is_file()
+    if is_run or (folder / manifest.NAME).is_file():
+        what = "a run" if is_run else "given scores"
         why = f"holds {what}, whose own board would be lost"
         raise ConfigError(f"{option} {path}: {why}: name another")
 

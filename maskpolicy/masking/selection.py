@@ -44,7 +44,7 @@ def draw_highest(
     """
     count = _count(units, ratio, rng)
     shuffled = rng.permutation(len(units))
-    lowest = np.negative(scores, dtype=np.float64)  # of unsigned numbers, too
+    lowest = -np.asarray(scores, np.float64)  # of unsigned numbers, too
     best = shuffled[np.argsort(lowest[shuffled], kind="stable")][:count]
     return units.take(np.sort(best), axis=0)
 

@@ -78,7 +78,8 @@ class Registered:
     def base(self) -> Path:
         """The folder from which its module was imported."""
         path, module = Path(self.file), str(self.plugin.__module__)
-        return path.parents[module.count(".") + (path.name == "__init__.py")]
+        above = module.count(".") + (path.name == "__init__.py")
+        return path.parents[: above + 1][-1]  # a loader may give a file any dotted name
 
     @property
     def summary(self) -> str:

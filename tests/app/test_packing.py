@@ -132,6 +132,8 @@ def test_a_page_of_several_runs_replaces_neither_that_of_a_run_nor_given_scores(
     Path("it.csv").write_text("system,example,score\na,1,0\na,2,1\nb,1,1\nb,2,0\n")
     assert call("board", "it.csv", "--out", "given")[0] == 0
     assert "given: holds given scores" in refused("leaderboard", run, "--out", "given")
+    Path("results").mkdir()  # of the user's own
+    assert both.page("leaderboard.html").is_file()
 
 
 def test_a_tilde_in_an_option_or_argument_is_the_home_folder(call, run, monkeypatch, tmp_path):

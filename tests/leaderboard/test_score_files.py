@@ -289,3 +289,10 @@ def test_references_may_be_in_any_collection(kind):
         "reference": kind(["x", "y"]),
     }
     assert score_files.named(pd.DataFrame([row]), {})["score"].tolist() == [1.0]
+    for reference, says in (
+        ({"text": ["x"], "answer_start": [0]}, "has a dict as reference: give its texts in a list"),
+        (pd.NA, "line 1 of the table has no prediction or no reference"),
+    ):
+        frame = pd.DataFrame([row | {"reference": reference}])
+        with pytest.raises(DataError, match=says):
+            score_files.named(frame, {})

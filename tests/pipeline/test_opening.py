@@ -157,3 +157,4 @@ def test_a_store_in_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert open_store("~/store").root == tmp_path / "store"
     assert open_store("memory://home", "~/cache").root.parent == tmp_path / "cache"
+    assert open_store("~nobody-here/x").root == Path("~nobody-here/x").absolute()

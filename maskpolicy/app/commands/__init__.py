@@ -28,7 +28,7 @@ from maskpolicy.app.commands import (
     showing,
 )
 from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION, ConfigError, MaskpolicyError
-from maskpolicy.core.files import temporary_fault
+from maskpolicy.core.files import temporary_fault, with_home
 from maskpolicy.core.version import VERSION
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.budgets import Training
@@ -91,7 +91,7 @@ def _with_home(word: str) -> str:
     option, sign, value = word.partition("=")
     if not option.startswith("--") or not value.startswith("~/"):
         return word
-    return f"{option}{sign}{os.path.expanduser(value)}"  # noqa: PTH111 - there may be no home
+    return f"{option}{sign}{with_home(value)}"
 
 
 def _check_alone() -> None:

@@ -97,8 +97,8 @@ def known_costs(
     rest = [stage for stage in order if stage.key in missing]
     room = {stage.kind: _SAMPLE for stage in rest}
     for stage in rest:
-        steps = store.checkpoints(stage.key).steps()
-        if steps and _work(stage.kind, stage.keyed) != 1.0:
+        is_training = _work(stage.kind, stage.keyed) != 1.0
+        if is_training and (steps := store.checkpoints(stage.key).steps()):
             done = (steps[-1] - stage.keyed.get("first", 0)) / _steps(stage.keyed)
             costs.rests[stage.key] = min(1.0, max(0.0, 1.0 - done))
     for stage in on_their_own(order):

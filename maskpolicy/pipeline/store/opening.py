@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from maskpolicy.core.errors import StoreError
-from maskpolicy.core.files import slug
+from maskpolicy.core.files import slug, with_home
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.bucket import MARKER, open_bucket
 from maskpolicy.pipeline.store.mirror import Mirror
@@ -42,12 +42,12 @@ def open_store(
         if half := _HALF_URL.match(str(place)):
             rest = str(place)[half.end() :].lstrip("/")
             raise StoreError(f"store {place}: write {half[1]}://{rest} for a bucket")
-        folder = Path(place).expanduser().absolute()  # a shell leaves the ~ of --store=~/x
+        folder = Path(with_home(place)).absolute()  # a shell leaves the ~ of --store=~/x
         if (folder / MARKER).is_file():
             raise StoreError(f"store {place}: holds a bucket: name its URL, {folder.as_uri()} here")
         return Store(folder)
     bucket = open_bucket(place.rstrip("/"), is_known=is_known)
-    folder = (Path(cache).expanduser() if cache else _default_cache()) / slug(place.rstrip("/"))
+    folder = (Path(with_home(cache)) if cache else _default_cache()) / slug(place.rstrip("/"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "CACHEDIR.TAG").write_text(_TAG)
