@@ -71,8 +71,10 @@ class Registered:
 
     def is_same(self, other: Registered) -> bool:
         """Return whether two entries have the same definition, imported or typed again."""
-        same_name = not self.line or self.plugin.__qualname__ == other.plugin.__qualname__
-        return self.plugin is other.plugin or (self.file == other.file and same_name)
+        may_be = self.line == other.line or self.code or other.code  # a plugin file runs once
+        same_name = may_be and self.plugin.__qualname__ == other.plugin.__qualname__
+        same_place = self.file == other.file and (not self.line or same_name)
+        return self.plugin is other.plugin or bool(same_place)
 
     @property
     def base(self) -> Path:
