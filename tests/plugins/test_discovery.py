@@ -273,5 +273,5 @@ def test_what_an_installed_plugin_prints_is_not_in_the_output_of_a_command(packa
 def test_two_classes_of_one_name_in_a_plugin_file_are_two_plugins_of_one_name():
     path, text = Path("twice.py"), small.POLICY.format(name="twice in a file")
     path.write_text(f"{text}\n{text.replace('count: int = 1', 'count: int = 2')}")
-    with pytest.raises(ConfigError, match="is defined twice: .*twice.py:[0-9]+ and .*twice.py:"):
+    with pytest.raises(ConfigError, match=r"is defined twice: .*twice.py:[0-9]+ and .*twice.py:"):
         discovery.load_file(path.absolute())
