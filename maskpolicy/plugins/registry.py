@@ -71,10 +71,13 @@ class Registered:
 
     def is_same(self, other: Registered) -> bool:
         """Return whether two entries have the same definition, imported or typed again."""
-        may_be = self.line == other.line or self.code or other.code  # a plugin file runs once
-        same_name = may_be and self.plugin.__qualname__ == other.plugin.__qualname__
-        same_place = self.file == other.file and (not self.line or same_name)
-        return self.plugin is other.plugin or bool(same_place)
+        if self.plugin is other.plugin or self.file != other.file:
+            return self.plugin is other.plugin
+        if not self.line:  # typed into an interpreter or a notebook
+            return True
+        # a plugin file runs once, so that two of its lines are two plugins; others may be reloaded
+        may_be = self.line == other.line or bool(self.code or other.code)
+        return may_be and self.plugin.__qualname__ == other.plugin.__qualname__
 
     @property
     def base(self) -> Path:
@@ -273,10 +276,12 @@ def _entry(
         else:  # decorated in another file; slower, because this parses the file
             line = inspect.getsourcelines(own)[1]
     except (OSError, TypeError):  # typed into an interpreter
+        file, line = "", 0
+    if not Path(file).is_file():  # or a cell of a notebook
         file, line = f"<{plugin.__module__}>", 0
     new, path = Registered(kind, name, plugin, facts, file, line), Path(file)
     is_known = is_builtin(plugin) or str(plugin.__module__).startswith(isolation.PREFIX)
-    if is_known or not path.is_file():
+    if is_known or not line:
         return new
     isolation.IMPORTED.add(str(plugin.__module__))
     package = str(plugin.__module__).partition(".")[0]

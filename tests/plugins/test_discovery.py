@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import linecache
 import sys
 from pathlib import Path
 
@@ -275,3 +276,13 @@ def test_two_classes_of_one_name_in_a_plugin_file_are_two_plugins_of_one_name():
     path.write_text(f"{text}\n{text.replace('count: int = 1', 'count: int = 2')}")
     with pytest.raises(ConfigError, match=r"is defined twice: .*twice.py:[0-9]+ and .*twice.py:"):
         discovery.load_file(path.absolute())
+
+
+def test_a_metric_of_a_notebook_may_be_defined_again():
+    """A cell that is run again has a file name of its own, which names no file."""
+    code = "from maskpolicy import metric\n\n@metric('nearly')\ndef nearly(one, many): return 1.0\n"
+    for cell in ("ipykernel/1.py", "ipykernel/2.py"):
+        linecache.cache[cell] = (len(code), None, code.splitlines(keepends=True), cell)
+        names = {"__name__": "a_cell"}
+        exec(compile(code, cell, "exec"), names)
+        assert registry.entry("metric", "nearly").plugin is names["nearly"]
