@@ -84,8 +84,8 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
             is_one = kinds in _TEXTS and parameter.kind is not parameter.VAR_POSITIONAL
             if is_one and not isinstance(value, _TEXTS[kinds]):
                 raise ConfigError(f"{name}: must be {kinds}, not {type(value).__name__}")
-            if "Path" in kinds and isinstance(value, _PATH) and str(value).startswith("~/"):
-                passed.arguments[name] = Path(with_home(value))
+            if "Path" in kinds:
+                passed.arguments[name] = _in_home(value)
         try:
             return function(*passed.args, **passed.kwargs)
         except MaskpolicyError as error:
@@ -95,6 +95,15 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
             raise type(error)(text) from error
 
     return called
+
+
+def _in_home(value: object) -> object:
+    """Return an argument whose paths in ~/ are in the user's folder; all else is as it was."""
+    if isinstance(value, list | tuple):
+        return [_in_home(each) for each in value]
+    if isinstance(value, _PATH) and str(value).startswith("~/"):
+        return Path(with_home(value))
+    return value
 
 
 def translated(message: str, *, loads: bool = True) -> str:

@@ -140,5 +140,7 @@ def test_a_tilde_in_an_option_or_argument_is_the_home_folder(call, run, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert call("leaderboard", run, "--html=~/it.html", "--out=~/forms")[0] == 0
     assert mp.load(run).save("~/saved") == tmp_path / "home" / "saved"
-    assert len(list((tmp_path / "home").iterdir())) == 3
+    shutil.copytree(run, tmp_path / "home" / "run")
+    assert mp.load("~/run").scores()["score"].equals(mp.load(run).scores()["score"])
+    assert len(list((tmp_path / "home").iterdir())) == 4
     assert not Path("~").exists()

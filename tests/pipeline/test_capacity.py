@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from maskpolicy.core import hardware
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.budgets import Need, Resources
 from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.pipeline.executors.engines import default_jobs, set_threads
@@ -75,6 +76,11 @@ def test_the_default_number_of_jobs(monkeypatch, model, gigabytes, gpus, missing
 def test_threads_of_a_process(threads, model, asked, jobs, named, count):
     threads(8, named)
     assert set_threads(experiment(model), asked, jobs) == torch.get_num_threads() == count
+
+
+def test_threads_that_no_process_can_start_are_refused():
+    with pytest.raises(ConfigError, match="--threads 100000: more than 1024"):
+        set_threads(experiment("mini"), 100_000)
 
 
 SET_THREADS = """

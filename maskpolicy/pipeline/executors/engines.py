@@ -26,6 +26,7 @@ from maskpolicy.pipeline.store.artifacts import Store
 
 LOCAL, RAY, SLURM = "local", "ray", "slurm"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # of PyTorch's operations, and of MKL's
+_MOST_THREADS = 1024
 
 
 def is_small(experiment: Experiment) -> bool:
@@ -90,8 +91,11 @@ def set_threads(experiment: Experiment, threads: int | None, jobs: int = 1) -> i
 
     `threads` is the user's setting. The default is 1 for a small model, else an equal share of all
     threads (of OMP_NUM_THREADS, if it is set). If the number is 1 and PyTorch is not imported yet,
-    only the environment is set; PyTorch reads it later.
+    only the environment is set; PyTorch reads it later. Raises ConfigError for more than
+    `_MOST_THREADS`, which would end the process.
     """
+    if threads is not None and threads > _MOST_THREADS:
+        raise ConfigError(f"--threads {threads}: more than {_MOST_THREADS} are too many")
     if threads is None and is_small(experiment):
         threads = 1
     if threads == 1 and "torch" not in sys.modules:
