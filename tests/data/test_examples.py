@@ -341,6 +341,18 @@ def test_an_error_in_a_users_evidence_is_one_line(tmp_path, capitals):
         refused(call, block("looks"), "test", tmp_path, error=DataError, match=match)
 
 
+def test_a_text_instead_of_files_of_evidence_is_refused(tmp_path, capitals):
+    (tmp_path / "one.py").write_text(
+        OWN.replace("capitals", "one")
+        + "    def evidence(self, rows, beside, split):\n        return lambda row, example: None\n"
+        + "    def evidence_files(self, rows, beside, split):\n        return 'a.txt'\n"
+    )
+    discovery.load_file(tmp_path / "one.py")
+    write(tmp_path / "b.jsonl", NORWAY)
+    match = "task 'one': evidence_files gave a text, not a list of paths"
+    refused(examples.files, block("one"), "test", tmp_path, error=DataError, match=match)
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "says"),
     [

@@ -142,6 +142,8 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     rows = [row.value for row, _ in reading.kept]
     with _plugin_errors_as_data_errors(task):
         found = companions(rows, source.beside, source.official)
+        if isinstance(found, str):
+            raise DataError(f"task {task.name!r}: evidence_files gave a text, not a list of paths")
         return [*source.files, *dict.fromkeys(map(Path, found))]
 
 

@@ -249,8 +249,16 @@ class LabelTask(EncoderTask):
         spec: Training,
         progress: Progress | None = None,
     ) -> list[str]:
-        """Return the most likely class of each example, or the number with four decimals."""
-        names = model.config.id2label
+        """Return the most likely class of each example, or the number with four decimals.
+
+        Raises DataError for a choice that the model was not fine-tuned on.
+        """
+        names, numbers = model.config.id2label, model.config.label2id
+        for one in examples:
+            strange = [choice for choice in one.choices if choice not in numbers]
+            if strange:
+                known = f"the train examples' {', '.join(numbers)}"
+                raise DataError(f"example {one.id!r}: its choice {strange[0]!r} is none of {known}")
         scores = self.scores(model, tokenizer, examples, spec, progress)
         return [
             names[int(row.argmax())] if one.choices else f"{row.item():.4f}"
