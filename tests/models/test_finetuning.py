@@ -95,7 +95,7 @@ def test_an_unknown_label_raises_one_line(folder, target, choices):
     model = head.start(folder, [labelled()], 0)
     with pytest.raises(DataError, match="example 'a': its label"):
         head.steps(model, small.tokenizer(), [labelled(target, choices=choices)], SPEC, PARAMS)
-    with pytest.raises(DataError, match="example 'a': its choice '2' is none of .* 0, 1"):
+    with pytest.raises(DataError, match=r"'a': its choice '2' is none of .* 0, 1"):
         head.answer(model, small.tokenizer(), [labelled(choices="012")], PARAMS, SPEC)
 
 
