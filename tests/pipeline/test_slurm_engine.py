@@ -159,12 +159,22 @@ def test_a_number_of_jobs_from_the_environment_is_named(file, refused, monkeypat
     assert "unset $MASKPOLICY_JOBS" in refused("run", file, "--executor", "slurm")
 
 
-def test_no_array_is_larger_than_slurm_allows(experiment, store, tmp_path, monkeypatch):
-    for name in ("sbatch", "srun"):
-        script = f"#!/bin/sh\ngrep -e --array $1 >> {tmp_path}/arrays; echo job 7"
-        (tmp_path / name).write_text(script)
-        (tmp_path / name).chmod(0o755)
+@pytest.fixture
+def sbatch(tmp_path, monkeypatch):
+    """Put an sbatch with lines of a shell on the path, whose jobs never run."""
+    monkeypatch.setattr(slurm_engine, "_POLL", 0.1)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def write(lines):
+        for name, text in (("sbatch", lines), ("srun", ""), ("sacct", "")):
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+            (tmp_path / name).chmod(0o755)
+
+    return write
+
+
+def test_no_array_is_larger_than_slurm_allows(experiment, store, tmp_path, monkeypatch, sbatch):
+    sbatch(f"grep -e --array $1 >> {tmp_path}/arrays; echo job 7")
     monkeypatch.setattr(slurm_engine, "_MOST", 3, raising=False)
     with slurm_engine.SlurmEngine(experiment, tmp_path / "logs") as engine:
         for seed in range(5):
@@ -174,3 +184,25 @@ def test_no_array_is_larger_than_slurm_allows(experiment, store, tmp_path, monke
         *("#SBATCH", "--array=0-2%2"),
         *("#SBATCH", "--array=0-1%2"),
     ]
+
+
+def test_an_array_is_submitted_again_if_slurm_took_one_before(experiment, store, tmp_path, sbatch):
+    calls = tmp_path / "calls"
+    sbatch(f"""echo >> {calls}
+        test $(wc -l < {calls}) = 2 && echo Socket timed out >&2 && exit 1
+        echo job 7""")
+    with slurm_engine.SlurmEngine(experiment, tmp_path / "logs") as engine:
+        engine.submit(call_of(tiny.node("a"), store, {}), print)
+        clusters.until(lambda: len(engine._jobs) == 1)
+        second = engine.submit(call_of(tiny.node("b"), store, {}), print)
+        clusters.until(lambda: second.done() or len(engine._jobs) == 2)
+    assert not second.done()
+    assert len(calls.read_text()) == 3
+
+
+def test_a_first_array_that_slurm_refuses_is_an_error(experiment, store, tmp_path, sbatch):
+    sbatch("echo invalid partition >&2; exit 1")
+    with slurm_engine.SlurmEngine(experiment, tmp_path / "logs") as engine:
+        first = engine.submit(call_of(tiny.node("a"), store, {}), print)
+        with pytest.raises(ConfigError, match="--executor slurm: invalid partition"):
+            first.result(clusters.PATIENCE)
