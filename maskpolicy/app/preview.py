@@ -184,7 +184,7 @@ class Masking:
         `model` is its folder or name on the Hub. Raises ConfigError if it has no head.
         """
         specials, loaded = Specials.of_encoder(self.tokenizer), encoders.load(model, head="own")
-        before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
+        before, after = specials.ends()
 
         def unmask(source: NDArray[np.int32], seed: int) -> NDArray[np.int32]:
             whole = np.concatenate([before, source, after]).astype(np.int32)

@@ -67,7 +67,7 @@ def complete_generation(model: Any, specials: Specials) -> None:
     config, eos = model.generation_config, specials.eos
     if config.decoder_start_token_id is None:
         config.decoder_start_token_id = specials.start
-    before, _ = specials.target_ends or ((specials.bos,), ())
+    before, _ = specials.ends("max_target")
     if specials.target_ends or config.forced_bos_token_id is not None:
         config.forced_bos_token_id = before[0] if before else None
     ends = config.eos_token_id  # one or several

@@ -11,10 +11,9 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import AnswerParams, HeadParams
 from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.finetuning.encoder_tasks import TwoTexts
-from maskpolicy.models.training.specials import ENDS
 from maskpolicy.models.training.steps import tokenize
 
-BETWEEN = len(TwoTexts.of(small.tokenizer()))
+ENDS, BETWEEN = 2, len(TwoTexts.of(small.tokenizer()))  # special tokens of one text and of two
 
 LONG = " ".join(small.TEXTS)
 

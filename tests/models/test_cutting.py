@@ -46,9 +46,8 @@ def masked(policy, how, tokenizer, limit, of_target=500, encoder=False):
     plugin = find_plugin("policy", policy).plugin()
     steps = MaskedSteps(passages(tokenizer), plugin, how, specials, spec, written)
     pairs = steps.pairs(specials, steps.written(0), spec)
-    ends = ((specials.bos,), (specials.eos,))
-    before, after = specials.source_ends or ends
-    ends = specials.source_ends or ends if encoder else specials.target_ends or ends
+    before, after = specials.ends()
+    ends = specials.ends("max_source" if encoder else "max_target")
     rows = []
     for (item, _), pair in zip(steps.order.step(0), pairs, strict=True):
         assert len(pair.source) <= limit
@@ -219,8 +218,7 @@ def assert_pairs_of_collator(seed, count=5):
     """Check `count` pairs of a random collator; return their number."""
     collator, rows = random_collator(np.random.default_rng(seed), count)
     tokenizer, specials = collator.tokenizer, collator.specials
-    ends = ((specials.bos,), (specials.eos,))
-    (before, after), (first, last) = specials.source_ends or ends, specials.target_ends or ends
+    (before, after), (first, last) = specials.ends(), specials.ends("max_target")
     batch = collator(rows)
     for row, source, seen, labels in zip(
         rows, batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True

@@ -272,7 +272,7 @@ def test_answers_begin_as_targets_do_whatever_token_the_checkpoint_forces(name):
     special = specials(text_to_text.tokenizer(name), model)
     model.generation_config.forced_bos_token_id = 9  # such as another language's code
     complete_generation(model, special)
-    before, _ = special.target_ends or ((special.bos,), ())
+    before, _ = special.ends("max_target")
     assert model.generation_config.forced_bos_token_id == (before[0] if before else None)
     assert bool(before) == (name != "mbart")
 

@@ -193,7 +193,7 @@ def _states(
             output_hidden_states=True,
         ).hidden_states
     places = torch.arange(batch.source.shape[1], device=device)
-    before, after = (1, 1) if marks.source_ends is None else map(len, marks.source_ends)
+    before, after = map(len, marks.ends())
     inside = (places >= before) & (places < batch.seen.sum(1, keepdim=True) - after)
     masked = inside & (batch.source == marks.mask)
     return found, batch.seen, inside & ~masked, masked

@@ -133,7 +133,7 @@ class _Texts:
         specials = self.specials
         whole = [f"{prefix} {text}" if prefix else text for prefix, text in self.texts]
         encoded = self._encoded(whole)
-        before, after = specials.source_ends or ((specials.bos,), (specials.eos,))
+        before, after = specials.ends()
         ends = len(before) + len(after)
         lengths = np.asarray([len(one.ids) + ends for one in encoded])
         # tokens of the text end after the prefix; without a prefix, a token may be empty

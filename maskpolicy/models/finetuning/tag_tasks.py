@@ -95,7 +95,7 @@ def _tagged(
     encoded = encode([example.source for example in examples], tokenizer)
     ids = Ragged.of((np.asarray(one.ids, np.int32) for one in encoded), np.int32)
     sources = marks.wrap(ids, spec.max_source)
-    before, after = marks.source_ends or ((marks.bos,), (marks.eos,))
+    before, after = marks.ends()
     words = []
     for example, one, source in zip(examples, encoded, sources, strict=True):
         offsets = np.asarray(one.offsets, np.int64).reshape(-1, 2)

@@ -24,7 +24,6 @@ from maskpolicy.models.training.batching import IGNORE, Pairs
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ENDS = 2  # special tokens of a text: <s> and </s>
 Ends: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """The special tokens before and after a text."""
 _SENTINELS = ("<extra_id_{}>", "▁<extra_id_{}>")  # of T5, and of mT5's own vocabulary
@@ -44,8 +43,8 @@ class Specials:
     start: int | None  # the decoder's first input: </s> in BART; None without a decoder
     sentence_mask: int | None = None  # replaces spans of whole sentences (Pegasus); None: `mask`
     sentinels: tuple[int, ...] = ()  # <extra_id_0>, .. (T5)
-    source_ends: Ends | None = None  # None: <s> and </s>
-    target_ends: Ends | None = None  # None: <s> and </s>
+    source_ends: Ends | None = None  # None: <s> and </s>; see `ends`
+    target_ends: Ends | None = None
     vocabulary: int = field(default=0, compare=False)  # number of ids
     special: tuple[int, ...] = field(default=(), compare=False)  # ids that are not text
     has_types: bool = field(default=False, compare=False)  # the second of two texts has type 1
@@ -105,10 +104,14 @@ class Specials:
         """The tokens that replace masked text."""
         return Marks(self.mask, self.sentence_mask, self.sentinels, self.vocabulary, self.special)
 
+    def ends(self, key: str = "max_source") -> Ends:
+        """Return the special tokens around a source or target; `key` names its limit."""
+        own = self.source_ends if key == "max_source" else self.target_ends
+        return own or ((self.bos,), (self.eos,))
+
     def added(self, key: str) -> int:
         """Return the number of special tokens of a source or target; `key` names its limit."""
-        ends = self.source_ends if key == "max_source" else self.target_ends
-        return ENDS if ends is None else sum(map(len, ends))
+        return sum(map(len, self.ends(key)))
 
     def room(self, max_source: int) -> int:
         """Return the most tokens of text that a source of `max_source` tokens holds."""
@@ -170,7 +173,7 @@ class Specials:
 
     def _around(self, rows: Ragged, limit: int, value: int) -> Ragged:
         """Add `value` for each special token to rows of values, one for each source token."""
-        before, after = self.source_ends or ((0,), (0,))
+        before, after = self.ends()
         return _framed(rows, limit, "start", [value] * len(before), [value] * len(after))
 
     def wrap(self, ids: Ragged, limit: int, keep: str = "start") -> Ragged:
@@ -178,15 +181,14 @@ class Specials:
 
         `keep` names the side that truncation keeps, "start" or "end".
         """
-        return _framed(ids, limit, keep, *(self.source_ends or ((self.bos,), (self.eos,))))
+        return _framed(ids, limit, keep, *self.ends())
 
     def wrap_targets(self, ids: Ragged, limit: int, empty: bool = True) -> Ragged:
         """Return each row as a target, truncated to `limit` tokens.
 
         With `empty` False, empty rows stay empty.
         """
-        before, after = self.target_ends or ((self.bos,), (self.eos,))
-        framed = _framed(ids, limit, "start", before, after)
+        framed = _framed(ids, limit, "start", *self.ends("max_target"))
         return framed if empty else _emptied(framed, ids.lengths > 0)
 
 
