@@ -334,16 +334,16 @@ def test_processes_share_each_step_by_tokens(ranks, size):
 
 def test_the_rows_of_all_processes_are_those_of_the_step():
     whole = steps()
-    shares = [replace(whole, share=Share(rank, 3))(1) for rank in range(3)]
-    step = whole(1)
+    shares = [replace(whole, share=Share(rank, 3))(0) for rank in range(3)]
+    step = whole(0)
     sources = [
-        sorted(row for batch in each for row in rows(batch.source, SPECIALS.ends[-1]))
+        sorted(row for batch in each for row in rows(batch.source, SPECIALS.eos))
         for each in (step.batches, [batch for share in shares for batch in share.batches])
     ]
-    assert sources[0] == sources[1]
+    assert len(sources[0]) == 3 and sources[0] == sources[1]
     assert sum(share.units for share in shares) == step.units
     assert sum((Counter(share.work) for share in shares), Counter()) == +Counter(step.work)
-    assert replace(whole, share=Share(8, 9))(1).batches == []
+    assert replace(whole, share=Share(8, 9))(0).batches == []
 
 
 def test_rows_that_fill_a_bucket_have_no_labels():
