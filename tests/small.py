@@ -15,6 +15,7 @@ from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.types import Passage, as_spans
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages, tokenize
 from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.masking.sentinels import Marks
 from maskpolicy.models.scratch import train_tokenizer
 
 if TYPE_CHECKING:
@@ -223,9 +224,13 @@ def excluding(source: Any) -> Any:
 
 
 def denoising_pair(passage: Passage, spans: Any, how: Any, mask: Any, *seeds: int) -> Any:
-    """Return the pair of one passage; `seeds` are the seed and the epoch, 0 by default."""
+    """Return the pair of one passage; `seeds` are the seed and the epoch, 0 by default.
+
+    `mask` is the id of a mask, or `Marks`.
+    """
     seed, epoch = (*seeds, 0, 0)[:2]
-    return pair_of(denoising_pairs([passage], [spans], how, mask, seed, [epoch]), 0)
+    marks = mask if isinstance(mask, Marks) else Marks(mask)
+    return pair_of(denoising_pairs([passage], [spans], how, marks, seed, [epoch]), 0)
 
 
 def pair_of(written: Any, i: int) -> Any:

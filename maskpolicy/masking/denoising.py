@@ -46,13 +46,13 @@ def denoising_pairs(
     passages: Sequence[Passage],
     spans: Sequence[Spans],
     denoising: Denoising,
-    mask: int | Marks,
+    marks: Marks,
     seed: int,
     epochs: Sequence[int],
     room: int | None = None,
     target_room: int | None = None,
 ) -> DenoisingPairs:
-    """Replace the spans of each passage by `<mask>`, given by its id or by `Marks`.
+    """Replace the spans of each passage by `<mask>`, or by the sentinels of `marks`.
 
     One `<mask>` replaces each span, or each token. The target is the full text, or the masked spans
     in text order joined by `<mask>` (a single span stands alone). It is empty if nothing is masked.
@@ -71,7 +71,6 @@ def denoising_pairs(
     that is kept stands in the source with all its tokens; a random token stands for a span where
     one mask would. Raises ConfigError if a target would name sentinels that the source lacks.
     """
-    marks = mask if isinstance(mask, Marks) else Marks(mask)
     by_sentinels = _by_sentinels(denoising, marks)
     if denoising.replacement is not None and by_sentinels:
         raise ConfigError(
@@ -202,7 +201,7 @@ def _sources(
 
 def mixed_pairs(
     selected: Selection,
-    mask: int | Marks,
+    marks: Marks,
     seed: int,
     epochs: Sequence[int],
     room: int | None = None,
@@ -216,7 +215,7 @@ def mixed_pairs(
     for denoising, rows in groups.items():
         every: Any = (selected.passages, selected.spans, epochs)
         some, own, turns = ([values[i] for i in rows] for values in every)
-        parts.append(denoising_pairs(some, own, denoising, mask, seed, turns, room, target_room))
+        parts.append(denoising_pairs(some, own, denoising, marks, seed, turns, room, target_room))
     if len(parts) == 1:
         return parts[0]
     back = np.argsort([i for rows in groups.values() for i in rows])
