@@ -15,7 +15,6 @@ from maskpolicy.core import ragged
 from maskpolicy.core.errors import ConfigError, StoreError
 from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.schema import Count, Seed, omitted
-from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Json, Spans, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
 from maskpolicy.experiment.definition import ENCODER, PolicyBlock
@@ -188,7 +187,7 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
     marks = Marks(0, sentinels=tuple(range(sentinels)))
     views = open_views(inputs, leaves)
     whole = Passages.open(inputs["whole"]) if "whole" in inputs else views[0]
-    corpus, streams = views[0], Streams()
+    corpus = views[0]
     if params.room is not None:
         views = [view.cut(params.room) for view in views]
     places = own = sampling.places(len(corpus))
@@ -202,10 +201,7 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
         items, lengths = np.flatnonzero(np.isin(own, places)), corpus.lengths[own]
         own, numbers, scale = own[items], examples[items, 1].tolist(), len(whole) / len(corpus)
     some, first = own[:_REPEATED].tolist(), numbers and numbers[:_REPEATED]
-    twice = [
-        masker.select(views, some, params.seed, [0] * len(some), Streams(), 0.0, first)
-        for _ in range(2)
-    ]
+    twice = [masker.select(views, some, params.seed, [0] * len(some), 0.0, first) for _ in range(2)]
     if not all(map(np.array_equal, *(each.spans for each in twice))):
         raise unrepeatable(policy)
     done, total = 0, sampling.draws * len(own)
@@ -219,9 +215,7 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
             by_place: dict[int, list[Spans]] = {place: [] for place in places.tolist()}
             for i, (place, progress) in enumerate(zip(own.tolist(), shares.tolist(), strict=True)):
                 example = numbers and numbers[i : i + 1]
-                found = masker.select(
-                    views, [place], params.seed, [epoch], streams, progress, example
-                )
+                found = masker.select(views, [place], params.seed, [epoch], progress, example)
                 drawn = found.passages, found.spans, found.denoisings[0]
                 (spans,), _ = masked_spans(*drawn, marks, params.seed, [epoch], target_room)
                 by_place[place].append(spans)

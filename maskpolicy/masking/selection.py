@@ -130,7 +130,6 @@ def select(
     passages: Sequence[Passage],
     seed: int,
     epochs: Sequence[int],
-    streams: Streams | None = None,
     progress: float = 0.0,
     statistics: Statistics | None = None,
     examples: Sequence[int] | None = None,
@@ -138,33 +137,31 @@ def select(
     """Return the spans that `policy` masks in each passage, validated as one batch.
 
     `progress` is the share of the training that is done, in [0, 1), `statistics` are those of the
-    corpus, for a policy that reads them, and `examples` the number of each passage's example. Pass
-    `streams` to reuse them over batches. Raises PluginError with the policy and the passage if a
-    user's `select` fails, and ConfigError if the spans are not an integer array of shape (n, 2)
-    with sorted, disjoint, non-empty ranges within the passage.
+    corpus, for a policy that reads them, and `examples` the number of each passage's example.
+    Raises PluginError with the policy and the passage if a user's `select` fails, and ConfigError
+    if the spans are not an integer array of shape (n, 2) with sorted, disjoint, non-empty ranges
+    within the passage.
     """
-    streams = streams or Streams()
+    streams = Streams()
     spans: list[Spans] = []
     more: dict[str, Any] = statistics_for(hooks.SELECT, policy, statistics)
     if "progress" in hooks.SELECT.extra(policy):
         more["progress"] = progress
-    drawn = _drawing(policy, progress, seed, streams)
+    drawn = _drawing(policy, progress, seed)
     asks = hooks.EXAMPLE_NUMBER in hooks.SELECT.extra(policy)
     with policy_errors(policy, lambda: f"select of passage {passage.id!r}"):
         for i, (passage, epoch) in enumerate(zip(passages, epochs, strict=True)):
             if asks:
                 more[hooks.EXAMPLE_NUMBER] = examples and examples[i]
-            now = drawn(passage, epoch)  # before `rng`, because streams are one generator
             rng = streams.at(seed, epoch, passage.id)
             is_empty = not len(passage.tokens)  # policies may read a first word or sentence
+            now = drawn(passage, epoch)
             spans.append(as_spans([]) if is_empty else now.select(passage, rng, **more))
     check(spans, passages, policy)
     return spans
 
 
-def _drawing(
-    policy: Any, progress: float, seed: int, streams: Streams
-) -> Callable[[Passage, int], Any]:
+def _drawing(policy: Any, progress: float, seed: int) -> Callable[[Passage, int], Any]:
     """Return the function that gives the policy for a passage in an epoch.
 
     Its fields that follow a schedule have the values of `progress`, and those with a distribution
@@ -172,13 +169,12 @@ def _drawing(
     """
     now = at_progress(policy, progress)
     names = drawn_fields(now)
-
-    def at(passage: Passage, epoch: int) -> Any:
-        if not names:
-            return now
-        return at_draw(now, names, streams.at(seed, epoch, passage.id, "distribution"))
-
-    return at
+    if not names:
+        return lambda passage, epoch: now
+    streams = Streams()
+    return lambda passage, epoch: at_draw(
+        now, names, streams.at(seed, epoch, passage.id, "distribution")
+    )
 
 
 def loss_weights(
@@ -186,7 +182,6 @@ def loss_weights(
     denoising: Denoising,
     selected: tuple[Sequence[Passage], Sequence[Spans], Sequence[int]],
     seed: int,
-    streams: Streams,
     progress: float,
 ) -> list[Any]:
     """Return the loss weight of each passage: one number, or one for each of its tokens, (t,).
@@ -194,7 +189,7 @@ def loss_weights(
     `selected` are the passages, their spans and their epochs. Raises PluginError if a user's
     `weigh` fails, and ConfigError if it returns a negative weight or no numbers.
     """
-    weigh, drawn = hooks.WEIGH.of(policy), _drawing(policy, progress, seed, streams)
+    weigh, drawn = hooks.WEIGH.of(policy), _drawing(policy, progress, seed)
     weights: list[Any] = []
     with policy_errors(policy, lambda: f"weigh of passage {passage.id!r}"):
         for passage, spans, epoch in zip(*selected, strict=True):
@@ -349,7 +344,6 @@ class Masker:
         items: Sequence[int],
         seed: int,
         epochs: Sequence[int],
-        streams: Streams | None = None,
         progress: float = 0.0,
         examples: Sequence[int] | None = None,
     ) -> Selection:
@@ -358,35 +352,29 @@ class Masker:
         `views` holds the same passages for each leaf; members get no `examples`. Raises ConfigError
         as `select` does, and for a drawn member that does not exist.
         """
-        streams = streams or Streams()
+        passages = [views[0][item] for item in items]
         if not self.members:
-            passages = [views[0][item] for item in items]
-            arguments = (seed, epochs, streams, progress, self.statistics, examples)
+            arguments = (seed, epochs, progress, self.statistics, examples)
             spans = select(self.policy, passages, *arguments)
             how, weights = self.denoising, [1.0] * len(items)
             if self.weighs:
                 selected = (passages, spans, epochs)
-                weights = loss_weights(self.policy, how, selected, seed, streams, progress)
+                weights = loss_weights(self.policy, how, selected, seed, progress)
             return Selection(passages, spans, [how] * len(items), weights)
-        drawn = self._draw([views[0][item] for item in items], seed, epochs, streams, progress)
+        drawn = self._draw(passages, seed, epochs, progress)
         parts, order, first = [], np.argsort(drawn, kind="stable"), 0
         for number, member in enumerate(self.members):
             at = np.flatnonzero(drawn == number).tolist()
             own = views[first : first + len(member.leaves)]
             first += len(member.leaves)
             rows, turns = [items[i] for i in at], [epochs[i] for i in at]
-            parts.append(member.select(own, rows, seed, turns, streams, progress))
+            parts.append(member.select(own, rows, seed, turns, progress))
         return _merged(parts, np.argsort(order).tolist())
 
     def _draw(
-        self,
-        passages: Sequence[Passage],
-        seed: int,
-        epochs: Sequence[int],
-        streams: Streams,
-        progress: float,
+        self, passages: Sequence[Passage], seed: int, epochs: Sequence[int], progress: float
     ) -> NDArray[np.int64]:
-        policy = at_progress(self.policy, progress)
+        policy, streams = at_progress(self.policy, progress), Streams()
         more = dict.fromkeys(hooks.CHOOSE_MEMBER.extra(policy), progress)
         drawn = []
         with policy_errors(policy, lambda: f"choose_member of passage {passage.id!r}"):

@@ -18,7 +18,6 @@ from refusals import refused
 from maskpolicy import ConfigError, Passage, as_spans, choose, draw, draw_highest, draw_weighted
 from maskpolicy.core.errors import PluginError
 from maskpolicy.core.schema import Schedule
-from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Spans
 from maskpolicy.masking.selection import Masker, check, loss_weights, select
 from maskpolicy.plugins import registry
@@ -213,7 +212,7 @@ def test_no_policy_is_asked_about_a_passage_without_a_token():
     assert spans.shape == (0, 2)
     weighing = type("Weighing", (), {"weigh": lambda self, passage, spans: passage.sentences[0]})()
     selected = [small.ids([])], [spans], [0]
-    assert loss_weights(weighing, Denoising(), selected, 0, Streams(), 0.0) == [1.0]
+    assert loss_weights(weighing, Denoising(), selected, 0, 0.0) == [1.0]
 
 
 @pytest.mark.parametrize("kind", ["u1", "?", "f4", "O"])

@@ -142,11 +142,6 @@ class MaskedSteps:
         share, most = self.share, self.room
         return Order(lengths, self.spec.batch_size, self.spec.seed, share=share, most=most)
 
-    @cached_property
-    def streams(self) -> Streams:
-        """The random generators that the policy draws from."""
-        return Streams()
-
     def __call__(self, number: int) -> Step:
         """Return the data of one step: its passages, masked."""
         if not self.order.step(number):  # fewer passages than processes
@@ -256,8 +251,9 @@ class MaskedSteps:
         detection: Any = self.denoising.replaced_token_detection
         weight = detection.weight * _units(whole) / max(1, len(whole.targets.flat))
         rows = zip(selected.passages, epochs, pairs.targets.lengths.tolist(), strict=True)
+        streams, seed = Streams(), self.spec.seed
         draws = [
-            self.streams.at(self.spec.seed, epoch, passage.id, "generator").random(size, np.float32)
+            streams.at(seed, epoch, passage.id, "generator").random(size, np.float32)
             for passage, epoch, size in rows
         ]
         weights = np.full(len(pairs.targets.flat), weight, np.float32)
@@ -273,9 +269,7 @@ class MaskedSteps:
         if self.examples is not None:
             items, examples = self.examples[items].T.tolist()
         progress = number / self.spec.steps
-        return self.masker.select(
-            self.shown, items, self.spec.seed, epochs, self.streams, progress, examples
-        )
+        return self.masker.select(self.shown, items, self.spec.seed, epochs, progress, examples)
 
 
 @dataclass(frozen=True, eq=False)
