@@ -21,7 +21,7 @@ from maskpolicy.experiment.definition import ENCODER, PolicyBlock
 from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.denoising import masked_spans
-from maskpolicy.masking.selection import Masker, unrepeatable
+from maskpolicy.masking.selection import Masker, check_repeats
 from maskpolicy.masking.sentinels import Marks
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.training.batching import Order
@@ -201,9 +201,8 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
         items, lengths = np.flatnonzero(np.isin(own, places)), corpus.lengths[own]
         own, numbers, scale = own[items], examples[items, 1].tolist(), len(whole) / len(corpus)
     some, first = own[:_REPEATED].tolist(), numbers and numbers[:_REPEATED]
-    twice = [masker.select(views, some, params.seed, [0] * len(some), 0.0, first) for _ in range(2)]
-    if not all(map(np.array_equal, *(each.spans for each in twice))):
-        raise unrepeatable(policy)
+    at_first = views, some, params.seed, [0] * len(some), 0.0, first
+    check_repeats(policy, masker.select(*at_first), masker.select(*at_first))
     done, total = 0, sampling.draws * len(own)
     with RaggedWriter(out / FILE) as file:
         for epoch in range(sampling.draws):

@@ -36,7 +36,7 @@ from maskpolicy.experiment.policy_blocks import leaf_blocks
 from maskpolicy.leaderboard.page import templates
 from maskpolicy.leaderboard.results.cell import Run, read_run
 from maskpolicy.masking.denoising import mixed_pairs
-from maskpolicy.masking.selection import Masker, unrepeatable
+from maskpolicy.masking.selection import Masker, check_repeats
 from maskpolicy.models import encoders
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.guesses import Current, reannotated
@@ -166,8 +166,7 @@ class Masking:
         ]
         masker = Masker.of(block.policy, block.denoising, read)
         drawn, again = (masker.select(views, [0], seed, [0], progress=progress) for _ in range(2))
-        if not np.array_equal(drawn.spans[0], again.spans[0]):
-            raise unrepeatable(masker.policy)
+        check_repeats(masker.policy, drawn, again)
         limits = most, specials.target_room(reading.limits)
         pairs = mixed_pairs(drawn, specials.marks, seed, [0], *limits)
         return MaskedText(

@@ -217,15 +217,6 @@ def _of_objective(kind: LossWeight, policy: Any, drawn: Any) -> float:
     return 1 / (rate * density)
 
 
-def unrepeatable(policy: Policy) -> ConfigError:
-    """Return the error for a policy that gives other spans or weights for equal arguments."""
-    return ConfigError(
-        f"{policy_name(policy)}: `select` masks other tokens when it is called again "
-        "with the same passage and rng, or `weigh` gives other weights: draw from `rng` alone, not "
-        "from NumPy's or Python's global generator, and keep no state"
-    )
-
-
 def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -> None:
     """Raise ConfigError with the policy's name unless each array of token spans is valid."""
     if not batch:
@@ -281,6 +272,17 @@ class Selection:
     spans: list[Spans]
     denoisings: list[Denoising]
     weights: list[Any]  # of the loss of each passage, or of each of its tokens, (t,)
+
+
+def check_repeats(policy: Policy, first: Selection, again: Selection) -> None:
+    """Raise ConfigError if a policy gives other spans or weights for equal arguments."""
+    one, other = ([*each.spans, *each.weights] for each in (first, again))
+    if not all(map(np.array_equal, one, other)):
+        raise ConfigError(
+            f"{policy_name(policy)}: `select` masks other tokens when it is called again with the "
+            "same passage and rng, or `weigh` gives other weights: draw from `rng` alone, not from "
+            "NumPy's or Python's global generator, and keep no state"
+        )
 
 
 @dataclass(frozen=True, eq=False)

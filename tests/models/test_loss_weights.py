@@ -158,5 +158,7 @@ class ByChance(ByPassage):
 def test_weights_that_are_all_zero_or_change_stop_a_training():
     assert steps(ByPassage(given=0.0)).masks_nothing(2)
     assert not steps(ByPassage()).masks_nothing(2)
-    assert steps(ByPassage()).masks_again(2) and steps(ByToken()).masks_again(2)
-    assert not steps(ByChance()).masks_again(2)
+    for policy in (ByPassage(), ByToken()):
+        steps(policy).check_repeats(2)
+    with pytest.raises(ConfigError, match=r"policy ByChance: .* `weigh` gives other weights"):
+        steps(ByChance()).check_repeats(2)

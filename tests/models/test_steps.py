@@ -11,6 +11,7 @@ import small
 import text_to_text
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from transformers import PreTrainedTokenizerFast
 
 from maskpolicy.core.errors import ConfigError
@@ -63,9 +64,9 @@ def rows(array, end):
 
 
 def test_a_policy_that_masks_late_must_mask_the_same_again():
-    assert steps().masks_again(SPEC.steps)
-    assert not steps(Rising()).masks_again(SPEC.steps)
-    assert steps(Rising()).masks_again(1)
+    steps().check_repeats(SPEC.steps)
+    steps(Rising()).check_repeats(1)
+    refused(steps(Rising()).check_repeats, SPEC.steps, match="masks other tokens when it is called")
 
 
 def test_the_work_of_a_step_counts_masked_passages_and_tokens():

@@ -18,7 +18,7 @@ from maskpolicy.core.types import Denoising, Example, Passage, Policy
 from maskpolicy.data.corpus.passages import Passages, encode
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import PLACE, DenoisingPairs, mixed_pairs, placed
-from maskpolicy.masking.selection import Masker, Selection
+from maskpolicy.masking.selection import Masker, Selection, check_repeats
 from maskpolicy.models.training.batching import (
     IGNORE,
     WHOLE,
@@ -192,17 +192,13 @@ class MaskedSteps:
         pairs = (pair for each in selected for pair in zip(each.spans, each.weights, strict=True))
         return not any(len(spans) and np.any(weight) for spans, weight in pairs)
 
-    def masks_again(self, steps: int) -> bool:
-        """Return whether the first and the last of `steps` mask and weigh alike a second time.
+    def check_repeats(self, steps: int) -> None:
+        """Raise ConfigError if the first or the last of `steps` is not the same a second time.
 
         A policy whose rate rises from 0 masks nothing in the first step.
         """
         for number in {0, steps - 1}:
-            first, again = self._selected(number), self._selected(number)
-            one, other = ([*each.spans, *each.weights] for each in (first, again))
-            if not all(map(np.array_equal, one, other)):
-                return False
-        return True
+            check_repeats(self.policy, self._selected(number), self._selected(number))
 
     def masks_everything(self, steps: int) -> bool:
         """Return True if the first `steps` mask every token: there is nothing to read.

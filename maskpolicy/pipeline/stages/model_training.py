@@ -17,7 +17,7 @@ from maskpolicy.core.types import Example, Json
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.experiment.task_kinds import TEXT
-from maskpolicy.masking.selection import Masker, unrepeatable
+from maskpolicy.masking.selection import Masker
 from maskpolicy.models import scratch
 from maskpolicy.models.families import bounded
 from maskpolicy.models.finetuning import TASK_HEADS
@@ -182,8 +182,7 @@ def _check_steps(
     DataError if the steps mask nothing or everything.
     """
     _check_room(steps.specials, steps.spec, run)
-    if not steps.masks_again(count):
-        raise unrepeatable(steps.policy)
+    steps.check_repeats(count)
     _check_masks(steps, params.policy, count, run)
     _warn_of_repetition(steps, run)
     _warn_of_truncation(steps, params.spec, run)
