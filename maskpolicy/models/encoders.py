@@ -86,7 +86,7 @@ def _wants_head(config: Any, head: Wanted) -> bool:
     if head == "saved":
         return masked_lm_class(config) in (config.architectures or ())
     if head == "auto":
-        return not family_of(config, "encoder").new_head
+        return not family_of(config).new_head
     return head == "own"
 
 
@@ -97,7 +97,7 @@ def _body(config: Any, name: str, revision: str | None) -> tuple[Any, list[str]]
     """
     from transformers import AutoModel
 
-    has_none = family_of(config, "encoder").new_head
+    has_none = family_of(config).new_head
     settings = {"add_pooling_layer": False} if has_none else {}
     found, info = load_reported(AutoModel, name, revision, optional=_POOLER, **settings)
     if info["missing_keys"]:
@@ -169,7 +169,7 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
             return ReplacedTokenDetector(encoder, detection.generator)
         decoder = shallow_decoder(encoder.config, layers) if has_decoder(denoising) else None
         if decoder is None and not is_masked_lm(model):
-            if family_of(encoder.config, "encoder").new_head:
+            if family_of(encoder.config).new_head:
                 return MaskedEncoder(encoder, None)
             model = masked_lm(encoder, "cpu")
             model.tie_weights()

@@ -269,9 +269,9 @@ FAMILIES: tuple[Family, ...] = (
 """Every family, the rows with `types=()` after the others of their kind."""
 
 
-def family_of(config: Any, kind: ModelKind = "seq2seq") -> Family:
+def family_of(config: Any) -> Family:
     """Return the family of a model's configuration."""
-    return _row(config.model_type, kind)
+    return _row(config.model_type, "seq2seq" if config.is_encoder_decoder else "encoder")
 
 
 def _row(model_type: str, kind: ModelKind) -> Family:
@@ -304,7 +304,7 @@ def limits(config: Any) -> tuple[int | None, int | None]:
 
 def _of_encoder(config: Any) -> int | None:
     most: int | None = getattr(config, BASE[0], None)
-    row = family_of(config, "encoder")
+    row = family_of(config)
     # relatives of RoBERTa that have no row count from the padding on, whose id is 1
     after_padding = row.after_padding or (not row.types and config.pad_token_id == 1)
     return most - config.pad_token_id - 1 if most is not None and after_padding else most
@@ -313,7 +313,7 @@ def _of_encoder(config: Any) -> int | None:
 def reads_types(config: Any) -> bool:
     """Return whether an encoder reads the second of two texts with token type 1."""
     types: int = getattr(config, "type_vocab_size", 0)
-    return family_of(config, "encoder").token_types and types > 1
+    return family_of(config).token_types and types > 1
 
 
 def bounded(spec: Training, model: Any) -> Training:

@@ -302,7 +302,7 @@ def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> Non
             "own tokenizer beside it, or call resize_token_embeddings on the model"
         )
     config, pad = model.config, tokenizer.pad_token_id
-    if family_of(config, "encoder").after_padding and config.pad_token_id != pad:
+    if family_of(config).after_padding and config.pad_token_id != pad:
         raise ConfigError(
             f"{name}: gives tokens of id {config.pad_token_id} no position (pad_token_id in its "
             f"config.json), but its tokenizer pads with id {pad}: make them equal"

@@ -199,7 +199,7 @@ def _last_block(body: Any) -> tuple[nn.Module, nn.Module] | None:
     with a convolution, which reads the neighbours of a token.
     """
     is_chunked = getattr(body.config, "chunk_size_feed_forward", 0) > 0
-    if not family_of(body.config, "encoder").types or is_chunked or _has_convolution(body):
+    if not family_of(body.config).types or is_chunked or _has_convolution(body):
         return None
     for path, first, last in _BLOCKS:
         if (layers := _part(body, path)) is not None:
@@ -253,7 +253,7 @@ def shallow_decoder(config: Any, layers: int) -> Any:
     released code of Meng et al. 2024. Its word embeddings are unused. Positions have the scale of
     the encoder's outputs: smaller ones have no effect (docs/development/log.md).
     """
-    values = config.to_dict() if family_of(config, "encoder").new_head else _shape(config)
+    values = config.to_dict() if family_of(config).new_head else _shape(config)
     values = values | _NO_DROPOUT
     values.pop("model_type", None)  # the decoder is a stock RoBERTa for every encoder
     values |= {"num_hidden_layers": layers, "type_vocab_size": 1}
@@ -293,7 +293,7 @@ def head_layers(model: Any) -> list[Any]:
     """Return the layers that compute logits from states; [] if the family states none."""
     if hasattr(model, "lm_predictions"):  # DeBERTa's as released: it reads the word embeddings
         return [lambda states: model.lm_predictions(states, model.get_input_embeddings())]
-    names = family_of(model.config, "encoder").head_layers
+    names = family_of(model.config).head_layers
     return [getattr(model, name) for name in names if hasattr(model, name)]
 
 
@@ -311,7 +311,7 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
     embedding of `<mask>` at excluded positions. Families with `exclusion: removed`, which accept
     positions, read the shorter source.
     """
-    is_removed = family_of(encoder.config, "encoder").exclusion == "removed"
+    is_removed = family_of(encoder.config).exclusion == "removed"
     if is_removed and not _has_convolution(encoder):  # it would read zeros instead of masks
         packing = batch.packing
         tokens = batch.source.gather(1, packing.position)
@@ -341,7 +341,7 @@ def _at_positions(
     Shapes: `tokens`, `visible` (False at padding) and `position` (in the source) are (b, k).
     """
     first = 0
-    if family_of(encoder.config, "encoder").after_padding:
+    if family_of(encoder.config).after_padding:
         first = encoder.embeddings.padding_idx + 1
     positions = position + first
     return encoder(input_ids=tokens, attention_mask=visible.long(), position_ids=positions)

@@ -18,9 +18,7 @@ from maskpolicy.models.text_to_text import encode
 from maskpolicy.models.training.batching import IGNORE, Pair, Pairs, collate
 
 REMOVED = tuple(
-    family
-    for family in tiny.EVERY
-    if family_of(tiny.config(family), "encoder").exclusion == "removed"
+    family for family in tiny.EVERY if family_of(tiny.config(family)).exclusion == "removed"
 )
 DEBERTAS = (  # whose positions are those of the whole source
     ("deberta-v2", {"position_buckets": -1}),
