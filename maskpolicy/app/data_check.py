@@ -30,7 +30,7 @@ from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.experiment.task_kinds import TEXT
 from maskpolicy.masking.selection import Masker
 from maskpolicy.models.families import limits, within
-from maskpolicy.models.loading import load_tokenizer, load_weights
+from maskpolicy.models.loading import load_config, load_tokenizer
 from maskpolicy.models.scratch import preset
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.events import Listener, Outcome
@@ -248,9 +248,7 @@ class DataCheck:
         if model.is_scratch:  # there is no folder with its configuration
             positions = preset(model).positions
             return within(_params(training).spec, (positions, positions))
-        from transformers import AutoConfig
-
-        config = load_weights(AutoConfig, str(self._folder(training.inputs["model"])))
+        config = load_config(self._folder(training.inputs["model"]))
         return within(_params(training).spec, limits(config))
 
     def _training(self, row: str) -> Stage:

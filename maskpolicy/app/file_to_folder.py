@@ -137,15 +137,13 @@ class StoreCounter:
         read = stages.train_examples(experiment, task, self.store.hash_file)
         if kind_of(find_plugin("task", task.name)) != SPAN:
             return len(read_examples(self._computed(read)[0], "train"))
-        from transformers import AutoConfig
-
         from maskpolicy.models import families, loading, scratch
 
         model, tokenizer = experiment.model, stages.tokenizer(experiment, self.store.hash_file)
         if model.is_scratch:
             most: tuple[int | None, int | None] = scratch.preset(model).positions, None
         else:
-            most = families.limits(loading.load_weights(AutoConfig, model.name, model.revision))
+            most = families.limits(loading.load_config(model.name, model.revision))
         spec = families.within(experiment.budget("finetune", experiment.policies[0], task), most)
         inputs = {"examples": read, "tokenizer": tokenizer}
         counted = Stage("windows", task.label, WindowsParams(spec.max_source), inputs)

@@ -36,7 +36,7 @@ from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.results.cell import STEP, Result, Run
 from maskpolicy.models.encoders import masked_lm_class
 from maskpolicy.models.families import limits, reads_types
-from maskpolicy.models.loading import is_relative, load_tokenizer, load_weights, refuse_code
+from maskpolicy.models.loading import is_relative, load_config, load_tokenizer, refuse_code
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.nodes import params_of
@@ -95,9 +95,7 @@ def _verb(out: Path) -> str:
 
 def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:
     """Return what a model card says about the architecture: family, limits of texts and so on."""
-    from transformers import AutoConfig
-
-    config = load_weights(AutoConfig, str(folder))
+    config = load_config(folder)
     name = MODEL_KINDS[kind].family.lower() if config.model_type == RELATIVE else config.model_type
     has_head = kind == ENCODER and masked_lm_class(config) in (config.architectures or ())
     return {
@@ -162,8 +160,6 @@ def _settle(folder: Path, positions: int | None) -> None:
     no blank before a text unless the settings say so. Version 5 writes no token types for ALBERT,
     although its tokenizer knows them, unless the settings say so.
     """
-    from transformers import AutoConfig
-
     path = folder / TOKENIZER
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     made, longest = dict(settings), settings.get(LONGEST)
@@ -175,7 +171,7 @@ def _settle(folder: Path, positions: int | None) -> None:
         made["tokenizer_class"] = "PreTrainedTokenizerFast"
         before = read_json(folder / "tokenizer.json").get("pre_tokenizer") or {}
         made["add_prefix_space"] = bool(before.get("add_prefix_space"))
-    if settings and reads_types(load_weights(AutoConfig, str(folder))):
+    if settings and reads_types(load_config(folder)):
         read = load_tokenizer(str(folder))
         if Specials.of_encoder(read).has_types and _TYPES not in read.model_input_names:
             made["model_input_names"] = [*read.model_input_names, _TYPES]

@@ -11,7 +11,7 @@ from maskpolicy.core.seeding import generator
 from maskpolicy.experiment.definition import HeadChoice
 from maskpolicy.models.cpu import TrainingLoss
 from maskpolicy.models.families import check_exclusion, family_of
-from maskpolicy.models.loading import load_reported, load_weights
+from maskpolicy.models.loading import load_config, load_reported, load_weights
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +34,7 @@ def load(name: str, revision: str | None = None, head: Wanted = "saved") -> Any:
     the folder was saved from such a model. Else returns the body alone. Raises ConfigError if the
     model does not exist, is not an encoder, or lacks weights.
     """
-    from transformers import AutoConfig
-
-    config = load_weights(AutoConfig, name, revision)
+    config = load_config(name, revision)
     _check(config, name)
     body, others = _body(config, name, revision)
     if not _wants_head(config, head):

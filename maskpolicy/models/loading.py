@@ -84,6 +84,13 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         raise ConfigError(f"model {name}: cannot be loaded ({advice}): {reason}") from error
 
 
+def load_config(name: str | Path, revision: str | None = None) -> Any:
+    """Return the configuration of a model in a folder or on the Hub; see `load_weights`."""
+    from transformers import AutoConfig
+
+    return load_weights(AutoConfig, str(name), revision)
+
+
 def load_whole(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
     """Return a model of `load_weights`; ConfigError if its folder lacks weights."""
     return load_reported(factory, name, revision, **settings)[0]
@@ -104,9 +111,9 @@ def load_reported(
 
 def input_embeddings(folder: str) -> torch.Tensor:
     """Return the input embeddings of a saved model of any kind, (vocabulary, width) in float32."""
-    from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+    from transformers import AutoModel, AutoModelForSeq2SeqLM
 
-    is_known = type(load_weights(AutoConfig, folder)) in AutoModel._model_mapping
+    is_known = type(load_config(folder)) in AutoModel._model_mapping
     factory = AutoModel if is_known else AutoModelForSeq2SeqLM  # EncoderDecoderModel has no body
     return load_weights(factory, folder).get_input_embeddings().weight
 

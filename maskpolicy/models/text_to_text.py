@@ -11,7 +11,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.models.cpu import TrainingLoss
 from maskpolicy.models.families import check_exclusion, family_of
-from maskpolicy.models.loading import load_weights, load_whole
+from maskpolicy.models.loading import load_config, load_whole
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.specials import Specials, decoder_start
 
@@ -46,9 +46,9 @@ def load(name: str, revision: str | None = None, **settings: Any) -> Any:
 
 def check_architecture(name: str, revision: str | None = None) -> None:
     """Raise ConfigError unless a model is text-to-text by its configuration; reads no weights."""
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+    from transformers import AutoModelForSeq2SeqLM
 
-    config = load_weights(AutoConfig, name, revision)
+    config = load_config(name, revision)
     known = type(config) in AutoModelForSeq2SeqLM._model_mapping
     if not (known and config.is_encoder_decoder):
         raise ConfigError(

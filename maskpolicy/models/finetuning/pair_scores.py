@@ -25,7 +25,7 @@ from maskpolicy.data.corpus.passages import backend_of
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import AnswerParams
 from maskpolicy.models import encoders, text_to_text
-from maskpolicy.models.loading import load_weights
+from maskpolicy.models.loading import load_config
 from maskpolicy.models.training.batching import IGNORE, Batch, Progress
 from maskpolicy.models.training.specials import Specials
 
@@ -39,9 +39,7 @@ Asked: TypeAlias = tuple[Batch, Ints, Ints, Ints]
 
 def load(folder: Path) -> Any:
     """Return the model of a folder; ConfigError for an encoder without a head."""
-    from transformers import AutoConfig
-
-    if load_weights(AutoConfig, str(folder)).is_encoder_decoder:
+    if load_config(folder).is_encoder_decoder:
         return text_to_text.load(str(folder))
     model = encoders.load(str(folder))
     if not encoders.is_masked_lm(model):

@@ -30,7 +30,7 @@ from maskpolicy.models.families import bounded
 from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.finetuning.encoder_tasks import LabelTask
 from maskpolicy.models.finetuning.text import likelihoods
-from maskpolicy.models.loading import input_embeddings, load_tokenizer
+from maskpolicy.models.loading import input_embeddings, load_config, load_tokenizer
 from maskpolicy.models.training.batching import Batch, Loss, Step
 from maskpolicy.models.training.steps import ExampleSteps
 from maskpolicy.plugins import hooks
@@ -195,11 +195,7 @@ class Classifier:
         cls, folder: Path, tokenizer: Any, choices: Sequence[str], spec: Training
     ) -> Classifier:
         """Load a model that the stage "finetune-classifier" made, on the device."""
-        from transformers import AutoConfig
-
-        from maskpolicy.models.loading import load_weights
-
-        is_text = load_weights(AutoConfig, str(folder)).is_encoder_decoder
+        is_text = load_config(folder).is_encoder_decoder
         params = AnswerParams(head=TEXT if is_text else LABEL, keep="start")
         model = TASK_HEADS[params.head].load(folder)
         spec = bounded(spec, model)

@@ -13,7 +13,7 @@ from maskpolicy.core.types import Denoising
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import ENCODER, CorpusBlock, ModelBlock
 from maskpolicy.models import scratch
-from maskpolicy.models.loading import load_weights
+from maskpolicy.models.loading import load_config
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.costs import on_their_own
 from maskpolicy.pipeline.graph.nodes import Stage
@@ -84,7 +84,7 @@ def size(model: ModelBlock) -> tuple[int, int]:
         ids = {f"{name}_token_id": 0 for name in scratch.SPECIAL}  # the defaults may be larger
         config = AutoConfig.for_model(family, **values | ids)
     else:
-        config = load_weights(AutoConfig, model.name, model.revision)
+        config = load_config(model.name, model.revision)
     with torch.device("meta"):
         made = AutoModel.from_config(config)
     return sum(each.numel() for each in made.parameters()), _layers(made)

@@ -20,7 +20,7 @@ from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models.families import bounded, limits, within
 from maskpolicy.models.finetuning import ANSWERING, TASK_HEADS
 from maskpolicy.models.finetuning.encoder_tasks import windows
-from maskpolicy.models.loading import load_tokenizer, load_weights, set_attention
+from maskpolicy.models.loading import load_config, load_tokenizer, set_attention
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     AuditParams,
@@ -76,9 +76,7 @@ def audit(params: AuditParams, inputs: Folders, out: Path, run: StageRun) -> Non
     """Count test examples that are also in train, and truncated texts."""
     most: tuple[int | None, int | None] = params.positions, params.positions
     if params.positions is None:
-        from transformers import AutoConfig
-
-        most = limits(load_weights(AutoConfig, str(inputs["model"]), None))
+        most = limits(load_config(inputs["model"]))
     asked = Training(max_source=params.max_source, max_target=params.max_target)
     spec = within(asked, most)
     head = TASK_HEADS[params.head]
