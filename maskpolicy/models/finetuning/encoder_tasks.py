@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,10 +112,54 @@ def token_types(batch: Batch) -> torch.Tensor:
     return (ends.cumsum(1) - ends).clamp(max=1) * batch.seen.long()
 
 
+Logits: TypeAlias = Sequence[NDArray[np.float32]]
+
+
+class Inputs(NamedTuple):
+    """What an encoder reads of examples."""
+
+    examples: Sequence[Example]
+    sources: Ragged  # the ids of each input
+    about: Sequence[Any] = ()  # of each input: its `Window`, or the places of its words
+
+
 class EncoderTask(ABC):
     """The common part of label, span and tag tasks; see `finetuning.TASK_HEADS`."""
 
     auto_class: str  # of Transformers, for the encoder with its head
+
+    @abstractmethod
+    def inputs(self, tokenizer: Any, examples: Sequence[Example], spec: Training) -> Inputs:
+        """Return what the encoder reads of the examples."""
+
+    @abstractmethod
+    def labels(self, model: Any, inputs: Inputs) -> Ragged:
+        """Return the labels of each input."""
+
+    @abstractmethod
+    def answers(self, model: Any, inputs: Inputs, rows: Logits, params: AnswerParams) -> list[str]:
+        """Return the answer to each example; `rows` are the logits of each input."""
+
+    def steps(
+        self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
+    ) -> ExampleSteps:
+        """Return the steps over the inputs and their labels."""
+        inputs = self.inputs(tokenizer, examples, spec)
+        pairs = Pairs(inputs.sources, self.labels(model, inputs))
+        return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
+
+    def answer(
+        self,
+        model: Any,
+        tokenizer: Any,
+        examples: Sequence[Example],
+        params: AnswerParams,
+        spec: Training,
+        progress: Progress | None = None,
+    ) -> list[str]:
+        """Return the answer to each example."""
+        inputs = self.inputs(tokenizer, examples, spec)
+        return self.answers(model, inputs, self.read(model, tokenizer, inputs, progress), params)
 
     def _with_head(self, folder: Path, seed: int, **settings: Any) -> Any:
         """Return the encoder of a folder with a fresh head, whose weights are drawn from `seed`.
@@ -189,23 +233,23 @@ class EncoderTask(ABC):
         lengths = firsts.lengths + seconds.lengths + np.where(has_second, two, one)
         return [Cut.of("sources", lengths, spec.max_source, "max_source")]
 
-    def _read(
-        self, model: Any, sources: Ragged, marks: Specials, progress: Progress | None
-    ) -> dict[int, NDArray[np.float32]]:
-        """Return the logits of sources by index, computed in batches of similar length."""
-        device = next(model.parameters()).device
-        order = np.argsort(sources.lengths, kind="stable")
+    def read(
+        self, model: Any, tokenizer: Any, inputs: Inputs, progress: Progress | None = None
+    ) -> Logits:
+        """Return the logits of each input, computed in batches of similar length."""
+        device, marks = next(model.parameters()).device, Specials.of_encoder(tokenizer)
+        order = np.argsort(inputs.sources.lengths, kind="stable")
         found: dict[int, NDArray[np.float32]] = {}
 
         def compute(chosen: NDArray[np.int64]) -> None:
             nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(chosen) + 1, np.int64))
-            batch = collate(Pairs(sources.take(chosen), nothing), marks.pad, None)
+            batch = collate(Pairs(inputs.sources.take(chosen), nothing), marks.pad, None)
             batch = replace(batch, has_types=marks.has_types).to(device)
             rows = self.logits(model, batch).cpu().numpy()
             found.update(zip(chosen.tolist(), rows, strict=True))
 
         in_batches(model, order, compute, progress=progress)
-        return found
+        return [found[number] for number in range(len(found))]
 
 
 class LabelTask(EncoderTask):
@@ -219,13 +263,21 @@ class LabelTask(EncoderTask):
         numbers = {name: number for number, name in names.items()}
         return self._with_head(folder, seed, problem_type=None, id2label=names, label2id=numbers)
 
-    def steps(
-        self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
-    ) -> ExampleSteps:
-        """Return the steps over (texts, class)."""
-        marks, numbers = Specials.of_encoder(tokenizer), model.config.label2id
-        labels = Ragged.of_arrays([_target(example, numbers) for example in examples])
-        return ExampleSteps(Pairs(_sources(examples, tokenizer, marks, spec), labels), marks, spec)
+    def inputs(self, tokenizer: Any, examples: Sequence[Example], spec: Training) -> Inputs:
+        """Return the ids of each example: its source, and its context as the second text."""
+        firsts = tokenize([example.source for example in examples], tokenizer)
+        seconds = tokenize([example.context or "" for example in examples], tokenizer)
+        both = TwoTexts.of(tokenizer)
+        room = max(0, spec.max_source - len(both))
+        rows = list(Specials.of_encoder(tokenizer).wrap(firsts, spec.max_source))
+        for place, example in enumerate(examples):
+            if example.context is not None:
+                rows[place] = both.joined(*cut(firsts[place], seconds[place], room))
+        return Inputs(examples, Ragged.of(rows, np.int32))
+
+    def labels(self, model: Any, inputs: Inputs) -> Ragged:
+        """Return the class of each example, or its number."""
+        return Ragged.of_arrays([_target(one, model.config.label2id) for one in inputs.examples])
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the logits of the classes, from the body's last states, (b, n, d)."""
@@ -240,44 +292,27 @@ class LabelTask(EncoderTask):
             return mse_loss(logits[:, 0], labels.float(), reduction="sum"), len(labels)
         return cross_entropy(logits, labels, reduction="sum"), len(labels)
 
-    def answer(
-        self,
-        model: Any,
-        tokenizer: Any,
-        examples: Sequence[Example],
-        params: AnswerParams,
-        spec: Training,
-        progress: Progress | None = None,
-    ) -> list[str]:
+    def answers(self, model: Any, inputs: Inputs, rows: Logits, params: AnswerParams) -> list[str]:
         """Return the most likely class of each example, or the number with four decimals.
 
         Raises DataError for a choice that the model was not fine-tuned on.
         """
         names, numbers = model.config.id2label, model.config.label2id
-        for one in examples:
+        for one in inputs.examples:
             strange = [choice for choice in one.choices if choice not in numbers]
             if strange:
                 known = f"the train examples' {', '.join(numbers)}"
                 raise DataError(f"example {one.id!r}: its choice {strange[0]!r} is none of {known}")
-        scores = self.scores(model, tokenizer, examples, spec, progress)
         return [
             names[int(row.argmax())] if one.choices else f"{row.item():.4f}"
-            for one, row in zip(examples, scores, strict=True)
+            for one, row in zip(inputs.examples, rows, strict=True)
         ]
 
     def scores(
-        self,
-        model: Any,
-        tokenizer: Any,
-        examples: Sequence[Example],
-        spec: Training,
-        progress: Progress | None = None,
-    ) -> list[NDArray[np.float32]]:
+        self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training
+    ) -> Logits:
         """Return the logits of each example's classes, (c,), or its predicted number, (1,)."""
-        marks = Specials.of_encoder(tokenizer)
-        sources = _sources(examples, tokenizer, marks, spec)
-        rows = self._read(model, sources, marks, progress)
-        return [rows[index] for index in range(len(examples))]
+        return self.read(model, tokenizer, self.inputs(tokenizer, examples, spec))
 
 
 def _target(example: Example, numbers: Mapping[str, int]) -> NDArray[Any]:
@@ -289,21 +324,6 @@ def _target(example: Example, numbers: Mapping[str, int]) -> NDArray[Any]:
     except (KeyError, ValueError) as error:
         what = f"none of {', '.join(numbers)}" if example.choices else "no number"
         raise DataError(f"example {example.id!r}: its label {target!r} is {what}") from error
-
-
-def _sources(
-    examples: Sequence[Example], tokenizer: Any, marks: Specials, spec: Training
-) -> Ragged:
-    """Return the ids of each example: its source, and its context as the second text."""
-    firsts = tokenize([example.source for example in examples], tokenizer)
-    seconds = tokenize([example.context or "" for example in examples], tokenizer)
-    both = TwoTexts.of(tokenizer)
-    room = max(0, spec.max_source - len(both))
-    rows = list(marks.wrap(firsts, spec.max_source))
-    for place, example in enumerate(examples):
-        if example.context is not None:
-            rows[place] = both.joined(*cut(firsts[place], seconds[place], room))
-    return Ragged.of(rows, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,15 +372,15 @@ class SpanTask(EncoderTask):
         """Return the encoder with Transformers' head for extractive question answering."""
         return self._with_head(folder, seed, num_labels=2)
 
-    def steps(
-        self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
-    ) -> ExampleSteps:
-        """Return the steps over windows with the answer's place, or <s> if it is elsewhere."""
+    def inputs(self, tokenizer: Any, examples: Sequence[Example], spec: Training) -> Inputs:
+        """Return the windows of all examples."""
         cuts = windows(examples, tokenizer, spec)
-        places = [np.asarray(window.place(examples[window.example])) for window in cuts]
-        sources = Ragged.of((window.source for window in cuts), np.int32)
-        pairs = Pairs(sources, Ragged.of(places, np.int32))
-        return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
+        return Inputs(examples, Ragged.of((window.source for window in cuts), np.int32), cuts)
+
+    def labels(self, model: Any, inputs: Inputs) -> Ragged:
+        """Return the place of the answer in each window, or that of <s> if it is elsewhere."""
+        places = (window.place(inputs.examples[window.example]) for window in inputs.about)
+        return Ragged.of(map(np.asarray, places), np.int32)
 
     def logits(self, model: Any, batch: Batch) -> torch.Tensor:
         """Return the logits of start and end, (b, n, 2); the lowest number at padding."""
@@ -379,26 +399,16 @@ class SpanTask(EncoderTask):
 
         return cross_entropy(logits, batch.labels, reduction="sum"), batch.labels.numel()
 
-    def answer(
-        self,
-        model: Any,
-        tokenizer: Any,
-        examples: Sequence[Example],
-        params: AnswerParams,
-        spec: Training,
-        progress: Progress | None = None,
-    ) -> list[str]:
+    def answers(self, model: Any, inputs: Inputs, rows: Logits, params: AnswerParams) -> list[str]:
         """Return the best span of each example's windows.
 
         With params.unanswerable, the answer is "" if <s> scores above all spans in every window.
         """
-        cuts = windows(examples, tokenizer, spec)
+        examples = inputs.examples
         best, nothing = [(-np.inf, "")] * len(examples), [np.inf] * len(examples)
-        sources = Ragged.of((window.source for window in cuts), np.int32)
-        marks = Specials.of_encoder(tokenizer)
-        for index, scores in self._read(model, sources, marks, progress).items():
-            place = cuts[index].example
-            span = cuts[index].best(scores, examples[place].context or "")
+        for window, scores in zip(inputs.about, rows, strict=True):
+            place = window.example
+            span = window.best(scores, examples[place].context or "")
             best[place] = max(best[place], span, key=lambda pair: pair[0])
             nothing[place] = min(nothing[place], float(scores[0].sum()))
         return [

@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import encode
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import TAGS, TASK_KINDS, AnswerParams
-from maskpolicy.models.finetuning.encoder_tasks import EncoderTask
-from maskpolicy.models.training.batching import IGNORE, Batch, Pairs, Progress
+from maskpolicy.models.finetuning.encoder_tasks import EncoderTask, Inputs, Logits
+from maskpolicy.models.training.batching import IGNORE, Batch
 from maskpolicy.models.training.specials import Specials
-from maskpolicy.models.training.steps import ExampleSteps
 
 if TYPE_CHECKING:
     import torch
@@ -38,19 +36,34 @@ class TagTask(EncoderTask):
         numbers = {tag: number for number, tag in names.items()}
         return self._with_head(folder, seed, id2label=names, label2id=numbers)
 
-    def steps(
-        self, model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, _: Any
-    ) -> ExampleSteps:
-        """Return the steps over texts, with the tags at the first tokens of words."""
-        sources, words = _tagged(examples, tokenizer, spec)
+    def inputs(self, tokenizer: Any, examples: Sequence[Example], spec: Training) -> Inputs:
+        """Return the ids of each source, and the place of each word's first token there.
+
+        The place is -1 for a word that is cut off or has no token.
+        """
+        marks = Specials.of_encoder(tokenizer)
+        encoded = encode([example.source for example in examples], tokenizer)
+        ids = Ragged.of((np.asarray(one.ids, np.int32) for one in encoded), np.int32)
+        sources = marks.wrap(ids, spec.max_source)
+        before, after = marks.ends()
+        words = []
+        for example, one, source in zip(examples, encoded, sources, strict=True):
+            offsets = np.asarray(one.offsets, np.int64).reshape(-1, 2)
+            tokens = offsets[: len(source) - len(before) - len(after), 0]
+            ends = np.cumsum([len(word) + 1 for word in example.source.split(" ")])
+            places = np.searchsorted(tokens, np.concatenate([[0], ends]))
+            words.append(np.where(places[:-1] < places[1:], places[:-1] + len(before), -1))
+        return Inputs(examples, sources, words)
+
+    def labels(self, model: Any, inputs: Inputs) -> Ragged:
+        """Return the tags at the first tokens of words."""
         rows = []
-        for example, source, places in zip(examples, sources, words, strict=True):
+        for example, source, places in zip(*inputs, strict=True):
             tags = np.asarray([model.config.label2id[tag] for tag in example.targets[0].split()])
             row = np.full(len(source), IGNORE, np.int32)
             row[places[places >= 0]] = tags[places >= 0]
             rows.append(row)
-        pairs = Pairs(sources, Ragged.of(rows, np.int32))
-        return ExampleSteps(pairs, Specials.of_encoder(tokenizer), spec)
+        return Ragged.of(rows, np.int32)
 
     def logits_of_states(self, model: Any, states: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the logits of the tags, from the body's last states, (b, n, d)."""
@@ -64,43 +77,11 @@ class TagTask(EncoderTask):
         loss = cross_entropy(logits.flatten(0, 1), labels, reduction="sum", ignore_index=IGNORE)
         return loss, int((labels != IGNORE).sum())
 
-    def answer(
-        self,
-        model: Any,
-        tokenizer: Any,
-        examples: Sequence[Example],
-        params: AnswerParams,
-        spec: Training,
-        progress: Progress | None = None,
-    ) -> list[str]:
+    def answers(self, model: Any, inputs: Inputs, rows: Logits, params: AnswerParams) -> list[str]:
         """Return the most likely tags of each example's words, with blanks between them."""
-        sources, words = _tagged(examples, tokenizer, spec)
-        marks, names = Specials.of_encoder(tokenizer), model.config.id2label
-        answers = [""] * len(examples)
-        for index, rows in self._read(model, sources, marks, progress).items():
-            best = rows.argmax(-1)
-            tags = (names[int(best[place])] if place >= 0 else "O" for place in words[index])
-            answers[index] = " ".join(tags)
+        names, answers = model.config.id2label, []
+        for places, row in zip(inputs.about, rows, strict=True):
+            best = row.argmax(-1)
+            tags = (names[int(best[place])] if place >= 0 else "O" for place in places)
+            answers.append(" ".join(tags))
         return answers
-
-
-def _tagged(
-    examples: Sequence[Example], tokenizer: Any, spec: Training
-) -> tuple[Ragged, list[NDArray[np.int64]]]:
-    """Return the ids of each source, and the place of each word's first token there.
-
-    The place is -1 for a word that is cut off or has no token.
-    """
-    marks = Specials.of_encoder(tokenizer)
-    encoded = encode([example.source for example in examples], tokenizer)
-    ids = Ragged.of((np.asarray(one.ids, np.int32) for one in encoded), np.int32)
-    sources = marks.wrap(ids, spec.max_source)
-    before, after = marks.ends()
-    words = []
-    for example, one, source in zip(examples, encoded, sources, strict=True):
-        offsets = np.asarray(one.offsets, np.int64).reshape(-1, 2)
-        tokens = offsets[: len(source) - len(before) - len(after), 0]
-        ends = np.cumsum([len(word) + 1 for word in example.source.split(" ")])
-        places = np.searchsorted(tokens, np.concatenate([[0], ends]))
-        words.append(np.where(places[:-1] < places[1:], places[:-1] + len(before), -1))
-    return sources, words

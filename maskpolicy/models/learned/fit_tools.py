@@ -28,7 +28,6 @@ from maskpolicy.experiment.task_kinds import LABEL, TEXT, AnswerParams
 from maskpolicy.models import text_to_text
 from maskpolicy.models.families import bounded
 from maskpolicy.models.finetuning import TASK_HEADS
-from maskpolicy.models.finetuning.encoder_tasks import LabelTask
 from maskpolicy.models.finetuning.text import likelihoods
 from maskpolicy.models.loading import input_embeddings, load_config, load_tokenizer
 from maskpolicy.models.training.batching import Batch, Loss, Step
@@ -217,7 +216,7 @@ class Classifier:
         if not examples:
             return np.zeros((0, len(self.choices)))
         if self.params.head == LABEL:
-            scores = LabelTask().scores(self.model, self.tokenizer, examples, self.spec)
+            scores = self.head.scores(self.model, self.tokenizer, examples, self.spec)
             return np.asarray(log_softmax(np.stack(scores).astype(np.float64), axis=1))
         sources = [example.source for example in readable(examples, TEXT)]
         choices = [self.choices] * len(sources)
