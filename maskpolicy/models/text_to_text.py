@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -87,17 +85,6 @@ def set_greedy(model: Any) -> None:
 
     own = {name: getattr(model.generation_config, name) for name in _KEPT}
     model.generation_config = GenerationConfig(**own)
-
-
-@contextmanager
-def greedy_generation(model: Any) -> Iterator[None]:
-    """Make `generate` greedy within the block, as `set_greedy` does."""
-    before = model.generation_config
-    set_greedy(model)
-    try:
-        yield
-    finally:
-        model.generation_config = before
 
 
 def training_module(model: Any, denoising: Denoising, layers: int, seed: int) -> Any:

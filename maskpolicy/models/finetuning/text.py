@@ -141,9 +141,13 @@ def generate(
         for index, text in zip(chosen.tolist(), texts, strict=True):
             answers[index] = text.strip()
 
-    longest = int(rows.lengths.max(initial=1)) + (model.generation_config.max_new_tokens or 0)
-    with text_to_text.greedy_generation(model):
+    own = model.generation_config
+    longest = int(rows.lengths.max(initial=1)) + (own.max_new_tokens or 0)
+    text_to_text.set_greedy(model)
+    try:
         in_batches(model, order, compute, batch or rows_for(longest), progress)
+    finally:
+        model.generation_config = own
     return answers
 
 
