@@ -121,8 +121,7 @@ def _starts(
 
 
 _LOWEST = 1e-6  # rate that a weight is computed with
-_INTEGERS = [np.dtype(each) for each in "bhilqBHI"]  # NumPy joins int64 and uint64 to floats
-_SPANS = {(2, (2,), True)}  # number of dimensions, size of the last one, integer or not
+_INTEGERS = {np.dtype(each) for each in "bhilqBHI"}  # NumPy joins int64 and uint64 to floats
 
 
 def select(
@@ -221,10 +220,9 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -
     """Raise ConfigError with the policy's name unless each array of token spans is valid."""
     if not batch:
         return
-    if not _are_spans(batch):
-        for spans, passage in zip(batch, passages, strict=True):
-            if not _are_spans([spans]):
-                raise _wrong(policy, passage, _what(spans))
+    for spans, passage in zip(batch, passages, strict=True):
+        if fault := _fault(spans):
+            raise _wrong(policy, passage, fault)
     flat = np.concatenate(batch)
     counts = np.asarray([len(spans) for spans in batch])
     limit = np.repeat([len(passage.tokens) for passage in passages], counts)
@@ -243,18 +241,13 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -
             raise _wrong(policy, passages[at], what)
 
 
-def _are_spans(batch: Sequence[Any]) -> bool:
-    if {type(spans) for spans in batch} != {np.ndarray}:
-        return False
-    return {(spans.ndim, spans.shape[-1:], spans.dtype in _INTEGERS) for spans in batch} == _SPANS
-
-
-def _what(spans: Any) -> str:
+def _fault(spans: Any) -> str:
+    """Return what keeps a policy's spans from being an array of ranges; "" if they are one."""
     if type(spans) is not np.ndarray:
         return f"are not a NumPy array but a {type(spans).__name__} (`as_spans` makes one of it)"
     if spans.ndim != 2 or spans.shape[1] != 2:
         return f"are not an array of shape (n, 2) but {spans.shape}"
-    return f"are not signed integers but {spans.dtype}"
+    return "" if spans.dtype in _INTEGERS else f"are not signed integers but {spans.dtype}"
 
 
 def _wrong(policy: Policy, passage: Passage, what: str) -> ConfigError:
