@@ -56,15 +56,15 @@ def with_gradient(
     of_labels: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy, and its gradient by the logits, (n, v); see `summed`."""
-    is_device = states.is_cuda or torch.compiler.is_compiling()  # the host does not wait for a GPU
-    if is_device or bool((labels == _IGNORE).any()):
+    is_traced = torch.compiler.is_compiling()  # a graph cannot read values
+    if is_traced or bool((labels == _IGNORE).any()):
         is_label = (labels != _IGNORE).float()
         of_labels = is_label if of_labels is None else of_labels * is_label
         labels = labels.clamp(min=0)
     logits, places = linear(states, weight, bias).float(), labels[:, None]
     gradient = logits.softmax(1)
     likelihoods = gradient.gather(1, places)
-    if is_device or bool((likelihoods < _SMALLEST).any()):
+    if is_traced or bool((likelihoods < _SMALLEST).any()):
         losses = logits.logsumexp(1, keepdim=True) - logits.gather(1, places)
     else:
         losses = -likelihoods.log()
