@@ -250,6 +250,8 @@ def test_no_rows_no_steps_and_no_tokenizer_raise():
         collator()([])
     with pytest.raises(ConfigError, match="steps: must be >= 1, not 0"):
         collator().for_steps(0, 0)
+    with pytest.raises(ConfigError, match="first: must be >= 0, not -1"):
+        collator().for_steps(-1, 8)  # a schedule would be read before its beginning
     with pytest.raises(ConfigError, match=r"must be a fast one .*not NoneType"):
         MaskingCollator("random", None)
 

@@ -189,6 +189,7 @@ class MaskingCollator:
 
         `steps` is the length of the whole training and `batches` the number of batches of a step.
         """
+        _check_number("first", first, Steps)
         _check_number("steps", steps, Count)
         _check_number("batches", batches, Count)
         return StepCollator(self, first, steps, batches)
