@@ -37,9 +37,8 @@ def ours(
             loss(),
             spec,
             NoCheckpoints(),
-            silent,
+            lambda done, total, note: clock.tick() if done else None,
             workers=workers,
-            on_step=lambda done, module: clock.tick(),
         )
         clock.tokens += [
             step.work["source_tokens"] + step.work["target_tokens"]

@@ -124,13 +124,13 @@ def train(params: Loop, inputs, out, run):
         fail("validate")
         return next(scores)
 
-    def on_step(done, module):
+    def progress(done, total, note):
         if rank == 1 and done == run.local.at:
             _fail(run.local, notes)
 
     about = {"steps": params.steps, "batch_size": 8, "eval_every": params.every}
     spec = replace(alone.SPEC, checkpoint_every=1e-9, **about)
-    options = {"loss": loss, "validate": validate if params.every else None, "on_step": on_step}
+    options = {"loss": loss, "validate": validate if params.every else None, "progress": progress}
     try:
         model, done = alone.run(spec, run.checkpoints, small.bart(dropout=0.2), **options)
     except StageError as error:

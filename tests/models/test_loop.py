@@ -80,7 +80,7 @@ def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def stop_after(last, done, module):
+def stop_after(last, done, total, note):
     if done == last:
         raise Stop
 
@@ -140,7 +140,7 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(precision, every, ch
     hasty = replace(spec, checkpoint_every=1e-9)
     for last in (1, 5, 27):
         with pytest.raises(Stop):
-            run(hasty, checkpoints, validate=validate, on_step=partial(stop_after, last))
+            run(hasty, checkpoints, validate=validate, progress=partial(stop_after, last))
     again, finished = run(hasty, checkpoints, validate=validate)
     assert finished == done
     assert torch.equal(weights(again), weights(model))
@@ -148,7 +148,7 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(precision, every, ch
         assert done["best_step"] == 16  # the last interruption lies behind it
 
 
-def signal_after(last, done, module):
+def signal_after(last, done, total, note):
     if done == last:
         signal.raise_signal(signal.SIGINT)
 
@@ -158,7 +158,7 @@ def test_control_c_saves_a_checkpoint_and_changes_no_bit(checkpoints, caplog):
     model, done = run(spec)
     for last in (3, 5):
         with pytest.raises(KeyboardInterrupt):
-            run(spec, checkpoints, on_step=partial(signal_after, last))
+            run(spec, checkpoints, progress=partial(signal_after, last))
         assert checkpoints.latest()[0] == last
     with caplog.at_level(logging.INFO):
         again, finished = run(spec, checkpoints, name="intermediate random")
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_another_host_removes_is_read_no_more(checkpoints):
     spec = replace(SPEC, steps=8)
     model, done = run(spec)
     with pytest.raises(KeyboardInterrupt):
-        run(spec, checkpoints, on_step=partial(signal_after, 5))
+        run(spec, checkpoints, progress=partial(signal_after, 5))
     found = [checkpoints.latest()]
     checkpoints.clear()  # between the other's look and its reading
     again, finished = run(spec, SimpleNamespace(latest=lambda: found.pop() if found else None))
@@ -187,7 +187,7 @@ def test_a_schedule_resumes_and_stops_early_with_the_same_bits(checkpoints):
     assert torch.equal(weights(stopped), early[0])
     hasty = replace(spec, checkpoint_every=1e-9)
     with pytest.raises(Stop):
-        run(hasty, checkpoints, steps=steps, on_step=partial(stop_after, 5))
+        run(hasty, checkpoints, steps=steps, progress=partial(stop_after, 5))
     again, _ = run(hasty, checkpoints, steps=masked(spec, ratio=schedule))
     assert torch.equal(weights(again), weights(whole))
 
@@ -203,9 +203,9 @@ def test_the_generator_of_the_caller_is_left_alone():
 def test_a_finished_training_is_not_trained_again(checkpoints):
     spec = replace(SPEC, steps=3, checkpoint_every=1e-9)
     with pytest.raises(Stop):
-        run(replace(spec, steps=4), checkpoints, on_step=partial(stop_after, 4))
+        run(replace(spec, steps=4), checkpoints, progress=partial(stop_after, 4))
     seen = []
-    _, done = run(spec, checkpoints, on_step=lambda number, module: seen.append(number))
+    _, done = run(spec, checkpoints, progress=lambda number, *_: seen.append(number))
     assert (done["steps"], seen) == (3, [])
 
 
@@ -255,11 +255,12 @@ def test_the_rate_warms_up_and_falls(schedule, warmup, steps, expected):
 def test_patience_ends_a_training_and_the_best_weights_stay():
     scores = iter([0.1, 0.9, 0.3, 0.9, 0.2])
     spec = replace(SPEC, steps=20, eval_every=2, patience=2)
-    snapshots = {}
-    model, done = run(
+    model, snapshots = small.bart(dropout=0.2), {}
+    _, done = run(
         spec,
+        model=model,
         validate=lambda module: next(scores),
-        on_step=lambda number, module: snapshots.update({number: weights(module)}),
+        progress=lambda number, *_: snapshots.update({number: weights(model)}),
     )
     assert (done["steps"], done["best_step"], done["best_score"]) == (8, 4, 0.9)
     assert torch.equal(weights(model), snapshots[4])
@@ -330,14 +331,14 @@ def test_checkpoints_take_two_percent_of_the_time(speed, every, monkeypatch, tmp
         now[0] += 1.67e9 * (tmp_path / "state.safetensors").is_file() / speed
         saved.append(done)
 
-    def pass_time(done, module):
+    def pass_time(done, total, note):
         now[0] += 10
 
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
     steps = [Step([Scale(1.0)], 1)] * 300
     checkpoints = SimpleNamespace(latest=lambda: None, save=save)
     spec = replace(SPEC, steps=len(steps), checkpoint_every=55.0)
-    run(spec, checkpoints, Line(), steps.__getitem__, scaled, on_step=pass_time)
+    run(spec, checkpoints, Line(), steps.__getitem__, scaled, progress=pass_time)
     assert saved == list(range(6, len(steps), every))  # before the first one, no cost is known
     assert 0 < (len(saved) - 1) * 1.67e9 / speed < 0.02 * now[0]
 
@@ -435,7 +436,7 @@ class Late:
         (self.folder / str(step)).mkdir()
         write(self.folder / str(step))
 
-    def go_on(self, done, module):
+    def go_on(self, done, total, note):
         if done == self.until:
             self.may_write.set()
 
@@ -445,7 +446,7 @@ def test_a_checkpoint_that_is_written_during_later_steps_has_the_same_bytes(monk
     for name in ("at once", "later"):
         (tmp_path / name).mkdir()
         late = Late(tmp_path / name)
-        run(spec, late, on_step=late.go_on)
+        run(spec, late, progress=late.go_on)
         files = [path for path in late.folder.rglob("*") if path.is_file()]
         saved[name] = {str(path.relative_to(late.folder)): path.read_bytes() for path in files}
         monkeypatch.setattr(loop, "_IN_THREAD", ("cpu",))
@@ -454,7 +455,7 @@ def test_a_checkpoint_that_is_written_during_later_steps_has_the_same_bytes(monk
     for step in (4, spec.steps):  # the next checkpoint says so, or the end of the training
         late = Late(tmp_path, fails=True, until=step)
         with pytest.raises(StageError, match="the disk is full"):
-            run(spec, late, on_step=late.go_on)
+            run(spec, late, progress=late.go_on)
 
 
 def test_all_that_is_done_on_a_gpu_together_gives_the_same_training(monkeypatch, checkpoints):
@@ -471,7 +472,7 @@ def test_all_that_is_done_on_a_gpu_together_gives_the_same_training(monkeypatch,
     there = replace(spec, compile=True, micro_tokens=0, checkpoint_every=1e-9)
     steps = masked(there, "original")
     with pytest.raises(Stop):
-        run(there, checkpoints, small.bart(), steps, on_step=partial(stop_after, 3))
+        run(there, checkpoints, small.bart(), steps, progress=partial(stop_after, 3))
     assert 0 < checkpoints.latest()[0] < 3
     model, done = run(there, checkpoints, small.bart(), steps)
     assert done["work"] == plain["work"]
@@ -497,7 +498,7 @@ def test_a_resumed_training_keeps_its_smaller_micro_batches(checkpoints):
     expected, done = run_scarce(MEMORY, partial(scarce, first=3, seen=[]))
     with pytest.raises(Stop):
         stop = partial(stop_after, 4)
-        run_scarce(spec, partial(scarce, first=3, seen=[]), checkpoints, on_step=stop)
+        run_scarce(spec, partial(scarce, first=3, seen=[]), checkpoints, progress=stop)
     assert checkpoints.latest()[0] == 3
     found, again = run_scarce(spec, token_loss, checkpoints)
     assert torch.equal(found, expected)
@@ -681,7 +682,7 @@ def test_gaps_before_parameters_change_neither_the_steps_nor_a_checkpoint(monkey
     for place, last in enumerate((2, 4, 99)):
         monkeypatch.setitem(optimization._APART, "cpu", (64, 1, 64)[place])
         with suppress(Stop):
-            model, again = run(spec, checkpoints, on_step=partial(stop_after, last), **choose)
+            model, again = run(spec, checkpoints, progress=partial(stop_after, last), **choose)
     torch.testing.assert_close(weights(model), weights(expected), rtol=1e-4, atol=1e-6)
     assert again["steps"] == again["best_step"] == done["steps"]
     spaced, model = Weights(small.bart(), True), small.bart()

@@ -192,13 +192,13 @@ def test_the_outer_loop_lowers_the_outer_loss():
 def test_no_tensor_outlives_an_outer_step(name):
     counts = []
 
-    def count(done, module):
+    def count(done, total, note):
         if done in (3, 6):
             gc.collect()
             counts.append(sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()))
 
     spec = replace(SPEC, steps=6, batch_size=1)
-    run(made(name, dtype=torch.float32), spec, on_step=count)
+    run(made(name, dtype=torch.float32), spec, progress=count)
     assert counts[1] <= counts[0]
 
 

@@ -46,7 +46,6 @@ def train(
     *,
     workers: int = 0,
     validate: Callable[[Any], float] | None = None,
-    on_step: Callable[[int, Any], None] | None = None,
     log: Log | None = None,
     until: int = 0,
     keep: Mapping[int, Keep] | None = None,
@@ -62,14 +61,13 @@ def train(
     `steps` is a dataclass with a field `share`, and each process makes its own share of each step.
     Training resumes from the newest checkpoint, bit for bit on a CPU. `validate(module)` returns a
     score (higher is better) every `spec.eval_every` steps and after the last one; the best weights
-    are restored at the end. `log(done, values)` sends loss, learning rate and
-    dev score to a tracker. `on_step(done, module)` is called after each step. `keep[done]` receives
-    a copy of the module as if training had ended there. `until` stops training before `spec.steps`
-    without changing the learning rate schedule. `name` is the training's name in log lines. A
-    training in several parts gives the same bits: each part stops at `until` and writes its whole
-    state to the folder `state`, and the next one begins at `start`. If memory runs out in a
-    micro-batch, this step and all later ones have micro-batches of half the size. If
-    `spec.micro_tokens` is 0, `Optimization.fitting_tokens` chooses it.
+    are restored at the end. `log(done, values)` sends loss, learning rate and dev score to a
+    tracker. `keep[done]` receives a copy of the module as if training had ended there. `until`
+    stops training before `spec.steps` without changing the learning rate schedule. `name` is the
+    training's name in log lines. A training in several parts gives the same bits: each part stops
+    at `until` and writes its whole state to the folder `state`, and the next one begins at `start`.
+    If memory runs out in a micro-batch, this step and all later ones have micro-batches of half the
+    size. If `spec.micro_tokens` is 0, `Optimization.fitting_tokens` chooses it.
 
     Returns {"steps", "loss", "work"}; after validation also {"best_step", "best_score", "scores"},
     the last as (step, score) pairs; if memory ran out also {"shrunk": {"micro_tokens", "step"}}.
@@ -84,7 +82,7 @@ def train(
     if not run.finished(done):
         if done > start.done and name:
             _log.info("%s: continues after step %d of %d", name, done, run.end)
-        watch = _Watch(progress, log, on_step, validate, keep or {}, is_part=state is not None)
+        watch = _Watch(progress, log, validate, keep or {}, is_part=state is not None)
         progress(done, run.end, "")
         ahead = workers or (WORKERS_ON_GPU if run.device.type == "cuda" else 0)
         feed = Feed(steps, run, done, ahead, name)
@@ -174,7 +172,6 @@ class _Watch:
 
     progress: Progress
     log: Log | None
-    on_step: Callable[[int, Any], None] | None
     validate: Callable[[Any], float] | None
     keep: Mapping[int, Keep]
     is_part: bool = False  # the loss is reported as if training did not end here
@@ -185,8 +182,6 @@ class _Watch:
 
     def after(self, run: Optimization, done: int) -> None:
         """Call whatever is due after `done` steps; raises StageError (see `train`)."""
-        if self.on_step:
-            self.on_step(done, run.module)
         if done % _REPORT == 0 or (done == run.end and not self.is_part):
             loss = run.report(done)
             self.loss = f"loss {loss:.3f}"
