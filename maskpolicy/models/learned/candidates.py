@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Passage, Spans
+from maskpolicy.masking.selection import choose
 from maskpolicy.models.learned.fit_tools import require
 
 KEPT = 20  # number of candidates stored per passage, with their scores
@@ -55,6 +56,5 @@ def draw(passage: Passage, top_k: int, rng: np.random.Generator) -> Spans:
     if len(spans) < 2:
         return spans
     scores = passage.columns["scores"][: len(spans)].astype(np.float64)
-    chances = np.exp(scores - scores[0]).cumsum()
-    drawn = int(chances.searchsorted(rng.random() * chances[-1], side="right"))
+    drawn = choose(np.exp(scores - scores[0]).tolist(), rng)
     return spans[drawn : drawn + 1]
