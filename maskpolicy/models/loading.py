@@ -91,11 +91,6 @@ def load_config(name: str | Path, revision: str | None = None) -> Any:
     return load_weights(AutoConfig, str(name), revision)
 
 
-def load_whole(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
-    """Return a model of `load_weights`; ConfigError if its folder lacks weights."""
-    return load_reported(factory, name, revision, **settings)[0]
-
-
 def load_reported(
     factory: Any, name: str, revision: str | None = None, optional: str = " ", **settings: Any
 ) -> tuple[Any, dict[str, Any]]:

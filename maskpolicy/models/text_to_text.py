@@ -9,7 +9,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.models.cpu import TrainingLoss
 from maskpolicy.models.families import check_exclusion, family_of
-from maskpolicy.models.loading import load_config, load_whole
+from maskpolicy.models.loading import load_config, load_reported
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.specials import Specials, decoder_start
 
@@ -35,7 +35,7 @@ def load(name: str, revision: str | None = None, **settings: Any) -> Any:
     from transformers import AutoModelForSeq2SeqLM
 
     check_architecture(name, revision)
-    model = load_whole(AutoModelForSeq2SeqLM, name, revision, **settings)
+    model, _ = load_reported(AutoModelForSeq2SeqLM, name, revision, **settings)
     for part, weight in model.named_parameters():
         if "_global." in part:  # LED's, for global attention, which no token here has
             weight.requires_grad_(False)  # without a gradient, they would still decay

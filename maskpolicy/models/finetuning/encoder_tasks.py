@@ -30,7 +30,7 @@ from maskpolicy.experiment.task_kinds import (
 from maskpolicy.models import encoders
 from maskpolicy.models.cpu import TrainingLoss
 from maskpolicy.models.families import reads_types
-from maskpolicy.models.loading import load_whole
+from maskpolicy.models.loading import load_reported
 from maskpolicy.models.training.batching import (
     Batch,
     Pairs,
@@ -193,7 +193,8 @@ class EncoderTask(ABC):
         """Return a fine-tuned model with its head; ConfigError if weights are missing."""
         import transformers
 
-        return load_whole(getattr(transformers, self.auto_class), str(folder))
+        model, _ = load_reported(getattr(transformers, self.auto_class), str(folder))
+        return model
 
     def logits(self, model: Any, batch: Batch) -> torch.Tensor:
         """Return the logits of a batch, (b, c), or of each token, (b, n, c)."""
