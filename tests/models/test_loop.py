@@ -35,7 +35,7 @@ from maskpolicy.models.training.loop import (
     tracked,
     train,
 )
-from maskpolicy.models.training.optimization import Weights, rate
+from maskpolicy.models.training.optimization import NoCheckpoints, Weights, rate
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.store.artifacts import Store
@@ -50,9 +50,6 @@ SPEC = Training(
     micro_tokens=80,
     checkpoint_every=1e9,
 )
-
-
-NOTHING = SimpleNamespace(latest=lambda: None)  # checkpoints of a run that is never interrupted
 
 
 class Stop(Exception):
@@ -70,9 +67,8 @@ def run(spec, checkpoints=None, model=None, steps=None, loss=token_loss, **optio
     """Train a small BART on masked passages; return it and the result of `train`."""
     model = model or small.bart(dropout=0.2)
     progress = options.pop("progress", lambda done, total, note: None)
-    done = train(
-        model, steps or masked(spec), loss, spec, checkpoints or NOTHING, progress, **options
-    )
+    checkpoints = checkpoints or NoCheckpoints()
+    done = train(model, steps or masked(spec), loss, spec, checkpoints, progress, **options)
     return model, done
 
 
