@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, linear, pad
 
 from maskpolicy.core import hardware
+from maskpolicy.models.training.batching import IGNORE
 
-_IGNORE = -100  # label without loss, as in PyTorch
 _SMALLEST = 1e-30  # likelihood whose logarithm is exact in single precision
 _AT_ONCE = 1 << 27  # logits that are in a GPU's memory at a time
 _ALIGNED = 64  # a vocabulary has a multiple of so many entries while a GPU computes with it
@@ -57,8 +57,8 @@ def with_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy, and its gradient by the logits, (n, v); see `summed`."""
     is_traced = torch.compiler.is_compiling()  # a graph cannot read values
-    if is_traced or bool((labels == _IGNORE).any()):
-        is_label = (labels != _IGNORE).float()
+    if is_traced or bool((labels == IGNORE).any()):
+        is_label = (labels != IGNORE).float()
         of_labels = is_label if of_labels is None else of_labels * is_label
         labels = labels.clamp(min=0)
     logits, places = linear(states, weight, bias).float(), labels[:, None]
@@ -112,7 +112,7 @@ def chunked(
     The logits of one chunk of labels exist at a time. Nothing is computed again in the backward
     pass. Without `has_gradient`, the gradients are 0.
     """
-    size, is_label = len(weight), (labels != _IGNORE).float()
+    size, is_label = len(weight), (labels != IGNORE).float()
     scales = is_label if of_labels is None else of_labels * is_label
     wide = pad(weight, (0, 0, 0, -size % _ALIGNED))
     by_states, by_weight = torch.zeros_like(states), torch.zeros_like(wide, dtype=torch.float32)
