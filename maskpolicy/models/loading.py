@@ -15,7 +15,7 @@ from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.experiment.definition import RELATIVE
 from maskpolicy.models.families import family_of
-from maskpolicy.models.training.specials import has_masks
+from maskpolicy.models.training.specials import check_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -253,14 +253,7 @@ def load_tokenizer(
         raise ConfigError(f"model {name}: has no tokenizer: save one to the same folder")
     if not tokenizer.is_fast:
         raise ConfigError(_SLOW.format(name))
-    if not has_masks(tokenizer):
-        raise ConfigError(
-            f"model {name}: its tokenizer has neither a mask token nor sentinels such as "
-            "<extra_id_0>: name another model, or add a mask token to tokenizer and model"
-        )
-    for token, other in (("pad", "pad"), ("eos", "sep")):
-        if all(getattr(tokenizer, f"{each}_token_id") is None for each in (token, other)):
-            raise ConfigError(f"model {name}: its tokenizer has no {token} token")
+    check_tokens(tokenizer, f"model {name}: its tokenizer")
     if not as_saved:
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.backend_tokenizer.no_truncation()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment.budgets import Training
@@ -17,7 +16,7 @@ from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models import encoders, scratch, text_to_text
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.training.batching import Loss, Pairs
-from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.specials import Specials, check_tokens
 
 IMPORTS = ("torch", "transformers.modeling_utils")
 """Modules that every model needs and that take seconds to import."""
@@ -113,5 +112,5 @@ def check_folder(model: ModelBlock) -> None:
     tokenizer = load_tokenizer(model.name)
     if model.kind == SEQ2SEQ:
         text_to_text.check_architecture(model.name)
-    elif tokenizer.mask_token_id is None:
-        raise ConfigError(f"model {model.name}: has no mask token: add one to tokenizer and model")
+    else:
+        check_tokens(tokenizer, f"model {model.name}: its tokenizer", is_encoder=True)

@@ -22,7 +22,7 @@ from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.text_to_text import token_loss
 from maskpolicy.models.training.batching import Order, Pair, Pairs, Share, collate, micro_batches
-from maskpolicy.models.training.specials import Specials, added_ends, has_masks
+from maskpolicy.models.training.specials import Specials, added_ends, check_tokens
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps, tokenize
 
 SPEC = Training(batch_size=4, micro_tokens=120, max_source=40, max_target=30)
@@ -287,7 +287,7 @@ def test_sentinels_may_be_pieces_as_in_mt5():
     own = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **own)
     assert Specials.of(tokenizer).sentinels == (5, 4, 3)
-    assert has_masks(tokenizer)
+    check_tokens(tokenizer, "it")
 
 
 def test_pegasus_has_two_masks():

@@ -39,7 +39,7 @@ from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
 from maskpolicy.masking.selection import Masker
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.training.batching import IGNORE, shifted
-from maskpolicy.models.training.specials import Specials, decoder_start, has_masks
+from maskpolicy.models.training.specials import Specials, check_tokens, decoder_start
 from maskpolicy.plugins import hooks, registry
 from maskpolicy.plugins.registry import policy_name
 from maskpolicy.plugins.statistics import Statistics
@@ -471,14 +471,10 @@ def _specials(
     """Return the special tokens for a kind of model; ConfigError for a tokenizer that lacks one."""
     if kind not in (SEQ2SEQ, ENCODER):
         raise ConfigError(f"MaskingCollator: kind: {unknown('value', kind, (SEQ2SEQ, ENCODER))}")
-    of_encoder = (("cls", "bos"), ("pad",), ("mask",))
-    for names in of_encoder if kind == ENCODER else (("eos", "sep"), ("pad",)):
-        if all(getattr(tokenizer, f"{name}_token_id") is None for name in names):
-            raise ConfigError(f"MaskingCollator: the tokenizer has no {names[0]} token: set one")
-    if not has_masks(tokenizer):
-        raise ConfigError("MaskingCollator: the tokenizer has no mask token: set a mask token")
+    who = f"{_WHERE}the tokenizer"
     if kind == ENCODER:
-        return Specials.of_encoder(tokenizer)
+        return Specials.of_encoder(tokenizer, who)
+    check_tokens(tokenizer, who)
     if start is None and model is not None:
         start = decoder_start(model)
     return Specials.of(tokenizer, start)

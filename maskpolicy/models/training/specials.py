@@ -88,12 +88,11 @@ class Specials:
         return replace(made, start=start, source_ends=(before, after), target_ends=target)
 
     @classmethod
-    def of_encoder(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
-        """Read the tokens for a model without a decoder; ConfigError if it lacks one."""
-        if tokenizer.mask_token_id is None:
-            raise ConfigError("model: its tokenizer has no mask token")
-        if tokenizer.bos_token_id is None and tokenizer.cls_token_id is None:
-            raise ConfigError("model: its tokenizer has no bos token")
+    def of_encoder(
+        cls, tokenizer: PreTrainedTokenizerBase, who: str = "model: its tokenizer"
+    ) -> Specials:
+        """Read the tokens for a model without a decoder; raises ConfigError as `check_tokens`."""
+        check_tokens(tokenizer, who, is_encoder=True)
         word = backend_of(tokenizer).encode("a", add_special_tokens=False)
         types = backend_of(tokenizer).post_process(word, word).type_ids
         own = replace(cls.of(tokenizer), mask=tokenizer.mask_token_id, has_types=1 in types)
@@ -218,9 +217,21 @@ def decoder_start(model: Any) -> int | None:
     return next((start for start in starts if start is not None), None)
 
 
-def has_masks(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return True if a tokenizer has a mask token or sentinels."""
-    return tokenizer.mask_token_id is not None or any(True for _ in _sentinels(tokenizer))
+def check_tokens(tokenizer: PreTrainedTokenizerBase, who: str, *, is_encoder: bool = False) -> None:
+    """Raise ConfigError if a tokenizer lacks a special token that masking needs.
+
+    `who` begins the line, as in "model facebook/bart-base: its tokenizer".
+    """
+    has_mask = tokenizer.mask_token_id is not None
+    if not (is_encoder or has_mask or any(True for _ in _sentinels(tokenizer))):
+        raise ConfigError(
+            f"{who} has neither a mask token nor sentinels such as <extra_id_0>: name another "
+            "model, or add a mask token to tokenizer and model"
+        )
+    of_encoder = (("pad",), ("mask",), ("bos", "cls"))
+    for names in of_encoder if is_encoder else (("pad",), ("eos", "sep")):
+        if all(getattr(tokenizer, f"{name}_token_id") is None for name in names):
+            raise ConfigError(f"{who} has no {names[0]} token: add one to tokenizer and model")
 
 
 def added_by_user(tokenizer: PreTrainedTokenizerBase) -> list[str]:
