@@ -161,6 +161,14 @@ def test_a_damaged_folder_raises_one_line(tmp_path, call, save, says):
     assert line.startswith(f"model {tmp_path}: ") and says in line
 
 
+@pytest.mark.parametrize("name", ["mask", "pad", "eos", "bos"])
+def test_the_collator_needs_the_special_tokens_that_a_folder_needs(tmp_path, name):
+    tokenizer_without(name, tmp_path)
+    says = f"^MaskingCollator: the tokenizer has no {name} token: add one"
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    refused(MaskingCollator, "random", tokenizer, kind="encoder", match=says)
+
+
 def test_a_folder_with_the_name_of_a_preset_is_not_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mini").mkdir()

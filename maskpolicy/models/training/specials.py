@@ -228,8 +228,8 @@ def check_tokens(tokenizer: PreTrainedTokenizerBase, who: str, *, is_encoder: bo
             f"{who} has neither a mask token nor sentinels such as <extra_id_0>: name another "
             "model, or add a mask token to tokenizer and model"
         )
-    of_encoder = (("pad",), ("mask",), ("bos", "cls"))
-    for names in of_encoder if is_encoder else (("pad",), ("eos", "sep")):
+    of_encoder = (("mask",), ("bos", "cls")) if is_encoder else ()
+    for names in (("pad",), ("eos", "sep"), *of_encoder):
         if all(getattr(tokenizer, f"{name}_token_id") is None for name in names):
             raise ConfigError(f"{who} has no {names[0]} token: add one to tokenizer and model")
 
