@@ -17,7 +17,7 @@ from strategies import DENOISINGS
 from maskpolicy import MaskingCollator
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, as_spans
-from maskpolicy.data.corpus.passages import Document, Passages, build_passages
+from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.models.scratch import train_tokenizer
@@ -31,10 +31,8 @@ POLICIES = ("random", "random-40", "whole-word", "span", "poisson", "mass", "pre
 TOKENIZERS = ("bart", "t5", "mbart", "pegasus", "bert2bert")
 
 
-@cache
 def passages(name):
-    documents = [Document(f"d{index}", text) for index, text in enumerate(small.TEXTS)]
-    return Passages(build_passages(documents, text_to_text.tokenizer(name), 12))
+    return small.passages(text_to_text.tokenizer(name))
 
 
 def masked(policy, how, tokenizer, limit, of_target=500, encoder=False):

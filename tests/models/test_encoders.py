@@ -15,7 +15,6 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForPreTrainin
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising, Detection
-from maskpolicy.data.corpus.passages import Document, Passages, build_passages
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.experiment.policy_blocks import AT_POSITIONS
@@ -196,10 +195,8 @@ RTD = Denoising(**{**vars(AT_POSITIONS), "replaced_token_detection": Detection()
 def steps(family, how=MLM):
     """Return steps of masked passages."""
     made = tiny.tokenizer(family)
-    documents = [Document(f"d{index}", text) for index, text in enumerate(small.TEXTS)]
-    passages = Passages(build_passages(documents, made, words=12))
     policy = find_plugin("policy", "random").plugin(ratio=0.3)
-    marks = Specials.of_encoder(made)
+    marks, passages = Specials.of_encoder(made), small.passages(made)
     return MaskedSteps(passages, policy, how, marks, SPEC, MODEL_KINDS["encoder"].pairs)
 
 
