@@ -127,7 +127,7 @@ def masked_pairs(
     policy = instance("policy", setting.policy, {})
     spans = select(policy, passages, spec.seed, epochs)
     written = denoising_pairs(
-        passages, spans, setting.denoising, setting.specials.marks, spec.seed, epochs
+        passages, spans, setting.denoising, setting.specials, spec.seed, epochs
     )
     return setting.specials.pairs(written, spec)
 

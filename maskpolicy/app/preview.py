@@ -168,7 +168,7 @@ class Masking:
         drawn, again = (masker.select(views, [0], seed, [0], progress=progress) for _ in range(2))
         check_repeats(masker.policy, drawn, again)
         limits = most, specials.target_room(reading.limits)
-        pairs = mixed_pairs(drawn, specials.marks, seed, [0], *limits)
+        pairs = mixed_pairs(drawn, specials, seed, [0], *limits)
         return MaskedText(
             text,
             tuple((a, b, text[a:b]) for a, b in passage.characters(drawn.spans[0])),

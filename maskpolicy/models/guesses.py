@@ -127,7 +127,7 @@ class Guesser:
     @property
     def _most(self) -> int | None:
         """The most tokens of a passage that a pass masks: what sentinels and a target hold."""
-        sentinels, room = self.specials.marks.most, self.specials.target_room(self.spec)
+        sentinels, room = self.specials.most, self.specials.target_room(self.spec)
         if room is None or self.denoising.target == "full":
             return sentinels
         tokens = (room - 1) // 2 if self.denoising.join == "mask" else room
@@ -166,7 +166,7 @@ class Guesser:
             yield batch, np.where(table >= PLACE, table - PLACE, -1)
 
     def _pairs(self, passages: list[Passage], spans: list[Spans], draw: int) -> Pairs:
-        how = replace(self.denoising, replacement=None), self.specials.marks, self.spec.seed
+        how = replace(self.denoising, replacement=None), self.specials, self.spec.seed
         epochs, limits = [draw] * len(passages), (self.room, self.specials.target_room(self.spec))
         written = denoising_pairs(passages, spans, *how, epochs, *limits)
         return self.kind.pairs(self.specials, written, self.spec)

@@ -174,6 +174,7 @@ def test_models_that_are_gone_or_of_another_kind_are_told(refused, home, tmp_pat
 
 
 SPEC = Training(steps=5, batch_size=4, seed=3)
+SPECIALS = Specials(3, bos=0, eos=2, pad=1, start=2)
 
 
 def drawn(folder: Path, **how) -> dict[str, Ragged]:
@@ -203,9 +204,9 @@ def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, 
     count = len(small.passages())
     assert found["places"].flat.tolist() == [*range(count)] * 2
 
-    policy, specials = instance("policy", "random", {"ratio": ratio}), Specials(0, 2, 1, 3, 2)
+    policy = instance("policy", "random", {"ratio": ratio})
     target_room, sentinels = limits or (510, 0)
-    specials = replace(specials, sentinels=tuple(range(100, 100 + sentinels)))
+    specials = replace(SPECIALS, sentinels=tuple(range(100, 100 + sentinels)))
     max_source = SPEC.max_source if room is None else room + 2
     spec = replace(SPEC, max_source=max_source, max_target=target_room + 2)
     assert specials.limits(spec, 99) == limits
@@ -244,7 +245,7 @@ def test_a_sample_has_all_examples_of_its_passages(tmp_path, monkeypatch):
     found = drawn(tmp_path, **how, pace=(spec.steps, 1))
     places = found["places"].flat.tolist()
     assert len(places) == 4
-    steps = MaskedSteps(small.passages(), EachWord(), Denoising(), Specials(0, 2, 1, 3, 2), spec)
+    steps = MaskedSteps(small.passages(), EachWord(), Denoising(), SPECIALS, spec)
     masked = defaultdict(list)
     for number in range(spec.steps):
         ((item, epoch),), (spans,) = steps.order.step(number), steps._selected(number).spans

@@ -70,7 +70,7 @@ def test_a_batch_equals_that_of_maskpolicys_own_training():
     batch = collator(Uniform(0.3), seed=7, target="full")(rows)
     turns = range(len(ROWS))
     spans = select(Uniform(0.3), passages, 7, turns)
-    written = denoising_pairs(passages, spans, Denoising(target="full"), SPECIALS.marks, 7, turns)
+    written = denoising_pairs(passages, spans, Denoising(target="full"), SPECIALS, 7, turns)
     for turn, pair in enumerate(SPECIALS.pairs(written, Training())):
         assert batch["input_ids"][turn, : len(pair.source)].tolist() == pair.source.tolist()
         assert batch["labels"][turn, : len(pair.target)].tolist() == pair.target.tolist()

@@ -71,7 +71,7 @@ def split(target, specials):
 
 def assert_reproduced(kept, source, target, how, specials):
     """Check that a source and its target, without their ends, together make the kept tokens."""
-    marks = {specials.mask, specials.sentence_mask, *specials.sentinels}
+    marks = {specials.mask, specials.sentence, *specials.sentinels}
     visible = [token for token in source if token not in marks]
     if not target:
         assert Counter(source) == Counter(kept)
@@ -83,7 +83,7 @@ def assert_reproduced(kept, source, target, how, specials):
         return
     hidden = [token for token in target if token not in marks]
     assert Counter(visible) + Counter(hidden) == Counter(kept)
-    if how.permute_sentences or how.insert or specials.sentence_mask:
+    if how.permute_sentences or how.insert or specials.sentence:
         return
     if how.join == "none":
         rest = iter(kept)

@@ -43,7 +43,7 @@ def batch(name, how=None, made=None):
     texts = [Document(f"d{i}", text) for i, text in enumerate(TEXTS)]
     passages = list(passages_of(texts, tokenizer))
     spans = [as_spans([one.words[1], one.words[4]]) for one in passages]
-    written = denoising_pairs(passages, spans, how or Denoising(), special.marks, 0, [0, 0])
+    written = denoising_pairs(passages, spans, how or Denoising(), special, 0, [0, 0])
     return collate(special.pairs(written, Training()), special.pad, special.start)
 
 
@@ -93,7 +93,7 @@ def test_t5_is_trained_on_the_example_of_its_documentation():
     text = "The cute dog walks in the park"
     (passage,) = passages_of([Document("d", text)], tokenizer)
     spans = as_spans([(passage.words[1, 0], passage.words[2, 1]), passage.words[5]])
-    written = denoising_pairs([passage], [spans], Denoising(), special.marks, 0, [0])
+    written = denoising_pairs([passage], [spans], Denoising(), special, 0, [0])
     pair = special.pairs(written, Training())[0]
     source = tokenizer("The <extra_id_0> walks in <extra_id_1> park").input_ids
     target = tokenizer("<extra_id_0> cute dog <extra_id_1> the <extra_id_2>").input_ids

@@ -117,12 +117,12 @@ def test_every_token_is_predicted_although_there_are_few_sentinels(target, most)
     passages = list(tokenize([Document("d", " ".join(text_to_text.TEXTS[:2]))], tokenizer))
     kind, spec = MODEL_KINDS["seq2seq"], replace(SPEC, max_source=512, max_target=most)
     special = kind.specials(tokenizer, model)
-    assert len(passages[0].tokens) > 2 * special.marks.most
+    assert len(passages[0].tokens) > 2 * special.most
     made = Guesser(model, kind, special, spec, Denoising(target=target))
     assert made.guess(passages, 1.0, 0).losses[0].min() > 0
     short = small.ids(range(100, 105), name="short")
-    seen = list(_rounds([*passages, short], 1, spec.seed, 0, special.marks.most))
-    assert max(len(long) for long, _ in seen) <= special.marks.most
+    seen = list(_rounds([*passages, short], 1, spec.seed, 0, special.most))
+    assert max(len(long) for long, _ in seen) <= special.most
     assert [len(one) for _, one in seen] == [5] + [0] * (len(seen) - 1)
     assert sum(len(long) for long, _ in seen) == len(passages[0].tokens)
 

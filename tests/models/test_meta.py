@@ -219,7 +219,7 @@ def batch(texts, tokenizer, **how):
     special = Specials.of(tokenizer)
     passages = list(tokenize([Document("it", text) for text in texts], tokenizer))
     spans, epochs = [each.words[1:2] for each in passages], [0] * len(passages)
-    written = denoising_pairs(passages, spans, Denoising(**how), special.marks, 0, epochs)
+    written = denoising_pairs(passages, spans, Denoising(**how), special, 0, epochs)
     return collate(special.pairs(written, BUDGET), special.pad, special.start)
 
 

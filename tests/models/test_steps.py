@@ -275,7 +275,7 @@ def test_sentinels_are_found_in_order():
     found = Specials.of(tokenizer)
     assert names("t5", found.sentinels) == [f"<extra_id_{i}>" for i in range(20)]
     assert found.mask == found.sentinels[0]
-    assert found.marks.most == 19
+    assert found.most == 19
 
 
 def test_sentinels_may_be_pieces_as_in_mt5():
@@ -292,8 +292,8 @@ def test_sentinels_may_be_pieces_as_in_mt5():
 
 def test_pegasus_has_two_masks():
     found = Specials.of(text_to_text.tokenizer("pegasus"))
-    assert names("pegasus", [found.mask, found.sentence_mask]) == ["<mask_2>", "<mask_1>"]
-    assert Specials.of(small.tokenizer()).sentence_mask is None
+    assert names("pegasus", [found.mask, found.sentence]) == ["<mask_2>", "<mask_1>"]
+    assert Specials.of(small.tokenizer()).sentence is None
 
 
 def test_an_encoder_masks_with_a_mask_token_alone():

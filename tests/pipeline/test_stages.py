@@ -709,7 +709,7 @@ VALUES = ["Rome", "river Oder"]
 @pytest.mark.parametrize("name", ["bart", "t5", "mbart"])
 def test_the_value_is_masked_by_one_mark(name):
     tokenizer = text_to_text.tokenizer(name)
-    marks = Specials.of(tokenizer).marks
+    marks = Specials.of(tokenizer)
     sources, longest = _masked(TEXTS, VALUES, tokenizer, marks)
     whole = [text.replace("<mask>", value) for text, value in zip(TEXTS, VALUES, strict=True)]
     for source, text in zip(sources, whole, strict=True):

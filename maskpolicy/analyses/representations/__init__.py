@@ -173,7 +173,7 @@ def _sources(
     spans = [
         draw(passage.pieces, share, generator(seed, 0, passage.id, "rank")) for passage in passages
     ]
-    written = denoising_pairs(passages, spans, AT_POSITIONS, marks.marks, seed, [0] * len(passages))
+    written = denoising_pairs(passages, spans, AT_POSITIONS, marks, seed, [0] * len(passages))
     return marks.wrap(written.sources, spec.max_source)
 
 

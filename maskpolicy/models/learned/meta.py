@@ -87,10 +87,9 @@ class EpisodeLoss:
         owners = [p for p, own in zip(episodes.passages, spans, strict=True) for _ in own]
         single = [own[i : i + 1] for own in spans for i in range(len(own))]
         steps = [episodes.step] * len(single)
-        seed, marks = self.spec.seed, self.specials.marks
-        written = denoising_pairs(owners, single, self.denoising, marks, seed, steps)
-        pairs = self.specials.pairs(written, self.spec)
-        return collate(pairs, self.specials.pad, self.specials.start)
+        seed, specials = self.spec.seed, self.specials
+        written = denoising_pairs(owners, single, self.denoising, specials, seed, steps)
+        return collate(specials.pairs(written, self.spec), specials.pad, specials.start)
 
 
 def _moment(episodes: Episodes) -> str:

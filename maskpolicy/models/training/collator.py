@@ -205,7 +205,7 @@ class MaskingCollator:
         views = self._views(rows)
         selected = self.masker.select(views, range(len(rows)), seed, turns, progress=progress)
         limits = self._most, self.specials.target_room(self.room)
-        arrays = self._arrays(mixed_pairs(selected, self.specials.marks, seed, turns, *limits))
+        arrays = self._arrays(mixed_pairs(selected, self.specials, seed, turns, *limits))
         if self.return_tensors == "np":
             return arrays
         import torch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,21 +31,16 @@ _PUBLISHED = re.compile(  # sentinels, languages, and tokens that no text has
 )
 
 
-@dataclass(frozen=True)
-class Specials:
-    """The special tokens that pairs and batches need."""
+@dataclass(frozen=True, kw_only=True)
+class Specials(Marks):
+    """The special tokens that pairs and batches need: the marks, and those around texts."""
 
     bos: int  # EOS if the tokenizer has no such token (T5)
     eos: int
     pad: int
-    mask: int  # with sentinels, the first of them
     start: int | None  # the decoder's first input: </s> in BART; None without a decoder
-    sentence_mask: int | None = None  # replaces spans of whole sentences (Pegasus); None: `mask`
-    sentinels: tuple[int, ...] = ()  # <extra_id_0>, .. (T5)
     source_ends: Ends | None = None  # None: <s> and </s>; see `ends`
     target_ends: Ends | None = None
-    vocabulary: int = field(default=0, compare=False)  # number of ids
-    special: tuple[int, ...] = field(default=(), compare=False)  # ids that are not text
     has_types: bool = field(default=False, compare=False)  # the second of two texts has type 1
 
     @classmethod
@@ -70,7 +64,7 @@ class Specials:
             mask=sentinels[0] if sentinels else t.mask_token_id,
             start=eos if start is None else start,
             # only Pegasus' tokenizers have a mask of sentences beside <mask_2>
-            sentence_mask=_id(t, "<mask_1>") if t.mask_token == "<mask_2>" else None,
+            sentence=_id(t, "<mask_1>") if t.mask_token == "<mask_2>" else None,
             sentinels=sentinels,
             vocabulary=len(t),
             special=tuple(sorted({*added, *t.all_special_ids, *sentinels})),
@@ -97,11 +91,6 @@ class Specials:
         types = backend_of(tokenizer).post_process(word, word).type_ids
         own = replace(cls.of(tokenizer), mask=tokenizer.mask_token_id, has_types=1 in types)
         return replace(own, start=None, sentinels=())
-
-    @cached_property
-    def marks(self) -> Marks:
-        """The tokens that replace masked text."""
-        return Marks(self.mask, self.sentence_mask, self.sentinels, self.vocabulary, self.special)
 
     def ends(self, key: str = "max_source") -> Ends:
         """Return the special tokens around a source or target; `key` names its limit."""

@@ -206,7 +206,7 @@ class MaskedSteps:
         Stops at the first step that leaves a token.
         """
         sources = (self.written(number).sources.flat for number in range(steps))
-        return all(self.specials.marks.written(source).all() for source in sources)
+        return all(self.specials.written(source).all() for source in sources)
 
     def written(self, number: int) -> DenoisingPairs:
         """Return the passages of one step, masked."""
@@ -215,7 +215,7 @@ class MaskedSteps:
     def _written(self, number: int, selected: Selection) -> DenoisingPairs:
         epochs = [epoch for _, epoch in self.order.step(number)]
         limits = self.room, self.specials.target_room(self.spec)
-        return mixed_pairs(selected, self.specials.marks, self.spec.seed, epochs, *limits)
+        return mixed_pairs(selected, self.specials, self.spec.seed, epochs, *limits)
 
     def _weights(self, number: int, selected: Selection, pairs: Pairs) -> NDArray[np.float32]:
         """Return the weight of the loss of each target token, aligned with pairs.targets.flat."""

@@ -51,7 +51,7 @@ def cloze(params: ClozeParams, inputs: Folders, out: Path, run: StageRun) -> Non
     full = params.how.target == "full"
     texts = [blank.text for blank in found] + [blank.renamed for blank in found]
     values = [blank.value for blank in found] * 2
-    marks = text_to_text.specials(tokenizer, model).marks
+    marks = text_to_text.specials(tokenizer, model)
     sources, longest = _masked(texts, values, tokenizer, marks)
     model.generation_config.max_new_tokens = longest + _SLACK
     answers = generate(model, tokenizer, sources, max_source=_MOST, progress=run.progress)

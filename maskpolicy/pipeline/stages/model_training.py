@@ -247,7 +247,7 @@ def _warn_of_visible_spans(steps: MaskedSteps, run: StageRun) -> None:
     """Warn if passages have more spans than there are sentinels, or than fit into a target."""
     if not (steps.spec.steps and run.name):
         return
-    written, most = steps.written(0), steps.specials.marks.most
+    written, most = steps.written(0), steps.specials.most
     reasons = (
         (written.left_out, f"a source has at most {most} sentinels: "),
         (
