@@ -42,7 +42,7 @@ class MaskedEncoder(nn.Module):
         config, rows = encoder.config, encoder.get_input_embeddings().weight
         self.encoder, self.decoder = encoder, decoder
         self.dense = nn.Linear(config.hidden_size, rows.shape[1])
-        nn.init.normal_(self.dense.weight, std=_first(config, ("initializer_range",), 0.02))
+        nn.init.normal_(self.dense.weight, std=getattr(config, "initializer_range", 0.02))
         nn.init.zeros_(self.dense.bias)
         self.norm = nn.LayerNorm(rows.shape[1], eps=_epsilon(config))
         self.bias = nn.Parameter(torch.zeros(len(rows)))
@@ -275,7 +275,7 @@ def _shape(config: Any) -> dict[str, Any]:
         "intermediate_size": _first(config, ("intermediate_size", "hidden_dim"), 4 * width),
         "hidden_act": _first(config, ("hidden_act", "activation", "hidden_activation"), "gelu"),
         "layer_norm_eps": _epsilon(config),
-        "initializer_range": _first(config, ("initializer_range",), 0.02),
+        "initializer_range": getattr(config, "initializer_range", 0.02),
         "max_position_embeddings": (limits(config)[0] or _LONGEST) + 1,  # the padding's first
         "pad_token_id": 0,
     }
