@@ -44,7 +44,7 @@ class MaskedEncoder(nn.Module):
         self.dense = nn.Linear(config.hidden_size, rows.shape[1])
         nn.init.normal_(self.dense.weight, std=getattr(config, "initializer_range", 0.02))
         nn.init.zeros_(self.dense.bias)
-        self.norm = nn.LayerNorm(rows.shape[1], eps=_epsilon(config))
+        self.layer_norm = nn.LayerNorm(rows.shape[1], eps=_epsilon(config))
         self.bias = nn.Parameter(torch.zeros(len(rows)))
 
     def forward(self, batch: Batch) -> torch.Tensor:
@@ -58,7 +58,7 @@ class MaskedEncoder(nn.Module):
 
     def hidden(self, states: torch.Tensor) -> torch.Tensor:
         """Return the input of the head's matrix, (k, d), for the states of k positions."""
-        return self.norm(gelu(self.dense(states)))
+        return self.layer_norm(gelu(self.dense(states)))
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Return the logits, (k, v), of the states of k positions, (k, d)."""
@@ -77,7 +77,7 @@ class MaskedEncoder(nn.Module):
         model = masked_lm(self.encoder, "meta")
         model.config.tie_word_embeddings = True  # or a loaded model would draw another matrix
         head = model.lm_head
-        head.dense, head.layer_norm, head.bias = self.dense, self.norm, self.bias
+        head.dense, head.layer_norm, head.bias = self.dense, self.layer_norm, self.bias
         head.decoder.bias, head.decoder.weight = self.bias, model.get_input_embeddings().weight
         return model
 

@@ -200,8 +200,7 @@ class PretrainingGradients:
             head = model.lm_head
         self.body, decoder = _roberta_body(module.encoder), module.decoder
         self.decoder = None if decoder is None else (_positions(decoder), _roberta_layers(decoder))
-        norm = head.norm if head is module else head.layer_norm
-        self.dense, self.norm = Linear(head.dense), Norm(norm)
+        self.dense, self.norm = Linear(head.dense), Norm(head.layer_norm)
         self.weight = module.encoder.embeddings.word_embeddings.weight
         self.head = TokenHead(self.weight, *joined([head.bias]))
 
