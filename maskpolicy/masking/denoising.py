@@ -38,9 +38,6 @@ class DenoisingPairs:
     # moved, removed or inserted
     masked: NDArray[np.bool_] | None = None
 
-    def __len__(self) -> int:
-        return len(self.spans)
-
 
 def denoising_pairs(
     passages: Sequence[Passage],

@@ -156,7 +156,7 @@ class MaskedSteps:
             pairs = replace(pairs, weights=self._weights(number, selected, pairs))
             units = _weighted_units(selected, pairs)
         work = Counter(
-            passages=len(written),
+            passages=len(selected.passages),
             passages_without_span=int((written.spans == 0).sum()),
             spans=int(written.spans.sum()),
             hidden_tokens=int(written.masked_tokens.sum()),
