@@ -139,13 +139,12 @@ class Pairs(Sequence[Pair]):
 
     sources: Ragged
     targets: Ragged
-    excluded: NDArray[np.bool_] | None = None  # aligned with sources.flat
-    # of the loss of each target token, aligned with targets.flat; None: 1
-    weights: NDArray[np.float32] | None = None
-    # for replaced-token detection, both aligned with targets.flat: a number in [0, 1) that decides
-    # what the generator writes instead of a token, and the weight of telling whether it did
-    draws: NDArray[np.float32] | None = None
-    detection: NDArray[np.float32] | None = None
+    excluded: Ragged | None = None  # of source tokens
+    weights: Ragged | None = None  # of the losses of target tokens; None: 1
+    # of target tokens, for replaced-token detection: a number in [0, 1) that decides what the
+    # generator writes instead of a token, and the weight of telling whether it did
+    draws: Ragged | None = None
+    detection: Ragged | None = None
 
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Pairs:
@@ -153,29 +152,19 @@ class Pairs(Sequence[Pair]):
         flags = [np.zeros(len(p.source), bool) if p.excluded is None else p.excluded for p in pairs]
         sources = Ragged.of((pair.source for pair in pairs), np.int32)
         targets = Ragged.of((pair.target for pair in pairs), np.int32)
-        return cls(sources, targets, Ragged.of(flags, bool).flat)
+        return cls(sources, targets, Ragged.of(flags, bool))
 
     def take(self, rows: NDArray[np.int64]) -> Pairs:
         """Return the pairs at `rows`, (k,), in that order."""
-        excluded = self.excluded
-        if excluded is not None:
-            excluded = Ragged(excluded, self.sources.bounds).take(rows).flat
-        more = (None if own is None else own.take(rows).flat for own in self.of_targets)
-        return Pairs(self.sources.take(rows), self.targets.take(rows), excluded, *more)
-
-    @property
-    def of_targets(self) -> list[Ragged | None]:
-        """What each target token has: the weight of its loss, its draw, and that of detection."""
-        every = (self.weights, self.draws, self.detection)
-        return [None if flat is None else Ragged(flat, self.targets.bounds) for flat in every]
+        more = (self.excluded, self.weights, self.draws, self.detection)
+        taken = (None if own is None else own.take(rows) for own in more)
+        return Pairs(self.sources.take(rows), self.targets.take(rows), *taken)
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def __getitem__(self, index: Any) -> Any:
-        excluded = self.excluded
-        if excluded is not None:
-            excluded = Ragged(excluded, self.sources.bounds)[index]
+        excluded = None if self.excluded is None else self.excluded[index]
         return Pair(self.sources[index], self.targets[index], excluded)
 
 
@@ -347,10 +336,10 @@ def collate(
     labels[count:] = IGNORE
     seen = np.arange(source.shape[1]) < pairs.sources.lengths[:, None]
     excluded = None
-    if pairs.excluded is not None and pairs.excluded.any():
-        rows = Ragged(pairs.excluded, pairs.sources.bounds)
-        excluded = rows.padded(False, source.shape[1]).astype(bool)
-    more = [None if own is None else own.padded(0, labels.shape[1]) for own in pairs.of_targets]
+    if pairs.excluded is not None and pairs.excluded.flat.any():
+        excluded = pairs.excluded.padded(False, source.shape[1]).astype(bool)
+    of_targets = (pairs.weights, pairs.draws, pairs.detection)
+    more = [None if own is None else own.padded(0, labels.shape[1]) for own in of_targets]
     for array in more:
         if array is not None:
             array[count:] = 0

@@ -157,7 +157,7 @@ class Specials(Marks):
     def _pairs(self, written: DenoisingPairs, targets: Ragged, spec: Training) -> Pairs:
         sources = self.wrap(written.sources, spec.max_source)
         excluded = Ragged(written.excluded, written.sources.bounds)
-        return Pairs(sources, targets, self._around(excluded, spec.max_source, False).flat)
+        return Pairs(sources, targets, self._around(excluded, spec.max_source, False))
 
     def _around(self, rows: Ragged, limit: int, value: int) -> Ragged:
         """Add `value` for each special token to rows of values, one for each source token."""

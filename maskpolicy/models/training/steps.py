@@ -217,8 +217,8 @@ class MaskedSteps:
         limits = self.room, self.specials.target_room(self.spec)
         return mixed_pairs(selected, self.specials, self.spec.seed, epochs, *limits)
 
-    def _weights(self, number: int, selected: Selection, pairs: Pairs) -> NDArray[np.float32]:
-        """Return the weight of the loss of each target token, aligned with pairs.targets.flat."""
+    def _weights(self, number: int, selected: Selection, pairs: Pairs) -> Ragged:
+        """Return the weight of the loss of each target token."""
         passages = selected.passages
         means = [np.mean(own) for own in selected.weights]
         weights = np.repeat(means, pairs.targets.lengths).astype(np.float32)
@@ -228,7 +228,7 @@ class MaskedSteps:
             rows = zip(selected.weights, passages, strict=True)
             of_tokens = np.concatenate([np.broadcast_to(own, len(p.tokens)) for own, p in rows])
             weights[at >= PLACE] = of_tokens[at[at >= PLACE] - PLACE]
-        return weights
+        return Ragged(weights, pairs.targets.bounds)
 
     @cached_property
     def _whole(self) -> MaskedSteps:
@@ -241,7 +241,8 @@ class MaskedSteps:
         The loss of a step, divided by its labels, is then the mean over the labels plus `weight`
         times the mean over all tokens of the passages with labels, also for several processes.
         """
-        whole, epochs = pairs, [epoch for _, epoch in self.order.step(number)]
+        whole, bounds = pairs, pairs.targets.bounds
+        epochs = [epoch for _, epoch in self.order.step(number)]
         if self.share.ranks > 1:
             whole = self.pairs(self.specials, self._whole.written(number), self.spec)
         detection: Any = self.denoising.replaced_token_detection
@@ -253,7 +254,8 @@ class MaskedSteps:
             for passage, epoch, size in rows
         ]
         weights = np.full(len(pairs.targets.flat), weight, np.float32)
-        return replace(pairs, draws=np.concatenate(draws), detection=weights)
+        drawn = Ragged(np.concatenate(draws), bounds)
+        return replace(pairs, draws=drawn, detection=Ragged(weights, bounds))
 
     def _selected(self, number: int) -> Selection:
         """Return the passages of one step with the spans to mask.
@@ -346,4 +348,4 @@ def _weighted_units(selected: Selection, pairs: Pairs) -> float:
     is_equal = np.asarray([how.loss_weight == "equal" for how in selected.denoisings])
     counted = (pairs.targets.flat != IGNORE) & is_equal.repeat(pairs.targets.lengths)
     tokens = np.asarray([len(passage.tokens) for passage in selected.passages])
-    return float(pairs.weights[counted].sum(dtype=np.float64) + tokens[~is_equal].sum())
+    return float(pairs.weights.flat[counted].sum(dtype=np.float64) + tokens[~is_equal].sum())
