@@ -238,7 +238,7 @@ def pair_of(written: Any, i: int) -> Any:
     return SimpleNamespace(
         source=written.sources[i],
         target=written.targets[i],
-        excluded=Ragged(written.excluded, written.sources.bounds)[i],
+        excluded=written.excluded[i],
         masked_tokens=written.masked_tokens[i],
         spans=written.spans[i],
     )

@@ -29,14 +29,13 @@ class DenoisingPairs:
 
     sources: Ragged  # ids with <mask>
     targets: Ragged  # ids to recover; empty if nothing is masked
-    excluded: NDArray[np.bool_]  # tokens hidden from the encoder, aligned with sources.flat
+    excluded: Ragged  # of source tokens: hidden from the encoder
     masked_tokens: NDArray[np.int64]  # (n,) number of masked tokens in each passage
     spans: NDArray[np.int64]  # (n,) number of masked spans
     left_out: int = 0  # number of spans that stay visible because the sentinels are used up
     without_room: int = 0  # number of spans that stay visible because they exceed `target_room`
-    # source tokens that stand for masked ones, aligned with sources.flat; None if tokens were
-    # moved, removed or inserted
-    masked: NDArray[np.bool_] | None = None
+    # of source tokens: stands for a masked one; None if tokens were moved, removed or inserted
+    masked: Ragged | None = None
 
 
 def denoising_pairs(
@@ -95,6 +94,7 @@ def denoising_pairs(
     else:
         targets = _masked_target(text, marks.mask if denoising.join == "mask" else None)
     moves = denoising.permute_sentences or denoising.insert > 0
+    is_aligned = denoising.corruption == "token" and not moves
     return DenoisingPairs(
         sources=sources,
         targets=targets,
@@ -103,7 +103,7 @@ def denoising_pairs(
         spans=text.counts,
         left_out=fitting - len(text.spans),
         without_room=selected - fitting,
-        masked=None if moves or denoising.corruption != "token" else text.masked,
+        masked=Ragged(text.masked, text.tokens.bounds) if is_aligned else None,
     )
 
 
@@ -216,22 +216,23 @@ def mixed_pairs(
     if len(parts) == 1:
         return parts[0]
     back = np.argsort([i for rows in groups.values() for i in rows])
-    sources = _joined([part.sources for part in parts])
 
-    def joined(name: str) -> Any:
-        return np.concatenate([getattr(part, name) for part in parts])
+    def numbers(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts])[back]
 
-    def of_sources(name: str) -> NDArray[np.bool_]:
-        return Ragged(joined(name), sources.bounds).take(back).flat
+    def joined(name: str) -> Ragged:
+        every = [getattr(part, name) for part in parts]
+        flat = np.concatenate([each.flat for each in every])
+        return Ragged.cut(flat, np.concatenate([each.lengths for each in every])).take(back)
 
     is_aligned = all(part.masked is not None for part in parts)
     return DenoisingPairs(
-        sources=sources.take(back),
-        targets=_joined([part.targets for part in parts]).take(back),
-        excluded=of_sources("excluded"),
-        masked=of_sources("masked") if is_aligned else None,
-        masked_tokens=joined("masked_tokens")[back],
-        spans=joined("spans")[back],
+        sources=joined("sources"),
+        targets=joined("targets"),
+        excluded=joined("excluded"),
+        masked=joined("masked") if is_aligned else None,
+        masked_tokens=numbers("masked_tokens"),
+        spans=numbers("spans"),
         left_out=sum(part.left_out for part in parts),
         without_room=sum(part.without_room for part in parts),
     )
@@ -245,11 +246,6 @@ def placed(passages: Sequence[Passage]) -> list[Passage]:
     ends = np.cumsum([len(passage.tokens) for passage in passages], dtype=np.int32) + PLACE
     places = [np.arange(end - len(p.tokens), end) for p, end in zip(passages, ends, strict=True)]
     return [replace(p, tokens=own) for p, own in zip(passages, places, strict=True)]
-
-
-def _joined(parts: Sequence[Ragged]) -> Ragged:
-    flat = np.concatenate([part.flat for part in parts])
-    return Ragged.cut(flat, np.concatenate([part.lengths for part in parts]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,7 +342,7 @@ class _Draws:
             )
         return np.concatenate(kinds).repeat(text.sizes), np.concatenate(random)
 
-    def excluded(self, sources: Ragged, share: float, marks: Marks) -> NDArray[np.bool_]:
+    def excluded(self, sources: Ragged, share: float, marks: Marks) -> Ragged:
         """Choose floor(share * n + u) of each source's n masks, u uniform in [0, 1)."""
         excluded = np.zeros(len(sources.flat), bool)
         for i, source in enumerate(sources if share else ()):
@@ -355,7 +351,7 @@ class _Draws:
             at = np.flatnonzero(is_mark) + sources.bounds[i]
             rng = self._at(i, "exclusion")
             excluded[rng.permutation(at)[: int(share * len(at) + rng.random())]] = True
-        return excluded
+        return Ragged(excluded, sources.bounds)
 
     def _at(self, index: int, purpose: str) -> np.random.Generator:
         return self.streams.at(self.seed, self.epochs[index], self.passages[index].id, purpose)

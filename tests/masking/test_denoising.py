@@ -274,7 +274,7 @@ def test_what_is_written_does_not_depend_on_the_batch(marks, drawn, how, other, 
             for name in ("source", "target", "excluded"):
                 assert getattr(found, name).tolist() == getattr(alone, name).tolist()
     if {how, other} <= {AT_POSITIONS, REPLACED}:
-        assert mixed.masked.tolist() == together.masked.tolist()
+        assert mixed.masked.flat.tolist() == together.masked.flat.tolist()
 
 
 THREE = Marks(99, None, tuple(range(99, 96, -1)))

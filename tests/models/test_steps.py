@@ -95,7 +95,7 @@ def written(source, target, excluded):
     return DenoisingPairs(
         Ragged.of([np.asarray(source)], np.int32),
         Ragged.of([np.asarray(target)], np.int32),
-        excluded,
+        Ragged.of([excluded], bool),
         np.ones(1, int),
         np.ones(1, int),
     )

@@ -150,14 +150,14 @@ class Specials(Marks):
         The objective must keep a source token for each token, and have the masked ones as targets.
         """
         flat = np.full(len(written.sources.flat), IGNORE, np.int32)
-        flat[written.masked] = written.targets.flat
+        assert written.masked is not None
+        flat[written.masked.flat] = written.targets.flat
         labels = self._around(Ragged(flat, written.sources.bounds), spec.max_source, IGNORE)
         return self._pairs(written, _emptied(labels, written.spans > 0), spec)
 
     def _pairs(self, written: DenoisingPairs, targets: Ragged, spec: Training) -> Pairs:
         sources = self.wrap(written.sources, spec.max_source)
-        excluded = Ragged(written.excluded, written.sources.bounds)
-        return Pairs(sources, targets, self._around(excluded, spec.max_source, False))
+        return Pairs(sources, targets, self._around(written.excluded, spec.max_source, False))
 
     def _around(self, rows: Ragged, limit: int, value: int) -> Ragged:
         """Add `value` for each special token to rows of values, one for each source token."""
