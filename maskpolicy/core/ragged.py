@@ -59,7 +59,9 @@ class Ragged(Rows):
         self.flat, self.bounds = flat, bounds
 
     @classmethod
-    def of(cls, rows: Iterable[NDArray[Any]], dtype: type, width: int = 0) -> Ragged:
+    def of(
+        cls, rows: Iterable[NDArray[Any] | Sequence[Any]], dtype: type, width: int = 0
+    ) -> Ragged:
         """Pack `rows`, each of shape (n,) or, with a width, (n, width)."""
         arrays: list[NDArray[Any]] = [np.asarray(row, dtype) for row in rows]
         flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype)

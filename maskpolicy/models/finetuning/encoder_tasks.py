@@ -381,7 +381,7 @@ class SpanTask(EncoderTask):
     def labels(self, model: Any, inputs: Inputs) -> Ragged:
         """Return the place of the answer in each window, or that of <s> if it is elsewhere."""
         places = (window.place(inputs.examples[window.example]) for window in inputs.about)
-        return Ragged.of(map(np.asarray, places), np.int32)
+        return Ragged.of(places, np.int32)
 
     def logits(self, model: Any, batch: Batch) -> torch.Tensor:
         """Return the logits of start and end, (b, n, 2); the lowest number at padding."""

@@ -177,7 +177,7 @@ class _Texts:
         specials, starts = self.specials, self.starts
         before = self._encoded(prefix for prefix, _ in self.texts)
         after = self._encoded(f" {text}" if prefix else text for prefix, text in self.texts)
-        sources = Ragged.of([np.asarray([*one.ids, specials.mask]) for one in before], np.int64)
+        sources = Ragged.of(([*one.ids, specials.mask] for one in before), np.int64)
         wrapped = specials.wrap(sources, 2**31)
         lengths = np.asarray([len(one.ids) for one in after])
         self._check(np.maximum(wrapped.lengths, lengths + 1), lengths > 0)

@@ -43,7 +43,7 @@ class TagTask(EncoderTask):
         """
         marks = Specials.of_encoder(tokenizer)
         encoded = encode([example.source for example in examples], tokenizer)
-        ids = Ragged.of((np.asarray(one.ids, np.int32) for one in encoded), np.int32)
+        ids = Ragged.of((one.ids for one in encoded), np.int32)
         sources = marks.wrap(ids, spec.max_source)
         before, after = marks.ends()
         words = []

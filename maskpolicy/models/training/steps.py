@@ -312,8 +312,7 @@ class ExampleSteps:
 
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged:
     """Return the ids of each text without special tokens."""
-    ids = (np.asarray(one.ids, np.int32) for one in encode(texts, tokenizer))
-    return Ragged.of(ids, np.int32)
+    return Ragged.of((one.ids for one in encode(texts, tokenizer)), np.int32)
 
 
 def _step(
