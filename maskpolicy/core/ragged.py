@@ -89,6 +89,12 @@ class Ragged(Rows):
         taken.flat = self.flat.take(np.arange(len(shift)) + shift, axis=0)
         return taken
 
+    def where(self, kept: NDArray[np.bool_]) -> Ragged:
+        """Return the arrays; those for which `kept`, shape (n,), is False are empty."""
+        if kept.all():
+            return self
+        return Ragged.cut(self.take(np.flatnonzero(kept)).flat, self.lengths * kept)
+
     def padded(self, value: int, width: int = 0) -> NDArray[Any]:
         """Return one row for each array, shape (n, longest, ..), padded with `value`.
 

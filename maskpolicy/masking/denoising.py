@@ -85,9 +85,7 @@ def denoising_pairs(
     if marks.sentinels:
         sources, order = numbered(sources, marks.sentinels)
     if denoising.target == "full":
-        is_wanted = text.counts > 0
-        lengths = text.tokens.lengths
-        targets = Ragged.cut(text.tokens.flat[is_wanted.repeat(lengths)], lengths * is_wanted)
+        targets = text.tokens.where(text.counts > 0)
     elif by_sentinels:
         flat = text.tokens.flat
         targets = spans_after_sentinels(flat, text.spans, order, len(passages), marks.sentinels)

@@ -9,7 +9,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.ragged import Ragged
@@ -153,7 +152,7 @@ class Specials(Marks):
         assert written.masked is not None
         flat[written.masked.flat] = written.targets.flat
         labels = self._around(Ragged(flat, written.sources.bounds), spec.max_source, IGNORE)
-        return self._pairs(written, _emptied(labels, written.spans > 0), spec)
+        return self._pairs(written, labels.where(written.spans > 0), spec)
 
     def _pairs(self, written: DenoisingPairs, targets: Ragged, spec: Training) -> Pairs:
         sources = self.wrap(written.sources, spec.max_source)
@@ -177,7 +176,7 @@ class Specials(Marks):
         With `empty` False, empty rows stay empty.
         """
         framed = _framed(ids, limit, "start", *self.ends("max_target"))
-        return framed if empty else _emptied(framed, ids.lengths > 0)
+        return framed if empty else framed.where(ids.lengths > 0)
 
 
 def added_ends(tokenizer: PreTrainedTokenizerBase, texts: int = 1) -> tuple[tuple[int, ...], ...]:
@@ -243,13 +242,6 @@ def _sentinels(tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
 
 def _id(tokenizer: PreTrainedTokenizerBase, token: str) -> int | None:
     return tokenizer.backend_tokenizer.token_to_id(token)
-
-
-def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
-    """Return the rows; those where `kept`, (n,), is False become empty."""
-    if kept.all():
-        return rows
-    return Ragged.cut(rows.take(np.flatnonzero(kept)).flat, rows.lengths * kept)
 
 
 def _framed(
