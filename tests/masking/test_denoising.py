@@ -112,17 +112,6 @@ def test_masks_are_written_as_in_the_example_and_the_tests_of_t5():
     assert dropped.target.tolist() == [10, 11, 14]
 
 
-@given(masked_passages(least=1))
-def test_source_and_target_make_the_passage_again(drawn):
-    passage, spans = drawn
-    found = denoising_pair(passage, spans, Denoising(), T5)
-    hidden = parts(found.target)
-    whole = [t for token in found.source.tolist() for t in hidden.get(token, [token])]
-    assert whole == passage.tokens.tolist()
-    assert list(hidden) == list(IDS[: len(spans) + 1])
-    assert hidden[IDS[len(spans)]] == []
-
-
 @given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
 def test_sentinels_are_numbered_in_the_order_of_the_source_and_stand_for_masks(drawn, how, epoch):
     passage, spans = drawn
