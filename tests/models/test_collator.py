@@ -101,6 +101,16 @@ def test_masks_are_fresh_on_every_call_and_equal_for_equal_calls():
     assert not same(first, collator(seed=2)(ROWS))
 
 
+def test_a_worker_draws_by_its_own_seed_and_that_of_the_collator():
+    def masks(seed):
+        torch.manual_seed(0)  # of the workers' seeds
+        made = collator(seed=seed)
+        return next(iter(torch.utils.data.DataLoader(ROWS, 9, collate_fn=made, num_workers=1)))
+
+    assert same(masks(1), masks(np.int64(1)))
+    assert not same(masks(1), masks(2))
+
+
 @given(st.lists(st.sampled_from(small.TEXTS), min_size=1, max_size=4), st.integers(0, 99))
 def test_special_tokens_are_never_masked(texts, seed):
     rows = [encoded(text, padding="max_length", max_length=60) | {"text": text} for text in texts]
@@ -425,6 +435,7 @@ def test_workers_that_begin_a_second_epoch_are_refused():  # they would count fr
     ("keys", "says"),
     [
         ({"max_source": "64"}, "max_source: must be a whole number"),
+        ({"seed": "1"}, "seed: must be a whole number"),
         ({"model": "bert"}, "model: must be a model or its config, not 'bert'"),
         ({"policy": "pmi", "statistics": ROWS}, r"statistics\[0\]: must be text"),
         ({"return_tensors": "tf"}, "return_tensors: must be 'pt' or 'np', not tf"),

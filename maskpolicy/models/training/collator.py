@@ -123,6 +123,7 @@ class MaskingCollator:
         asked = {key: value for key, value in stated.items() if value is not None}
         _check_number("max_source", max_source, Steps)
         _check_number("max_target", max_target, Steps)
+        _check_number("seed", seed, int)
         if return_tensors not in (None, "pt", "np"):
             raise ConfigError(f"{_WHERE}return_tensors: must be 'pt' or 'np', not {return_tensors}")
         self.tokenizer = _checked(tokenizer)
@@ -132,7 +133,7 @@ class MaskingCollator:
         self.policy, self.denoising = block.policy, block.denoising
         check_language(language, f"{_WHERE}language")
         self.columns = (columns,) if isinstance(columns, str) else tuple(columns)
-        self.language, self.seed, self.cache = language, seed, cache
+        self.language, self.seed, self.cache = language, int(seed), cache
         self.fitted = None if fitted is None else Path(fitted)
         self.room = Training(max_source=max_source, max_target=max_target)
         if model is not None:
