@@ -344,7 +344,7 @@ class Store:
             if sealed is None:
                 return None
             self.disk.place(folder, self.disk.folder("artifacts") / key)
-            self.digests.moved(folder, self.path(key), sealed)
+            self.digests.placed(self.path(key), sealed)
         return Artifact(key, self.path(key), sealed)
 
     @contextmanager
@@ -360,7 +360,7 @@ class Store:
     def _commit(self, key: str, temporary: Path, facts: Mapping[str, Json]) -> None:
         """Commit a folder; an artifact that was committed before stays."""
         with self.disk.explained():
-            sealed = manifest.seal(temporary, facts, self.digests.own_file)
+            sealed = manifest.seal(temporary, facts)
         earlier = self.get(key)
         first = None if earlier is None else earlier.manifest
         if first is None and self.mirror:
@@ -390,7 +390,7 @@ class Store:
             if (earlier := self.get(key)) is None:
                 raise
             return dict(earlier.manifest)
-        self.digests.moved(temporary, self.path(key), sealed)
+        self.digests.placed(self.path(key), sealed)
         return None
 
     def _record(self, name: str, key: str) -> Json | None:

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,15 +111,13 @@ class Digests:
 
         return [(offset, lines) for offset, lines in self._facts(path, name, read)]
 
-    def own_file(self, path: Path, is_final: bool = False) -> str:
-        """Return the sha256 of a file of an artifact, or of a folder that will become one."""
+    def own_file(self, path: Path) -> str:
+        """Return the sha256 of a file of an artifact."""
         before = mark(path)
         facts = self._recall(path, before)
         if "sha256" not in facts:
             facts = {"sha256": sha256(path)}
-            self._known[path] = before, facts
-            if is_final and before.size >= _LARGE:
-                self._learn(path, before, facts)
+            self._learn_own(path, before, facts)
         return str(facts["sha256"])
 
     def check(self, folder: Path, sealed: Json, afresh: bool = False) -> None:
@@ -132,17 +129,13 @@ class Digests:
             for entry in sealed["files"]:
                 self._known.pop(folder / entry["path"], None)
                 self._disk.remove_note(FOLDER, _id(folder / entry["path"]))
-        manifest.verify(folder, sealed, partial(self.own_file, is_final=True))
+        manifest.verify(folder, sealed, self.own_file)
 
-    def moved(self, folder: Path, target: Path, sealed: Json) -> None:
-        """Keep the digests of a sealed folder that was renamed; this changes no times of files."""
+    def placed(self, folder: Path, sealed: Json) -> None:
+        """Keep the digests of an artifact that this process has just placed."""
         for entry in sealed["files"]:
-            path = target / entry["path"]
-            facts: dict[str, Json] = {"sha256": entry["sha256"]}
-            self._known.pop(folder / entry["path"], None)
-            self._known[path] = now, _ = mark(path), facts
-            if now.size >= _LARGE:
-                self._learn(path, now, facts)
+            path = folder / entry["path"]
+            self._learn_own(path, mark(path), {"sha256": entry["sha256"]})
 
     def save(self) -> None:
         """Write the notes that have waited for the store's folder."""
@@ -183,6 +176,12 @@ class Digests:
                 return facts
         note = (self._disk.note(FOLDER, _id(path)) if self._reads_notes else None) or {}
         return note if note.get("mark") == list(now) else {}
+
+    def _learn_own(self, path: Path, before: Mark, facts: dict[str, Json]) -> None:
+        """Keep the digest of a file of an artifact in this process, and that of a large one."""
+        self._known[path] = before, facts
+        if before.size >= _LARGE:
+            self._learn(path, before, facts)
 
     def _learn(self, path: Path, before: Mark, facts: dict[str, Json]) -> None:
         """Keep facts about a file unless it has changed since `before`, or may change unnoticed."""

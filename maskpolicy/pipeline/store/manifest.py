@@ -47,9 +47,7 @@ class Damaged(StoreError):
     """The files of a folder do not match its manifest."""
 
 
-def seal(
-    folder: Path, facts: Mapping[str, Json], digest_of: Callable[[Path], str] = sha256
-) -> Json:
+def seal(folder: Path, facts: Mapping[str, Json]) -> Json:
     """Flush a finished folder to disk, then write its manifest, and return the manifest.
 
     The manifest has `facts`, the list of files (path, size, sha256) and its own digest. Raises
@@ -73,21 +71,16 @@ def seal(
         files.append(path)
     for path in folders:
         sync(path)
-    manifest = describe(folder, files, facts, digest_of)
+    manifest = describe(folder, files, facts)
     write_json(folder / NAME, manifest)
     sync(folder)
     return manifest
 
 
-def describe(
-    folder: Path,
-    files: Iterable[Path],
-    facts: Mapping[str, Json],
-    digest_of: Callable[[Path], str] = sha256,
-) -> dict[str, Json]:
+def describe(folder: Path, files: Iterable[Path], facts: Mapping[str, Json]) -> dict[str, Json]:
     """Return the manifest of these files of a folder, with `facts` and its own digest."""
     named = [(path.relative_to(folder).as_posix(), path) for path in files]
-    entries = [{"path": n, "size": p.stat().st_size, "sha256": digest_of(p)} for n, p in named]
+    entries = [{"path": n, "size": p.stat().st_size, "sha256": sha256(p)} for n, p in named]
     manifest = {"format": FORMAT, **facts, "files": entries}
     return manifest | {"sha256": digest(manifest)}
 
