@@ -17,7 +17,7 @@ import typer
 from hypothesis import settings
 
 from maskpolicy.app.commands import app
-from maskpolicy.pipeline.executors import local
+from maskpolicy.pipeline.graph import processes
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import isolation, registry
 
@@ -110,7 +110,7 @@ def refused(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 @pytest.fixture
 def in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the processes that compute stages import nothing anew."""
-    monkeypatch.setattr(local, "get_context", lambda method: forked.context())
+    monkeypatch.setattr(processes, "get_context", lambda method: forked.context())
 
 
 @pytest.fixture

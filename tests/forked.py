@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from maskpolicy.models.model_kinds import IMPORTS
-from maskpolicy.pipeline.executors import local
+from maskpolicy.pipeline.graph import processes
 
 VARIABLES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}  # read when modules are imported
 
@@ -40,14 +40,14 @@ def fork_jobs() -> None:
     """Let this forked process fork the processes that compute stages, too."""
     # as its documentation says, a server serves the processes that it has started, too
     forkserver._forkserver.ensure_running = lambda: None
-    local.get_context = lambda method: multiprocessing.get_context("forkserver")
-    local._begin = partial(_begin, dict(os.environ))
+    processes.get_context = lambda method: multiprocessing.get_context("forkserver")
+    processes._begin = partial(_begin, dict(os.environ))
 
 
 def _begin(environment: Mapping[str, str], *about: Any) -> None:
     """Begin a process as one with this environment."""
     os.environ.update(environment)
-    local._begin(*about)
+    processes._begin(*about)
 
 
 class Script:

@@ -37,7 +37,7 @@ from maskpolicy.pipeline.executors.engines import (
     remote_threads,
     set_threads,
 )
-from maskpolicy.pipeline.executors.local import check_place, member
+from maskpolicy.pipeline.executors.local import check_place
 from maskpolicy.pipeline.graph.calls import BUILTIN_FACT
 from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.execution import execute
@@ -244,7 +244,6 @@ def compute(
             shown,
             targets=[*prepared.part.targets, *prepared.damaged],
             engine=who,
-            group=member,
             workers=workers,
             threads=threads,
             cache=str(asked.cache) if asked.cache else None,

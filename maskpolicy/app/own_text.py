@@ -32,7 +32,6 @@ from maskpolicy.models.model_kinds import check_folder
 from maskpolicy.models.training.loop import check_installed
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.executors.engines import check_resources, set_threads
-from maskpolicy.pipeline.executors.local import member
 from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, params_of, topological
@@ -235,7 +234,6 @@ def compute(
             prepared.store,
             shown,
             targets=prepared.targets,
-            group=member,
             workers=workers,
             logs=logs,
         )

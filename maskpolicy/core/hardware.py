@@ -216,18 +216,19 @@ def machine() -> str:
     return f"{platform.node()}/{space}"
 
 
-def end_with_parent(by: int = signal.SIGTERM) -> None:
-    """Send this process the signal `by` when the process that started it has ended.
+def end_with_parent(by: int = signal.SIGTERM, then: Callable[[], object] = lambda: None) -> None:
+    """Send this process the signal `by`, and call then(), when the one that started it has ended.
 
     Processes of multiprocessing would otherwise outlive a parent that was killed.
     """
-    threading.Thread(target=_end_with_parent, args=(by,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(by, then), daemon=True).start()
 
 
-def _end_with_parent(by: int) -> None:
+def _end_with_parent(by: int, then: Callable[[], object]) -> None:
     from multiprocessing import connection, parent_process
 
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), by)
+        then()

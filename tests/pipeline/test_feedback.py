@@ -18,7 +18,6 @@ from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.executors.local import member
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import StageRun, topological
 from maskpolicy.pipeline.graph.planning import plan
@@ -308,7 +307,7 @@ def test_several_processes_train_the_parts(folder, store):
     resources = {"intermediate": {"processes": 2}}
     graph = built(folder, "fixed", "again", resources=resources, intermediate={"steps": 10})
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
-    compute([one, cut], store, group=member)
+    compute([one, cut], store)
     assert weights(store, one) == weights(store, cut)
 
 

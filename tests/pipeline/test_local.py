@@ -22,8 +22,10 @@ from benchmarks import raylets
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.executors import local
+from maskpolicy.pipeline.graph import processes
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.graph.processes import Process
 from maskpolicy.pipeline.store.artifacts import Store
 
 
@@ -31,7 +33,7 @@ from maskpolicy.pipeline.store.artifacts import Store
 def no_imports():
     """Let processes not import PyTorch, which tiny stages do not need."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "_import_models", os.getpid)
+        patch.setattr(processes, "_import_models", os.getpid)
         yield
 
 
@@ -41,7 +43,7 @@ def engine(no_imports):
         yield started
 
 
-def pid_of(process: local.Process) -> int:
+def pid_of(process: Process) -> int:
     return process._started.result()
 
 
@@ -131,7 +133,7 @@ def test_control_c_ends_the_processes_after_a_checkpoint(store):
 
 def drive(root, **settings):
     """Compute the diamond with two processes, whose numbers are written beside the store."""
-    local._import_models = os.getpid
+    processes._import_models = os.getpid
     with local.LocalEngine(2) as engine:
         pids = [pid_of(process) for process in engine._processes]
         (root.parent / "pids").write_text(json.dumps(pids))
@@ -159,7 +161,7 @@ def test_a_killed_driver_takes_its_processes_along_and_the_same_command_goes_on(
 def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpus, starts):
     """With GPUs, a process must know its own ones before it imports PyTorch."""
     monkeypatch.setattr(hardware, "may_have_gpus", lambda: gpus)
-    monkeypatch.setattr(local, "_import_models", partial(time.sleep, 2))
+    monkeypatch.setattr(processes, "_import_models", partial(time.sleep, 2))
     with local.one_early(jobs) as early:
         assert (early is not None) == starts
     if early is not None:  # an error line does not wait for the imports

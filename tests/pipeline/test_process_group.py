@@ -15,7 +15,6 @@ import torch
 from clusters import until
 from safetensors.torch import load_file
 
-from maskpolicy.pipeline.executors.local import member
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
@@ -27,7 +26,7 @@ def run(folder: Path, **fault):
     notes.mkdir()
     half, whole = grouped.node(notes, **fault)
     store = Store(folder / "store")
-    outcomes = execute([whole, half], store, group=member)
+    outcomes = execute([whole, half], store)
     return outcomes, store, (half, whole)
 
 
@@ -99,7 +98,7 @@ def train(folder: Path, steps: int, every: int = 0, **fault):
     notes.mkdir(parents=True)
     told = grouped.GroupLocal(processes=2, notes=str(notes), **fault)
     stage = Stage("grouped-training", "", grouped.Loop(steps, every), {}, told, "grouped")
-    (outcome,) = execute([stage], Store(folder / "store"), group=member).values()
+    (outcome,) = execute([stage], Store(folder / "store")).values()
     made = [
         (load_file(path)["w"], json.loads(path.with_suffix(".json").read_text()))
         for path in sorted(notes.glob("*.safetensors"))

@@ -203,7 +203,7 @@ def test_other_processes_say_why_a_store_cannot_be_written(small_disk, options, 
         (store.root / "ballast").write_bytes(bytes(1 << 16))
     small_disk(f"remount,{options}size=64k")
     call = call_of(tiny.node("a"), store, {}, run="0" * 64)
-    refused(answer_elsewhere, call, None, print, error=StoreError, match=f"{says}.*--store")
+    refused(answer_elsewhere, call, print, error=StoreError, match=f"{says}.*--store")
 
 
 def compute(root, graph, settings):

@@ -22,6 +22,7 @@ from maskpolicy.pipeline.executors import local
 from maskpolicy.pipeline.graph import planning
 from maskpolicy.pipeline.graph.execution import Engine
 from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.graph.processes import Process
 from maskpolicy.pipeline.store.artifacts import Store
 
 LOCAL, RAY, SLURM = "local", "ray", "slurm"
@@ -115,7 +116,7 @@ class Executor:
 
     name: str = LOCAL
     address: str = ""  # of Ray's cluster
-    early: local.Process | None = None  # a process that `local.one_early` has started
+    early: Process | None = None  # a process that `local.one_early` has started
 
 
 def parsed(executor: str, jobs: int | None) -> Executor:

@@ -24,16 +24,9 @@ from typing import Any
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, need
 from maskpolicy.experiment.budgets import Resources
-from maskpolicy.pipeline.executors.local import member, room_of
-from maskpolicy.pipeline.graph.calls import (
-    Answer,
-    Call,
-    Lost,
-    Report,
-    SentLogs,
-    answer_elsewhere,
-    seldom,
-)
+from maskpolicy.pipeline.executors.local import room_of
+from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, answer_elsewhere
+from maskpolicy.pipeline.graph.processes import Report, SentLogs, seldom
 
 _START = 300.0  # seconds for a Ray of this machine to start
 _CONNECT = 40.0  # seconds for a cluster that accepts connections to accept this command
@@ -301,4 +294,4 @@ def _task(call: Call, reports: Any) -> Answer:
     SentLogs(lambda name, level, said: put(("log", name, level, f"{host}: {said}")))
     report = seldom(lambda *about: put(("advance", call.key, *about)), 1.0)
     report(0, 0, "")
-    return answer_elsewhere(call, member, report)
+    return answer_elsewhere(call, report)

@@ -21,9 +21,10 @@ from typing import Any
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, need
 from maskpolicy.experiment.budgets import Slurm
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.pipeline.executors.local import Room, check_auto, member, room_of
-from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, Report, answer_elsewhere, seldom
+from maskpolicy.pipeline.executors.local import Room, check_auto, room_of
+from maskpolicy.pipeline.graph.calls import Answer, Call, Lost, answer_elsewhere
 from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.graph.processes import Report, seldom
 
 _GATHER = 0.5  # seconds in which stages are collected for one array
 _POLL = 10.0  # seconds between two checks of the jobs
@@ -195,7 +196,7 @@ class Task:
         report = seldom(tell, _APART)
         report(0, 0, "")
         try:
-            return answer_elsewhere(self.call, member, report)
+            return answer_elsewhere(self.call, report)
         except MaskpolicyError as error:
             return error
         finally:

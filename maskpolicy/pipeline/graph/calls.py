@@ -7,18 +7,17 @@ import os
 import pickle
 import platform
 import sys
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError, StoreError, cause
@@ -34,12 +33,10 @@ from maskpolicy.pipeline.graph.nodes import (
     kind_of,
     params_from,
 )
+from maskpolicy.pipeline.graph.processes import Process, Report
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import changed_files, discovery, isolation
 
-Report: TypeAlias = Callable[[int, int, str], None]
-"""report(done, total, note): the progress of a stage in units such as steps; total 0: unknown."""
-T = TypeVar("T")
 BUILTIN_FACT = "builtin"  # digests of the code of the built-in plugins that a stage names
 KILLED = "its process was killed"
 _GRACE = 5.0  # seconds in which members of a group report their errors after one has failed
@@ -103,11 +100,11 @@ def call_of(stage: Stage, store: Store, byproducts: Mapping[str, Stage], **about
     )
 
 
-def answer(call: Call, store: Store, report: Report, group: Group | None) -> Answer:
+def answer(call: Call, store: Store, report: Report) -> Answer:
     """Compute a stage in this process and commit its artifact, unless another process does.
 
-    `group` starts further processes for a stage that several compute. If the stage function raises,
-    the answer has the error. Raises StoreError if the store cannot be used.
+    If the stage function raises, the answer has the error. Raises StoreError if the store cannot be
+    used.
     """
     with store.lock(call.key) as is_mine:
         if not is_mine:
@@ -120,15 +117,13 @@ def answer(call: Call, store: Store, report: Report, group: Group | None) -> Ans
         if lost:
             return Answer(lost=lost)
         paths = {name: store.path(key) for name, key in inputs.items()}
-        computed = _compute(call, store, paths, report, group)
+        computed = _compute(call, store, paths, report)
         if computed.error is not None:  # another host may have dropped an input meanwhile
             lost = tuple(name for name in needed if not store.has(inputs[name]))
         return Answer(lost=lost) if lost else computed
 
 
-def _compute(
-    call: Call, store: Store, inputs: Mapping[str, Path], report: Report, group: Group | None
-) -> Answer:
+def _compute(call: Call, store: Store, inputs: Mapping[str, Path], report: Report) -> Answer:
     hardware.use_expandable_segments()
     record = {**call.record, "facts": {}}
     run = _stage_run(call, store, report, record["facts"])
@@ -139,8 +134,8 @@ def _compute(
             store.write(call.key, record) as out,
             changed_files.guarded(params, clear, call.files, digest),
         ):
-            if call.local.processes > 1 and group is not None:
-                run.facts.update(_together(call, out, group, report))
+            if call.local.processes > 1:
+                run.facts.update(_together(call, out, report))
             else:
                 compute(call.kind, call.record["params"], inputs, out, run)
             isolation.name_unkeyed(call.files)
@@ -202,7 +197,7 @@ def _portable(error: Exception) -> Exception:
 # In another process
 
 
-def answer_elsewhere(call: Call, group: Group, report: Report) -> Answer:
+def answer_elsewhere(call: Call, report: Report) -> Answer:
     """Prepare a new process, and compute a stage in it as `answer` does.
 
     Raises ConfigError if this host has another version of maskpolicy, or another store.
@@ -216,7 +211,7 @@ def answer_elsewhere(call: Call, group: Group, report: Report) -> Answer:
             f"the store {store.place} is another one on {platform.node()}: put it on a file system "
             "that all hosts share, or in a bucket (--store s3://..)"
         )
-    return answer(call, store, report, group)
+    return answer(call, store, report)
 
 
 def _arrive(call: Call) -> Store:
@@ -248,52 +243,10 @@ def _opened(place: str, folder: str | None) -> Store:
     return open_store(place, folder, is_known=True)
 
 
-def seldom(report: Report, apart: float) -> Report:
-    """Return a function that reports the end of a stage, and at most once in `apart` seconds."""
-    latest = -apart
-
-    def report_seldom(done: int, total: int, note: str) -> None:
-        nonlocal latest
-        if time.monotonic() - latest >= apart or done == total:
-            latest = time.monotonic()
-            report(done, total, note)
-
-    return report_seldom
-
-
-class SentLogs(logging.Handler):
-    """Sends log records to the command's process: sends(logger's name, level, message)."""
-
-    def __init__(self, send: Callable[[str, int, str], object]) -> None:
-        """Replace all handlers of maskpolicy's logger."""
-        super().__init__()
-        self.send, self.pid = send, os.getpid()
-        logger = logging.getLogger("maskpolicy")
-        logger.handlers = [self]
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send a record; a process that was forked since does not."""
-        if os.getpid() == self.pid:
-            self.send(record.name, record.levelno, record.getMessage())
-
-
 # In several processes of one machine
 
 
-class Member(Protocol):
-    """A further process of this machine, which ends with the block of `Group`."""
-
-    def submit(self, task: Callable[[Report], T]) -> Future[T]:
-        """Call task(report) there, with the report that `Group` was given."""
-
-
-Group: TypeAlias = Callable[[Report], AbstractContextManager[Member]]
-"""group(report): a context manager that starts a further process."""
-
-
-def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, Json]:
+def _together(call: Call, out: Path, report: Report) -> dict[str, Json]:
     """Compute a stage in `call.local.processes` processes, and return its facts.
 
     Raises what the stage function raises, and Lost if a member was killed.
@@ -304,15 +257,15 @@ def _together(call: Call, out: Path, group: Group, report: Report) -> dict[str, 
     count = call.local.processes
     rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     threads = call.threads or torch.get_num_threads()
-    member = replace(call, local=replace(call.local, processes=1), threads=max(1, threads // count))
+    own = replace(call, local=replace(call.local, processes=1), threads=max(1, threads // count))
     _opened(call.store, call.cache).checkpoints(call.key).latest()  # removes damaged ones
     with ExitStack() as members:
         futures: list[Future[dict[str, Json]]] = []
         for rank in range(count):
-            own = (lambda *about: None) if rank else report  # only the first member reports
-            process = members.enter_context(group(own))
-            task = partial(_member, member, out, rank, count, rendezvous.port)
-            futures.append(process.submit(task))
+            told = (lambda *about: None) if rank else report  # only the first member reports
+            process = members.enter_context(Process(imports=False))
+            task = partial(_member, own, out, rank, count, rendezvous.port)
+            futures.append(process.submit(task, told))
         wait(futures, return_when=FIRST_EXCEPTION)
         errors = [
             error

@@ -17,18 +17,10 @@ from typing import Any, Protocol
 from maskpolicy.core.errors import StageError
 from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.pipeline.graph import nodes
-from maskpolicy.pipeline.graph.calls import (
-    KILLED,
-    Answer,
-    Call,
-    Group,
-    Lost,
-    Report,
-    answer,
-    call_of,
-)
+from maskpolicy.pipeline.graph.calls import KILLED, Answer, Call, Lost, answer, call_of
 from maskpolicy.pipeline.graph.events import Event, Listener, Outcome, plan_digest, recorded, silent
 from maskpolicy.pipeline.graph.nodes import Stage, kind_of, sinks, topological, users_of
+from maskpolicy.pipeline.graph.processes import Report
 from maskpolicy.pipeline.store.artifacts import Store, run_name
 from maskpolicy.plugins import isolation
 
@@ -55,7 +47,6 @@ def execute(
     *,
     targets: Iterable[Stage] | None = None,
     engine: Engine | None = None,
-    group: Group | None = None,
     workers: int = 1,
     threads: int | None = None,
     cache: str | None = None,
@@ -68,11 +59,10 @@ def execute(
     others that a target needs are computed. If the process of a stage is killed, the stage starts
     again; the third time without a new checkpoint, it fails.
 
-    Without an `engine`, this process computes one stage after the other, and `group` starts the
-    processes of stages that several compute together. `workers` is the number of processes that a
-    stage may start, `threads` the number of threads of each, `cache` the folder for copies of a
-    bucket, `logs` a folder for trackers. Raises StoreError if the store cannot be used, e.g. on a
-    full disk.
+    Without an `engine`, this process computes one stage after the other. `workers` is the number of
+    processes that a stage may start, `threads` the number of threads of each, `cache` the folder
+    for copies of a bucket, `logs` a folder for trackers. Raises StoreError if the store cannot be
+    used, e.g. on a full disk.
     """
     order, run = topological(stages), run_name()
     about = {
@@ -88,7 +78,7 @@ def execute(
         store.using([stage.key for stage in order], run),
         recorded(store.events(plan_digest(order)), listener) as listen,
     ):
-        engine = engine or _Here(store, group)
+        engine = engine or _Here(store)
         execution = _Execution(order, store, listen, engine, about, targets)
         outcomes = execution.run()
     execution.drop_late()
@@ -100,13 +90,12 @@ class _Here:
     """An engine that computes stages in this process."""
 
     store: Store
-    group: Group | None
     capacity: int | None = 1
 
     def submit(self, call: Call, report: Report) -> Future[Answer]:
         future: Future[Answer] = Future()
         try:
-            future.set_result(answer(call, self.store, report, self.group))
+            future.set_result(answer(call, self.store, report))
         except Lost as lost:
             future.set_exception(lost)
         return future
