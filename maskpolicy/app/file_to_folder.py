@@ -37,7 +37,6 @@ from maskpolicy.pipeline.executors.engines import (
     remote_threads,
     set_threads,
 )
-from maskpolicy.pipeline.executors.local import check_place
 from maskpolicy.pipeline.graph.calls import BUILTIN_FACT
 from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.execution import execute
@@ -214,7 +213,6 @@ def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tu
     check_resources(experiment.resources, prepared.order, targets, store)
     missing = {stage.key for stage in targets} - store.committed()
     jobs = jobs or default_jobs(experiment, missing)
-    check_place(store.place, jobs)
     return jobs, set_threads(experiment, threads, jobs)
 
 

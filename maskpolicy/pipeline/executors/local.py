@@ -99,9 +99,3 @@ def one_early(jobs: int | None) -> AbstractContextManager[Process | None]:
     wanted = hardware.small_processes() if jobs is None else jobs
     # with GPUs, CUDA_VISIBLE_DEVICES must be set before PyTorch is imported
     return Process() if wanted > 1 and not hardware.may_have_gpus() else nullcontext()
-
-
-def check_place(place: str, jobs: int) -> None:
-    """Raise ConfigError for several processes and a store in the memory of one."""
-    if jobs > 1 and place.startswith("memory:"):
-        raise ConfigError(f"--store {place}: processes cannot share it: add --jobs 1")

@@ -331,7 +331,9 @@ def _connect(url: str) -> ObjectStore:
     parts = urlsplit(url)
     if parts.scheme == "memory":
         if parent_process() is not None:  # this process has a memory of its own
-            raise StoreError(f"store {url}: exists in one process only: name a file:// bucket")
+            raise StoreError(
+                f"store {url}: processes cannot share it: add --jobs 1, or name a file:// bucket"
+            )
         return _memory(url)
     if parts.scheme == "file":
         folder = Path(unquote(parts.path))
