@@ -10,8 +10,9 @@ import pytest
 import tiny
 from stores import FOURTH, KEY, OTHER, THIRD, below, commit, flip, names, save, start, text_of
 
+from maskpolicy.pipeline.graph import execution
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.store import upkeep
+from maskpolicy.pipeline.store import mirror, upkeep
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.bucket import Bucket, now
 from maskpolicy.pipeline.store.opening import open_store
@@ -228,6 +229,20 @@ def test_older_keeps_what_was_committed_or_used_since(mirrored, bucket, monkeypa
     assert below(bucket, "dropped") == [f"dropped/{keys['e']}.json"]
     assert below(bucket, "used") == [record]
     assert below(bucket, "checkpoints") == []
+
+
+def test_a_run_that_goes_on_records_its_use_again(mirrored, bucket, monkeypatch):
+    for module in (execution, mirror):
+        monkeypatch.setattr(module, "RECORDED", timedelta(0))
+    stages, written = tiny.diamond(), []
+
+    def listen(event):
+        if event.what == "finished":
+            written.append([each.modified for each in bucket.entries("used")])
+
+    execute(stages, mirrored, listen)
+    assert [len(times) for times in written] == [1] * len(stages)
+    assert written[0] < written[-1]
 
 
 # the cache of a bucket

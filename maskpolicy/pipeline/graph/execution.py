@@ -22,6 +22,7 @@ from maskpolicy.pipeline.graph.events import Event, Listener, Outcome, plan_dige
 from maskpolicy.pipeline.graph.nodes import Stage, kind_of, sinks, topological, users_of
 from maskpolicy.pipeline.graph.processes import Report
 from maskpolicy.pipeline.store.artifacts import Store, run_name
+from maskpolicy.pipeline.store.mirror import RECORDED
 from maskpolicy.plugins import isolation
 
 _MOST_LOST = 3  # processes that a stage may lose in a row without a new checkpoint
@@ -125,6 +126,7 @@ class _Execution:
         self.kept = self.targets.keys() | {stage.key for stage in order if not stage.transient}
         self.choices = {each.inputs[nodes.CHOICE].key for each in order if nodes.options(each)}
         self.store = store
+        self.recorded = time.monotonic()  # when a bucket was told last what this run uses
         self.listener = listener
         self.engine = engine
         self.about = about
@@ -155,10 +157,17 @@ class _Execution:
                 self._take_answers()
                 if self.is_stale:
                     self._settle_unneeded()
+                self._record_use()
         finally:
             for future in self.busy:
                 future.cancel()
         return {key: self.outcomes[key] for key in self.users if key in self.outcomes}
+
+    def _record_use(self) -> None:
+        """Tell a bucket twice a day what this run uses, because others may prune there."""
+        if self.store.mirror and time.monotonic() - self.recorded > RECORDED.total_seconds():
+            self.store.mirror.record_use(self.users)
+            self.recorded = time.monotonic()
 
     def drop_late(self) -> None:
         """Remove transient artifacts that stayed because other runs needed them."""

@@ -33,7 +33,7 @@ from maskpolicy.pipeline.store.bucket import Bucket, Entry, in_parallel, prepare
 
 BLOBS = "blobs/sha256"
 USED = "used"
-_RECORDED = timedelta(hours=12)  # until the use of the same keys is recorded again
+RECORDED = timedelta(hours=12)  # until the use of the same keys is recorded again
 _FRESH = 3.0  # seconds until a listing is made again
 _ATTEMPTS = 2  # to fetch a file that arrives damaged
 
@@ -46,7 +46,6 @@ class Mirror:
         self.bucket = bucket
         self._manifests: dict[tuple[str, datetime], Json] = {}
         self._listed: dict[str, tuple[float, dict[str, Entry]]] = {}
-        self._recorded: dict[str, float] = {}
         self._is_prepared = is_prepared
 
     def committed(self, folder: str = "artifacts", afresh: bool = False) -> set[str]:
@@ -140,12 +139,9 @@ class Mirror:
         """Record that a run uses the artifacts of these keys, at most once in half a day."""
         listed = sorted(keys)
         name = f"{USED}/{digest(listed)}.json"
-        if time.monotonic() - self._recorded.get(name, -math.inf) < _RECORDED.total_seconds():
-            return
-        self._recorded[name] = time.monotonic()
         with suppress(StoreError):  # the bucket may be read-only
             there = [entry for entry in self.bucket.entries(USED) if entry.name == name]
-            if not there or there[0].modified < datetime.now(UTC) - _RECORDED:
+            if not there or there[0].modified < datetime.now(UTC) - RECORDED:
                 self.bucket.write(name, json.dumps(listed).encode())
 
     def steps(self, key: str) -> list[int]:
