@@ -29,7 +29,6 @@ from maskpolicy.pipeline.stages.params import (
     TaskParams,
     WindowsParams,
 )
-from maskpolicy.plugins import discovery as plugin_files
 
 AUDIT, WINDOWS = "audit.json", "windows.json"
 RESULT, PREDICTIONS = "result.json", "predictions.jsonl"
@@ -55,7 +54,6 @@ def _read_splits(
     out: Path,
     run: StageRun,
 ) -> None:
-    plugin_files.load_files(run.local.plugins)
     block = params.task
     folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
     for split in splits:

@@ -60,7 +60,7 @@ def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) 
     inputs: those of the training, "state" of the previous part, and "before", the stage of this
     kind before that part. Without "state", the model is that before the intermediate stage.
     """
-    policy: Any = params.load(run.local.plugins)
+    policy: Any = params.instance()
     annotated = [inputs[ANNOTATE]] if ANNOTATE in inputs else []
     passages = Passages.open(inputs["corpus"], *annotated)
     items = _read(passages, params)

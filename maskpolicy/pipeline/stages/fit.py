@@ -76,7 +76,7 @@ def fit(params: FitParams, inputs: Folders, out: Path, run: StageRun) -> None:
     inputs: "model", "tokenizer", the contexts of each task, "init" if it starts from another
     policy, and "classifier" and "statistics" if it needs them.
     """
-    policy: Any = params.load(run.local.plugins)
+    policy: Any = params.instance()
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
     labels = params.fields.get(TRAIN_ON, ())

@@ -111,7 +111,7 @@ def _pretrain(
 ) -> None:
     check_vocabulary(tokenizer, model)
     kind, spec = MODEL_KINDS[params.kind], _bounded(params.spec, model, run)
-    policy: Any = params.load(run.local.plugins)
+    policy: Any = params.instance()
     read = policy, kind.specials(tokenizer, model), spec, params
     steps, validation = masked_steps(*read, inputs), Validation.of(*read, inputs)
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)

@@ -6,7 +6,7 @@ version. Do not rename fields, because existing keys depend on their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -128,9 +128,8 @@ class PolicyParams:
     # one that learns from labels
     depends: Json = omitted(None)
 
-    def load(self, files: Sequence[str]) -> Any:
-        """Return the policy's instance, after importing the plugin files of its experiment."""
-        discovery.load_files(files)
+    def instance(self) -> Any:
+        """Return the policy's instance."""
         return discovery.instance("policy", self.policy, self.fields)
 
 

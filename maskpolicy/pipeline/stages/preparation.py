@@ -172,7 +172,7 @@ def _columns(
     params: ReaderParams, passages: Passages, inputs: Folders, run: StageRun
 ) -> Iterator[dict[str, Spans]]:
     """Yield a policy's columns of each passage."""
-    policy = params.load(run.local.plugins)
+    policy = params.instance()
     once = Passages(passages.arrays, remembered=0)
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
     more = (inputs.get("fit"), run.workers, run.progress, statistics)
@@ -207,7 +207,7 @@ def _count(
     run: StageRun,
     least: int = 1,
 ) -> None:
-    policy = params.load(run.local.plugins)
+    policy = params.instance()
     before = Statistics.open(inputs["before"]) if "before" in inputs else None
     once = Passages(passages.arrays, remembered=0)
     sums.count(policy, once, out, before, least, run.workers, run.progress)
@@ -219,7 +219,7 @@ def condense(params: ReaderParams, inputs: Folders, out: Path, run: StageRun) ->
 
     inputs: "count", and "contrast", the sums of the contrasting corpus, if the policy uses them.
     """
-    policy = params.load(run.local.plugins)
+    policy = params.instance()
     contrast = Statistics.open(inputs["contrast"]) if "contrast" in inputs else None
     sums.condense(policy, Statistics.open(inputs["count"]), contrast, out)
 
