@@ -19,7 +19,8 @@ from maskpolicy.core.files import sha256, weights_in
 from maskpolicy.core.keys import digest, plain, to_json
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.results.cell import Run, named_apart
-from maskpolicy.pipeline.graph.nodes import Local, StageRun, compute, version_of
+from maskpolicy.pipeline.graph.calls import Call, answer
+from maskpolicy.pipeline.graph.nodes import Local, version_of
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Artifact, Store, available
 from maskpolicy.plugins import changed_files
@@ -74,29 +75,32 @@ def derive(
     artifacts; `local` is not part of the stage's key. Raises StoreError if an input is missing, and
     DataError if one of the data `files`, given with their digests in the key, was changed.
     """
-    keyed, local = to_json(params, kind), local or Local()
+    local = local or Local()
     resolved = {
         "kind": kind,
         "version": version_of(kind),
-        "params": keyed,
+        "params": to_json(params, kind),
         "inputs": dict(inputs),
     }
-    key = digest(resolved)
-    found = store.get(key)
-    if found is not None:
-        return found
-    paths = {name: available(store, needed, name).path for name, needed in inputs.items()}
-    record = {**resolved, **_logical(kind, label), "local": to_json(local), "facts": {}}
-    with store.lock(key, wait=True):  # another command may compute it
-        if store.get(key) is None:
-            shown = _shown(key, f"{kind} {label}".strip())
-            with shown as advance, store.write(key, record) as out:
-                run = StageRun(
-                    store.checkpoints(key), local, facts=record["facts"], advance=advance
-                )
-                discard = run.checkpoints.clear
-                with changed_files.guarded(params, discard, files, store.hash_file):
-                    compute(kind, keyed, paths, out, run)
+    key, record = digest(resolved), {**resolved, **_logical(kind, label), "local": to_json(local)}
+    if (known := store.get(key)) is not None:
+        return known
+    call = Call(
+        key=key,
+        name=f"{kind} {label}".strip(),
+        record=record,
+        module="",  # the call is not sent
+        local=local,
+        files=files,
+        store=store.place,
+    )
+    # another command may compute it
+    with store.lock(key, wait=True), _shown(key, call.name) as advance:
+        answered = answer(call, store, advance)
+    if answered.exception is not None:
+        raise answered.exception
+    for name in answered.lost:
+        available(store, inputs[name], name)
     return available(store, key, label)
 
 

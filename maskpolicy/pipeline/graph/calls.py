@@ -24,15 +24,7 @@ from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError, Sto
 from maskpolicy.core.types import Json
 from maskpolicy.core.version import VERSION
 from maskpolicy.pipeline.graph import nodes
-from maskpolicy.pipeline.graph.nodes import (
-    Commit,
-    Local,
-    Stage,
-    StageRun,
-    compute,
-    kind_of,
-    params_from,
-)
+from maskpolicy.pipeline.graph.nodes import Commit, Local, Stage, StageRun, kind_of, params_from
 from maskpolicy.pipeline.graph.processes import Process, Report
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import changed_files, discovery, isolation
@@ -137,7 +129,7 @@ def _compute(call: Call, store: Store, inputs: Mapping[str, Path], report: Repor
             if call.local.processes > 1:
                 run.facts.update(_together(call, out, report))
             else:
-                compute(call.kind, call.record["params"], inputs, out, run)
+                kind_of(call.kind).function(params, inputs, out, run)
             isolation.name_unkeyed(call.files)
             if code := changed_files.builtin_code(params):
                 run.facts[BUILTIN_FACT] = code
@@ -305,7 +297,9 @@ def _member(call: Call, out: Path, rank: int, count: int, port: int, report: Rep
         logging.getLogger("maskpolicy").setLevel(logging.ERROR)
         run = StageRun(store.checkpoints(call.key), call.local, call.workers)
     with TemporaryDirectory() as nowhere:
-        compute(call.kind, call.record["params"], inputs, Path(nowhere) if rank else out, run)
+        own = Path(nowhere) if rank else out
+        params = params_from(call.kind, call.record["params"])
+        kind_of(call.kind).function(params, inputs, own, run)
     torch.distributed.barrier()  # others may still communicate with this process
     with suppress(Exception):
         torch.distributed.destroy_process_group()

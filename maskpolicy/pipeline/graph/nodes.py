@@ -176,17 +176,8 @@ def kind_of(name: str) -> Kind:
         raise ConfigError(unknown("stage", name, _KINDS)) from None
 
 
-def compute(kind: str, params: Json, inputs: Folders, out: Path, run: StageRun) -> None:
-    """Compute a stage: write its files into the folder `out`.
-
-    `params` is the JSON of the key, so that the stage function depends on nothing else. Raises what
-    that function raises.
-    """
-    kind_of(kind).function(params_from(kind, params), inputs, out, run)
-
-
 def params_from(kind: str, params: Json) -> Any:
-    """Return the parameters of a kind of stage from the JSON in a key."""
+    """Return the parameters of a kind of stage from the JSON in a key, and from nothing else."""
     return from_json(kind_of(kind).params, plain(params), kind)
 
 
