@@ -54,7 +54,6 @@ def plan(
     log_to(console(err=True))
     prepared = file_to_folder.prepare(experiment, is_dry=True)
     resolved, artifacts, order = prepared.experiment, prepared.store, prepared.order
-    artifacts.prefetch(stage.key for stage in order)
     targets, cells = prepared.part.targets, prepared.part.cells
     missing = planning.missing(targets, artifacts)
     records = artifacts.records() if missing else []

@@ -55,9 +55,8 @@ def check_resources(
     """Raise ConfigError if this machine lacks the GPUs of a missing stage."""
     if resources == Resources():
         return
-    stages = list(order)
     lacking = planning.missing(targets, store)
-    kinds = {stage.kind for stage in stages if stage.key in lacking}
+    kinds = {stage.kind for stage in order if stage.key in lacking}
     check_machine(resources, kinds, hardware.gpus())
 
 

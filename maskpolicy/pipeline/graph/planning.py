@@ -45,7 +45,6 @@ def plan(
     """
     order = topological(stages)
     wanted = sinks(order) if targets is None else list(targets)
-    store.prefetch(stage.key for stage in order)
     needed = missing(wanted, store)
     history: dict[Json, list[str]] = defaultdict(list)
     every = () if not needed else store.records() if records is None else records
@@ -89,6 +88,8 @@ def missing(
     """
     keys: set[str] = set()
     waiting = list(targets)
+    if committed is None:
+        store.prefetch(stage.key for stage in topological(waiting))
     while waiting:
         stage = waiting.pop()
         is_there = store.peek(stage.key) if committed is None else stage.key in committed
