@@ -108,7 +108,7 @@ def test_the_plan_of_another_experiment_is_a_guess_until_its_own_stage_is_measur
     execute([node("other", 1, pause=0.02)], store)
     mine = node("mine", 2)
     lacking = missing([mine], store)
-    assert known_costs([mine], lacking, store).of(mine) is None
+    assert known_costs([mine], lacking, store, elsewhere=list).of(mine) is None
     costs = known_costs([mine], lacking, store, elsewhere=store.records)
     [known] = store.records()
     size = sum(each["size"] for each in known["files"])
@@ -265,6 +265,6 @@ def test_a_training_with_a_checkpoint_takes_the_time_of_its_later_steps(store, t
     order = topological(stages_of.build(load_experiment(tmp_path / "it.yaml")).stages)
     general = next(each for each in order if each.kind == "general")
     save(store, general.key, 1)
-    costs = known_costs(order, {each.key for each in order}, store)
+    costs = known_costs(order, {each.key for each in order}, store, elsewhere=list)
     costs.learn("general", general.keyed, 100.0)
     assert (general.keyed["spec"]["steps"], costs.of(general).seconds) == (2, 50)

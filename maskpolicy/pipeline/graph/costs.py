@@ -85,7 +85,7 @@ def known_costs(
     missing: Collection[str],
     store: Store,
     *,
-    elsewhere: Callable[[], Iterable[Json]] | None = None,
+    elsewhere: Callable[[], Iterable[Json]],
 ) -> Costs:
     """Return the costs of the kinds of the `missing` stages.
 
@@ -106,10 +106,10 @@ def known_costs(
         if wanted and (known := store.recall(stage.key)) is not None:
             room[stage.kind] -= 1
             costs.learn_manifest(known)
-    lacking = costs.unknown(rest) if elsewhere else set()
+    lacking = costs.unknown(rest)
     found: dict[tuple[str, bool], list[Json]] = defaultdict(list)
     names = {stage.experiment for stage in rest}
-    for known in elsewhere() if elsewhere and lacking else ():
+    for known in elsewhere() if lacking else ():
         record = known["record"]
         if record.get("kind") == "intermediate" and "until" in record.get("params", ()):
             continue  # perhaps a by-product
