@@ -15,7 +15,7 @@ from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.disk import Disk
 from maskpolicy.pipeline.store.mirror import Mirror
 
-KEPT = 2
+_KEPT = 2
 _CROSSED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}  # errors when two hosts save one step
 _log = logging.getLogger(__name__)
 
@@ -58,11 +58,12 @@ class Checkpoints:
             with self._disk.explained():
                 about = {"key": self._key, "step": step, "seconds": self.seconds}
                 sealed = manifest.seal(temporary, about)
-            self._remove(step)
+            if step in self.steps():
+                self._remove(step)
             if self._mirror:
-                self._mirror.push_checkpoint(self._key, folder_name(step), temporary, sealed, KEPT)
+                self._mirror.push_checkpoint(self._key, folder_name(step), temporary, sealed)
             self._place(temporary, step)
-        for old in self.steps()[:-KEPT]:
+        for old in self.steps()[:-_KEPT]:
             self._remove(old)
 
     def latest(self) -> tuple[int, Path] | None:

@@ -150,21 +150,12 @@ class Mirror:
         steps = (_key(name) for name in listed if name.endswith(".json"))
         return [int(step) for step in steps if step.isdecimal()]
 
-    def push_checkpoint(self, key: str, step: str, folder: Path, sealed: Json, most: int) -> None:
-        """Write a checkpoint, and delete all but the `most` newest ones of the key."""
+    def push_checkpoint(self, key: str, step: str, folder: Path, sealed: Json) -> None:
+        """Write a checkpoint."""
         prefix = f"checkpoints/{key}"
         self._upload(f"{prefix}/files", folder, sealed["files"])
         self.bucket.write(f"{prefix}/{step}.json", manifest.encode(sealed))
         self._listed.pop("checkpoints", None)
-        names = [entry.name for entry in self.bucket.entries(prefix)]
-        steps = sorted(name for name in names if name.endswith(".json"))
-        kept = set(steps[-most:])
-        for name in steps[-most:]:
-            with suppress(manifest.Damaged):  # nobody resumes from a damaged one
-                files = self._decode(name, self.bucket.read(name))["files"]
-                kept |= {_blob(f"{prefix}/files", each["sha256"]) for each in files}
-        self.bucket.delete(steps[:-most])
-        self.bucket.delete([name for name in names if name not in kept])
 
     def pull_checkpoint(self, key: str, step: str, folder: Path) -> None:
         """Write a checkpoint into a folder; raises manifest.Damaged."""
@@ -175,15 +166,19 @@ class Mirror:
         self._download(f"{prefix}/files", folder, sealed)
 
     def remove_checkpoints(self, key: str, step: str = "") -> None:
-        """Delete the checkpoint of a step, or all of a key's, manifests first."""
+        """Delete the checkpoint of a step, or all of a key's: manifests, then files of no other."""
         prefix = f"checkpoints/{key}"
         self._listed.pop("checkpoints", None)
-        if step:
-            self.bucket.delete([f"{prefix}/{step}.json"])
-            return
-        names = sorted(entry.name for entry in self.bucket.entries(prefix))
-        self.bucket.delete([name for name in names if name.endswith(".json")])
-        self.bucket.delete(names)
+        names = {entry.name for entry in self.bucket.entries(prefix)}
+        manifests = {name for name in names if name.endswith(".json")}
+        removed = {name for name in manifests if step in ("", _key(name))}
+        self.bucket.delete(sorted(removed))
+        listed: set[str] = set()
+        for name in manifests - removed:
+            with suppress(manifest.Damaged):  # nobody resumes from a damaged one
+                files = self._decode(name, self.bucket.read(name))["files"]
+                listed |= {_blob(f"{prefix}/files", each["sha256"]) for each in files}
+        self.bucket.delete(sorted(names - manifests - listed))
 
     def _upload(self, prefix: str, folder: Path, files: Iterable[Json]) -> list[Json]:
         """Write the files of a folder that the bucket lacks, and return their entries."""
