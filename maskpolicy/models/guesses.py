@@ -50,8 +50,11 @@ def in_training(
 ) -> Any:
     """Return the training module of a model on its device, with the weights of a saved state.
 
-    It is in evaluation mode, in the precision of `spec`. Without a state, it has its first weights.
+    It is in evaluation mode, in the precision of `spec`. Without a state, it has its first weights;
+    returns None if its head is new then, because it has no guesses yet.
     """
+    if state is None and kind.has_new_head(model, denoising):
+        return None
     module = kind.training_module(model, denoising, layers, spec.seed)
     set_attention(module, spec.attention)
     load_trained(module, spec, state)

@@ -114,11 +114,11 @@ def _current(
     """
     kind = MODEL_KINDS[params.kind]
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    model, guesser, done = kind.load(str(inputs["model"])), None, 0
+    model, state, done = kind.load(str(inputs["model"])), inputs.get("state"), 0
     spec, specials = bounded(params.spec, model), kind.specials(tokenizer, model)
-    if "state" in inputs or not kind.has_new_head(model, params.how):
-        layers, state = params.decoder_layers, inputs.get("state")
-        module = in_training(kind, model, params.how, layers, spec, state)
+    module = in_training(kind, model, params.how, params.decoder_layers, spec, state)
+    guesser = None
+    if module is not None:
         guesser = Guesser(module, kind, specials, spec, params.how)
 
     def report(passages: int) -> None:

@@ -165,12 +165,9 @@ def _loss(
     share = hooks.SMOOTHING.of(policy) if FEEDBACK in inputs else 0.0
     if not share:
         return kind.training_loss()
-    model = kind.load(str(inputs["model"]))
-    if "state" not in inputs and kind.has_new_head(model, params.how):
-        return kind.training_loss()  # the model has no guesses yet
-    layers, state = params.decoder_layers, inputs.get("state")
-    reference = in_training(kind, model, params.how, layers, spec, state)
-    return smoothed(kind, reference, share)
+    model, state = kind.load(str(inputs["model"])), inputs.get("state")
+    reference = in_training(kind, model, params.how, params.decoder_layers, spec, state)
+    return kind.training_loss() if reference is None else smoothed(kind, reference, share)
 
 
 def _check_steps(
