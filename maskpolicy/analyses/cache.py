@@ -97,8 +97,8 @@ def derive(
     # another command may compute it
     with store.lock(key, wait=True), _shown(key, call.name) as advance:
         answered = answer(call, store, advance)
-    if answered.exception is not None:
-        raise answered.exception
+    if answered.error is not None:
+        raise answered.error
     for name in answered.lost:
         available(store, inputs[name], name)
     return available(store, key, label)

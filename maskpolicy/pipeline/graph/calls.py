@@ -71,8 +71,7 @@ class Answer:
     """The result of a call: the seconds of a committed artifact, an error, or neither."""
 
     seconds: float = 0.0
-    error: str | None = None  # one line; the stage failed
-    exception: Exception | None = None
+    error: Exception | None = None  # of the stage function
     is_busy: bool = False  # another command of this host computes the stage
     lost: tuple[str, ...] = ()  # names of inputs that the store lacks
 
@@ -136,7 +135,7 @@ def _compute(call: Call, store: Store, inputs: Mapping[str, Path], report: Repor
     except (StoreError, Lost):
         raise
     except Exception as error:  # noqa: BLE001 - only what depends on this stage fails
-        return Answer(run.checkpoints.seconds, cause(error), _portable(error))
+        return Answer(run.checkpoints.seconds, _portable(error))
     artifact = store.get(call.key)
     if artifact is None:
         if not any(store.root.glob(f"quarantine/{call.key}-*")):
@@ -178,12 +177,11 @@ def _committer(call: Call, store: Store) -> Commit:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return the error, or a StageError with its text if it cannot be pickled."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - an error's class may do anything
-        return StageError(cause(error))
-    return error
+    """Return the error, or a StageError with its text if it cannot be pickled as it is."""
+    with suppress(Exception):  # an error's class may do anything
+        if cause(pickle.loads(pickle.dumps(error))) == cause(error):
+            return error
+    return StageError(cause(error))
 
 
 # In another process

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from maskpolicy.core.errors import StageError
+from maskpolicy.core.errors import StageError, cause
 from maskpolicy.experiment.budgets import TRAININGS
 from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.calls import KILLED, Answer, Call, Lost, answer, call_of
@@ -256,8 +256,7 @@ class _Execution:
             self._look_for(inputs, verify=True)
             self._queue(stage)
         elif answer.error is not None:
-            error, seconds = answer.exception, answer.seconds
-            self._finish(Outcome(stage, None, answer.error, seconds, exception=error, here=True))
+            self._fail(stage, answer.error, answer.seconds)
         else:
             path = self.store.path(stage.key)
             self._finish(Outcome(stage, path, seconds=answer.seconds, here=True))
@@ -278,7 +277,10 @@ class _Execution:
             f"{lost}, {count} times in a row: if memory ran out, {smaller}give each process more "
             "(lower --jobs, or raise slurm.memory); then run it again"
         )
-        self._finish(Outcome(stage, None, str(error), exception=error, here=True))
+        self._fail(stage, error)
+
+    def _fail(self, stage: Stage, error: Exception, seconds: float = 0.0) -> None:
+        self._finish(Outcome(stage, None, cause(error), seconds, exception=error, here=True))
 
     def _look_for(self, stages: Iterable[Stage], verify: bool = False) -> None:
         """Settle stages that are in the store; open the others, and look for their inputs."""
