@@ -27,6 +27,7 @@ from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.nodes import Commit, Local, Stage, StageRun, kind_of, params_from
 from maskpolicy.pipeline.graph.processes import Process, Report
 from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.plugins import changed_files, discovery, isolation
 
 BUILTIN_FACT = "builtin"  # digests of the code of the built-in plugins that a stage names
@@ -228,8 +229,6 @@ def _arrive(call: Call) -> Store:
 
 @cache
 def _opened(place: str, folder: str | None) -> Store:
-    from maskpolicy.pipeline.store.opening import open_store
-
     return open_store(place, folder, is_known=True)
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
+from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, StoreError, unknown
 from maskpolicy.core.files import slug
 from maskpolicy.core.keys import digest, from_json, plain, to_json
@@ -100,7 +101,6 @@ class StageRun:
         """
         import torch
 
-        from maskpolicy.core import hardware
         from maskpolicy.models.training.loop import tracked, train
         from maskpolicy.models.training.optimization import NoCheckpoints
 

@@ -96,9 +96,7 @@ class Inputs:
     @cached_property
     def text_world(self) -> Stage:
         """The world that corpora are read from; settings of tasks do not change it."""
-        from maskpolicy.data.world import make
-
-        settings = make(self.experiment.world)
+        settings: Any = self.world.params
         same = settings == settings.of_corpora
         return self.world if same else self.stage("world", "text", settings.of_corpora)
 

@@ -80,9 +80,8 @@ class TaskInputs:
 
     def check_world(self, block: TaskBlock) -> None:
         """Raise ConfigError, naming all affected tasks, if the world lacks a task's subjects."""
-        from maskpolicy.data.world import make
-
-        kinds = make(self.experiment.world).kinds
+        settings: Any = self.inputs.world.params
+        kinds = settings.kinds
         blocks = [one for one in (block, *self.experiment.tasks) if one.data == WORLD]
         place = self.experiment.place_of
         asked = {one.label: (place(one), _asked_about(one, place(one))) for one in blocks}

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.files import slug, with_home
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.bucket import MARKER, open_bucket
+from maskpolicy.pipeline.store.bucket import MARKER, ReadOnly, now, open_bucket
 from maskpolicy.pipeline.store.mirror import Mirror
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:// is a folder
@@ -74,8 +74,6 @@ def writable(store: Store) -> Store:
 
     Logs a line about the temporary store, which is removed at the end.
     """
-    from maskpolicy.pipeline.store.bucket import ReadOnly, now
-
     try:
         if store.mirror and now(store.mirror.bucket):
             return store
