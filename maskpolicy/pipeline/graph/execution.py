@@ -135,8 +135,7 @@ class _Execution:
         self.open: dict[str, Stage] = {}
         self.undecided: dict[str, Stage] = {}  # depend on a future choice; neither open nor settled
         self.outcomes: dict[str, Outcome] = {}
-        self.busy: dict[Future[Answer], Stage] = {}
-        self.under_way: set[str] = set()  # keys of the stages that the engine computes
+        self.busy: dict[str, Future[Answer]] = {}  # of the stages that the engine computes, by key
         self.started: set[str] = set()
         self.elsewhere: dict[str, Stage] = {}  # stages that other commands compute
         self.again = 0.0  # when those are tried again
@@ -159,7 +158,7 @@ class _Execution:
                     self._settle_unneeded()
                 self._record_use()
         finally:
-            for future in self.busy:
+            for future in self.busy.values():
                 future.cancel()
         return {key: self.outcomes[key] for key in self.users if key in self.outcomes}
 
@@ -203,8 +202,7 @@ class _Execution:
         call = call_of(stage, self.store, wanted, **self.about)
         if self.engine.capacity is not None:
             self._start(stage)
-        self.under_way.add(stage.key)
-        self.busy[self.engine.submit(call, self._report_of(stage))] = stage
+        self.busy[stage.key] = self.engine.submit(call, self._report_of(stage))
 
     def _wait_for(self, stage: Stage) -> None:
         """Note that another command computes a stage, which is tried again in a moment."""
@@ -230,16 +228,16 @@ class _Execution:
         """Wait a moment for answers, and settle their stages."""
         if not self.busy and self.elsewhere and not self.ready:
             time.sleep(max(0.0, self.again - time.monotonic()))
-        answered = wait(self.busy, timeout=_TICK, return_when=FIRST_COMPLETED).done
+        wait(self.busy.values(), timeout=_TICK, return_when=FIRST_COMPLETED)
+        answered = [key for key, future in self.busy.items() if future.done()]
         while not self.reports.empty():
             stage, done, total, note = self.reports.get()
             if stage.key in self.open:
                 self._start(stage)
                 self.listener(Event("advanced", stage, done, total, note))
-        for future in answered:
-            stage = self.busy.pop(future)
-            self.under_way.remove(stage.key)
-            self.started.discard(stage.key)
+        for key in answered:
+            stage, future = self.open[key], self.busy.pop(key)
+            self.started.discard(key)
             try:
                 self._settle(stage, future.result())
             except BrokenProcessPool as lost:
@@ -328,7 +326,7 @@ class _Execution:
 
     def _queue(self, stage: Stage) -> None:
         """Queue an open stage that is ready; settle it as not run if one of its inputs failed."""
-        if stage.key not in self.open or stage.key in self.under_way:
+        if stage.key not in self.open or stage.key in self.busy:
             return
         if nodes.options(stage):  # the chosen option is opened as soon as it is known
             self._look_for(self._needs(stage))
@@ -347,7 +345,7 @@ class _Execution:
         """
         return (
             stage.key in self.open
-            and stage.key not in self.under_way
+            and stage.key not in self.busy
             and all(needed.key in self.outcomes for needed in self._needs(stage))
             and not any(maker.key in self.open for maker in self.makers.get(stage.key, ()))
         )
@@ -364,7 +362,7 @@ class _Execution:
                 waiting += [each for each in self._needs(stage) if each.key in self.open]
         choosing = filter(self._is_undecided, needed.values())
         self.undecided = nodes.undecided(choosing, self.store, self._is_known)
-        wanted = needed.keys() | self.under_way | self.undecided.keys() | self.outcomes.keys()
+        wanted = needed.keys() | self.busy.keys() | self.undecided.keys() | self.outcomes.keys()
         for stage in self.order:
             if stage.key not in wanted:
                 self.store.tidy(stage.key)
