@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, wraps
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -55,6 +55,7 @@ _FULL_TEXTS = ("os error 28", "os error 122", "No space left", "quota")
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 U = TypeVar("U")
+P = ParamSpec("P")
 
 
 class Outage(StoreError):
@@ -69,6 +70,29 @@ class Entry(NamedTuple):
     modified: datetime  # by the bucket's clock
 
 
+def _lasting(method: Callable[Concatenate[Bucket, P], T]) -> Callable[Concatenate[Bucket, P], T]:
+    """Let a method explain the errors of its request, and repeat it with pauses in an outage."""
+
+    @wraps(method)
+    def request(self: Bucket, *given: P.args, **named: P.kwargs) -> T:
+        pause, longest = _PAUSES
+        end, is_told = time.monotonic() + self.patience, False
+        while True:
+            try:
+                with self._explained():
+                    return method(self, *given, **named)
+            except Outage as error:
+                if time.monotonic() + pause > end:
+                    raise
+                if not is_told and pause >= 2:
+                    _log.warning("%s; it is asked again for %.0f s", error, self.patience)
+                    is_told = True
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, longest)
+
+    return request
+
+
 class Bucket:
     """The objects below the prefix of one URL. Methods raise StoreError with one line."""
 
@@ -81,18 +105,17 @@ class Bucket:
         self.patience = patience
         self._objects = objects
 
+    @_lasting
     def read(self, name: str) -> bytes | None:
         """Return an object's bytes, or None if there is no such object."""
         import obstore
 
-        def request() -> bytes | None:
-            try:
-                return bytes(obstore.get(self._objects, name).bytes())
-            except FileNotFoundError:
-                return None
+        try:
+            return bytes(obstore.get(self._objects, name).bytes())
+        except FileNotFoundError:
+            return None
 
-        return self._lasting(request)
-
+    @_lasting
     def write(self, name: str, content: bytes, *, new: bool = False) -> bool:
         """Write or replace an object; return whether this call has written it.
 
@@ -102,42 +125,38 @@ class Bucket:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        def request() -> bool:
-            try:
-                obstore.put(self._objects, name, content, mode="create" if new else "overwrite")
-            except AlreadyExistsError:
-                return self.read(name) == content
-            return True
-
-        return self._lasting(request)
+        try:
+            obstore.put(self._objects, name, content, mode="create" if new else "overwrite")
+        except AlreadyExistsError:
+            return self.read(name) == content
+        return True
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; names without an object are ignored."""
+        wanted = list(names)
+        if wanted:
+            self._delete(wanted)
+
+    @_lasting
+    def _delete(self, names: list[str]) -> None:
         import obstore
 
-        wanted = list(names)
+        try:
+            obstore.delete(self._objects, names)
+        except FileNotFoundError:  # of other kinds than S3, which may not have deleted the rest
+            for name in names:
+                with suppress(FileNotFoundError):
+                    obstore.delete(self._objects, name)
 
-        def request() -> None:
-            try:
-                obstore.delete(self._objects, wanted)
-            except FileNotFoundError:  # of other kinds than S3, which may not have deleted the rest
-                for name in wanted:
-                    with suppress(FileNotFoundError):
-                        obstore.delete(self._objects, name)
-
-        if wanted:
-            self._lasting(request)
-
+    @_lasting
     def entries(self, prefix: str) -> list[Entry]:
         """Return the objects below a prefix (of whole folders), sorted by name."""
         import obstore
 
-        def request() -> list[Entry]:
-            listed = obstore.list(self._objects, prefix, chunk_size=1000)
-            return sorted(_entry(about) for some in listed for about in some)
+        listed = obstore.list(self._objects, prefix, chunk_size=1000)
+        return sorted(_entry(about) for some in listed for about in some)
 
-        return self._lasting(request)
-
+    @_lasting
     def upload(self, path: Path, name: str) -> bool:
         """Write a file as an object, which becomes visible when it is complete.
 
@@ -147,19 +166,14 @@ class Bucket:
         import obstore
 
         old = datetime.now(UTC) - GRACE / 2  # clocks of machines differ by less than half a day
+        with suppress(FileNotFoundError):
+            there = _entry(obstore.head(self._objects, name))
+            if there.size == path.stat().st_size and there.modified >= old:
+                return False
+        obstore.put(self._objects, name, path, chunk_size=CHUNK, max_concurrency=_PARTS)
+        return True
 
-        def request() -> bool:
-            try:
-                there = _entry(obstore.head(self._objects, name))
-                if there.size == path.stat().st_size and there.modified >= old:
-                    return False
-            except FileNotFoundError:
-                pass
-            obstore.put(self._objects, name, path, chunk_size=CHUNK, max_concurrency=_PARTS)
-            return True
-
-        return self._lasting(request)
-
+    @_lasting
     def download(self, name: str, path: Path | None) -> str | None:
         """Write an object to a file, if there is a path, and return the sha256 of what arrived.
 
@@ -167,40 +181,20 @@ class Bucket:
         """
         import obstore
 
-        def request() -> str | None:
-            digest = hashlib.sha256()
-            with path.open("wb") if path else nullcontext() as file:
-                try:
-                    chunks = obstore.get(self._objects, name).stream(min_chunk_size=1 << 20)
-                except FileNotFoundError:
-                    return None
-                for chunk in chunks:
-                    digest.update(chunk)
-                    if file is not None:
-                        file.write(chunk)
-                if file is not None:
-                    file.flush()
-                    os.fsync(file.fileno())
-            return digest.hexdigest()
-
-        return self._lasting(request)
-
-    def _lasting(self, request: Callable[[], T]) -> T:
-        """Return the result of a request; in an outage, repeat it with growing pauses."""
-        pause, longest = _PAUSES
-        end, is_told = time.monotonic() + self.patience, False
-        while True:
+        digest = hashlib.sha256()
+        with path.open("wb") if path else nullcontext() as file:
             try:
-                with self._explained():
-                    return request()
-            except Outage as error:
-                if time.monotonic() + pause > end:
-                    raise
-                if not is_told and pause >= 2:
-                    _log.warning("%s; it is asked again for %.0f s", error, self.patience)
-                    is_told = True
-            time.sleep(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, longest)
+                chunks = obstore.get(self._objects, name).stream(min_chunk_size=1 << 20)
+            except FileNotFoundError:
+                return None
+            for chunk in chunks:
+                digest.update(chunk)
+                if file is not None:
+                    file.write(chunk)
+            if file is not None:
+                file.flush()
+                os.fsync(file.fileno())
+        return digest.hexdigest()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
