@@ -91,7 +91,7 @@ def test_checkpoints_of_two_hosts_do_not_stop_each_other(tmp_path, monkeypatch):
         (to / "state").write_text("state 2")
 
     one.save(2, at_once)
-    monkeypatch.setattr(one, "_remove", lambda step: None)  # the other one comes after it
+    monkeypatch.setattr(one, "clear", lambda name: None)  # the other one comes after it
     one.save(2, at_once)
     monkeypatch.undo()
     assert one.steps() == two.steps() == [2]

@@ -59,12 +59,12 @@ class Checkpoints:
                 about = {"key": self._key, "step": step, "seconds": self.seconds}
                 sealed = manifest.seal(temporary, about)
             if step in self.steps():
-                self._remove(step)
+                self.clear(folder_name(step))
             if self._mirror:
                 self._mirror.push_checkpoint(self._key, folder_name(step), temporary, sealed)
             self._place(temporary, step)
         for old in self.steps()[:-_KEPT]:
-            self._remove(old)
+            self.clear(folder_name(old))
 
     def latest(self) -> tuple[int, Path] | None:
         """Return step and folder of the newest checkpoint that matches its manifest, or None.
@@ -85,18 +85,18 @@ class Checkpoints:
             except manifest.Damaged as damage:
                 _log.warning("a checkpoint is damaged, falling back: %s", damage)
                 self._disk.quarantine(path, f"{self._key}-{step}")
-                self._remove(step)
+                self.clear(path.name)
                 continue
             self._before = sealed["seconds"]
             return step, path
         return None
 
-    def clear(self) -> None:
-        """Remove all checkpoints."""
-        if self._folder.is_dir():
-            self._disk.discard(self._key, self._folder)
+    def clear(self, name: str = "") -> None:
+        """Remove the checkpoint with the folder of this name, or all checkpoints."""
+        if (self._folder / name).exists():
+            self._disk.discard(self._key, self._folder / name)
         if self._mirror:
-            self._mirror.remove_checkpoints(self._key)
+            self._mirror.remove_checkpoints(self._key, name)
 
     def _place(self, temporary: Path, step: int) -> None:
         """Rename a finished folder to a step's, unless another host has saved the step."""
@@ -106,12 +106,6 @@ class Checkpoints:
         except StoreError as error:
             if getattr(error.__cause__, "errno", None) not in _CROSSED:
                 raise
-
-    def _remove(self, step: int) -> None:
-        if (self._folder / folder_name(step)).exists():
-            self._disk.discard(self._key, self._folder / folder_name(step))
-        if self._mirror:
-            self._mirror.remove_checkpoints(self._key, folder_name(step))
 
 
 def folder_name(step: int) -> str:
