@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import compress
 from pathlib import Path
 from uuid import uuid4
 
@@ -182,14 +183,12 @@ class Mirror:
 
     def _upload(self, prefix: str, folder: Path, files: Iterable[Json]) -> list[Json]:
         """Write the files of a folder that the bucket lacks, and return their entries."""
-        written: list[Json] = []
 
-        def upload(entry: Json) -> None:
-            if self.bucket.upload(folder / entry["path"], _blob(prefix, entry["sha256"])):
-                written.append(entry)
+        def upload(entry: Json) -> bool:
+            return self.bucket.upload(folder / entry["path"], _blob(prefix, entry["sha256"]))
 
-        in_parallel(upload, list({entry["sha256"]: entry for entry in files}.values()))
-        return written
+        wanted = list({entry["sha256"]: entry for entry in files}.values())
+        return list(compress(wanted, in_parallel(upload, wanted)))
 
     def _download(self, prefix: str, folder: Path, sealed: Json) -> None:
         """Write files and their manifest into a folder; raises manifest.Damaged."""
@@ -213,14 +212,13 @@ class Mirror:
 
     def _damaged(self, files: Iterable[Json]) -> list[Json]:
         """Read the objects of all files; return the entries of missing and damaged ones."""
-        damaged: list[Json] = []
 
-        def read(entry: Json) -> None:
-            if self.bucket.download(_blob(BLOBS, entry["sha256"]), None) != entry["sha256"]:
-                damaged.append(entry)
+        def is_damaged(entry: Json) -> bool:
+            arrived = self.bucket.download(_blob(BLOBS, entry["sha256"]), None)
+            return arrived != entry["sha256"]
 
-        in_parallel(read, list(files))
-        return damaged
+        wanted = list(files)
+        return list(compress(wanted, in_parallel(is_damaged, wanted)))
 
     def _decode(self, name: str, content: bytes | None, **expected: Json) -> Json:
         return manifest.decode(content or b"", f"{self.bucket.url}/{name}", **expected)
