@@ -37,6 +37,7 @@ from maskpolicy.pipeline.stages.params import (
     GeneralParams,
     IntermediateParams,
     PretrainedParams,
+    PretrainingParams,
 )
 from maskpolicy.pipeline.stages.training_text import (
     FEEDBACK,
@@ -102,7 +103,7 @@ def intermediate_part(
 def _pretrain(
     model: Any,
     tokenizer: Any,
-    params: GeneralParams | IntermediateParams,
+    params: PretrainingParams,
     inputs: Folders,
     out: Path,
     run: StageRun,
@@ -114,12 +115,11 @@ def _pretrain(
     policy: Any = params.instance()
     read = policy, kind.specials(tokenizer, model), spec, params
     steps, validation = masked_steps(*read, inputs), Validation.of(*read, inputs)
-    first, until = getattr(params, "first", 0), getattr(params, "until", 0)
     if steps.is_cut:
         run.facts[ROOM_FACT] = steps.room
     run.facts[LIMITS_FACT] = steps.limits
-    if spec.steps and not first:
-        own = until if FEEDBACK in inputs and until else spec.steps  # the steps with columns
+    if spec.steps and not params.first:
+        own = (FEEDBACK in inputs and params.until) or spec.steps  # the steps with columns
         _check_steps(steps, own, params, run)
     set_dropout(model, spec.dropout)
     has_new_head = kind.has_new_head(model, params.how)
@@ -127,7 +127,7 @@ def _pretrain(
     set_attention(module, spec.attention)
     before = None
     if validation is not None and not has_new_head:
-        run.progress(first, spec.steps, "measures the loss before")
+        run.progress(params.first, spec.steps, "measures the loss before")
         before = validation(module.to(hardware.device()))
     asked = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}  # by `reannotate`
     keep = {int(name): _keeping(kind, params, commit) for name, commit in run.byproducts.items()}
@@ -138,9 +138,9 @@ def _pretrain(
         spec,
         workers=run.workers - 1,
         validate=validation and (lambda module: -validation(module)),
-        until=until,
+        until=params.until,
         keep=keep,
-        start=Start(first, inputs.get("state"), asked),
+        start=Start(params.first, inputs.get("state"), asked),
         state=out if is_part else None,
     )
     if validation is not None:
@@ -154,7 +154,7 @@ def _pretrain(
 def _loss(
     policy: Any,
     kind: Kind,
-    params: GeneralParams | IntermediateParams,
+    params: PretrainingParams,
     inputs: Folders,
     spec: Training,
 ) -> Loss:
@@ -170,9 +170,7 @@ def _loss(
     return kind.training_loss() if reference is None else smoothed(kind, reference, share)
 
 
-def _check_steps(
-    steps: MaskedSteps, count: int, params: GeneralParams | IntermediateParams, run: StageRun
-) -> None:
+def _check_steps(steps: MaskedSteps, count: int, params: PretrainingParams, run: StageRun) -> None:
     """Check the first `count` steps before a training, and warn of repeated or truncated text.
 
     Raises ConfigError if the policy masks or weighs otherwise when it is called again, and
@@ -269,7 +267,7 @@ def _warn_of_loss(before: float | None, after: float, run: StageRun) -> None:
         )
 
 
-def _keeping(kind: Kind, params: GeneralParams | IntermediateParams, commit: Commit) -> Keep:
+def _keeping(kind: Kind, params: PretrainingParams, commit: Commit) -> Keep:
     return lambda module, work, loss: commit(
         partial(_save, kind.kept(module, params.keeps_head), work), {"loss": loss}
     )
@@ -285,7 +283,7 @@ def masked_steps(
     policy: Any,
     specials: Specials,
     spec: Training,
-    params: GeneralParams | IntermediateParams,
+    params: PretrainingParams,
     inputs: Folders,
 ) -> MaskedSteps:
     """Return the steps over the corpus, with the columns and statistics that the policy reads."""
@@ -318,7 +316,7 @@ class Validation:
         policy: Any,
         specials: Specials,
         spec: Training,
-        params: GeneralParams | IntermediateParams,
+        params: PretrainingParams,
         inputs: Folders,
     ) -> Validation | None:
         """Return the validation of a training; None without text for it.

@@ -165,18 +165,7 @@ class FitParams(PolicyParams):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneralParams(PolicyParams, FreshParams):
-    """A model built from scratch, pre-trained with a policy."""
-
-    code: Mapping[str, str] | None = omitted(None)
-    how: Denoising
-    spec: Training
-    keeps_head: bool = omitted(False)  # an encoder is saved with its head
-    whole_targets: bool = omitted(False)  # max_target is lower than max_source, but cuts no target
-
-
-@dataclass(frozen=True, kw_only=True)
-class IntermediateParams(PolicyParams, ModelParams):
+class PretrainingParams(PolicyParams, ModelParams):
     """Pre-training on masked passages."""
 
     how: Denoising
@@ -185,6 +174,18 @@ class IntermediateParams(PolicyParams, ModelParams):
     first: int = omitted(0)  # the steps of `spec` in the parts before
     keeps_head: bool = omitted(False)  # an encoder is saved with its head, if it has no decoder
     whole_targets: bool = omitted(False)  # max_target is lower than max_source, but cuts no target
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralParams(PretrainingParams, FreshParams):
+    """Pre-training of a model that is built from scratch."""
+
+    code: Mapping[str, str] | None = omitted(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntermediateParams(PretrainingParams):
+    """Pre-training that continues from a model, or from a part of the same training."""
 
 
 @dataclass(frozen=True, kw_only=True)
