@@ -67,10 +67,7 @@ class LocalEngine(AbstractContextManager["LocalEngine"]):
             ",".join(gpus[(number * wide + i) % len(gpus)] for i in range(min(wide, len(gpus))))
             for number in range(jobs)
         ]
-        self._processes = [
-            early if early is not None and not number else Process(own)
-            for number, own in enumerate(self._gpus)
-        ]
+        self._processes = [early or Process(self._gpus[0]), *map(Process, self._gpus[1:])]
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
