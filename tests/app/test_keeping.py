@@ -12,7 +12,6 @@ from small import EXPERIMENT
 from stores import FOURTH, KEY, OTHER, THIRD, commit, names, text_of
 
 from maskpolicy.core import hardware
-from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.pipeline.store.upkeep import size
@@ -78,7 +77,6 @@ def test_different_and_damaged_artifacts_are_named_and_not_copied(call, folder, 
 def test_artifacts_that_a_gpu_computed_may_differ(call, tmp_path, monkeypatch, caplog):
     """Stages of other kinds, and those of CPUs, may not."""
     monkeypatch.setattr(hardware, "gpu_in_use", lambda: "H100")
-    monkeypatch.setattr(manifest, "surroundings", manifest.surroundings.__wrapped__)  # no cache
     one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
     for kind, key in (("corpus", KEYS[0]), ("finetune", KEYS[1])):
         for store, text in ((one, "a"), (two, "b"), (two, "c")):

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 from stores import KEY, OTHER, RECORDS, THIRD, commit, flip, names, save, text_of
 
+from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreError
 from maskpolicy.core.keys import digest
 from maskpolicy.pipeline.store import manifest
@@ -241,12 +242,15 @@ def test_a_link_is_no_file_of_an_artifact(source, target):
     assert copy(source, target).damaged == KEYS[:1]
 
 
-def test_a_manifest_names_threads_and_instructions(monkeypatch):
+def test_a_manifest_names_threads_instructions_and_the_gpu(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    machine = manifest.surroundings.__wrapped__()["machine"]
+    machine = manifest.surroundings()["machine"]
     assert machine["threads"] == "3"
     assert machine["settings"]["ATEN_CPU_CAPABILITY"] == "avx2"
+    for gpu in (None, "H100"):  # which an annotation used before another one did
+        monkeypatch.setattr(hardware, "gpu_in_use", lambda gpu=gpu: gpu)
+        assert manifest.surroundings("annotate")["machine"].get("gpu") == gpu
 
 
 def test_others_may_read_what_a_library_wrote_for_its_user_alone(store):

@@ -218,18 +218,11 @@ def _present(folder: Path, listed: Container[str]) -> Iterator[tuple[str, int]]:
             yield name, about.st_size if stat.S_ISREG(about.st_mode) else -1  # -1: e.g. a link
 
 
-@cache
 def surroundings(kind: str = "") -> dict[str, Json]:
     """Return versions, commit and machine, which are in manifests but not in keys.
 
     The machine has a "gpu" if a kind of stage that uses GPUs was computed on one.
     """
-    versions = {"maskpolicy": VERSION, "python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     machine = {
         "name": platform.node(),
         "system": platform.platform(),
@@ -239,9 +232,19 @@ def surroundings(kind: str = "") -> dict[str, Json]:
     }
     if kind.partition("-")[0] in (*ON_GPU, "annotate") and (gpu := hardware.gpu_in_use()):
         machine["gpu"] = gpu
-    return {"versions": versions, "commit": _commit(), "machine": machine}
+    return {"versions": _versions(), "commit": _commit(), "machine": machine}
 
 
+@cache
+def _versions() -> dict[str, str]:
+    versions = {"maskpolicy": VERSION, "python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+@cache
 def _commit() -> str | None:
     """Return the commit of maskpolicy's checkout, with "-dirty" for an edited one, or None."""
     root = Path(__file__).resolve().parents[3]
