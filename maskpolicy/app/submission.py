@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
@@ -86,7 +85,7 @@ def _cells(run: Run, row: str, seed: int | None) -> Iterator[Result]:
 def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]:
     """Yield the revisions of a cell's model, each with the file of its predictions."""
     if not run.early:
-        yield MAIN, replace(cell, folder=run.folder).answers
+        yield MAIN, cell.answers
         return
     names = checkpoint_names(run, cell, store)
     last = cell.config["intermediate"]["steps"]
@@ -97,7 +96,7 @@ def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]
             if (result.task, result.seed, result.config[STEP]) == (cell.task, cell.seed, step)
         ]
         if not own and step == last:
-            yield name, replace(cell, folder=run.folder).answers
+            yield name, cell.answers
         elif path := next((store.file(key, "predictions.jsonl") for key in own), None):
             yield name, path
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from maskpolicy.core import keys
@@ -124,7 +124,7 @@ def _rank(result: Result) -> int:
 def _add(draft: Draft, result: Result, run: Run) -> None:
     known = draft.cells.get((result.task, result.seed))
     if known is None or known.metrics is None:
-        draft.cells[result.task, result.seed] = replace(result, folder=run.folder)
+        draft.cells[result.task, result.seed] = result
     elif result.metrics is not None:
         where = f"{known.folder} and {run.folder}: {result.policy} on {result.task}, seed "
         numbers = [each.config.get("intermediate_seed") for each in (known, result)]

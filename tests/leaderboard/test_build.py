@@ -51,7 +51,8 @@ def results(name: str, **rows: tuple[float | None, ...]) -> list[Result]:
 
 def run(*results: Result, name: str = "a", baseline: str = "none") -> Run:
     policies = tuple(dict.fromkeys(r.policy for r in results))
-    return Run(Path(name), results, baseline, policies, tuple(GROUPS))
+    cells = tuple(replace(each, folder=Path(name)) for each in results)
+    return Run(Path(name), cells, baseline, policies, tuple(GROUPS))
 
 
 def built(*results: Result) -> Board:

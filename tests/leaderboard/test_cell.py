@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import folders
@@ -68,7 +69,7 @@ def test_a_stage_is_found_by_name_or_kind_and_the_mixed_corpus_in_any_order(turn
 )
 def test_settings_that_no_run_wrote_are_named(tmp_path, text):
     write_file(tmp_path / "results" / "none--zsre--0.json", result_bytes(ONE))
-    assert read_run(tmp_path).results == (ONE,)
+    assert read_run(tmp_path).results == (replace(ONE, folder=tmp_path),)
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(DataError, match=r"experiment.json: .*not .*remove"):
         read_run(tmp_path)

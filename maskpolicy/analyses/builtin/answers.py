@@ -182,7 +182,7 @@ class Mismatch(Sampling):
         for label in run.rows:
             cells = [r for r in run.results if (r.policy, r.task) == (label, task.task)]
             cells = cells if _is_mean(run, task.task) else []
-            on_test = {cell.seed: replace(cell, folder=run.folder).answers for cell in cells}
+            on_test = {cell.seed: cell.answers for cell in cells}
             scores = self._scores(on_test, seen)
             if SEEN not in scores:
                 on_dev = {cell.seed: _on_dev(cell, store) for cell in cells}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from maskpolicy import Findings, Json, Run, Store, analysis
@@ -63,12 +63,11 @@ def _scores(run: Run, task: str) -> Scores:
     found: dict[tuple[str, str], dict[str, list[list[float]]]] = defaultdict(dict)
     for label in run.rows:
         for cell in run.results:
-            path = replace(cell, folder=run.folder).answers
             is_mean = cell.metrics is not None and cell.metrics.mean is None
-            if (cell.policy, cell.task) != (label, task) or not is_mean or not path.is_file():
+            if (cell.policy, cell.task) != (label, task) or not is_mean:
                 continue
             own: dict[tuple[str, str], list[float]] = defaultdict(list)
-            for row in predictions.rows(path):
+            for row in predictions.rows(cell.answers) if cell.answers.is_file() else ():
                 for place in (row.get("slices") or {}).items():
                     own[place].append(row["score"])
             for place, scores in own.items():

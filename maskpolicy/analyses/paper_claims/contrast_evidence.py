@@ -223,7 +223,7 @@ def _moments(rows: Mapping[str, Draft], task: str) -> list[Moment]:
 def _curve(row: Draft, task: str) -> dict[int, Cells]:
     """Return the cells of a row on a task at each checkpoint and at the end, by steps."""
     kept = [
-        replace(result, folder=run.folder)
+        result
         for run, label in row.labels
         for result in run.early
         if (result.policy, result.task) == (label, task)

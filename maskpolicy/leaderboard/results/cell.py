@@ -320,7 +320,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def read_result(path: Path) -> Result:
-    """Read the result in a file; raises DataError."""
+    """Read the result in a file of a run's folder, results/*.json; raises DataError."""
     values = read_json(path)
     try:
         if values.pop("version") != VERSION:
@@ -336,7 +336,8 @@ def read_result(path: Path) -> Result:
         _check(values.get("code") or {}, {"versions": dict[str, int]}, path, "code.")
         _check(values.get("tuning") or {}, _TUNING, path, "tuning.")
         metrics = values.pop("metrics", None)
-        result = Result(**values, metrics=None if metrics is None else Total.from_json(metrics))
+        total = None if metrics is None else Total.from_json(metrics)
+        result = Result(**values, metrics=total, folder=path.parent.parent)
         if result.metrics is None and result.error is None:
             raise KeyError("metrics")
         if result.metrics is not None and not abs(result.metrics.score) <= 1:

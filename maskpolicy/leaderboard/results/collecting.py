@@ -172,6 +172,7 @@ def _result(
         shrunk=_shrunk(behind, store),
         weights=_weights(behind, store),
         text=_text(behind, store),
+        folder=path.parent.parent,
     )
     outcome = outcomes.get(stage.key)
     if outcome is None:

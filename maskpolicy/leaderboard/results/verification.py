@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def faults(folder: Path, *, packed: bool) -> tuple[int, list[str]]:
         for path in paths:
             name = path.relative_to(folder)
             try:
-                result = replace(read_result(path), folder=folder)
+                result = read_result(path)
                 unused -= {*result.stages.values()}
                 found += (f"{name}: {line}" for line in _of_result(result, path, stages))
             except DataError as error:
