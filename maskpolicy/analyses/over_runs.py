@@ -47,7 +47,7 @@ def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json
         if len(values) >= FEWEST and not stats.are_equal(np.array(values))
     ]
     verdicts = [stats.replicated(np.array([found[place]]))[0] for place in places]
-    adjusted = stats.holm([float(each.p) for each in verdicts]) if verdicts else ()
+    adjusted = stats.holm([float(each.p) for each in verdicts])
     tests: dict[Place, dict[str, Json]] = {}
     for place, verdict, p in zip(places, verdicts, adjusted, strict=True):
         reach = float(verdict.error) * stats.detectable(verdict.freedom, len(places))

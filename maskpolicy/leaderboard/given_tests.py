@@ -174,8 +174,8 @@ def judged(found: Sequence[Pairs]) -> list[list[Comparison]]:
     means = [each.difference for each in tested if each.is_average]
     pairs = {both for t in tested for both in zip(t.first.tolist(), t.second.tolist(), strict=True)}
     rows = stats.contrasts(pairs)
-    verdicts = stats.assess_together(single, means, rows)
-    failing = stats.assess_together(single, means, rows, stats.FAILING)
+    verdicts = stats.assess_family(single, means, rows=rows)
+    failing = stats.assess_family(single, means, stats.FAILING, rows)
     tests = sum(len(each.first) for each in tested)
     comparisons = [
         np.full(len(each.first), Comparison(each.seeds, reason=each.reason)) for each in found

@@ -29,8 +29,8 @@ class Difference(NamedTuple):
     """The difference of two rows on one task, and its variance components; scores are in [0, 1].
 
     Arrays have the leading axes of the scores: none for one leaderboard, one for a batch of
-    simulated leaderboards, or for many pairs of rows (`assess_together`). With one seed, runs are
-    held fixed: `runs`, `chance` and `slope` are 0, and `interaction` is all of the variance.
+    simulated leaderboards, or for many pairs of rows of one family. With one seed, runs are held
+    fixed: `runs`, `chance` and `slope` are 0, and `interaction` is all of the variance.
     """
 
     rows: tuple[str, str]  # the difference is the first minus the second
@@ -152,7 +152,10 @@ def average(pairs: Sequence[Difference], *, apart: bool = False) -> Difference:
 
 
 def assess_family(
-    pairs: Sequence[Difference], averages: Sequence[Difference] = (), least: float = 0.0
+    pairs: Sequence[Difference],
+    averages: Sequence[Difference] = (),
+    least: float = 0.0,
+    rows: int | None = None,
 ) -> list[Verdict]:
     """Test all differences of one family, e.g. a leaderboard; verdicts are in the given order.
 
@@ -165,49 +168,40 @@ def assess_family(
     higher: a row or task that is noisier than others keeps its own noise.
 
     In a small family (see MANY), runs count as differing by `least` logits or more.
+
+    With `rows`, the number of independent differences of rows (see `contrasts`), the leading axis
+    of each difference has many pairs of the family, and so have the arrays of its verdict.
     """
     if not pairs:
         return []
     tested = (*pairs, *averages)
-    known = errors(tested, pairs, least)
+    known = errors(tested, pairs, least, rows)
     alone = [two_sided(each.mean, *one) for each, one in zip(tested, known, strict=True)]
-    found = zip(known, alone, holm(np.stack(alone)), strict=True)
+    if rows is None:
+        adjusted = [*holm(np.stack(alone))]
+    else:
+        ends = np.cumsum([len(p) for p in alone])
+        adjusted = np.split(holm(np.concatenate(alone)), ends[:-1])
+    found = zip(known, alone, adjusted, strict=True)
     return [Verdict(*one, p, p_holm) for one, p, p_holm in found]
 
 
-def assess_together(
-    pairs: Sequence[Difference], averages: Sequence[Difference], rows: int, least: float = 0.0
-) -> list[Verdict]:
-    """Test a family as `assess_family`, where each difference holds many pairs of rows.
-
-    The pairs are the only leading axis (pairs,); a verdict's arrays are those of its difference.
-    `rows` is the number of their independent differences, see `contrasts`.
-    """
-    tests = sum(len(each.of_seed) for each in pairs)
-    over = sum((each.seeds - 1) * float((each.runs - each.chance).sum()) for each in pairs)
-    slopes = sum((each.seeds - 1) * float(each.slope.sum()) for each in pairs)
-    noise = np.asarray(max(0.0, over) / max(slopes, np.finfo(float).tiny))
-    least = least if rows < MANY or tests < 3 * rows else 0.0
-    tested = (*pairs, *averages)
-    known = [_error(each, noise, rows, least) for each in tested]
-    alone = [two_sided(each.mean, *one) for each, one in zip(tested, known, strict=True)]
-    adjusted = holm(np.concatenate(alone)) if alone else np.zeros(0)
-    ends = np.cumsum([0, *map(len, alone)])
-    return [
-        Verdict(*one, p, adjusted[start:end])
-        for one, p, start, end in zip(known, alone, ends[:-1], ends[1:], strict=True)
-    ]
-
-
 def errors(
-    tested: Sequence[Difference], pairs: Sequence[Difference], least: float = 0.0
+    tested: Sequence[Difference],
+    pairs: Sequence[Difference],
+    least: float = 0.0,
+    rows: int | None = None,
 ) -> list[tuple[Floats, float]]:
     """Return the standard error and the degrees of freedom of each of the `tested` differences.
 
     The run noise of the family is estimated from `pairs`; see `assess_family`.
     """
-    rows, noise = contrasts({each.rows for each in pairs}), run_noise(pairs)
-    least = least if rows < MANY or len(pairs) < 3 * rows else 0.0
+    noise, tests = run_noise(pairs, together=rows is not None), len(pairs)
+    if rows is None:
+        rows = contrasts({each.rows for each in pairs})
+    else:
+        tests = sum(len(each.of_seed) for each in pairs)
+    least = least if rows < MANY or tests < 3 * rows else 0.0
     return [_error(each, noise, rows, least) for each in tested]
 
 
@@ -245,10 +239,14 @@ def are_equal(values: Floats) -> NDArray[np.bool_]:
     return high - low <= 1e-12 + 1e-9 * np.abs(high)
 
 
-def run_noise(pairs: Sequence[Difference]) -> Floats:
-    """Return the variance between runs of one row, in squared logits, pooled over all pairs."""
-    over = sum((each.seeds - 1) * (each.runs - each.chance) for each in pairs)
-    slopes = sum((each.seeds - 1) * each.slope for each in pairs)
+def run_noise(pairs: Sequence[Difference], *, together: bool = False) -> Floats:
+    """Return the variance between runs of one row, in squared logits, pooled over all pairs.
+
+    With `together`, the leading axes are pairs of one family, too.
+    """
+    axis = None if together else ()
+    over = sum((each.seeds - 1) * np.sum(each.runs - each.chance, axis) for each in pairs)
+    slopes = sum((each.seeds - 1) * np.sum(each.slope, axis) for each in pairs)
     return np.maximum(0, over) / np.maximum(slopes, np.finfo(float).tiny)
 
 
