@@ -35,9 +35,8 @@ def column_examples(run: Run, store: Store) -> tuple[list[ColumnExamples], list[
         known = {split: result.examples_key(split) for split in SPLITS}
         if read := {split: key for split, key in known.items() if key}:
             keys.setdefault(result.task, read)
-    order = [task for task in run.tasks if task in keys]
     found, notes = [], []
-    for task in [*order, *(task for task in keys if task not in order)]:
+    for task in [each for each in run.columns if each in keys]:
         artifacts = {split: store.get(key) for split, key in keys[task].items()}
         splits = {
             split: read_examples(artifact.path, split)

@@ -48,8 +48,8 @@ def build_leaderboard(
     for draft, name in zip(drafts, joined_rows.names(drafts), strict=True):
         draft.name = name
     label, absent = _baseline_label(runs, drafts, baseline)
-    present = (task for draft in drafts for task, _ in draft.cells)
-    tasks = joined_rows.order((run.tasks for run in runs), present)
+    present = {task for draft in drafts for task, _ in draft.cells}
+    tasks = [t for t in dict.fromkeys(t for run in runs for t in run.columns) if t in present]
     read = cache(predictions.read_answers)
     for cell in (cell for draft in drafts for cell in draft.cells.values()):
         read(cell)  # raises DataError if scores and answers disagree, also where nothing is tested

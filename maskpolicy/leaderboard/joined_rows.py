@@ -92,8 +92,8 @@ def join_rows(runs: Sequence[Run]) -> list[Draft]:
     """
     drafts: list[Draft] = []
     for run in runs:
-        stated = order([run.policies], (result.policy for result in run.results))
-        for result in sorted(run.results, key=lambda one: stated.index(one.policy)):
+        rows = run.rows
+        for result in sorted(run.results, key=lambda one: rows.index(one.policy)):
             _add(_draft(drafts, run, result), result, run)
     return drafts
 
@@ -285,10 +285,3 @@ def names(drafts: Sequence[Draft]) -> list[str]:
         f"{name} ({draft.run.name})" if shares and names.count(name) > 1 else name
         for name, draft, shares in zip(names, drafts, shares_label, strict=True)
     ]
-
-
-def order(stated: Iterable[Sequence[str]], present: Iterable[str]) -> list[str]:
-    """Return the names in `present` without repetition: in stated order first, then the others."""
-    names = list(dict.fromkeys(present))
-    known = dict.fromkeys(name for stating in stated for name in stating if name in names)
-    return list(dict.fromkeys([*known, *names]))
