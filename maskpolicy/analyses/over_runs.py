@@ -56,20 +56,6 @@ def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json
     return tests
 
 
-def of_differences(
-    place: Place, pairs: Mapping[Place, Sequence[float]], tests: Mapping[Place, Mapping[str, Json]]
-) -> dict[str, Json]:
-    """Return a place's mean difference with its test; {} if the place has no difference.
-
-    The columns of its interval are not `low` and `high`, which are those of the row's own number.
-    """
-    if place not in pairs:
-        return {}
-    names = {"low": "difference low", "high": "difference high"}
-    tested = {names.get(name, name): value for name, value in tests.get(place, {}).items()}
-    return {"difference": statistics.fmean(pairs[place]), **tested}
-
-
 def percent(share: float | None) -> float | None:
     """Return a share in percent; None for an unknown one."""
     return None if share is None else 100 * share
@@ -98,6 +84,23 @@ def against_baselines(
         if base != row and mine.keys() & other.keys():
             pairs[place] = paired(mine, other)
     return pairs
+
+
+def differences(
+    numbers: Mapping[RowPlace, Mapping[int, float]], runs: Sequence[Run]
+) -> dict[RowPlace, dict[str, Json]]:
+    """Return the mean differences `against_baselines`, tested as one family, as columns.
+
+    Those of the interval are not `low` and `high`, which are those of the row's own number.
+    """
+    pairs = against_baselines(numbers, runs)
+    tests = tested(pairs)
+    names = {"low": "difference low", "high": "difference high"}
+    return {
+        place: {"difference": statistics.fmean(each)}
+        | {names.get(name, name): value for name, value in tests.get(place, {}).items()}
+        for place, each in pairs.items()
+    }
 
 
 def staged(runs: Sequence[Run]) -> set[tuple[str, str]]:

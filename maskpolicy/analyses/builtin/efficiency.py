@@ -168,16 +168,15 @@ class Figure3:
             probed, missing = accuracies(runs, store)
             numbers |= _of_probes(probed, runs)
         costs = {(one.run, one.policy, one.steps): cost(one, found, store) for one in found}
-        pairs = over_runs.against_baselines(
+        differences = over_runs.differences(
             {place: known for place, known in numbers.items() if place[-1]}, runs
         )
-        tests = over_runs.tested(pairs)
         rows = [
             dict(zip(_FIGURE3_COLUMNS, place, strict=False))
             | costs.get((*place[:2], place[3]), {})
             | over_runs.mean("score", known.values())
             | {"runs": len(known)}
-            | over_runs.of_differences(place, pairs, tests)
+            | differences.get(place, {})
             for place, known in numbers.items()
         ]
         unknown = [row["policy"] for row in rows if row["steps"] and row.get("seconds") is None]

@@ -98,9 +98,7 @@ def _differences(
         if each.is_last and model.has_stage and not model.kept_at:
             place = model.run.name, model.policy, each.probe, each.layer
             numbers[place][model.stage] = each.percent
-    pairs = over_runs.against_baselines(numbers, runs)
-    tests = over_runs.tested(pairs)
-    return {place: over_runs.of_differences(place, pairs, tests) for place in pairs}
+    return over_runs.differences(numbers, runs)
 
 
 def _bars(rows: Sequence[Mapping[str, Json]], several: bool) -> Iterator[Bars]:
