@@ -75,8 +75,8 @@ def test_every_layer_has_a_rank_of_every_set():
     ends = 2 * len(passages)  # BOS and EOS
     assert found.tokens["all_with_masks"] == found.tokens["all_without"] == tokens + ends
     for layer in found.layers():
-        assert set(layer) == set(representations.SETS)
-        assert all(1 <= rank <= 16 for rank in layer.values())
+        assert layer.keys() == {*representations.SETS, "gap"}
+        assert all(1 <= layer[name] <= 16 for name in representations.SETS)
 
 
 def test_ranks_are_those_of_the_hidden_states():

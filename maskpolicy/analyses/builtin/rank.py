@@ -225,10 +225,8 @@ def _text(result: Result) -> str:
 def _rows(model: MeasuredModel, found: Ranks, taus: Sequence[float]) -> list[Json]:
     head: dict[str, Json] = {"run": model.run, "model": model.name, "task": model.task or None}
     head |= {"finetune_steps": model.steps, "loss": model.loss}
-    more, less = figures.GAP
     return [
         {**head, "tau": tau, "centred": centred, "layer": number, **layer}
-        | {"gap": layer[more] - layer[less]}
         for tau in taus
         for centred in (False, True)
         for number, layer in enumerate(found.layers(tau, centred))

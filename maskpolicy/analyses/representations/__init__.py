@@ -45,11 +45,15 @@ class Ranks:
     centred (less the mean of the set)."""
 
     def layers(self, tau: float = 0.9, centred: bool = False) -> list[dict[str, int]]:
-        """Return the effective rank of each token set, by layer."""
-        return [
-            {name: effective_rank(both[centred], tau) for name, both in layer.items()}
-            for layer in self.squares
-        ]
+        """Return the effective rank of each token set, and their `gap`, by layer.
+
+        The gap is positive if masks use dimensions of their own.
+        """
+        found = []
+        for layer in self.squares:
+            ranks = {name: effective_rank(both[centred], tau) for name, both in layer.items()}
+            found.append({**ranks, "gap": ranks["all_with_masks"] - ranks["all_without"]})
+        return found
 
 
 class Gram:

@@ -13,8 +13,6 @@ from maskpolicy.analyses.representations import Ranks
 from maskpolicy.core.types import Json
 
 _RANK = "effective rank"
-GAP = ("all_with_masks", "all_without")
-"""Token sets whose difference in rank is positive if masks use dimensions of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,11 +207,7 @@ def _numbers(
 
 def _ranks(found: Ranks, name: str, tau: float, centred: bool = False) -> list[int]:
     """Return the ranks of a token set, or the gap, by layer."""
-    more, less = GAP
-    return [
-        layer[more] - layer[less] if name == "gap" else layer[name]
-        for layer in found.layers(tau, centred)
-    ]
+    return [layer[name] for layer in found.layers(tau, centred)]
 
 
 def _nearest(model: MeasuredModel, pretrained: Measured, bases: Bases) -> Ranks | None:
