@@ -75,7 +75,6 @@ class Comparison:
     p_failing: float | None = None  # the same if runs either learn or fail, see `stats.FAILING`
     reason: str | None = None
     pair: Difference | None = field(default=None, compare=False, repr=False)
-    is_average: bool = False  # over tasks
     paired: tuple[int, ...] = field(default=(), compare=False, repr=False)  # the shared seeds
     draws_general: bool = False  # whether each seed has its own general model
     lacks_runs: bool = False  # whether more seeds with their own intermediate runs allow a test
@@ -171,32 +170,25 @@ def average(members: Sequence[Comparison | None]) -> Comparison:
     paired = seeds.pop()
     drawn = all(each.draws_general for each in members if each is not None)
     mean = stats.average(pairs)
-    return Comparison(len(paired), pair=mean, is_average=True, paired=paired, draws_general=drawn)
+    return Comparison(len(paired), pair=mean, paired=paired, draws_general=drawn)
 
 
 def assess_family(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
     """Return the comparisons with estimates and p-values adjusted over all tests (Holm)."""
-    tested = {
-        index: each
-        for index, each in enumerate(comparisons)
-        if each is not None and each.pair is not None
-    }
-    order = sorted(tested, key=lambda index: tested[index].is_average)
-    single = [each.pair for each in tested.values() if each.pair and not each.is_average]
-    means = [each.pair for each in tested.values() if each.pair and each.is_average]
-    verdicts = dict(zip(order, stats.assess_family(single, means), strict=True))
-    failing = dict(zip(order, stats.assess_family(single, means, stats.FAILING), strict=True))
-    return [
-        replace(
-            each,
-            estimate=estimates(each.pair, verdicts[index], len(tested))[0],
-            p_holm=float(verdicts[index].p_holm),
-            p_failing=float(failing[index].p_holm),
-        )
-        if each and each.pair
-        else each
-        for index, each in enumerate(comparisons)
-    ]
+    tested = [each.pair for each in comparisons if each and each.pair]
+    failing = stats.assess_family(tested, stats.FAILING)
+    verdicts = zip(stats.assess_family(tested), failing, strict=True)
+    assessed: list[Comparison | None] = []
+    for each in comparisons:
+        if each and each.pair:
+            verdict, worse = next(verdicts)
+            (estimate,) = estimates(each.pair, verdict, len(tested))
+            p_holm, p_failing = float(verdict.p_holm), float(worse.p_holm)
+            one = replace(each, estimate=estimate, p_holm=p_holm, p_failing=p_failing)
+            assessed.append(one)
+        else:
+            assessed.append(each)
+    return assessed
 
 
 def estimates(pair: Difference, verdict: stats.Verdict, tests: int) -> list[Estimate]:

@@ -82,7 +82,6 @@ class Pairs:
     seeds: int  # that both systems have; 1 if seeds are averaged
     tested: NDArray[np.bool_]  # which of the pairs
     reason: str  # why others are not
-    is_average: bool = False
 
     def of(self, kept: NDArray[np.bool_], signs: Any = 1.0) -> Pairs:
         """Return the `kept` pairs, with their differences times `signs`."""
@@ -117,15 +116,12 @@ def compare_all(
     kinds, kind_of = np.unique(alike, axis=0, return_inverse=True)
     found = list[Pairs]()
 
-    def add(
-        column: str, seeds: NDArray[np.bool_], part: Difference, is_average: bool = False
-    ) -> None:
+    def add(column: str, seeds: NDArray[np.bool_], part: Difference) -> None:
         count = int(seeds.sum()) if draws else 1
         few = draws and count < FEWEST
         units = f"{unit}{'s'[: count != 1]}"
         why = f"{count} complete {units} in both systems: a test needs {FEWEST}" if few else SAME
-        parts = (*pairs, part, count, part.varies & (not few), why, is_average)
-        found.append(Pairs(column, *parts))
+        found.append(Pairs(column, *pairs, part, count, part.varies & (not few), why))
 
     for number, kind in enumerate(kinds):
         pairs = first[kind_of.ravel() == number], second[kind_of.ravel() == number]
@@ -139,8 +135,7 @@ def compare_all(
                 same = (seeds == everywhere).all()
                 parts.append(part if same else task.compare(everywhere, *pairs))
         if 1 < len(tasks) == len(parts):
-            mean = stats.average(parts, apart=apart)
-            add(average_label(ALL), everywhere, mean, is_average=True)
+            add(average_label(ALL), everywhere, stats.average(parts, apart=apart))
     places = [*(task.name for task in tasks), average_label(ALL)]
     return sorted(found, key=lambda each: places.index(each.column))
 
@@ -168,14 +163,13 @@ def judged(found: Sequence[Pairs]) -> list[list[Comparison]]:
     """Test all pairs as one family; return the comparisons of each."""
     if not found:
         return []
-    order = [at for at, each in enumerate(found) if each.tested.any()]  # averages come last
+    order = [at for at, each in enumerate(found) if each.tested.any()]
     tested = [found[at].of(found[at].tested) for at in order]
-    single = [each.difference for each in tested if not each.is_average]
-    means = [each.difference for each in tested if each.is_average]
+    differences = [each.difference for each in tested]
     pairs = {both for t in tested for both in zip(t.first.tolist(), t.second.tolist(), strict=True)}
     rows = stats.contrasts(pairs)
-    verdicts = stats.assess_family(single, means, rows=rows)
-    failing = stats.assess_family(single, means, stats.FAILING, rows)
+    verdicts = stats.assess_family(differences, rows=rows)
+    failing = stats.assess_family(differences, stats.FAILING, rows)
     tests = sum(len(each.first) for each in tested)
     comparisons = [
         np.full(len(each.first), Comparison(each.seeds, reason=each.reason)) for each in found
@@ -183,7 +177,7 @@ def judged(found: Sequence[Pairs]) -> list[list[Comparison]]:
     for at, each, verdict, worse in zip(order, tested, verdicts, failing, strict=True):
         numbers = estimates(each.difference, verdict, tests), verdict.p_holm, worse.p_holm
         comparisons[at][found[at].tested] = [
-            Comparison(each.seeds, one, float(p_holm), float(worst), is_average=each.is_average)
+            Comparison(each.seeds, one, float(p_holm), float(worst))
             for one, p_holm, worst in zip(*numbers, strict=True)
         ]
     return [each.tolist() for each in comparisons]

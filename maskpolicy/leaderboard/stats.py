@@ -41,6 +41,7 @@ class Difference(NamedTuple):
     groups: int
     group_freedom: float  # degrees of freedom of `interaction`
     examples: int
+    is_average: bool = False  # over tasks
 
     @property
     def seeds(self) -> int:
@@ -148,19 +149,16 @@ def average(pairs: Sequence[Difference], *, apart: bool = False) -> Difference:
         groups=sum(each.groups for each in pairs),
         group_freedom=min(each.group_freedom for each in pairs),
         examples=sum(each.examples for each in pairs),
+        is_average=True,
     )
 
 
 def assess_family(
-    pairs: Sequence[Difference],
-    averages: Sequence[Difference] = (),
-    least: float = 0.0,
-    rows: int | None = None,
+    tested: Sequence[Difference], least: float = 0.0, rows: int | None = None
 ) -> list[Verdict]:
     """Test all differences of one family, e.g. a leaderboard; verdicts are in the given order.
 
-    `averages` over tasks belong to the family and come last; the noise is estimated from `pairs`
-    alone.
+    Averages over tasks belong to the family; the noise is estimated from the other differences.
 
     With three seeds, a pair's own estimate of run noise has two degrees of freedom and is often
     far too small. It is therefore averaged with the noise of the family on the logit scale, which
@@ -172,10 +170,9 @@ def assess_family(
     With `rows`, the number of independent differences of rows (see `contrasts`), the leading axis
     of each difference has many pairs of the family, and so have the arrays of its verdict.
     """
-    if not pairs:
+    if not tested:
         return []
-    tested = (*pairs, *averages)
-    known = errors(tested, pairs, least, rows)
+    known = errors(tested, [each for each in tested if not each.is_average], least, rows)
     alone = [two_sided(each.mean, *one) for each, one in zip(tested, known, strict=True)]
     if rows is None:
         adjusted = [*holm(np.stack(alone))]

@@ -82,10 +82,9 @@ def read_board(folder: Path) -> Board:
         rows = tuple(_row(row, tasks, given["gaps"]) for row in values["rows"])
         labels, columns = [row.label for row in rows], {*tasks, average_label(ALL)}
         base = labels[labels.index(values["baseline"])]
-        compared = [(each, each["column"] == average_label(ALL)) for each in values["pairs"]]
         pairs = tuple(
-            Versus(each["column"], each["row"], each["other"], _comparison(each, average))
-            for each, average in compared
+            Versus(each["column"], each["row"], each["other"], _comparison(each))
+            for each in values["pairs"]
         )
         scored = {task for row in rows for task, _ in row.cells}
         named = {name for each in pairs for name in (each.row, each.other)}
@@ -136,7 +135,7 @@ def _row(values: Json, tasks: tuple[str, ...], gaps: Json) -> BoardRow:
         {key: _cell(label, *key, found[key[0]], named.get(key)) for key in [*known, *named]},
         own,
         _text(values["baseline"]),
-        {ALL: _comparison(mean["comparison"], True)} if mean and mean["comparison"] else {},
+        {ALL: _comparison(mean["comparison"])} if mean and mean["comparison"] else {},
     )
 
 
@@ -158,12 +157,12 @@ def _score(values: Json) -> Score | None:
     return Score(_text(values["metric"]), seeds, int(values["n"]), delta, compared)
 
 
-def _comparison(values: Json, average: bool = False) -> Comparison:
+def _comparison(values: Json) -> Comparison:
     if values["p"] is None:
         return Comparison(int(values["seeds"]), reason=_text(values["reason"]))
     numbers = {name: _number(values[name]) for name in _ESTIMATE}
     estimate = Estimate(**numbers, groups=int(values["groups"]))
-    return Comparison(int(values["seeds"]), estimate, _number(values["p_holm"]), is_average=average)
+    return Comparison(int(values["seeds"]), estimate, _number(values["p_holm"]))
 
 
 def _optional(value: Json) -> float | None:

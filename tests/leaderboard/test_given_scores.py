@@ -103,7 +103,7 @@ def test_all_pairs_are_tested_as_those_of_runs(seeds, groups, apart):
     }
     means = {both: [pairs[task, *both] for task in TASKS] for both in combinations(SYSTEMS, 2)}
     averages = [stats.average(each, apart=apart) for each in means.values()]
-    verdicts = stats.assess_family(list(pairs.values()), averages)
+    verdicts = stats.assess_family([*pairs.values(), *averages])
     places = [*pairs, *(("mean of all tasks", *both) for both in means)]
     for (column, *both), verdict in zip(places, verdicts, strict=True):
         one = compared(board, column)[frozenset(both)]
