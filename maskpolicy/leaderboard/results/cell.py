@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +141,9 @@ class Run:
     folder: Path
     results: tuple[Result, ...]
     baseline: str
-    policies: tuple[str, ...] = field(default=())
-    tasks: tuple[str, ...] = field(default=())
-    early: tuple[Result, ...] = field(default=())  # of checkpoints of the intermediate stage
+    policies: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    early: tuple[Result, ...] = ()  # of checkpoints of the intermediate stage
     experiment: str = ""  # its name, "" if unknown
     left_out: tuple[str, ...] = ()  # file names of cells that --only left out
     dropped: tuple[str, ...] = ()  # file names of cells that the experiment no longer has
@@ -375,10 +375,7 @@ def result_bytes(result: Result) -> bytes:
 def named_apart(runs: Sequence[Run]) -> tuple[Run, ...]:
     """Return the runs with names of their own, such as paper/zsre and findings/zsre."""
     names = names_of([run.folder for run in runs])
-    return tuple(
-        replace(run, alias="" if name == run.folder.resolve().name else name)
-        for run, name in zip(runs, names, strict=True)
-    )
+    return tuple(replace(run, alias=name) for run, name in zip(runs, names, strict=True))
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
