@@ -161,8 +161,6 @@ def _pairs(
 
 def judged(found: Sequence[Pairs]) -> list[list[Comparison]]:
     """Test all pairs as one family; return the comparisons of each."""
-    if not found:
-        return []
     order = [at for at, each in enumerate(found) if each.tested.any()]
     tested = [found[at].of(found[at].tested) for at in order]
     differences = [each.difference for each in tested]
