@@ -269,11 +269,6 @@ class Board:
             return self.given.above[0]
         return comparisons.condition(score.comparison for score in self._scores)
 
-    @property
-    def lacks_runs(self) -> bool:
-        """Whether a test is missing because too few seeds have their own intermediate run."""
-        return any(score.comparison.lacks_runs for score in self._scores if score.comparison)
-
     @cached_property
     def untested(self) -> tuple[str, ...]:
         """For each reason why tests are missing, "tasks: reason".

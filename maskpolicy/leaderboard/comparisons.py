@@ -77,7 +77,6 @@ class Comparison:
     pair: Difference | None = field(default=None, compare=False, repr=False)
     paired: tuple[int, ...] = field(default=(), compare=False, repr=False)  # the shared seeds
     draws_general: bool = False  # whether each seed has its own general model
-    lacks_runs: bool = False  # whether more seeds with their own intermediate runs allow a test
 
     @property
     def counts_for_ranks(self) -> bool:
@@ -126,16 +125,13 @@ def weigh(parts: Sequence[tuple[float, Cells]], read: Reader, rows: tuple[str, s
     """
     found = matched([cells for _, cells in parts])
     of_rows = list(zip(*found, strict=True))
-    reason = next(filter(None, map(_shared, of_rows)), None)
-    lacks_runs = reason is not None
-    reason = reason or _shared_general(found)
+    reason = next(filter(None, map(_shared, of_rows)), None) or _shared_general(found)
     if reason is None and len(found) < FEWEST:
         both = "both" if len(parts) == 2 else "all"
         count = f"{len(found)} seed{'s'[: len(found) != 1]}"
         reason = f"{count} in {both} rows: a test needs {FEWEST}"
-        lacks_runs = True
     if reason is not None:
-        return Comparison(len(found), reason=reason, lacks_runs=lacks_runs)
+        return Comparison(len(found), reason=reason)
     scored = [cell.metrics for cells in found for cell in cells if cell.metrics is not None]
     if len({(one.metric, one.version) for one in scored}) > 1:
         return Comparison(len(found), reason="the rows were scored by different metrics")
