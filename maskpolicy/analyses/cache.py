@@ -35,7 +35,7 @@ class Reports(Protocol):
     """Shows what an analysis computes."""
 
     def begin(self, key: str, name: str) -> None:
-        """Show a stage; return False if it is shown already."""
+        """Show a stage, unless it is shown already."""
 
     def report(self, key: str, done: int, total: int, note: str) -> None:
         """Show that `done` of `total` units of a stage are finished."""
