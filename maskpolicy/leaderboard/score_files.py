@@ -203,7 +203,7 @@ def _written(value: Json) -> Json:
     """Return an answer as its line has it: Arrow makes 3.0 of a 3 near a 3.5, and dates times."""
     if isinstance(value, list):
         return [*map(_written, value)]
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    return json.dumps(value) if isinstance(value, int | float) else value
 
 
 def _fault(path: Path) -> str:

@@ -115,6 +115,10 @@ BAD = {
         "score -2 is not from 0 to 1: add a number to all scores; where lower is better, write",
     ),
     "none.jsonl": ('{"prediction": null, "reference": "a"}\n', "line 1 of the table has no predic"),
+    "squad.jsonl": (
+        '{"prediction": "a", "reference": {"text": ["a"], "answer_start": [0]}}\n',
+        "squad.jsonl: line 1 of the table has a dict as reference: give its texts in a list",
+    ),
     "empty.jsonl": ('{"prediction": "a", "reference": []}\n', "line 1 of the table has no predict"),
     "notes.txt": ("no table", "holds no scores of single examples"),
     "samples_x_2026.jsonl": ('{"doc_id": 0}\n', "line 1: cut off, or not written by lm-eval"),
