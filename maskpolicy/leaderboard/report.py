@@ -68,9 +68,8 @@ def save_report(board: Board, out: Path, *, work: bool = False) -> None:
     write_file(out / "leaderboard.tex", to_latex(board).encode())
     if board.given is not None:
         lines = [_versus(each) for each in board.pairs]
-        write_file(
-            out / "pairs.csv", _csv([[*lines[0]] if lines else [], *map(dict.values, lines)])
-        )
+        head = [*lines[0]] if lines else []
+        write_file(out / "pairs.csv", _csv([head, *map(dict.values, lines)]).encode())
 
 
 def to_json(board: Board, *, work: bool = False) -> Json:
@@ -302,14 +301,14 @@ def to_csv(board: Board, *, work: bool = False) -> str:
             texts = [facts.get(key) for key in about]
             cells = [row.label, task, *numbers, *each, *figures, *texts, *done]
             lines.append(cells)
-    return _csv(lines).decode()
+    return _csv(lines)
 
 
-def _csv(lines: Iterable[Iterable[Json]]) -> bytes:
+def _csv(lines: Iterable[Iterable[Json]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows(map(_no_formula, line) for line in lines)
-    return text.getvalue().encode()
+    return text.getvalue()
 
 
 def _no_formula(cell: Json) -> Json:
@@ -458,10 +457,8 @@ def to_latex(board: Board) -> str:
     ]
     if whole.majority:
         lines += [_line([LABEL, *(guess or "--" for guess, _ in whole.majority)]), r"\midrule"]
-    tasks = len(board.tasks)
     for row, cells in whole.rows:
-        texts = [cell.to_latex() for cell in cells[:tasks]]
-        texts += [cell.to_latex() if cell.delta else cell.score or "--" for cell in cells[tasks:]]
+        texts = (cell.to_latex() for cell in cells)
         lines.append(" & ".join([escape(row.label), *texts]) + r" \\")
     shown = board.shown("mean and standard deviation")
     about = f"% percent, {shown}; bold: best of a task\n"
