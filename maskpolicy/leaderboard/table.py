@@ -25,9 +25,7 @@ class Column:
     under: tuple[str, ...]  # lines: the metric, the number of test examples
     group: str
     index: int | None  # of the task; None for an average
-    task: str  # the plugin's name; for an average, the group
-    context: bool = False  # whether the task is given a context
-    invented: bool = False  # whether its questions are about the embedded world
+    data_set: str = ""  # whose own questions are asked without a context; "" for other columns
 
 
 @dataclass(frozen=True)
@@ -164,13 +162,13 @@ def _columns(board: Board) -> tuple[Column, ...]:
         group = GIVEN if given else about[task].group
         on = board.column(task)
         under = tuple(filter(None, (board.metric(task), on.size)))
-        name = config.get("name", task)
-        column = Column(on.title, under, group, index, name, given, on.is_invented)
+        data_set = "" if given or on.is_invented else config.get("name", task)
+        column = Column(on.title, under, group, index, data_set)
         found.setdefault(group, []).append(column)
     for group, members in found.items():
         if group in board.groups and group != GIVEN:
             mean = (f"mean of {len(members)}",)
-            members.append(Column("average", mean, group, None, group))
+            members.append(Column("average", mean, group, None))
     return tuple(column for members in found.values() for column in members)
 
 

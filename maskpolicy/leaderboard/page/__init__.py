@@ -170,9 +170,9 @@ def _reported(table: Table) -> Json:
     models = {cell.config.get("model", {}).get("name") for cell in cells}
     if models != {known["model"]}:
         return None
-    tasks = [None if column.context or column.invented else column.task for column in table.columns]
+    names = [column.data_set for column in table.columns]
     rows = [
-        {"policy": row["policy"], "cells": [row["scores"].get(task) for task in tasks]}
+        {"policy": row["policy"], "cells": [row["scores"].get(name) for name in names]}
         for row in known["rows"]
     ]
     shown = [row for row in rows if any(row["cells"])]
