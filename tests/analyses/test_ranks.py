@@ -117,7 +117,7 @@ def test_the_gap_is_what_masks_take_up():
     (layer,) = found.layers(0.99)
     assert (layer["all_with_masks"], layer["all_without"], layer["mask"]) == (3, 2, 1)
     assert layer["real_with"] == layer["real_without"] == layer["real"] == 2
-    model = MeasuredModel("run", "row", "line")
+    model = MeasuredModel("run", "row", "line", "row")
     drawn = {panel.title: panel.series for panel in figures.panels([(model, found)], (0.5, 0.99))}
     assert [series.y for series in drawn["with masks less without (5a), 0.99"]] == [[1]]
 
@@ -145,7 +145,7 @@ def made(masks: tuple[int, ...], gap: int) -> Ranks:
 def model(row, stage, loss, kept_at=0):
     line = f"{row} {stage}"
     label = f"{row}, run {stage}"
-    return MeasuredModel("it", label, line, kept_at=kept_at, loss=loss, policy=row, stage=stage)
+    return MeasuredModel("it", label, line, row, kept_at=kept_at, loss=loss, stage=stage)
 
 
 MEASURED = [

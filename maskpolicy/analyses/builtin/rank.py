@@ -93,7 +93,7 @@ class Rank:
             if run.results:
                 self._of_run(run, store, seen)
             else:
-                bare = MeasuredModel(run.name, run.name, str(run.folder))
+                bare = MeasuredModel(run.name, run.name, str(run.folder), run.name)
                 self._add(bare, run.folder, run.folder, None, seen)
         values = figures.values(seen.models, self.tau, baselines_of(runs))
         rows = [row for each in seen.models for row in _rows(*each, self.tau)]
@@ -129,9 +129,9 @@ class Rank:
                 run.name,
                 label,
                 lines.setdefault(label, base or label),
+                row,
                 kept_at=result.config.get(STEP, 0),
                 loss=_loss(store, base),
-                policy=row,
                 stage=number,
             )
             tuned = replace(model, task=result.task, steps=result.config["finetune"]["steps"])

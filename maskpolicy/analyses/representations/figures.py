@@ -22,22 +22,17 @@ class MeasuredModel:
     run: str
     label: str  # of its row, with the number of its intermediate run if there are several
     line: str  # the same for models that form one line over loss or over fine-tuning
+    row: str  # the label of its row; the name of a model that belongs to no run
     task: str = ""  # of its fine-tuning, "" for a pre-trained model
     steps: int = 0  # of its fine-tuning
     kept_at: int = 0  # steps of pre-training, for a checkpoint; 0: all
     loss: float | None = None  # mean over the last steps of its pre-training
-    policy: str = ""  # label of its row
     stage: int = 0  # number of its intermediate run
 
     @property
     def name(self) -> str:
         """Its name in the table."""
         return f"{self.label} at {self.kept_at}" if self.kept_at else self.label
-
-    @property
-    def row(self) -> str:
-        """The label of its row; the name of a model that belongs to no run."""
-        return self.policy or self.label
 
 
 Measured: TypeAlias = Sequence[tuple[MeasuredModel, Ranks]]
